@@ -1,0 +1,13 @@
+//! Jerboa runs HuggingFace checkpoints on WebGPU: in a web page as WebAssembly, natively through wgpu.
+//!
+//! The way of a token: `hub` finds the bytes, `format` names the tensors in them, `arch` turns config.json into a
+//! `ir::Graph`, `plan` turns the graph into steps over buffers, `exec` runs the steps on a `gpu` device, `sample`
+//! picks the next token, `text` turns it into characters, `task` is what a user asks for and `web` its JavaScript face.
+
+pub mod error;
+pub mod format;
+pub mod hub;
+pub mod sample;
+pub mod text;
+
+pub use error::{Error, Result};
