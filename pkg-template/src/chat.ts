@@ -1,0 +1,337 @@
+/** OpenAI's chat completions over the engine: request and response shapes, streaming, tool calls. Does not know any model. */
+
+import { checked, is } from "./check.js";
+import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow } from "./contract.js";
+import { aborted, JerboaError, refused } from "./errors.js";
+import { Generation } from "./generation.js";
+import type { Backend } from "./host.js";
+import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
+import { type Piece, ToolCallParser } from "./tools.js";
+
+/** A request of `chat.completions.create`: OpenAI's, with the sampling options of local models beside. */
+export interface ChatCompletionCreateParams {
+  messages: ChatMessage[];
+  /** Ignored but for being a string: there is one model. */
+  model?: string;
+  stream?: boolean | null;
+  /** With `include_usage`, a last chunk without choices carries the usage. */
+  stream_options?: { include_usage?: boolean } | null;
+  max_tokens?: number | null;
+  max_completion_tokens?: number | null;
+  temperature?: number | null;
+  top_p?: number | null;
+  stop?: string | string[] | null;
+  seed?: number | null;
+  logprobs?: boolean | null;
+  top_logprobs?: number | null;
+  logit_bias?: Record<string, number> | null;
+  presence_penalty?: number | null;
+  frequency_penalty?: number | null;
+  tools?: Tool[] | null;
+  /** `none` hides the tools from the model. A choice cannot be forced. */
+  tool_choice?: "auto" | "none" | null;
+  /** One answer is all there is. */
+  n?: 1 | null;
+  top_k?: number | null;
+  min_p?: number | null;
+  typical_p?: number | null;
+  repetition_penalty?: number | null;
+  /** What to do when the context is full; `error` by default. */
+  overflow?: Overflow | null;
+  /** More variables for the chat template, such as `{ enable_thinking: false }`. */
+  chat_template_kwargs?: Record<string, unknown> | null;
+}
+
+/** The same with `stream: true`. */
+export interface ChatCompletionCreateParamsStreaming extends ChatCompletionCreateParams {
+  stream: true;
+}
+
+/** The same without. */
+export interface ChatCompletionCreateParamsNonStreaming extends ChatCompletionCreateParams {
+  stream?: false | null;
+}
+
+/** Why an answer ended. `abort` is ours: the caller stopped the stream. */
+export type FinishReason = "stop" | "length" | "tool_calls" | "abort";
+
+/** Tokens that a request took. */
+export interface CompletionUsage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+  prompt_tokens_details: { cached_tokens: number };
+}
+
+/** A token with its log-probability, in OpenAI's shape. */
+export interface ChatTokenLogprob {
+  token: string;
+  logprob: number;
+  bytes: number[] | null;
+  top_logprobs: { token: string; logprob: number; bytes: number[] | null }[];
+}
+
+/** The log-probabilities of a choice. */
+export interface ChatLogprobs {
+  content: ChatTokenLogprob[];
+  refusal: null;
+}
+
+/** Milliseconds to the first token and from there to the last: ours, not OpenAI's. */
+export interface Timings {
+  prefill_ms: number;
+  decode_ms: number;
+}
+
+/** An answer as a whole. */
+export interface ChatCompletion {
+  id: string;
+  object: "chat.completion";
+  created: number;
+  model: string;
+  choices: {
+    index: 0;
+    message: { role: "assistant"; content: string | null; refusal: null; tool_calls?: ToolCall[] };
+    logprobs: ChatLogprobs | null;
+    finish_reason: FinishReason;
+  }[];
+  usage: CompletionUsage;
+  timings: Timings;
+}
+
+/** What a chunk adds to the message. */
+export interface ChatDelta {
+  role?: "assistant";
+  content?: string;
+  tool_calls?: ({ index: number } & ToolCall)[];
+}
+
+/** A piece of a streamed answer. */
+export interface ChatCompletionChunk {
+  id: string;
+  object: "chat.completion.chunk";
+  created: number;
+  model: string;
+  choices: { index: 0; delta: ChatDelta; logprobs: ChatLogprobs | null; finish_reason: FinishReason | null }[];
+  usage?: CompletionUsage | null;
+  /** On the chunk that ends the answer. */
+  timings?: Timings;
+}
+
+/** A streamed answer: an async iterable that can be stopped, by `abort()` or by leaving the loop. */
+export interface ChatStream extends AsyncIterable<ChatCompletionChunk> {
+  /** Stops it; a last chunk with `finish_reason: "abort"` follows. */
+  abort(): void;
+}
+
+/** What goes with a request and not to the model. */
+export interface RequestOptions {
+  signal?: AbortSignal;
+}
+
+const SPEC = {
+  messages: is.array,
+  model: is.string,
+  stream: is.boolean,
+  stream_options: is.object,
+  max_tokens: is.integer(1),
+  max_completion_tokens: is.integer(1),
+  temperature: is.number(0, 2),
+  top_p: is.number(0, 1),
+  stop: is.strings,
+  seed: is.integer(0, Number.MAX_SAFE_INTEGER),
+  logprobs: is.boolean,
+  top_logprobs: is.integer(0, 20),
+  logit_bias: is.biases,
+  presence_penalty: is.number(-2, 2),
+  frequency_penalty: is.number(-2, 2),
+  tools: is.array,
+  tool_choice: is.oneOf("auto", "none"),
+  n: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
+  top_k: is.integer(0),
+  min_p: is.number(0, 1),
+  typical_p: is.number(0, 1),
+  repetition_penalty: is.number(0.01, 100),
+  overflow: is.oneOf("error", "truncate", "rolling"),
+  chat_template_kwargs: is.object,
+};
+
+/** OpenAI's `chat`. */
+export class Chat {
+  /** OpenAI's `chat.completions`. */
+  readonly completions: Completions;
+
+  /** @internal */
+  constructor(backend: Backend, info: ModelInfo) {
+    this.completions = new Completions(backend, info);
+  }
+}
+
+/** OpenAI's `chat.completions`. */
+export class Completions {
+  readonly #backend: Backend;
+  readonly #info: ModelInfo;
+
+  /** @internal */
+  constructor(backend: Backend, info: ModelInfo) {
+    this.#backend = backend;
+    this.#info = info;
+  }
+
+  /** Answers a conversation, chunk by chunk. */
+  create(params: ChatCompletionCreateParamsStreaming, options?: RequestOptions): Promise<ChatStream>;
+  /** Answers a conversation. An abort rejects with code `aborted`. */
+  create(params: ChatCompletionCreateParamsNonStreaming, options?: RequestOptions): Promise<ChatCompletion>;
+  create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream>;
+  async create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream> {
+    const given = checked(WHERE, params, SPEC) as Given;
+    const { signal } = checked(WHERE, options, { signal: is.signal }) as RequestOptions;
+    const request = this.#request(given);
+    const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
+    const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
+    const parser = request.tools ? new ToolCallParser() : undefined;
+    if (!given.stream) return whole(head, generation, parser);
+    const usage = given.stream_options?.include_usage === true;
+    return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => chunks(head, generation, parser, usage) };
+  }
+
+  /** The engine's request of an OpenAI one, or the sentence that refuses it. */
+  #request(p: Given): EngineRequest {
+    const info = this.#info;
+    if (info.task !== "generate") throw refused(`${info.model} does not chat; it is for ${info.task}.`);
+    if (info.hasChatTemplate === false) {
+      throw new JerboaError(
+        "chat_template",
+        `${info.model} has no chat template: it continues texts and was not made for conversations. Use model.generate(prompt).`,
+      );
+    }
+    if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
+      throw refused(`${WHERE}: 'max_tokens' and 'max_completion_tokens' mean the same and differ here; give one.`);
+    }
+    if (p.top_logprobs && !p.logprobs) throw refused(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
+    if (p.stream_options && !p.stream) throw refused(`${WHERE}: 'stream_options' needs stream: true.`);
+    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: is.boolean });
+    const tools = p.tool_choice === "none" || !p.tools?.length ? undefined : p.tools;
+    return defined({
+      messages: engineMessages(WHERE, p.messages),
+      tools,
+      chatTemplate: p.chat_template_kwargs,
+      maxTokens: p.max_completion_tokens ?? p.max_tokens,
+      temperature: p.temperature,
+      topP: p.top_p,
+      topK: p.top_k,
+      minP: p.min_p,
+      typicalP: p.typical_p,
+      repetitionPenalty: p.repetition_penalty,
+      presencePenalty: p.presence_penalty,
+      frequencyPenalty: p.frequency_penalty,
+      logitBias: p.logit_bias,
+      seed: p.seed,
+      stop: typeof p.stop === "string" ? [p.stop] : p.stop,
+      logprobs: p.logprobs,
+      topLogprobs: p.top_logprobs,
+      overflow: p.overflow,
+    });
+  }
+}
+
+const WHERE = "chat.completions.create";
+
+/** A checked request: what is not set is absent. */
+type Given = { messages: ChatMessage[] } & { [K in Exclude<keyof ChatCompletionCreateParams, "messages">]?: NonNullable<ChatCompletionCreateParams[K]> };
+
+interface Head {
+  id: string;
+  created: number;
+  model: string;
+}
+
+async function whole(head: Head, generation: Generation, parser: ToolCallParser | undefined): Promise<ChatCompletion> {
+  let content = "";
+  const calls: ToolCall[] = [];
+  const tokens: ChatTokenLogprob[] = [];
+  let scored = false;
+  const take = (pieces: Piece[]): void => {
+    for (const piece of pieces) "call" in piece ? calls.push(piece.call) : (content += piece.text);
+  };
+  for await (const event of generation.events()) {
+    take(parser ? parser.push(event.text) : [{ text: event.text }]);
+    scored ||= event.logprobs !== undefined;
+    tokens.push(...(event.logprobs ?? []).map(tokenLogprob));
+  }
+  const result = await generation.details;
+  if (result.finishReason === "abort") throw aborted("The chat completion");
+  if (parser) take(parser.finish());
+  const message = { role: "assistant" as const, content: content || !calls.length ? content : null, refusal: null };
+  return {
+    ...head,
+    object: "chat.completion",
+    choices: [
+      {
+        index: 0,
+        message: calls.length ? { ...message, tool_calls: calls } : message,
+        logprobs: scored ? { content: tokens, refusal: null } : null,
+        finish_reason: reason(result, calls.length),
+      },
+    ],
+    usage: usageOf(result),
+    timings: timingsOf(result),
+  };
+}
+
+async function* chunks(head: Head, generation: Generation, parser: ToolCallParser | undefined, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+  let calls = 0;
+  const chunk = (delta: ChatDelta, finish: FinishReason | null = null, logprobs: ChatLogprobs | null = null): ChatCompletionChunk => ({
+    ...head,
+    object: "chat.completion.chunk",
+    choices: [{ index: 0, delta, logprobs, finish_reason: finish }],
+    ...(withUsage ? { usage: null } : {}),
+  });
+  const delta = (piece: Piece): ChatDelta => ("call" in piece ? { tool_calls: [{ index: calls++, ...piece.call }] } : { content: piece.text });
+
+  yield chunk({ role: "assistant", content: "" });
+  for await (const event of generation.events()) {
+    let logprobs = logprobsOf(event);
+    const pieces: Piece[] = parser ? parser.push(event.text) : event.text ? [{ text: event.text }] : [];
+    // Log-probabilities travel even when their token's text is still held back.
+    if (pieces.length === 0 && logprobs) pieces.push({ text: "" });
+    for (const piece of pieces) {
+      yield chunk(delta(piece), null, logprobs);
+      logprobs = null;
+    }
+  }
+  for (const piece of parser?.finish() ?? []) yield chunk(delta(piece));
+  const result = await generation.details;
+  yield { ...chunk({}, reason(result, calls)), timings: timingsOf(result) };
+  if (withUsage) yield { ...chunk({}), choices: [], usage: usageOf(result) };
+}
+
+function reason({ finishReason }: GenerationResult, calls: number): FinishReason {
+  return calls > 0 && finishReason === "stop" ? "tool_calls" : finishReason;
+}
+
+function usageOf({ promptTokens, completionTokens, cachedTokens }: GenerationResult): CompletionUsage {
+  return {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    prompt_tokens_details: { cached_tokens: cachedTokens },
+  };
+}
+
+function timingsOf({ prefillMs, decodeMs }: GenerationResult): Timings {
+  return { prefill_ms: prefillMs, decode_ms: decodeMs };
+}
+
+function logprobsOf(event: GenerationEvent): ChatLogprobs | null {
+  return event.logprobs?.length ? { content: event.logprobs.map(tokenLogprob), refusal: null } : null;
+}
+
+function tokenLogprob({ token, logprob, bytes, top }: ChosenLogprob): ChatTokenLogprob {
+  return { token, logprob, bytes, top_logprobs: top.map(({ token, logprob, bytes }) => ({ token, logprob, bytes })) };
+}
+
+/** The object without the names that are not set. */
+function defined<T extends object>(object: T): T {
+  return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as T;
+}

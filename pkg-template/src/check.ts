@@ -1,0 +1,93 @@
+/** Checks what callers pass in and refuses it with a sentence. Knows shapes of values; not what the options mean. */
+
+import { refused } from "./errors.js";
+
+/** Says what a value must be when it is not that, else nothing. */
+export type Check = (value: unknown) => string | undefined;
+
+/** The options that a function takes, by name. */
+export type Spec = Readonly<Record<string, Check>>;
+
+const integerText = (min: number, max: number): string =>
+  max === Infinity ? `a whole number from ${min} up` : `a whole number from ${min} to ${max}`;
+
+/** The checks that more than one function needs. */
+export const is = {
+  any: (): undefined => undefined,
+  boolean: (v: unknown) => (typeof v === "boolean" ? undefined : "true or false"),
+  string: (v: unknown) => (typeof v === "string" ? undefined : "a string"),
+  func: (v: unknown) => (typeof v === "function" ? undefined : "a function"),
+  object: (v: unknown) => (typeof v === "object" && v !== null && !Array.isArray(v) ? undefined : "an object"),
+  array: (v: unknown) => (Array.isArray(v) ? undefined : "an array"),
+  signal: (v: unknown) => (v instanceof AbortSignal ? undefined : "an AbortSignal"),
+  strings: (v: unknown) =>
+    typeof v === "string" || (Array.isArray(v) && v.every((s) => typeof s === "string")) ? undefined : "a string or an array of strings",
+  number:
+    (min: number, max = Infinity): Check =>
+    (v) =>
+      typeof v === "number" && v >= min && v <= max && Number.isFinite(v)
+        ? undefined
+        : max === Infinity
+          ? `a number from ${min} up`
+          : `a number from ${min} to ${max}`,
+  integer:
+    (min: number, max = Infinity): Check =>
+    (v) =>
+      Number.isInteger(v) && (v as number) >= min && (v as number) <= max ? undefined : integerText(min, max),
+  oneOf:
+    (...names: string[]): Check =>
+    (v) =>
+      names.includes(v as string) ? undefined : names.map((n) => `'${n}'`).join(", "),
+  /** Token ids to numbers within OpenAI's bounds. */
+  biases: (v: unknown) =>
+    typeof v === "object" &&
+    v !== null &&
+    Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && typeof bias === "number" && bias >= -100 && bias <= 100)
+      ? undefined
+      : "an object of token ids to numbers from -100 to 100",
+} as const;
+
+/**
+ * Refuses options that are unknown or of the wrong kind, and gives back those that are set: `undefined` and `null`
+ * count as not set, as OpenAI's clients have it.
+ */
+export function checked<T extends object>(where: string, given: T | undefined | null, spec: Spec): T {
+  const result: Record<string, unknown> = {};
+  if (given === undefined || given === null) return result as T;
+  if (is.object(given)) throw refused(`${where}: the options must be an object, not ${describe(given)}.`);
+  for (const [name, value] of Object.entries(given)) {
+    const check = Object.hasOwn(spec, name) ? spec[name] : undefined;
+    if (!check) throw refused(unknown(where, name, Object.keys(spec)));
+    if (value === undefined || value === null) continue;
+    const must = check(value);
+    if (must) throw refused(`${where}: '${name}' must be ${must}, not ${describe(value)}.`);
+    result[name] = value;
+  }
+  return result as T;
+}
+
+/** A short picture of a value for a message. */
+export function describe(value: unknown): string {
+  if (typeof value === "string") return value.length > 40 ? "a long string" : `'${value}'`;
+  if (value === null || typeof value !== "object") return typeof value === "function" ? "a function" : String(value);
+  return Array.isArray(value) ? "an array" : "an object";
+}
+
+function unknown(where: string, name: string, names: string[]): string {
+  const key = (s: string): string => s.toLowerCase().replaceAll("_", "");
+  const near = names.find((n) => key(n) === key(name)) ?? names.find((n) => distance(key(n), key(name)) <= 2);
+  return `${where}: there is no option '${name}'. ${near ? `Did you mean '${near}'?` : `There are: ${names.join(", ")}.`}`;
+}
+
+/** Levenshtein distance, for "did you mean". */
+function distance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      next[j] = Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1));
+    }
+    row = next;
+  }
+  return row[b.length]!;
+}

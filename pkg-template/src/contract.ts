@@ -1,0 +1,199 @@
+/** The shapes that pass between the facade and the wasm module, in either direction. Knows names and types; nothing runs here. */
+
+/** What `loadModel` reports while a model arrives. */
+export interface LoadProgress {
+  /** What is under way. `ready` comes once, at the end. */
+  phase: "config" | "tokenizer" | "weights" | "compile" | "ready";
+  /** The file that is being read, if any. */
+  file?: string;
+  /** Bytes that have arrived in this phase, of all files together. */
+  loaded: number;
+  /** Bytes that this phase will read; 0 while that is not known. */
+  total: number;
+  /** Bytes per second, smoothed; 0 at the start. */
+  bytesPerSecond: number;
+  /** Seconds until the phase ends, at this rate; absent while unknown. */
+  secondsLeft?: number;
+  /** True when the bytes come from the browser's cache and not over the network. */
+  fromCache: boolean;
+}
+
+/** What a loaded model is and what it costs, as the engine knows it. */
+export interface EngineInfo {
+  /** The name that it was loaded by. */
+  model: string;
+  /** The revision that was loaded, as a branch, tag or commit. */
+  revision?: string;
+  /** `architectures[0]` of config.json. */
+  architecture: string;
+  /** `model_type` of config.json. */
+  modelType: string;
+  /** What it is for. */
+  task: "generate" | "embed" | "rerank";
+  /** The number of parameters. */
+  parameters: number;
+  /** How the weights lie in GPU memory. */
+  weights: string;
+  /** How the KV cache lies in GPU memory. */
+  kv?: string;
+  /** The most tokens that prompt and answer hold together. */
+  contextLength: number;
+  /** Entries of the vocabulary. */
+  vocabSize: number;
+  /** Width of the residual stream, and of an embedding without heads. */
+  hiddenSize: number;
+  /** The number of layers. */
+  layers: number;
+  /** Bytes of GPU memory. */
+  bytes: { weights: number; kv: number; activations: number };
+  /** The GPU and those of its features that are in use. */
+  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
+  /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
+  warnings: string[];
+  /** False for a base model: `chat.completions` then refuses, `generate` works. */
+  hasChatTemplate: boolean;
+  /** More that the engine knows about this model. */
+  [more: string]: unknown;
+}
+
+/** What a loaded model is, what it costs and where it runs. */
+export interface ModelInfo extends EngineInfo {
+  /** True when the model runs in a dedicated worker, false when it runs on the thread that loaded it. */
+  worker: boolean;
+}
+
+/** One token with its log-probability. */
+export interface TokenLogprob {
+  token: string;
+  id: number;
+  logprob: number;
+  /** The token's UTF-8 bytes. */
+  bytes: number[] | null;
+}
+
+/** The chosen token and the most likely ones at its place. */
+export interface ChosenLogprob extends TokenLogprob {
+  top: TokenLogprob[];
+}
+
+/** What arrives while a model generates; `text` may be empty while a character is incomplete. */
+export interface GenerationEvent {
+  text: string;
+  ids: number[];
+  logprobs?: ChosenLogprob[];
+}
+
+/** What a generation came to. */
+export interface GenerationResult {
+  /** The whole text. */
+  text: string;
+  /** The generated ids, without the prompt's. */
+  ids: number[];
+  /** Why it ended: end of text or a stop string, `maxTokens` or the context, or the caller's signal. */
+  finishReason: "stop" | "length" | "abort";
+  promptTokens: number;
+  /** Those of the prompt's tokens that were still in the KV cache. */
+  cachedTokens: number;
+  completionTokens: number;
+  /** Milliseconds from the request to the first token. */
+  prefillMs: number;
+  /** Milliseconds from the first token to the last. */
+  decodeMs: number;
+}
+
+/** What to do when the context is full: fail, drop the oldest turns and render again, or slide over the oldest tokens. */
+export type Overflow = "error" | "truncate" | "rolling";
+
+/** A request to the engine: one of `prompt`, `ids`, `messages`, and how to sample. */
+export interface EngineRequest {
+  prompt?: string;
+  ids?: number[];
+  messages?: unknown[];
+  tools?: unknown[];
+  chatTemplate?: Record<string, unknown>;
+  maxTokens?: number;
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  typicalP?: number;
+  repetitionPenalty?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  logitBias?: Record<string, number>;
+  seed?: number;
+  stop?: string[];
+  logprobs?: boolean;
+  topLogprobs?: number;
+  overflow?: Overflow;
+  ignoreEos?: boolean;
+}
+
+/** What `Engine.load` takes besides its signal. */
+export interface EngineLoadOptions {
+  model: string | { name: string; file: File }[];
+  revision?: string;
+  token?: string;
+  endpoint?: string;
+  maxContext?: number;
+  weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  kv?: "auto" | "f32" | "f16" | "packed";
+  features?: { subgroups?: boolean; f16?: boolean };
+  cache?: boolean;
+}
+
+/** How texts are embedded. */
+export interface EngineEmbedOptions {
+  normalize?: boolean;
+  truncateDim?: number;
+  prompt?: string;
+  task?: string;
+}
+
+/** A model that is in the browser's cache. */
+export interface CachedModel {
+  /** The name that `loadModel` takes. */
+  model: string;
+  revision?: string;
+  /** Bytes that it takes in the cache. */
+  bytes: number;
+  /** True when all of its files are there. */
+  complete?: boolean;
+  [more: string]: unknown;
+}
+
+/** What this browser and GPU can do, for a bug report or a page about the device. */
+export type DeviceReport = Record<string, unknown>;
+
+/** Bytes in use now. */
+export interface MemoryUse {
+  /** The WebAssembly heap. */
+  wasmBytes: number;
+  /** Buffers on the GPU. */
+  gpuBytes: number;
+}
+
+/** A loaded model as the wasm module gives it. */
+export interface Engine {
+  info(): EngineInfo;
+  tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
+  detokenize(ids: Uint32Array, skipSpecial: boolean): string;
+  renderChat(messages: unknown[], options: object): string;
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void): Promise<GenerationResult>;
+  embed(texts: string[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
+  rerank(query: string, documents: string[], options: object): Promise<number[]>;
+  logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
+  memory(): MemoryUse;
+  deleteFromCache(): Promise<void>;
+  free(): void;
+}
+
+/** The wasm module. */
+export interface EngineModule {
+  default(input?: unknown): Promise<unknown>;
+  Engine: { load(options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<Engine> };
+  deviceReport(): Promise<DeviceReport>;
+  cachedModels(): Promise<CachedModel[]>;
+  deleteModel(model: string, revision?: string): Promise<void>;
+  version(): string;
+}

@@ -1,0 +1,158 @@
+/** Vectors of texts and the order of documents, in our own shapes and in OpenAI's. Does not know how they are computed. */
+
+import { checked, describe, is } from "./check.js";
+import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
+import { aborted, refused } from "./errors.js";
+import type { Backend } from "./host.js";
+
+/** Options of `model.embed`. What is left out follows the model's own configuration. */
+export interface EmbedOptions {
+  /** The name of one of the model's prompts, such as `query` or `document`. */
+  task?: string;
+  /** A text to set before each input, instead of a named prompt. */
+  prompt?: string;
+  /** Scales vectors to length 1. */
+  normalize?: boolean;
+  /** Keeps the first so many numbers of each vector (Matryoshka), before scaling. */
+  truncateDim?: number;
+  /** Hears how many texts are done. */
+  onProgress?: (progress: { done: number; total: number }) => void;
+  /** Gives it up. */
+  signal?: AbortSignal;
+}
+
+/** Options of `model.rerank`. */
+export interface RerankOptions {
+  /** Keeps the best so many. */
+  topN?: number;
+  /** What counts as relevant, for models that take an instruction. */
+  instruction?: string;
+  /** Gives it up. */
+  signal?: AbortSignal;
+}
+
+/** A document with its score. */
+export interface Ranked {
+  /** Its place in the list that was given. */
+  index: number;
+  score: number;
+  document: string;
+}
+
+/** A request of `model.embeddings.create`. */
+export interface EmbeddingCreateParams {
+  input: string | string[];
+  /** Ignored but for being a string: there is one model. */
+  model?: string;
+  dimensions?: number;
+  encoding_format?: "float" | "base64";
+}
+
+/** OpenAI's answer. `embedding` is base64 of little-endian 32-bit floats when that was asked for. */
+export interface CreateEmbeddingResponse {
+  object: "list";
+  data: { object: "embedding"; index: number; embedding: number[] | string }[];
+  model: string;
+  usage: { prompt_tokens: number; total_tokens: number };
+}
+
+/** OpenAI's `embeddings`. */
+export class Embeddings {
+  readonly #backend: Backend;
+  readonly #info: ModelInfo;
+
+  /** @internal */
+  constructor(backend: Backend, info: ModelInfo) {
+    this.#backend = backend;
+    this.#info = info;
+  }
+
+  /** Embeds texts. */
+  async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse> {
+    const where = "embeddings.create";
+    const spec = { input: is.any, model: is.string, dimensions: is.integer(1), encoding_format: is.oneOf("float", "base64") };
+    const { input, dimensions, encoding_format: format } = checked(where, params, spec);
+    const { signal } = checked(where, options, { signal: is.signal });
+    const texts = textsOf(where, input);
+    const vectors = await embed(this.#backend, this.#info, texts, { truncateDim: dimensions, signal });
+    const counts = await Promise.all(texts.map((text) => this.#backend.call("tokenize", [text, true])));
+    const tokens = counts.reduce((sum, ids) => sum + ids.length, 0);
+    return {
+      object: "list",
+      data: vectors.map((vector, index) => ({
+        object: "embedding",
+        index,
+        embedding: format === "base64" ? base64(vector) : Array.from(vector),
+      })),
+      model: this.#info.model,
+      usage: { prompt_tokens: tokens, total_tokens: tokens },
+    };
+  }
+}
+
+/** Embeds one text or many. */
+export async function embed(backend: Backend, info: ModelInfo, input: string | string[], options?: EmbedOptions): Promise<Float32Array[]> {
+  const spec = {
+    task: is.string,
+    prompt: is.string,
+    normalize: is.boolean,
+    truncateDim: is.integer(1),
+    onProgress: is.func,
+    signal: is.signal,
+  };
+  const { signal, onProgress, ...rest } = checked("embed", options, spec);
+  const texts = textsOf("embed", input);
+  if (info.task !== "embed") throw refused(`${info.model} does not make embeddings; it is for ${info.task}.`);
+  if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: give 'task' or 'prompt', not both.");
+  if (signal?.aborted) throw aborted("Embedding");
+  if (texts.length === 0) return [];
+  return backend.call("embed", [texts, rest satisfies EngineEmbedOptions], { signal, onEvent: onProgress });
+}
+
+/** Scores documents against a query. */
+export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: string[], options?: RerankOptions): Promise<Ranked[]> {
+  const { signal, topN, ...rest } = checked("rerank", options, { topN: is.integer(1), instruction: is.string, signal: is.signal });
+  if (is.string(query)) throw refused(`rerank: the query must be a string, not ${describe(query)}.`);
+  if (!Array.isArray(documents)) throw refused(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
+  const texts = textsOf("rerank", documents);
+  if (info.task !== "rerank") throw refused(`${info.model} does not rank documents; it is for ${info.task}.`);
+  if (texts.length === 0) return [];
+  const scores = await backend.call("rerank", [query, texts, rest], { signal });
+  const ranked = Array.from(scores, (score, index) => ({ index, score, document: texts[index]! }));
+  return ranked.sort((a, b) => b.score - a.score || a.index - b.index).slice(0, topN);
+}
+
+/** The cosine of the angle between two vectors: 1 for the same direction, 0 for unrelated ones. */
+export function similarity(a: ArrayLike<number>, b: ArrayLike<number>): number;
+/** The cosine of one vector with each of many. */
+export function similarity(a: ArrayLike<number>, b: readonly ArrayLike<number>[]): number[];
+export function similarity(a: ArrayLike<number>, b: ArrayLike<number> | readonly ArrayLike<number>[]): number | number[] {
+  if (Array.isArray(b) && typeof b[0] === "object") return (b as ArrayLike<number>[]).map((each) => cosine(a, each));
+  return cosine(a, b as ArrayLike<number>);
+}
+
+function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  if (a.length !== b.length) throw refused(`similarity: the vectors have ${a.length} and ${b.length} numbers; they must be of one model and one truncateDim.`);
+  let dot = 0;
+  let aa = 0;
+  let bb = 0;
+  for (let i = 0; i < a.length; i++) {
+    dot += a[i]! * b[i]!;
+    aa += a[i]! * a[i]!;
+    bb += b[i]! * b[i]!;
+  }
+  return aa === 0 || bb === 0 ? 0 : dot / Math.sqrt(aa * bb);
+}
+
+function textsOf(where: string, input: unknown): string[] {
+  if (is.strings(input)) throw refused(`${where}: the input must be a string or an array of strings, not ${describe(input)}.`);
+  return typeof input === "string" ? [input] : (input as string[]);
+}
+
+function base64(vector: Float32Array): string {
+  const view = new DataView(new ArrayBuffer(vector.length * 4));
+  vector.forEach((value, i) => view.setFloat32(i * 4, value, true));
+  let binary = "";
+  for (let i = 0; i < view.byteLength; i++) binary += String.fromCharCode(view.getUint8(i));
+  return btoa(binary);
+}

@@ -1,0 +1,120 @@
+/** A running generation, to be awaited as a whole or read as it comes. Knows a queue of events; not what made them. */
+
+import type { GenerationEvent, GenerationResult } from "./contract.js";
+import { aborted, JerboaError, refused } from "./errors.js";
+
+/** Starts a generation: hands over where events go and what gives it up. */
+export type Start = (onEvent: (event: GenerationEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;
+
+/**
+ * A running generation.
+ *
+ * ```js
+ * const text = await model.generate(prompt);                       // the whole text
+ * for await (const piece of model.generate(prompt)) show(piece);   // as it comes
+ * const { finishReason } = await model.generate(prompt).details;   // with ids, reason and times
+ * ```
+ *
+ * Leaving the loop stops the generation. When it is aborted, a loop ends, `details` says `finishReason: "abort"` with
+ * the text so far, and awaiting the text rejects with code `aborted`.
+ */
+export class Generation implements PromiseLike<string>, AsyncIterable<string> {
+  /** All there is to know once it has ended. */
+  readonly details: Promise<GenerationResult>;
+  readonly #events: GenerationEvent[] = [];
+  readonly #controller = new AbortController();
+  #wake: (() => void) | undefined;
+  #done = false;
+  #read = false;
+
+  /** @internal */
+  constructor(start: Start, signal?: AbortSignal) {
+    const abort = (): void => this.#controller.abort();
+    signal?.addEventListener("abort", abort);
+    if (signal?.aborted) abort();
+    this.details = this.#run(start).finally(() => {
+      signal?.removeEventListener("abort", abort);
+      this.#done = true;
+      this.#wake?.();
+    });
+    // Who reads the stream hears of a failure there: the promise nobody awaits must not count as unhandled.
+    this.details.catch(() => {});
+  }
+
+  /** Stops it; what was generated stays. */
+  abort(): void {
+    this.#controller.abort();
+  }
+
+  /** Resolves with the whole text. */
+  then<A = string, B = never>(
+    onText?: ((text: string) => A | PromiseLike<A>) | null,
+    onError?: ((reason: JerboaError) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.details
+      .then(({ text, finishReason }) => {
+        if (finishReason === "abort") throw aborted("The generation");
+        return text;
+      })
+      .then(onText, onError);
+  }
+
+  /** As a promise's `catch`. */
+  catch<B = never>(onError?: ((reason: JerboaError) => B | PromiseLike<B>) | null): Promise<string | B> {
+    return this.then(undefined, onError);
+  }
+
+  /** As a promise's `finally`. */
+  finally(done?: (() => void) | null): Promise<string> {
+    return this.then().finally(done);
+  }
+
+  /** The pieces of text as they come. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<string, void, undefined> {
+    for await (const { text } of this.events()) if (text) yield text;
+  }
+
+  /** The pieces with their ids and log-probabilities. It can be read once. */
+  async *events(): AsyncGenerator<GenerationEvent, void, undefined> {
+    if (this.#read) throw refused("This generation has been read already. Call generate again for another.");
+    this.#read = true;
+    try {
+      for (;;) {
+        const event = this.#events.shift();
+        if (event) yield event;
+        else if (this.#done) break;
+        else await new Promise<void>((resolve) => (this.#wake = resolve));
+      }
+      await this.details;
+    } finally {
+      if (!this.#done) this.abort();
+    }
+  }
+
+  /** Runs it; an abort is a result like any other, whether the engine noticed it or the call never reached it. */
+  async #run(start: Start): Promise<GenerationResult> {
+    const seen: GenerationEvent[] = [];
+    const onEvent = (event: GenerationEvent): void => {
+      seen.push(event);
+      this.#events.push(event);
+      this.#wake?.();
+    };
+    try {
+      return await start(onEvent, this.#controller.signal);
+    } catch (thrown) {
+      const error = JerboaError.from(thrown);
+      if (error.code !== "aborted" || !this.#controller.signal.aborted) throw error;
+      const ids = seen.flatMap((event) => event.ids);
+      return {
+        text: seen.map((event) => event.text).join(""),
+        ids,
+        finishReason: "abort",
+        promptTokens: 0,
+        cachedTokens: 0,
+        completionTokens: ids.length,
+        prefillMs: 0,
+        decodeMs: 0,
+      };
+    }
+  }
+}

@@ -1,0 +1,11 @@
+/** Stands for wasm-pack's output, which lies beside this file's neighbours in the built package. */
+
+import type { EngineModule } from "./contract.js";
+
+declare const init: EngineModule["default"];
+export default init;
+export declare const Engine: EngineModule["Engine"];
+export declare const deviceReport: EngineModule["deviceReport"];
+export declare const cachedModels: EngineModule["cachedModels"];
+export declare const deleteModel: EngineModule["deleteModel"];
+export declare const version: EngineModule["version"];

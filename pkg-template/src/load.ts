@@ -1,0 +1,142 @@
+/** Turns a name, an address or picked files into a loaded model. Does not know what a model can do. */
+
+import { openBackend } from "./backend.js";
+import { checked, describe, is } from "./check.js";
+import type { CachedModel, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
+import { JerboaError, refused } from "./errors.js";
+import type { Backend } from "./host.js";
+import { Model } from "./model.js";
+
+/** Options of {@link loadModel}. */
+export interface LoadOptions {
+  /** Hears what arrives, with bytes, rate and time left. */
+  onProgress?: (progress: LoadProgress) => void;
+  /** Gives the load up; what arrived stays in the cache and is resumed. */
+  signal?: AbortSignal;
+  /** A Hugging Face access token, for gated and private repositories. It is sent to `endpoint` only and never stored. */
+  token?: string;
+  /** A branch, tag or commit; `main` by default. */
+  revision?: string;
+  /** The server that `org/name` is looked up on; `https://huggingface.co` by default. */
+  endpoint?: string;
+  /** The most tokens that prompt and answer hold together; by default what the model and the device allow. */
+  maxContext?: number;
+  /** How weights are kept in GPU memory; `auto` keeps what the checkpoint has. */
+  weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  /** How the KV cache is kept; `auto` takes what suits the device. */
+  kv?: "auto" | "f32" | "f16" | "packed";
+  /** Switches features of the device off, to compare or to work around a driver. */
+  features?: { subgroups?: boolean; f16?: boolean };
+  /** False runs the model on this thread. True by default; where no worker can be had, `model.info` says so. */
+  worker?: boolean;
+  /** False leaves the browser's cache alone. True by default. */
+  cache?: boolean;
+}
+
+/** A file that the user picked, under the name that it has in the repository. */
+export interface NamedFile {
+  name: string;
+  file: File;
+}
+
+/**
+ * What {@link loadModel} takes: a repository (`org/name`), the address of a folder, or a checkpoint's files — as an
+ * `<input type="file">` or a drop gives them.
+ */
+export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
+
+const OPTIONS = {
+  onProgress: is.func,
+  signal: is.signal,
+  token: is.string,
+  revision: is.string,
+  endpoint: is.string,
+  maxContext: is.integer(1),
+  weights: is.oneOf("auto", "f32", "f16", "q8", "q4"),
+  kv: is.oneOf("auto", "f32", "f16", "packed"),
+  features: is.object,
+  worker: is.boolean,
+  cache: is.boolean,
+};
+const FEATURES = { subgroups: is.boolean, f16: is.boolean };
+
+/**
+ * Loads a model and gives it back ready to run.
+ *
+ * ```js
+ * const model = await loadModel("Qwen/Qwen3-0.6B", { onProgress: (p) => console.log(p.phase, p.loaded, p.total) });
+ * console.log(await model.generate("Once upon a time", { maxTokens: 50 }));
+ * ```
+ *
+ * @throws {@link JerboaError} with a code such as `not_found`, `gated`, `no_webgpu`, `out_of_memory`, `unknown_architecture`.
+ */
+export async function loadModel(source: ModelSource, options?: LoadOptions): Promise<Model> {
+  const { onProgress, signal, worker = true, ...rest } = checked("loadModel", options, OPTIONS);
+  if (rest.features) rest.features = checked("loadModel: features", rest.features, FEATURES);
+  const model = sourceOf(source);
+  const place = typeof model === "string" && !model.includes("://") ? undefined : typeof model === "string" ? "an address" : "picked files";
+  for (const name of ["revision", "endpoint"] as const) {
+    if (place && rest[name] !== undefined) throw refused(`loadModel: '${name}' goes with a repository's name, not with ${place}.`);
+  }
+  if (typeof model !== "string" && rest.token !== undefined) throw refused("loadModel: 'token' goes with a download, not with picked files.");
+  if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
+
+  const { backend, warning } = await openBackend(worker);
+  try {
+    const load: EngineLoadOptions = { ...rest, model };
+    const info = await backend.call("load", [load], { signal, onEvent: onProgress });
+    const warnings = [...(info.warnings ?? []), ...(warning ? [warning] : [])];
+    return new Model(backend, { ...info, warnings, worker: backend.worker });
+  } catch (thrown) {
+    void backend.close();
+    throw JerboaError.from(thrown);
+  }
+}
+
+/** The models in this browser's cache. */
+export function cachedModels(): Promise<CachedModel[]> {
+  return once((backend) => backend.call("cachedModels", []));
+}
+
+/** Removes a model from this browser's cache; all of its revisions when none is named. */
+export function deleteModel(model: string, options?: { revision?: string }): Promise<void> {
+  if (is.string(model)) throw refused(`deleteModel takes the model's name, not ${describe(model)}.`);
+  const { revision } = checked("deleteModel", options, { revision: is.string });
+  return once((backend) => backend.call("deleteModel", revision === undefined ? [model] : [model, revision]));
+}
+
+/** What this browser and its GPU can do: adapter, features, limits, and what the engine makes of them. */
+export function deviceReport(): Promise<DeviceReport> {
+  return once((backend) => backend.call("deviceReport", []));
+}
+
+/** Runs one call in a backend of its own. */
+async function once<T>(call: (backend: Backend) => Promise<T>): Promise<T> {
+  const { backend } = await openBackend(true);
+  try {
+    return await call(backend);
+  } finally {
+    void backend.close();
+  }
+}
+
+function sourceOf(source: ModelSource): EngineLoadOptions["model"] {
+  if (typeof source === "string" && source.trim()) return source.trim();
+  if (source instanceof URL) return source.href;
+  if (typeof source !== "object" || source === null) {
+    throw refused(`loadModel takes 'org/name', the URL of a folder, or files; it got ${source === "" ? "an empty string" : describe(source)}.`);
+  }
+  const files = Array.from(source as Iterable<File | NamedFile>, named);
+  if (files.length === 0) throw refused("loadModel got an empty list of files. Pick config.json, tokenizer.json and the weights.");
+  return files;
+}
+
+/** A picked file under its path inside the picked folder. */
+function named(entry: File | NamedFile): NamedFile {
+  if (!(entry instanceof File)) {
+    if (typeof entry?.name === "string" && entry.file instanceof File) return { name: entry.name, file: entry.file };
+    throw refused(`loadModel: a list of files holds File objects or { name, file }, not ${describe(entry)}.`);
+  }
+  const path = entry.webkitRelativePath;
+  return { name: path ? path.slice(path.indexOf("/") + 1) : entry.name, file: entry };
+}

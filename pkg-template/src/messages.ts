@@ -1,0 +1,68 @@
+/** Conversations in OpenAI's shape, made ready for chat templates. Does not know any template. */
+
+import { describe } from "./check.js";
+import { refused } from "./errors.js";
+
+/** A part of a message's content. */
+export interface TextPart {
+  type: "text";
+  text: string;
+}
+
+/** A call of a function that the model asked for. */
+export interface ToolCall {
+  id: string;
+  type: "function";
+  /** `arguments` is JSON text. */
+  function: { name: string; arguments: string };
+}
+
+/** A function that the model may call. */
+export interface Tool {
+  type: "function";
+  function: { name: string; description?: string; parameters?: Record<string, unknown>; strict?: boolean | null };
+}
+
+/** One message of a conversation. */
+export type ChatMessage =
+  | { role: "system" | "developer" | "user"; content: string | TextPart[]; name?: string }
+  | { role: "assistant"; content?: string | TextPart[] | null; tool_calls?: ToolCall[]; name?: string }
+  | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string };
+
+const ROLES = ["system", "developer", "user", "assistant", "tool"];
+
+/** Checks a conversation and gives templates what they expect: text content, `system`, arguments as objects. */
+export function engineMessages(where: string, messages: ChatMessage[]): unknown[] {
+  if (!Array.isArray(messages) || messages.length === 0) throw refused(`${where}: 'messages' must be an array of at least one message.`);
+  return messages.map((message, i) => {
+    const at = `${where}: messages[${i}]`;
+    if (typeof message !== "object" || message === null) throw refused(`${at} must be an object with role and content, not ${describe(message)}.`);
+    if (!ROLES.includes(message.role)) throw refused(`${at}: 'role' must be one of ${ROLES.join(", ")}, not ${describe(message.role)}.`);
+    const calls = message.role === "assistant" ? message.tool_calls : undefined;
+    const content = message.content ?? (calls?.length ? "" : undefined);
+    if (content === undefined) throw refused(`${at} has no 'content'.`);
+    const role = message.role === "developer" ? "system" : message.role;
+    const result = { ...message, role, content: text(at, content) };
+    return calls ? { ...result, tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: parsed(call) } })) } : result;
+  });
+}
+
+function text(at: string, content: string | TextPart[]): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of text parts, not ${describe(content)}.`);
+  return content
+    .map((part) => {
+      if (part?.type === "text" && typeof part.text === "string") return part.text;
+      throw refused(`${at}: a part of type ${describe(part?.type)} cannot be read by this model; only text can.`);
+    })
+    .join("");
+}
+
+/** Templates write arguments out themselves: they want the object. Text that is no JSON goes through as it is. */
+function parsed(call: ToolCall): unknown {
+  try {
+    return typeof call.function?.arguments === "string" ? JSON.parse(call.function.arguments) : call.function?.arguments;
+  } catch {
+    return call.function.arguments;
+  }
+}

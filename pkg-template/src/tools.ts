@@ -1,0 +1,80 @@
+/** Finds function calls in what a model writes: `<tool_call>{"name", "arguments"}</tool_call>`, as Qwen, Hermes and SmolLM3 do. */
+
+import type { ToolCall } from "./messages.js";
+
+const OPEN = "<tool_call>";
+const CLOSE = "</tool_call>";
+
+/** A piece of the answer: text, or a whole call. */
+export type Piece = { text: string } | { call: ToolCall };
+
+/** Splits a stream of text into text and calls. Text that might be the start of a call waits for the next piece. */
+export class ToolCallParser {
+  #buffer = "";
+  #count = 0;
+
+  /** Takes the next piece of text. */
+  push(text: string): Piece[] {
+    this.#buffer += text;
+    const pieces: Piece[] = [];
+    for (;;) {
+      const open = this.#buffer.indexOf(OPEN);
+      if (open < 0) {
+        const keep = partial(this.#buffer);
+        this.#emit(pieces, this.#buffer.slice(0, this.#buffer.length - keep));
+        this.#buffer = this.#buffer.slice(this.#buffer.length - keep);
+        return pieces;
+      }
+      const close = this.#buffer.indexOf(CLOSE, open);
+      if (close < 0) {
+        this.#emit(pieces, this.#buffer.slice(0, open));
+        this.#buffer = this.#buffer.slice(open);
+        return pieces;
+      }
+      const call = this.#call(this.#buffer.slice(open + OPEN.length, close));
+      const end = close + CLOSE.length;
+      // What is no call stays in the text as the model wrote it.
+      this.#emit(pieces, this.#buffer.slice(0, call ? open : end));
+      if (call) pieces.push({ call });
+      this.#buffer = this.#buffer.slice(end);
+    }
+  }
+
+  /** Takes the end of the text; a call that was not closed counts when it is complete. */
+  finish(): Piece[] {
+    const rest = this.#buffer;
+    this.#buffer = "";
+    const pieces: Piece[] = [];
+    const call = rest.startsWith(OPEN) ? this.#call(rest.slice(OPEN.length)) : undefined;
+    if (call) pieces.push({ call });
+    else this.#emit(pieces, rest);
+    return pieces;
+  }
+
+  /** Blank text between calls is layout, not content. */
+  #emit(pieces: Piece[], text: string): void {
+    if (text && !(this.#count > 0 && !text.trim())) pieces.push({ text });
+  }
+
+  #call(json: string): ToolCall | undefined {
+    try {
+      const { name, arguments: given, parameters } = JSON.parse(json) as { name?: unknown; arguments?: unknown; parameters?: unknown };
+      if (typeof name !== "string") return undefined;
+      const args = given ?? parameters ?? {};
+      this.#count++;
+      return {
+        id: `call_${crypto.randomUUID().replaceAll("-", "").slice(0, 24)}`,
+        type: "function",
+        function: { name, arguments: typeof args === "string" ? args : JSON.stringify(args) },
+      };
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** How many characters at the end of the text may be the start of a call. */
+function partial(text: string): number {
+  for (let n = Math.min(OPEN.length - 1, text.length); n > 0; n--) if (text.endsWith(OPEN.slice(0, n))) return n;
+  return 0;
+}

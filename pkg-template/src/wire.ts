@@ -1,0 +1,148 @@
+/** Carries calls over a message port: results by transfer, aborts, events, errors with their codes. Does not know what the calls do. */
+
+import { aborted, JerboaError, unloaded } from "./errors.js";
+import type { Backend, CallOptions, Method, Methods } from "./host.js";
+
+/** From the caller to the engine. */
+type Up = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { close: true };
+
+/** From the engine to the caller. */
+type Down =
+  | { hello: true; gpu: boolean }
+  | { id: number; event: unknown }
+  | { id: number; result: unknown }
+  | { id: number; error: { code: string; message: string } }
+  | { closed: true };
+
+/** What a worker, its global scope and a MessagePort have in common. */
+export interface Port {
+  postMessage(message: unknown, transfer?: Transferable[]): void;
+  addEventListener(type: string, listener: (event: any) => void): void;
+}
+
+/** Serves a backend over a port, and says hello. */
+export function serve(port: Port, backend: Backend): void {
+  const running = new Map<number, AbortController>();
+  const send = (message: Down, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
+
+  const answer = async (id: number, method: Method, args: unknown[]): Promise<void> => {
+    const controller = new AbortController();
+    running.set(id, controller);
+    try {
+      const onEvent = (event: unknown): void => send({ id, event });
+      const result = await backend.call(method, args as never, { signal: controller.signal, onEvent });
+      send({ id, result }, transferables(result));
+    } catch (thrown) {
+      const { code, message } = JerboaError.from(thrown);
+      send({ id, error: { code, message } });
+    } finally {
+      running.delete(id);
+    }
+  };
+
+  port.addEventListener("message", ({ data }: MessageEvent<Up>) => {
+    if ("method" in data) void answer(data.id, data.method, data.args);
+    else if ("abort" in data) running.get(data.id)?.abort();
+    else void backend.close().finally(() => send({ closed: true }));
+  });
+  send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
+}
+
+interface Pending {
+  resolve(value: unknown): void;
+  reject(reason: JerboaError): void;
+  onEvent: ((event: unknown) => void) | undefined;
+}
+
+/** A backend on the other side of a port. */
+export class Remote implements Backend {
+  readonly worker = true;
+  /** Resolves when the other side has started, with whether it sees WebGPU; rejects when it cannot start. */
+  readonly hello: Promise<{ gpu: boolean }>;
+  readonly #port: Port;
+  readonly #dispose: () => void;
+  readonly #pending = new Map<number, Pending>();
+  #next = 1;
+  #gone: JerboaError | undefined;
+  #closed: (() => void) | undefined;
+
+  /** `dispose` ends the other side for good. */
+  constructor(port: Port, dispose: () => void) {
+    this.#port = port;
+    this.#dispose = dispose;
+    this.hello = new Promise((resolve, reject) => {
+      const broken = (reason: string): void => {
+        const error = new JerboaError("worker", `The worker that runs the model ended: ${reason}. Load the model again, or pass worker: false.`);
+        reject(error);
+        this.#fail(error);
+      };
+      port.addEventListener("message", (event: MessageEvent<Down>) => {
+        if ("hello" in event.data) resolve({ gpu: event.data.gpu });
+        else this.#receive(event.data);
+      });
+      port.addEventListener("error", (event: ErrorEvent) => {
+        event.preventDefault?.();
+        broken(event.message || "its script could not be loaded");
+      });
+      port.addEventListener("messageerror", () => broken("a message could not be read"));
+    });
+  }
+
+  call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
+    const { signal, onEvent } = options;
+    if (this.#gone) return Promise.reject(this.#gone);
+    if (signal?.aborted) return Promise.reject(aborted(method));
+    const id = this.#next++;
+    const abort = (): void => this.#port.postMessage({ id, abort: true } satisfies Up);
+    return new Promise<unknown>((resolve, reject) => {
+      this.#pending.set(id, { resolve, reject, onEvent: onEvent as ((event: unknown) => void) | undefined });
+      signal?.addEventListener("abort", abort);
+      try {
+        this.#port.postMessage({ id, method, args } satisfies Up);
+      } catch (thrown) {
+        this.#pending.delete(id);
+        reject(JerboaError.from(thrown));
+      }
+    }).finally(() => signal?.removeEventListener("abort", abort)) as Promise<ReturnType<Methods[M]>>;
+  }
+
+  async close(): Promise<void> {
+    if (this.#gone) return this.#dispose();
+    this.#fail(unloaded());
+    // A worker that is stuck does not answer: it is ended all the same, and its GPU memory goes with it.
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, 2000);
+      this.#closed = () => (clearTimeout(timer), resolve());
+      this.#port.postMessage({ close: true } satisfies Up);
+    });
+    this.#dispose();
+  }
+
+  #receive(message: Down): void {
+    if ("closed" in message) return this.#closed?.();
+    if (!("id" in message)) return;
+    const pending = this.#pending.get(message.id);
+    if (!pending) return;
+    if ("event" in message) return pending.onEvent?.(message.event);
+    this.#pending.delete(message.id);
+    if ("error" in message) pending.reject(new JerboaError(message.error.code, message.error.message));
+    else pending.resolve(message.result);
+  }
+
+  #fail(error: JerboaError): void {
+    this.#gone ??= error;
+    for (const pending of this.#pending.values()) pending.reject(error);
+    this.#pending.clear();
+  }
+}
+
+/** The buffers of a result that can change hands: those that the arrays in it own whole. */
+function transferables(result: unknown): Transferable[] {
+  const arrays = Array.isArray(result) ? result : [result];
+  const buffers = new Set<ArrayBuffer>();
+  for (const array of arrays) {
+    if (!ArrayBuffer.isView(array)) continue;
+    if (array.buffer instanceof ArrayBuffer && array.buffer.byteLength === array.byteLength) buffers.add(array.buffer);
+  }
+  return [...buffers];
+}

@@ -1,0 +1,277 @@
+/** The facade over a double of the engine: request and response shapes, refusals, aborts, the wire. No browser, no GPU. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { buildFacade } from "./support/facade.mjs";
+
+let jerboa, wire, host, double, cleanUp;
+
+before(async () => {
+  const built = await buildFacade();
+  cleanUp = built.remove;
+  jerboa = await import(`${built.url}/index.js`);
+  wire = await import(`${built.url}/wire.js`);
+  host = await import(`${built.url}/host.js`);
+  double = await import(`${built.url}/jerboa.js`);
+});
+after(() => cleanUp());
+
+const load = (name = "org/name", options = {}) => jerboa.loadModel(name, { worker: false, ...options });
+const user = (content) => [{ role: "user", content }];
+const refusal = (code, pattern) => (error) => {
+  assert.ok(error instanceof jerboa.JerboaError, String(error));
+  assert.equal(error.code, code);
+  assert.match(error.message, pattern);
+  return true;
+};
+const collect = async (iterable) => {
+  const all = [];
+  for await (const each of iterable) all.push(each);
+  return all;
+};
+
+test("loading reports progress and describes the model", async () => {
+  const phases = [];
+  const model = await load("org/name", { onProgress: (p) => phases.push(p.phase) });
+  assert.deepEqual(phases, ["weights", "weights", "weights", "ready"]);
+  assert.equal(model.info.model, "org/name");
+  assert.equal(model.info.worker, false);
+  assert.deepEqual(model.info.warnings, []);
+  await model.unload();
+});
+
+test("without a Worker the model runs here and says why", async () => {
+  const model = await jerboa.loadModel("org/name");
+  assert.equal(model.info.worker, false);
+  assert.match(model.info.warnings[0], /page's own thread.*no Worker/);
+});
+
+test("picked files keep their path inside the folder", async () => {
+  const file = new File(["{}"], "config.json");
+  Object.defineProperty(file, "webkitRelativePath", { value: "folder/sub/config.json" });
+  await load([file, { name: "x.json", file: new File([], "y") }]);
+  assert.deepEqual(double.seen.loads.at(-1).model.map((f) => f.name), ["sub/config.json", "x.json"]);
+});
+
+test("loadModel refuses what it does not know, with a sentence", async () => {
+  await assert.rejects(load("a/b", { maxContxt: 3 }), refusal("request", /no option 'maxContxt'. Did you mean 'maxContext'\?/));
+  await assert.rejects(load("a/b", { max_context: 3 }), refusal("request", /Did you mean 'maxContext'/));
+  await assert.rejects(load("a/b", { wieghts: "f16" }), refusal("request", /Did you mean 'weights'/));
+  await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
+  await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 up, not 1.5/));
+  await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
+  await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder, or files/));
+  await assert.rejects(load([]), refusal("request", /empty list of files/));
+  await assert.rejects(load("https://x.test/m/", { revision: "main" }), refusal("request", /'revision' goes with a repository's name/));
+  await assert.rejects(load([new File([], "config.json")], { token: "t" }), refusal("request", /'token' goes with a download/));
+});
+
+test("the engine's errors keep their code and sentence", async () => {
+  await assert.rejects(load("no/such"), refusal("not_found", /Check the name/));
+});
+
+test("a load can be aborted before and during", async () => {
+  await assert.rejects(load("a/b", { signal: AbortSignal.abort() }), refusal("aborted", /aborted/));
+  const controller = new AbortController();
+  await assert.rejects(load("a/b", { signal: controller.signal, onProgress: () => controller.abort() }), refusal("aborted", /aborted/));
+});
+
+test("generate: awaited, streamed, with details", async () => {
+  const model = await load();
+  assert.equal(await model.generate("one two three"), "one two three");
+  assert.deepEqual(await collect(model.generate("one two")), ["one", " two"]);
+  const generation = model.generate([1, 2], { maxTokens: 1, stop: "x", temperature: 0, logitBias: { 3: -1 } });
+  assert.equal((await generation.details).finishReason, "stop");
+  assert.deepEqual(double.seen.requests.at(-1), { ids: [1, 2], maxTokens: 1, stop: ["x"], temperature: 0, logitBias: { 3: -1 } });
+  const [event] = await collect(model.generate("one", { logprobs: true }).events());
+  assert.equal(event.logprobs[0].logprob, -0.1);
+});
+
+test("generate: an abort ends the stream, keeps the text in details, and rejects the awaited text", async () => {
+  const model = await load();
+  const controller = new AbortController();
+  const generation = model.generate("one two three four", { signal: controller.signal });
+  const pieces = [];
+  for await (const piece of generation) {
+    pieces.push(piece);
+    if (pieces.length === 2) controller.abort();
+  }
+  assert.deepEqual(pieces, ["one", " two"]);
+  assert.deepEqual([(await generation.details).finishReason, (await generation.details).text], ["abort", "one two"]);
+  await assert.rejects(async () => await generation, refusal("aborted", /aborted/));
+  await assert.rejects(async () => await model.generate("one", { signal: AbortSignal.abort() }), refusal("aborted", /aborted/));
+  for await (const piece of model.generate("one two three")) if (piece) break;
+  assert.equal(await model.generate("still works"), "still works");
+});
+
+test("generations take turns", async () => {
+  const model = await load();
+  assert.deepEqual(await Promise.all([model.generate("a b c"), model.generate("d e"), model.generate("f")]), ["a b c", "d e", "f"]);
+});
+
+test("generate refuses what contradicts itself", async () => {
+  const model = await load();
+  assert.throws(() => model.generate("x", { topLogprobs: 2 }), refusal("request", /'topLogprobs' needs logprobs: true/));
+  assert.throws(() => model.generate("x", { top_k: 2 }), refusal("request", /Did you mean 'topK'/));
+  assert.throws(() => model.generate([1.5]), refusal("request", /token ids: whole numbers/));
+  assert.throws(() => model.generate("x", { maxTokens: 0 }), refusal("request", /'maxTokens' must be a whole number from 1 up/));
+  const generation = model.generate("x");
+  await collect(generation);
+  await assert.rejects(collect(generation), refusal("request", /read already/));
+});
+
+test("chat completion in OpenAI's shape", async () => {
+  const model = await load();
+  const answer = await model.chat.completions.create({ messages: user("one two"), temperature: 0, max_tokens: 9, stop: null });
+  assert.match(answer.id, /^chatcmpl-/);
+  const { id, created, ...rest } = answer;
+  assert.deepEqual(rest, {
+    model: "org/name",
+    object: "chat.completion",
+    choices: [{ index: 0, message: { role: "assistant", content: "one two", refusal: null }, logprobs: null, finish_reason: "stop" }],
+    usage: { prompt_tokens: 5, completion_tokens: 2, total_tokens: 7, prompt_tokens_details: { cached_tokens: 2 } },
+    timings: { prefill_ms: 3, decode_ms: 4 },
+  });
+  assert.deepEqual(double.seen.requests.at(-1), { messages: user("one two"), temperature: 0, maxTokens: 9 });
+  const { choices } = await model.chat.completions.create({ messages: user("one"), logprobs: true, top_logprobs: 1 });
+  assert.equal(choices[0].logprobs.content[0].top_logprobs[0].token, "one");
+});
+
+test("chat completion as chunks", async () => {
+  const model = await load();
+  const stream = await model.chat.completions.create({ messages: user("one two"), stream: true, stream_options: { include_usage: true } });
+  const chunks = await collect(stream);
+  assert.deepEqual(chunks.map((c) => c.choices[0]?.delta), [{ role: "assistant", content: "" }, { content: "one" }, { content: " two" }, {}, undefined]);
+  assert.deepEqual(chunks.map((c) => c.choices[0]?.finish_reason), [null, null, null, "stop", undefined]);
+  assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
+  assert.equal(chunks.at(-1).usage.total_tokens, 7);
+  assert.equal(chunks[0].usage, null);
+
+  const stopped = await model.chat.completions.create({ messages: user("one two three"), stream: true });
+  const reasons = [];
+  for await (const chunk of stopped) {
+    reasons.push(chunk.choices[0].finish_reason);
+    if (chunk.choices[0].delta.content) stopped.abort();
+  }
+  assert.equal(reasons.at(-1), "abort");
+  await assert.rejects(model.chat.completions.create({ messages: user("x") }, { signal: AbortSignal.abort() }), refusal("aborted", /aborted/));
+});
+
+test("tool calls are found in the text, whole and in pieces", async () => {
+  const model = await load();
+  const tools = [{ type: "function", function: { name: "weather", parameters: {} } }];
+  const content = 'Let me see. <tool_call> {"name": "weather", "arguments": {"city": "Oslo"}} </tool_call>';
+  const { choices } = await model.chat.completions.create({ messages: user(content), tools });
+  assert.equal(choices[0].finish_reason, "tool_calls");
+  assert.equal(choices[0].message.content, "Let me see. ");
+  assert.deepEqual(choices[0].message.tool_calls[0].function, { name: "weather", arguments: '{"city":"Oslo"}' });
+  const chunks = await collect(await model.chat.completions.create({ messages: user(content), tools, stream: true }));
+  assert.equal(chunks.map((c) => c.choices[0].delta.content ?? "").join(""), "Let me see. ");
+  assert.equal(chunks.flatMap((c) => c.choices[0].delta.tool_calls ?? [])[0].index, 0);
+  const plain = await model.chat.completions.create({ messages: user(content), tools, tool_choice: "none" });
+  assert.equal(plain.choices[0].message.content, content);
+  const broken = await model.chat.completions.create({ messages: user("a <tool_call> nonsense </tool_call> b <tool"), tools });
+  assert.equal(broken.choices[0].message.content, "a <tool_call> nonsense </tool_call> b <tool");
+});
+
+test("messages: parts become text, developer becomes system, arguments become objects", async () => {
+  const model = await load();
+  const call = { id: "1", type: "function", function: { name: "f", arguments: '{"a":1}' } };
+  const messages = [
+    { role: "developer", content: [{ type: "text", text: "be " }, { type: "text", text: "brief" }] },
+    { role: "assistant", content: null, tool_calls: [call] },
+    { role: "tool", content: "7", tool_call_id: "1" },
+  ];
+  await model.chat.completions.create({ messages });
+  const sent = double.seen.requests.at(-1).messages;
+  assert.deepEqual(sent[0], { role: "system", content: "be brief" });
+  assert.deepEqual(sent[1].tool_calls[0].function.arguments, { a: 1 });
+  assert.equal(sent[1].content, "");
+});
+
+test("chat refuses what it cannot do", async () => {
+  const model = await load();
+  const create = (p) => model.chat.completions.create({ messages: user("x"), ...p });
+  await assert.rejects(create({ n: 2 }), refusal("request", /'n' must be 1/));
+  await assert.rejects(create({ response_format: {} }), refusal("request", /no option 'response_format'/));
+  await assert.rejects(create({ temperature: 3 }), refusal("request", /a number from 0 to 2/));
+  await assert.rejects(create({ max_tokens: 1, max_completion_tokens: 2 }), refusal("request", /mean the same and differ/));
+  await assert.rejects(create({ top_logprobs: 1 }), refusal("request", /needs logprobs/));
+  await assert.rejects(create({ stream_options: {} }), refusal("request", /needs stream/));
+  await assert.rejects(create({ messages: [] }), refusal("request", /at least one message/));
+  await assert.rejects(create({ messages: [{ role: "robot", content: "x" }] }), refusal("request", /messages\[0\]: 'role' must be one of/));
+  await assert.rejects(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] }), refusal("request", /type 'image_url' cannot be read/));
+  await assert.rejects((await load("a/base")).chat.completions.create({ messages: user("x") }), refusal("chat_template", /model\.generate\(prompt\)/));
+});
+
+test("text, templates, logits, memory", async () => {
+  const model = await load();
+  assert.deepEqual([...(await model.tokenize("ab"))], [1, 97, 98]);
+  assert.deepEqual([...(await model.tokenize("ab", { addSpecialTokens: false }))], [97, 98]);
+  assert.equal(await model.detokenize([97, 98]), "ab");
+  assert.equal(await model.countTokens("ab"), 3);
+  assert.equal(await model.renderChat(user("hi")), "user: hi\nassistant: ");
+  assert.equal(await model.renderChat(user("hi"), { addGenerationPrompt: false }), "user: hi\n");
+  assert.equal(await model.countTokens(user("hi")), "user: hi\nassistant: ".length);
+  assert.equal((await model.logits([1, 2], { all: true })).length, 18);
+  assert.deepEqual(await model.memory(), { wasmBytes: 1, gpuBytes: 2 });
+});
+
+test("embeddings, similarity, ranking", async () => {
+  const model = await load("org/embed");
+  assert.deepEqual([...(await model.embed("abc"))], [3, 1, 0]);
+  assert.deepEqual((await model.embed(["a", "bb"], { truncateDim: 2 })).map((v) => [...v]), [[1, 1], [2, 1]]);
+  const floats = await model.embeddings.create({ input: ["a", "bb"], dimensions: 2 });
+  assert.deepEqual(floats.data[1], { object: "embedding", index: 1, embedding: [2, 1] });
+  assert.deepEqual(floats.usage, { prompt_tokens: 5, total_tokens: 5 });
+  const base64 = await model.embeddings.create({ input: "a", encoding_format: "base64" });
+  assert.deepEqual([...new Float32Array(Uint8Array.from(atob(base64.data[0].embedding), (c) => c.charCodeAt(0)).buffer)], [1, 1, 0]);
+  await assert.rejects(model.embed("a", { task: "query", prompt: "q: " }), refusal("request", /not both/));
+  assert.throws(() => model.generate("x"), refusal("request", /does not generate text/));
+  assert.equal(jerboa.similarity([1, 0], [0, 1]), 0);
+  assert.deepEqual(jerboa.similarity([3, 4], [[3, 4], [-3, -4]]), [1, -1]);
+  assert.throws(() => jerboa.similarity([1], [1, 2]), refusal("request", /1 and 2 numbers/));
+  const ranker = await load("org/ranker");
+  const ranked = await ranker.rerank("x", ["a", "xx", "x"], { topN: 2 });
+  assert.deepEqual(ranked, [{ index: 1, score: 2, document: "xx" }, { index: 2, score: 1, document: "x" }]);
+});
+
+test("unload stops what runs and refuses what follows", async () => {
+  const model = await load();
+  const running = model.generate("one two three four five six seven eight");
+  const freed = double.seen.freed;
+  const end = assert.rejects(async () => await running);
+  await model.unload();
+  await end;
+  assert.equal(double.seen.freed, freed + 1);
+  await assert.rejects(model.tokenize("x"), refusal("unloaded", /Call loadModel again/));
+});
+
+test("cache and device functions", async () => {
+  assert.deepEqual(await jerboa.cachedModels(), [{ model: "a/b", bytes: 3 }]);
+  await jerboa.deleteModel("a/b");
+  assert.deepEqual(double.seen.loads.at(-1), { deleted: "a/b" });
+  assert.deepEqual(await jerboa.deviceReport(), { webgpu: true });
+});
+
+test("the wire carries results, events, aborts and errors", async () => {
+  const { port1, port2 } = new MessageChannel();
+  wire.serve(port2, new host.Host(double));
+  const remote = new wire.Remote(port1, () => (port1.close(), port2.close()));
+  port1.start();
+  port2.start();
+  assert.deepEqual(await remote.hello, { gpu: false });
+  const events = [];
+  await remote.call("load", [{ model: "a/b" }], { onEvent: (e) => events.push(e.phase) });
+  assert.equal(events.at(-1), "ready");
+  assert.deepEqual([...(await remote.call("tokenize", ["a", false]))], [97]);
+  await assert.rejects(remote.call("load", [{ model: "no/such" }]), refusal("not_found", /Check the name/));
+  const controller = new AbortController();
+  const { finishReason } = await remote.call("generate", [{ prompt: "a b c d" }], { signal: controller.signal, onEvent: () => controller.abort() });
+  assert.equal(finishReason, "abort");
+  await assert.rejects(remote.call("tokenize", [() => {}, false]), refusal("internal", /could not be cloned/));
+  const pending = assert.rejects(remote.call("generate", [{ prompt: "a b c d" }]), refusal("unloaded", /unloaded/));
+  await remote.close();
+  await pending;
+  await assert.rejects(remote.call("info", []), refusal("unloaded", /unloaded/));
+});

@@ -1,0 +1,21 @@
+/** Compiles the facade beside the engine's double. Knows where the sources lie; not what is tested. */
+
+import { execFile } from "node:child_process";
+import { copyFile, mkdtemp, mkdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
+import { ROOT } from "./places.mjs";
+
+/** The compiled facade: its folder as an address, and how to remove it. */
+export async function buildFacade() {
+  await mkdir(join(ROOT, "target"), { recursive: true });
+  const folder = await mkdtemp(join(ROOT, "target", "facade-"));
+  const tsc = join(ROOT, "node_modules", "typescript", "bin", "tsc");
+  await promisify(execFile)(process.execPath, [tsc, "-p", join(ROOT, "pkg-template"), "--outDir", folder]).catch((error) => {
+    throw new Error(`tsc refused the facade:\n${error.stdout}`);
+  });
+  await copyFile(join(ROOT, "tests/page/double/jerboa.js"), join(folder, "jerboa.js"));
+  await writeFile(join(folder, "package.json"), '{ "type": "module" }');
+  return { folder, url: pathToFileURL(folder).href, remove: () => rm(folder, { recursive: true }) };
+}
