@@ -1,1 +1,133 @@
-fn main() {}
+//! Expands shaders/ into a typed registry and validates every declared variant with naga: a typo in a shader is a
+//! cargo error with its file and line.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+#[path = "src/kernels/preprocess.rs"]
+#[allow(dead_code)]
+mod preprocess;
+
+/// One kernel of shaders/variants.toml.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Spec {
+    file: String,
+    /// Conditions that may hold or not, independently.
+    #[serde(default)]
+    flags: Vec<String>,
+    /// Groups of conditions of which exactly one holds.
+    #[serde(default)]
+    one_of: Vec<Vec<String>>,
+    /// Numbers, each with the values that the engine uses; the first is the default.
+    #[serde(default)]
+    consts: BTreeMap<String, Vec<u32>>,
+    /// Pairs of conditions that never hold together.
+    #[serde(default)]
+    exclude: Vec<[String; 2]>,
+}
+
+fn main() {
+    if let Err(message) = run() {
+        eprintln!("{message}");
+        process::exit(1);
+    }
+}
+
+fn run() -> Result<(), String> {
+    let crate_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?);
+    // In the workspace shaders/ lies beside the crate; in a packaged crate inside it.
+    let root = [crate_dir.join("../shaders"), crate_dir.join("shaders")];
+    let root = root.iter().find(|p| p.is_dir()).ok_or("shaders/ is missing")?.clone();
+    println!("cargo:rerun-if-changed={}", root.display());
+    let toml = fs::read_to_string(root.join("variants.toml")).map_err(|e| format!("variants.toml: {e}"))?;
+    let specs: BTreeMap<String, Spec> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
+    let mut registry = String::new();
+    let (mut variants, mut names) = (String::new(), String::new());
+    for (name, spec) in &specs {
+        let read = |path: &str| read_shader(&root, path);
+        let path = spec.file.trim_end_matches(".wgsl");
+        let text = preprocess::flatten(path, &read, &mut Vec::new())?;
+        let count = validate_all(name, spec, &text)?;
+        let variant = camel(name);
+        let _ = writeln!(variants, "    /// `shaders/{}`, {count} variants.\n    {variant},", spec.file);
+        let _ = writeln!(names, "            Kernel::{variant} => {name:?},");
+        let _ = writeln!(
+            registry,
+            "    KernelSource {{ text: {text:?}, flags: &{:?}, one_of: &{}, consts: &{} }},",
+            spec.flags,
+            list(spec.one_of.iter().map(|g| format!("&{g:?}"))),
+            list(spec.consts.iter().map(|(n, v)| format!("({n:?}, &{v:?})"))),
+        );
+    }
+    let all = specs.keys().map(|n| format!("Kernel::{}", camel(n))).collect::<Vec<_>>().join(", ");
+    let code = format!(
+        "/// The kernels of shaders/variants.toml.\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]\n\
+         pub enum Kernel {{\n{variants}}}\n\nimpl Kernel {{\n    /// Its name in variants.toml.\n    pub fn name(self) -> &'static str {{\n        \
+         match self {{\n{names}        }}\n    }}\n}}\n\nstatic ALL: &[Kernel] = &[{all}];\n\nstatic SOURCES: &[KernelSource] = &[\n{registry}];\n"
+    );
+    let out = Path::new(&env::var("OUT_DIR").map_err(|e| e.to_string())?).join("registry.rs");
+    fs::write(out, code).map_err(|e| e.to_string())
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+fn camel(name: &str) -> String {
+    let part = |p: &str| p[..1].to_uppercase() + &p[1..];
+    name.split('_').map(part).collect()
+}
+
+fn read_shader(root: &Path, path: &str) -> Result<String, String> {
+    fs::read_to_string(root.join(format!("{path}.wgsl"))).map_err(|e| format!("shaders/{path}.wgsl: {e}"))
+}
+
+/// Every combination of conditions with the default numbers, then every other number with each choice of one_of.
+fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
+    let mut choices: Vec<Vec<&str>> = vec![vec![]];
+    for group in &spec.one_of {
+        choices = choices.iter().flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat())).collect();
+    }
+    let defaults: BTreeMap<String, u32> = spec.consts.iter().map(|(n, v)| (n.clone(), v[0])).collect();
+    let mut count = 0;
+    for choice in &choices {
+        for bits in 0..1u32 << spec.flags.len() {
+            let on = spec.flags.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.as_str());
+            let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
+            if spec.exclude.iter().any(|pair| pair.iter().all(|p| flags.contains(&p.as_str()))) {
+                continue;
+            }
+            count += 1;
+            validate(name, text, &flags, &defaults)?;
+        }
+        for (constant, values) in &spec.consts {
+            for &value in &values[1..] {
+                let mut consts = defaults.clone();
+                consts.insert(constant.clone(), value);
+                count += 1;
+                validate(name, text, choice, &consts)?;
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn validate(name: &str, text: &str, flags: &[&str], consts: &BTreeMap<String, u32>) -> Result<(), String> {
+    let has = |f: &str| flags.contains(&f);
+    let body = preprocess::expand(text, &has).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
+    let source = preprocess::header(false, has("F16"), has("SUBGROUPS"), consts) + &body;
+    let label = format!("kernel {name} {flags:?} {consts:?}");
+    let module =
+        naga::front::wgsl::parse_str(&source).map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
+    naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
+        .validate(&module)
+        .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
+    let storage = preprocess::bindings(&body).iter().filter(|b| b.access != preprocess::Access::Uniform).count();
+    if storage > 8 {
+        return Err(format!("{label}: {storage} storage buffers; WebGPU guarantees 8"));
+    }
+    Ok(())
+}

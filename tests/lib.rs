@@ -1,1 +1,102 @@
-//! Helpers shared by the test targets of this crate.
+//! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors, comparison.
+
+use jerboa::gpu::{Backend, DeviceOptions, Gpu, Pipeline, StepDesc, Usage};
+use jerboa::kernels::Launch;
+use jerboa::kernels::registry::Shader;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+
+/// The device of this test thread, with all its features. It is never dropped: wgpu cannot be in a thread's destructors.
+pub fn gpu() -> &'static Gpu {
+    thread_local!(static GPU: OnceCell<&'static Gpu> = const { OnceCell::new() });
+    GPU.with(|cell| *cell.get_or_init(|| Box::leak(Box::new(open(&DeviceOptions::default())))))
+}
+
+/// A device with some features switched off.
+pub fn open(options: &DeviceOptions) -> Gpu {
+    pollster::block_on(Gpu::open(options)).expect("a Vulkan adapter; mesa-vulkan-drivers has one for the CPU")
+}
+
+/// Numbers in [-1, 1) from a seed, the same everywhere.
+pub fn random(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are afterwards.
+pub fn run(gpu: &Gpu, launch: &Launch<usize>, rows: u32, buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    run_all(gpu, std::slice::from_ref(launch), rows, buffers)
+}
+
+/// Runs launches one after another over the same buffers.
+pub fn run_all(gpu: &Gpu, launches: &[Launch<usize>], rows: u32, buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let make = |bytes: &Vec<u8>| {
+        let buffer = gpu.buffer("test", bytes.len() as u64, Usage::Storage).expect("buffer");
+        let mut padded = bytes.clone();
+        padded.resize(bytes.len().next_multiple_of(4), 0);
+        gpu.write(&buffer, 0, &padded);
+        buffer
+    };
+    let handles: Vec<_> = buffers.iter().map(make).collect();
+    let mut steps = Vec::new();
+    for launch in launches {
+        let shader = launch.variant.shader(false).expect("a declared variant");
+        let resolved = launch.resolve(&shader).expect("a complete launch");
+        let pipeline = compile(gpu, shader);
+        let bound = resolved.buffers.into_iter().map(|(binding, index)| (binding, handles[index].clone())).collect();
+        let (params, grid) = (resolved.params, launch.grid.at(rows));
+        steps.push(StepDesc { label: launch.label.clone(), pipeline, buffers: bound, params, grid });
+    }
+    let program = gpu.program("test", steps).expect("program");
+    gpu.submit(&[jerboa::gpu::Work::Run { program: &program, grids: None }]).expect("submit");
+    let read = |(handle, bytes): (&jerboa::gpu::Buffer, &Vec<u8>)| {
+        let size = bytes.len().next_multiple_of(4) as u64;
+        pollster::block_on(gpu.read(handle, 0, size)).expect("readback")
+    };
+    let result = handles.iter().zip(buffers).map(read).collect();
+    pollster::block_on(gpu.check()).expect("no device error");
+    result
+}
+
+/// Compiles a kernel once per device: a software device takes long.
+fn compile(gpu: &Gpu, shader: Shader) -> Pipeline {
+    thread_local!(static COMPILED: RefCell<HashMap<(usize, String), Pipeline>> = RefCell::default());
+    let key = (std::ptr::from_ref(gpu) as usize, shader.text.clone());
+    if let Some(found) = COMPILED.with_borrow(|all| all.get(&key).cloned()) {
+        return found;
+    }
+    let pipeline = pollster::block_on(gpu.pipelines(&[shader])).expect("a valid kernel").remove(0);
+    // A copy that is never dropped: wgpu cannot be in a thread's destructors.
+    std::mem::forget(pipeline.clone());
+    COMPILED.with_borrow_mut(|all| all.insert(key, pipeline.clone()));
+    pipeline
+}
+
+/// f32s as bytes.
+pub fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
+    bytemuck::cast_slice(values).to_vec()
+}
+
+/// Bytes as f32s.
+pub fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytemuck::pod_collect_to_vec(bytes)
+}
+
+/// Mean square error over mean square of the expectation; NaN when either is not finite.
+pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let error: f64 = found.iter().zip(expected).map(|(f, e)| f64::from(f - e).powi(2)).sum();
+    let size: f64 = expected.iter().map(|e| f64::from(*e).powi(2)).sum();
+    error / size.max(1e-30)
+}
+
+/// Relative L2 distance.
+pub fn relative_l2(found: &[f32], expected: &[f32]) -> f64 {
+    nmse(found, expected).sqrt()
+}

@@ -11,7 +11,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     // ---- hub: names, network, cache -------------------------------------------------------------------------------
     /// A model name that is neither `org/name`, a URL nor a list of files.
-    #[error("'{name}' is not a model name: {reason}. Use 'org/name', a URL of a folder, or files that the user picked.")]
+    #[error(
+        "'{name}' is not a model name: {reason}. Use 'org/name', a URL of a folder, or files that the user picked."
+    )]
     ModelName {
         /// What the caller gave.
         name: String,
@@ -19,13 +21,17 @@ pub enum Error {
         reason: String,
     },
     /// The server has no such repository, revision or file.
-    #[error("{url} was not found (HTTP 404). Check the repository's name, its revision and the file; a private one also answers so without a token.")]
+    #[error(
+        "{url} was not found (HTTP 404). Check the repository's name, its revision and the file; a private one also answers so without a token."
+    )]
     NotFound {
         /// The address that was asked for.
         url: String,
     },
     /// The server wants a token, or refuses the one it got.
-    #[error("{url} is gated (HTTP {status}). Accept the model's terms on its page, then pass a token that can read it: loadModel(name, {{ token }}).")]
+    #[error(
+        "{url} is gated (HTTP {status}). Accept the model's terms on its page, then pass a token that can read it: loadModel(name, {{ token }})."
+    )]
     Gated {
         /// The address that was asked for.
         url: String,
@@ -59,7 +65,9 @@ pub enum Error {
 
     // ---- format: containers and encodings -------------------------------------------------------------------------
     /// A file that breaks the rules of its container.
-    #[error("{file} is not a valid {format} file: {reason}. Download it again; if it stays so, the file on the server is damaged.")]
+    #[error(
+        "{file} is not a valid {format} file: {reason}. Download it again; if it stays so, the file on the server is damaged."
+    )]
     Malformed {
         /// The file.
         file: String,
@@ -79,7 +87,9 @@ pub enum Error {
         hint: String,
     },
     /// The checkpoint lacks a tensor that the architecture needs.
-    #[error("the checkpoint has no tensor {tensor}, which {architecture} needs. It may be incomplete or of another architecture.")]
+    #[error(
+        "the checkpoint has no tensor {tensor}, which {architecture} needs. It may be incomplete or of another architecture."
+    )]
     MissingTensor {
         /// The tensor's name.
         tensor: String,
@@ -87,7 +97,9 @@ pub enum Error {
         architecture: String,
     },
     /// A tensor whose shape does not follow from config.json.
-    #[error("tensor {tensor} has shape {found:?}, but config.json asks for {expected:?}. The two are not from the same checkpoint.")]
+    #[error(
+        "tensor {tensor} has shape {found:?}, but config.json asks for {expected:?}. The two are not from the same checkpoint."
+    )]
     Shape {
         /// The tensor's name.
         tensor: String,
@@ -185,7 +197,9 @@ pub enum Error {
         reason: String,
     },
     /// The prompt does not fit into the context.
-    #[error("the prompt has {tokens} tokens, the context holds {limit}. Shorten it, load the model with a larger maxContext, or set overflow to 'truncate' or 'rolling'.")]
+    #[error(
+        "the prompt has {tokens} tokens, the context holds {limit}. Shorten it, load the model with a larger maxContext, or set overflow to 'truncate' or 'rolling'."
+    )]
     ContextFull {
         /// Tokens asked for.
         tokens: usize,

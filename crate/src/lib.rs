@@ -6,7 +6,11 @@
 
 pub mod error;
 pub mod format;
+pub mod gpu;
 pub mod hub;
+pub mod kernels;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod reference;
 pub mod sample;
 pub mod text;
 

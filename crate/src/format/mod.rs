@@ -1,1 +1,3 @@
 //! See the module map in README.md.
+
+pub mod layout;

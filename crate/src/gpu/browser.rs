@@ -1,0 +1,1 @@
+//! The device through the browser's WebGPU.

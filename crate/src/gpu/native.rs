@@ -1,0 +1,415 @@
+//! The device through wgpu: Vulkan, Metal, DX12. For tests, for the native runner, for profiling without a browser.
+
+use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Usage, Work};
+use crate::kernels::preprocess::Access;
+use crate::kernels::registry::Shader;
+use crate::{Error, Result};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// A device of wgpu.
+pub struct NativeGpu {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    caps: Caps,
+    created: Rc<Cell<Created>>,
+    staging: RefCell<HashMap<u64, Vec<wgpu::Buffer>>>,
+    error: Arc<Mutex<Option<Error>>>,
+}
+
+/// A buffer that is counted while it lives.
+#[derive(Clone)]
+pub struct Buffer(Rc<BufferInner>);
+
+struct BufferInner {
+    raw: wgpu::Buffer,
+    size: u64,
+    created: Rc<Cell<Created>>,
+}
+
+impl Drop for BufferInner {
+    fn drop(&mut self) {
+        let mut count = self.created.get();
+        count.bytes -= self.size;
+        self.created.set(count);
+        self.raw.destroy();
+    }
+}
+
+impl Buffer {
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Whether both handles name the same buffer.
+    pub fn same(&self, other: &Buffer) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.0.size)
+    }
+}
+
+/// A compiled kernel.
+#[derive(Clone, Debug)]
+pub struct Pipeline(Rc<(wgpu::ComputePipeline, wgpu::BindGroupLayout)>);
+
+/// A recorded chain of dispatches.
+#[derive(Debug)]
+pub struct Program {
+    steps: Vec<(Pipeline, wgpu::BindGroup, Grid)>,
+    labels: Vec<String>,
+    _owned: Vec<Buffer>,
+}
+
+impl Program {
+    /// The labels of its steps.
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+}
+
+/// A read under way.
+pub struct Readback {
+    gpu: Rc<Inner>,
+    staging: wgpu::Buffer,
+    size: u64,
+    result: Arc<Mutex<Option<std::result::Result<(), wgpu::BufferAsyncError>>>>,
+}
+
+impl Readback {
+    /// Waits for the bytes.
+    pub async fn wait(self) -> Result<Vec<u8>> {
+        let lost = |reason: String| Error::DeviceLost { reason };
+        self.gpu.device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| lost(e.to_string()))?;
+        let result = self.result.lock().ok().and_then(|mut r| r.take());
+        result.ok_or_else(|| lost("a readback never ended".into()))?.map_err(|e| lost(e.to_string()))?;
+        let view = self.staging.get_mapped_range(..self.size).map_err(|e| lost(e.to_string()))?;
+        let data = view.to_vec();
+        drop(view);
+        self.staging.unmap();
+        self.gpu.staging.borrow_mut().entry(self.staging.size()).or_default().push(self.staging);
+        Ok(data)
+    }
+}
+
+impl NativeGpu {
+    fn encoder(&self) -> wgpu::CommandEncoder {
+        self.inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    fn count(&self, change: impl Fn(&mut Created)) {
+        let mut created = self.inner.created.get();
+        change(&mut created);
+        self.inner.created.set(created);
+    }
+
+    fn staging(&self, size: u64) -> wgpu::Buffer {
+        let size = size.next_power_of_two().max(256);
+        if let Some(buffer) = self.inner.staging.borrow_mut().get_mut(&size).and_then(Vec::pop) {
+            return buffer;
+        }
+        self.count(|c| c.buffers += 1);
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        self.inner.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("staging"),
+            size,
+            usage,
+            mapped_at_creation: false,
+        })
+    }
+
+    fn run(&self, encoder: &mut wgpu::CommandEncoder, program: &Program, grids: Option<&[Grid]>) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let mut last: Option<&Pipeline> = None;
+        for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
+            let [x, y, z] = grids.map_or(*grid, |g| g[index]);
+            if x == 0 || y == 0 || z == 0 {
+                continue;
+            }
+            if last.is_none_or(|l| !Rc::ptr_eq(&l.0, &pipeline.0)) {
+                pass.set_pipeline(&pipeline.0.0);
+                last = Some(pipeline);
+            }
+            pass.set_bind_group(0, group, &[]);
+            pass.dispatch_workgroups(x, y, z);
+        }
+    }
+}
+
+impl Backend for NativeGpu {
+    async fn open(options: &DeviceOptions) -> Result<Self> {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
+        let none = |reason: String| Error::NoWebGpu {
+            reason,
+            hint: "Install a Vulkan, Metal or DX12 driver; mesa-vulkan-drivers has one that runs on the CPU".into(),
+        };
+        let request = wgpu::RequestAdapterOptions {
+            power_preference: wgpu::PowerPreference::HighPerformance,
+            ..Default::default()
+        };
+        let adapter = instance.request_adapter(&request).await.map_err(|e| none(e.to_string()))?;
+        let caps = caps_of(&adapter, options);
+        let wanted = [
+            (caps.f16, wgpu::Features::SHADER_F16),
+            (caps.subgroups, wgpu::Features::SUBGROUP),
+            (caps.timestamps, wgpu::Features::TIMESTAMP_QUERY),
+        ];
+        let features = wanted.iter().filter(|w| w.0).fold(wgpu::Features::empty(), |all, w| all | w.1);
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("jerboa"),
+            required_features: features,
+            required_limits: adapter.limits(),
+            ..Default::default()
+        };
+        let (device, queue) = adapter.request_device(&descriptor).await.map_err(|e| none(e.to_string()))?;
+        let error = Arc::new(Mutex::new(None));
+        let sink = error.clone();
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+            let reason = e.to_string();
+            let found = match e {
+                wgpu::Error::OutOfMemory { .. } => out_of_memory("a buffer", 0, 0),
+                _ => Error::Kernel { kernel: "a command".into(), reason },
+            };
+            if let Ok(mut slot) = sink.lock() {
+                slot.get_or_insert(found);
+            }
+        }));
+        let created = Rc::default();
+        Ok(Self { inner: Rc::new(Inner { device, queue, caps, created, staging: RefCell::default(), error }) })
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.inner.caps
+    }
+
+    fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer> {
+        let size = size.max(16).next_multiple_of(16);
+        let limit = self.inner.caps.max_weight_buffer();
+        if size > limit {
+            return Err(out_of_memory(label, size, limit));
+        }
+        let usage = match usage {
+            Usage::Storage => wgpu::BufferUsages::STORAGE,
+            Usage::Uniform => wgpu::BufferUsages::UNIFORM,
+        } | wgpu::BufferUsages::COPY_SRC
+            | wgpu::BufferUsages::COPY_DST;
+        let descriptor = wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
+        let raw = self.inner.device.create_buffer(&descriptor);
+        self.count(|c| {
+            c.buffers += 1;
+            c.bytes += size;
+        });
+        Ok(Buffer(Rc::new(BufferInner { raw, size, created: self.inner.created.clone() })))
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
+        self.inner.queue.write_buffer(&buffer.0.raw, offset, data);
+    }
+
+    async fn pipelines(&self, shaders: &[Shader]) -> Result<Vec<Pipeline>> {
+        shaders.iter().map(|s| self.compile(s)).collect()
+    }
+
+    fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
+        let stride = 256usize;
+        let count = steps.iter().filter(|s| s.params.is_some()).count();
+        let mut owned = Vec::new();
+        let mut words = vec![0u8; count * stride];
+        let arena = if count > 0 { Some(self.buffer(label, (count * stride) as u64, Usage::Uniform)?) } else { None };
+        let (mut recorded, mut labels, mut slot) = (Vec::new(), Vec::new(), 0);
+        for step in steps {
+            let mut entries: Vec<wgpu::BindGroupEntry<'_>> = step
+                .buffers
+                .iter()
+                .map(|(binding, b)| wgpu::BindGroupEntry { binding: *binding, resource: b.0.raw.as_entire_binding() })
+                .collect();
+            if let (Some((binding, params)), Some(arena)) = (&step.params, &arena) {
+                let bytes: &[u8] = bytemuck::cast_slice(params);
+                let (start, size) = (slot * stride, bytes.len().next_multiple_of(16));
+                words[start..start + bytes.len()].copy_from_slice(bytes);
+                slot += 1;
+                let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &arena.0.raw,
+                    offset: start as u64,
+                    size: std::num::NonZeroU64::new(size as u64),
+                });
+                entries.push(wgpu::BindGroupEntry { binding: *binding, resource });
+            }
+            let descriptor =
+                wgpu::BindGroupDescriptor { label: Some(&step.label), layout: &step.pipeline.0.1, entries: &entries };
+            let group = self.inner.device.create_bind_group(&descriptor);
+            self.count(|c| c.bind_groups += 1);
+            labels.push(step.label);
+            recorded.push((step.pipeline, group, step.grid));
+        }
+        if let Some(arena) = arena {
+            self.write(&arena, 0, &words);
+            owned.push(arena);
+        }
+        Ok(Program { steps: recorded, labels, _owned: owned })
+    }
+
+    fn submit(&self, work: &[Work<'_>]) -> Result<()> {
+        let mut encoder = self.encoder();
+        for part in work {
+            match part {
+                Work::Run { program, grids } => self.run(&mut encoder, program, *grids),
+                Work::Copy { from, to, size } => {
+                    encoder.copy_buffer_to_buffer(&from.0.0.raw, from.1, &to.0.0.raw, to.1, *size);
+                }
+            }
+        }
+        self.inner.queue.submit([encoder.finish()]);
+        Ok(())
+    }
+
+    fn read_later(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
+        let staging = self.staging(size);
+        let mut encoder = self.encoder();
+        encoder.copy_buffer_to_buffer(&buffer.0.raw, offset, &staging, 0, size);
+        self.inner.queue.submit([encoder.finish()]);
+        let result = Arc::new(Mutex::new(None));
+        let sink = result.clone();
+        staging.map_async(wgpu::MapMode::Read, ..size, move |r| {
+            if let Ok(mut slot) = sink.lock() {
+                *slot = Some(r);
+            }
+        });
+        Ok(Readback { gpu: self.inner.clone(), staging, size, result })
+    }
+
+    async fn wait_idle(&self) -> Result<()> {
+        let done = self.inner.device.poll(wgpu::PollType::wait_indefinitely());
+        done.map(|_| ()).map_err(|e| Error::DeviceLost { reason: e.to_string() })
+    }
+
+    async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
+        let count = program.steps.len() as u32;
+        let queries = self.inner.device.create_query_set(&wgpu::QuerySetDescriptor {
+            label: None,
+            ty: wgpu::QueryType::Timestamp,
+            count: 2 * count,
+        });
+        let resolved = self.inner.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: u64::from(count) * 16,
+            usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
+            mapped_at_creation: false,
+        });
+        let mut encoder = self.encoder();
+        for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
+            let [x, y, z] = grids.map_or(*grid, |g| g[index]);
+            let writes = wgpu::ComputePassTimestampWrites {
+                query_set: &queries,
+                beginning_of_pass_write_index: Some(2 * index as u32),
+                end_of_pass_write_index: Some(2 * index as u32 + 1),
+            };
+            let mut pass = encoder
+                .begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes: Some(writes) });
+            pass.set_pipeline(&pipeline.0.0);
+            pass.set_bind_group(0, group, &[]);
+            pass.dispatch_workgroups(x, y, z);
+        }
+        encoder.resolve_query_set(&queries, 0..2 * count, &resolved, 0);
+        self.inner.queue.submit([encoder.finish()]);
+        let created = self.inner.created.clone();
+        let size = u64::from(count) * 16;
+        self.count(|c| c.bytes += size);
+        let buffer = Buffer(Rc::new(BufferInner { raw: resolved, size, created }));
+        let bytes = self.read(&buffer, 0, size).await?;
+        let ticks: Vec<u64> = bytemuck::pod_collect_to_vec(&bytes);
+        let period = f64::from(self.inner.queue.get_timestamp_period());
+        Ok(ticks.chunks_exact(2).map(|t| t[1].saturating_sub(t[0]) as f64 * period).collect())
+    }
+
+    async fn check(&self) -> Result<()> {
+        let taken = self.inner.error.lock().ok().and_then(|mut e| e.take());
+        taken.map_or(Ok(()), Err)
+    }
+
+    fn created(&self) -> Created {
+        self.inner.created.get()
+    }
+}
+
+impl NativeGpu {
+    fn compile(&self, shader: &Shader) -> Result<Pipeline> {
+        let device = &self.inner.device;
+        let refused = |reason: String| Error::Kernel { kernel: shader.label.clone(), reason };
+        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: Some(&shader.label),
+            source: wgpu::ShaderSource::Wgsl(shader.text.as_str().into()),
+        });
+        let entries: Vec<wgpu::BindGroupLayoutEntry> = shader.bindings.iter().map(layout_entry).collect();
+        let layout =
+            device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: 0,
+        });
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&shader.label),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: Default::default(),
+            cache: None,
+        });
+        if let Some(error) = pollster::block_on(scope.pop()) {
+            return Err(refused(error.to_string()));
+        }
+        self.count(|c| c.pipelines += 1);
+        Ok(Pipeline(Rc::new((pipeline, layout))))
+    }
+}
+
+fn layout_entry(decl: &crate::kernels::preprocess::BindingDecl) -> wgpu::BindGroupLayoutEntry {
+    let ty = match decl.access {
+        Access::Uniform => wgpu::BufferBindingType::Uniform,
+        Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
+        Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+    };
+    wgpu::BindGroupLayoutEntry {
+        binding: decl.binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    }
+}
+
+fn out_of_memory(what: &str, needed: u64, limit: u64) -> Error {
+    let hint = "Load a smaller or more strongly quantized model, or a smaller maxContext.".into();
+    Error::OutOfMemory { what: what.into(), needed, limit, hint }
+}
+
+fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
+    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
+    Caps {
+        vendor: format!("{:#06x}", info.vendor),
+        architecture: format!("{:?}", info.backend).to_lowercase(),
+        description: format!("{} ({})", info.name, info.driver_info),
+        f16: options.f16 && features.contains(wgpu::Features::SHADER_F16),
+        subgroups: options.subgroups && features.contains(wgpu::Features::SUBGROUP),
+        subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        max_buffer_size: cap(limits.max_buffer_size),
+        max_binding_size: cap(limits.max_storage_buffer_binding_size.into()),
+        max_workgroup_storage: limits.max_compute_workgroup_storage_size,
+        webkit: false,
+        software: info.device_type == wgpu::DeviceType::Cpu,
+    }
+}

@@ -1,0 +1,208 @@
+//! Matrix products `y = x Wᵀ`: GEMV for few rows of x (decode), tiled GEMM for many (prefill), for every weight layout.
+//! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
+
+use super::registry::{Kernel, Variant};
+use super::{GridSpec, Launch};
+use crate::format::layout::{Float, Form, Layout};
+use crate::gpu::Caps;
+
+/// The planes of a weight matrix (or of a run of its rows).
+#[derive(Debug, Clone)]
+pub struct Weight<B> {
+    /// How the planes are to be read.
+    pub layout: Layout,
+    /// Rows (outputs) in these planes.
+    pub rows: u32,
+    /// Columns (K).
+    pub cols: u32,
+    /// Codes or elements.
+    pub q: B,
+    /// Scales, where the layout has them.
+    pub s: Option<B>,
+}
+
+/// A part of a buffer that is seen as a matrix of rows.
+#[derive(Debug, Clone)]
+pub struct View<B> {
+    /// The buffer.
+    pub buffer: B,
+    /// Elements before the first row.
+    pub offset: u32,
+    /// Elements from one row to the next.
+    pub stride: u32,
+}
+
+/// The norm of x that a GEMV takes along.
+#[derive(Debug, Clone)]
+pub struct NormPrologue<B> {
+    /// Its gain, `[K]` f32.
+    pub gain: B,
+    /// Added to the gain: 1 for Gemma, else 0.
+    pub offset: f32,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// One product with all that is done to its input and output on the way.
+#[derive(Debug, Clone)]
+pub struct Matmul<B> {
+    /// For dumps and profiles.
+    pub label: String,
+    /// The weights.
+    pub weight: Weight<B>,
+    /// The first row of the weights' planes that is used.
+    pub row0: u32,
+    /// Rows used, from `row0`.
+    pub n: u32,
+    /// The input, K columns.
+    pub x: View<B>,
+    /// The output, `n` columns (of the gate alone when gated).
+    pub out: View<B>,
+    /// `[n]` (or all rows' when gated), added before the activation.
+    pub bias: Option<B>,
+    /// Added last.
+    pub residual: Option<View<B>>,
+    /// RMSNorm of x, GEMV only.
+    pub norm: Option<NormPrologue<B>>,
+    /// Rows from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
+    pub gated: Option<u32>,
+    /// The activation's number in shaders/common/activation.wgsl; 0 for none.
+    pub act: u32,
+    /// Multiplies the product.
+    pub scale: f32,
+    /// `cap * tanh(y / cap)`; 0 for none.
+    pub softcap: f32,
+}
+
+impl<B: Clone> Matmul<B> {
+    /// `out = x Wᵀ` over all rows of the weights.
+    pub fn plain(label: impl Into<String>, weight: Weight<B>, x: View<B>, out: View<B>) -> Self {
+        let n = weight.rows;
+        Self {
+            label: label.into(),
+            weight,
+            row0: 0,
+            n,
+            x,
+            out,
+            bias: None,
+            residual: None,
+            norm: None,
+            gated: None,
+            act: 0,
+            scale: 1.0,
+            softcap: 0.0,
+        }
+    }
+
+    /// The launch for `rows` rows of x known now (decode and verification), one workgroup column per row.
+    pub fn gemv(&self, caps: &Caps, rows: u32) -> Launch<B> {
+        let choice = GemvChoice::of(caps, self);
+        let variant = weight_flags(Variant::new(Kernel::Gemv), self.weight.layout)
+            .flag_if("SUBGROUPS", choice.subgroups)
+            .flag_if("NORM", self.norm.is_some())
+            .flag_if("GATED", self.gated.is_some())
+            .flag_if("BIAS", self.bias.is_some())
+            .flag_if("RESIDUAL", self.residual.is_some())
+            .set("WG", choice.wg)
+            .set("TPR", choice.tpr)
+            .set("ROWS", choice.rows);
+        let per_group = choice.wg / choice.tpr * if self.gated.is_some() { choice.rows / 2 } else { choice.rows };
+        let [x, y, _] = super::fold(u64::from(self.n.div_ceil(per_group)));
+        let norm = self.norm.as_ref();
+        self.common(Launch::new(self.label.clone(), variant, GridSpec::Exact([x, y, rows])))
+            .bind_opt("norm", norm.map(|n| n.gain.clone()))
+            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
+            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+    }
+
+    /// The launch for as many rows of x as the step has.
+    pub fn gemm(&self, caps: &Caps) -> Launch<B> {
+        let tile = if self.n >= 64 { 64 } else { 32 };
+        let variant = weight_flags(Variant::new(Kernel::Gemm), self.weight.layout)
+            .flag_if("F16", caps.f16)
+            .flag_if("BIAS", self.bias.is_some())
+            .flag_if("RESIDUAL", self.residual.is_some())
+            .flag_if("GATED", self.gated.is_some())
+            .set("BN", tile);
+        let columns = if self.gated.is_some() { tile / 2 } else { tile };
+        let grid = GridSpec::Tiled { x: self.n.div_ceil(columns), per: 64, z: 1 };
+        self.common(Launch::new(self.label.clone(), variant, grid))
+    }
+
+    fn common(&self, launch: Launch<B>) -> Launch<B> {
+        let w = &self.weight;
+        let residual = self.residual.as_ref();
+        launch
+            .bind("x", self.x.buffer.clone())
+            .bind("w_q", w.q.clone())
+            .bind_opt("w_s", w.s.clone())
+            .bind("out", self.out.buffer.clone())
+            .bind_opt("bias", self.bias.clone())
+            .bind_opt("residual", residual.map(|r| r.buffer.clone()))
+            .set("k", w.cols)
+            .set("k_blocks", w.layout.padded_cols(w.cols as usize) as u32 / 32)
+            .set("groups", groups(w.layout, w.cols))
+            .set("n", self.n)
+            .set("row0", self.row0)
+            .set("x_offset", self.x.offset)
+            .set("x_stride", self.x.stride)
+            .set("out_offset", self.out.offset)
+            .set("out_stride", self.out.stride)
+            .set("res_offset", residual.map_or(0, |r| r.offset))
+            .set("res_stride", residual.map_or(0, |r| r.stride))
+            .set("up_row", self.gated.unwrap_or(0))
+            .set("act", self.act)
+            .set_f32("scale", self.scale)
+            .set_f32("softcap", self.softcap)
+    }
+}
+
+/// Pairs per row of plane 1.
+pub fn groups(layout: Layout, cols: u32) -> u32 {
+    match layout {
+        Layout::Affine { group, .. } => (layout.padded_cols(cols as usize) as u32).div_ceil(u32::from(group)),
+        _ => layout.padded_cols(cols as usize) as u32 / 256,
+    }
+}
+
+/// The conditions and numbers that make a kernel read a layout.
+pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
+    match layout {
+        Layout::Dense(Float::F32) => variant.flag("W_F32"),
+        Layout::Dense(Float::F16) => variant.flag("W_F16"),
+        Layout::Dense(Float::BF16) => variant.flag("W_BF16"),
+        Layout::Affine { bits, group, form, scale } => variant
+            .flag("W_AFFINE")
+            .flag_if("VEC_BLOCKS", bits == 4 || bits == 8)
+            .set("BITS", bits.into())
+            .set("GROUP", group.into())
+            .set("SCALE", [Float::F16, Float::BF16, Float::F32].iter().position(|f| *f == scale).unwrap_or(0) as u32)
+            .set("ZERO", u32::from(form == Form::Zero)),
+        Layout::Mxfp4 => variant.flag("W_MXFP4"),
+        Layout::Ternary => variant.flag("W_TERNARY"),
+        Layout::Q4K => variant.flag("W_Q4K"),
+        Layout::Q6K => variant.flag("W_Q6K"),
+    }
+}
+
+/// How a GEMV is spread over threads.
+struct GemvChoice {
+    subgroups: bool,
+    wg: u32,
+    tpr: u32,
+    rows: u32,
+}
+
+impl GemvChoice {
+    fn of<B>(caps: &Caps, m: &Matmul<B>) -> Self {
+        // Subgroups reduce a row only where their size is certain: a team is then one subgroup.
+        let fixed = caps.fixed_subgroup().filter(|s| [4, 8, 16, 32, 64].contains(s));
+        let tpr = fixed.unwrap_or(32);
+        let wg = 64.max(tpr);
+        let outputs = m.n * if m.gated.is_some() { 2 } else { 1 };
+        // More rows per team reuse x from registers; fewer keep more teams in flight.
+        let rows = if outputs >= 16_384 { 4 } else { 2 };
+        Self { subgroups: fixed.is_some(), wg, tpr, rows }
+    }
+}

@@ -1,0 +1,151 @@
+//! Kernel choice: one file per family turns what must be computed (a key) into a variant, its numbers and its grid.
+//! The families know shaders and capabilities; they know neither graphs nor wgpu.
+
+pub mod matmul;
+pub mod preprocess;
+pub mod registry;
+
+use crate::gpu::Grid;
+use crate::{Error, Result};
+use registry::{Shader, Variant};
+
+/// The most workgroups WebGPU allows in one dimension.
+pub const MAX_GROUPS: u32 = 65_535;
+
+/// How many workgroups a dispatch has, as a function of the rows (tokens) of the step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GridSpec {
+    /// `units` workgroups whatever the rows, folded into two dimensions; shaders number them by `x + y * groups.x`.
+    Fixed {
+        /// How many.
+        units: u32,
+    },
+    /// `units * ceil(rows / per)` workgroups, folded likewise.
+    Rows {
+        /// Workgroups for each tile of rows.
+        units: u32,
+        /// Rows of a tile.
+        per: u32,
+    },
+    /// These, whatever the rows.
+    Exact(Grid),
+    /// `[x, ceil(rows / per), z]`.
+    Tiled {
+        /// Columns of tiles.
+        x: u32,
+        /// Rows of a tile.
+        per: u32,
+        /// Layers, such as heads.
+        z: u32,
+    },
+}
+
+impl GridSpec {
+    /// The grid for a number of rows.
+    pub fn at(self, rows: u32) -> Grid {
+        match self {
+            GridSpec::Fixed { units } => fold(u64::from(units)),
+            GridSpec::Rows { units, per } => fold(u64::from(units) * u64::from(rows.div_ceil(per))),
+            GridSpec::Exact(grid) => grid,
+            GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
+        }
+    }
+}
+
+/// Folds a count of workgroups into two dimensions under WebGPU's limit.
+pub fn fold(total: u64) -> Grid {
+    let limit = u64::from(MAX_GROUPS);
+    if total <= limit {
+        return [total as u32, 1, 1];
+    }
+    let y = total.div_ceil(limit);
+    [total.div_ceil(y) as u32, y as u32, 1]
+}
+
+/// A kernel with everything it is given by name; `B` is how the caller names buffers.
+#[derive(Debug, Clone)]
+pub struct Launch<B> {
+    /// What the step does, for dumps and profiles.
+    pub label: String,
+    /// The kernel.
+    pub variant: Variant,
+    /// Buffers by the shader's names.
+    pub binds: Vec<(&'static str, B)>,
+    /// The words of `Params` by the shader's names.
+    pub params: Vec<(&'static str, u32)>,
+    /// The workgroups.
+    pub grid: GridSpec,
+}
+
+impl<B: Clone> Launch<B> {
+    /// A launch with nothing bound.
+    pub fn new(label: impl Into<String>, variant: Variant, grid: GridSpec) -> Self {
+        Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid }
+    }
+
+    /// Binds a buffer.
+    pub fn bind(mut self, name: &'static str, buffer: B) -> Self {
+        self.binds.push((name, buffer));
+        self
+    }
+
+    /// Binds a buffer when there is one.
+    pub fn bind_opt(self, name: &'static str, buffer: Option<B>) -> Self {
+        match buffer {
+            Some(b) => self.bind(name, b),
+            None => self,
+        }
+    }
+
+    /// Sets a word of `Params`.
+    pub fn set(mut self, name: &'static str, value: u32) -> Self {
+        self.params.push((name, value));
+        self
+    }
+
+    /// Sets an f32 of `Params`.
+    pub fn set_f32(self, name: &'static str, value: f32) -> Self {
+        self.set(name, value.to_bits())
+    }
+
+    /// Matches what is given against what the shader declares.
+    ///
+    /// # Errors
+    /// `Error::Internal` when a name is missing or unknown: a fault of the family that made the launch.
+    pub fn resolve(&self, shader: &Shader) -> Result<Resolved<B>> {
+        let fault =
+            |what: &str, name: &str| Error::Internal(format!("{} ({}): {what} {name}", self.label, self.variant));
+        let mut buffers = Vec::with_capacity(self.binds.len());
+        let mut uniform = None;
+        for decl in &shader.bindings {
+            if decl.access == preprocess::Access::Uniform {
+                uniform = Some(decl.binding);
+                continue;
+            }
+            let found = self.binds.iter().find(|(n, _)| *n == decl.name);
+            let (_, buffer) = found.ok_or_else(|| fault("nothing is bound to", &decl.name))?;
+            buffers.push((decl.binding, buffer.clone()));
+        }
+        if let Some((name, _)) = self.binds.iter().find(|(n, _)| shader.bindings.iter().all(|d| d.name != *n)) {
+            return Err(fault("the shader does not bind", name));
+        }
+        let mut words = Vec::with_capacity(shader.params.len());
+        for (name, _) in &shader.params {
+            let found = self.params.iter().find(|(n, _)| n == name);
+            words.push(found.ok_or_else(|| fault("no value for the parameter", name))?.1);
+        }
+        if let Some((name, _)) = self.params.iter().find(|(n, _)| shader.params.iter().all(|(p, _)| p != n)) {
+            return Err(fault("the shader has no parameter", name));
+        }
+        Ok(Resolved { buffers, params: uniform.map(|binding| (binding, words)) })
+    }
+}
+
+/// A launch in the shader's numbers.
+#[derive(Debug, Clone)]
+pub struct Resolved<B> {
+    /// Binding and buffer.
+    pub buffers: Vec<(u32, B)>,
+    /// The uniform's binding and its words.
+    pub params: Option<(u32, Vec<u32>)>,
+}

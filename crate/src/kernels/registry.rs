@@ -1,0 +1,138 @@
+//! The shader registry that build.rs generates from shaders/, and the choice of one variant in it.
+//! It knows texts and names; which variant is right for a job is decided by its siblings.
+
+use super::preprocess::{self, Access, BindingDecl};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+struct KernelSource {
+    text: &'static str,
+    flags: &'static [&'static str],
+    one_of: &'static [&'static [&'static str]],
+    consts: &'static [(&'static str, &'static [u32])],
+}
+
+include!(concat!(env!("OUT_DIR"), "/registry.rs"));
+
+impl Kernel {
+    /// All kernels, in the order of their names.
+    pub fn all() -> impl Iterator<Item = Kernel> {
+        ALL.iter().copied()
+    }
+}
+
+/// A kernel with its conditions and numbers: the key of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Variant {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The conditions that hold.
+    pub flags: BTreeSet<&'static str>,
+    /// The numbers that differ from their defaults.
+    pub consts: BTreeMap<&'static str, u32>,
+}
+
+impl Variant {
+    /// The kernel with no condition set and all numbers at their defaults.
+    pub fn new(kernel: Kernel) -> Self {
+        Self { kernel, flags: BTreeSet::new(), consts: BTreeMap::new() }
+    }
+
+    /// Sets a condition.
+    pub fn flag(self, name: &'static str) -> Self {
+        self.flag_if(name, true)
+    }
+
+    /// Sets a condition when `on`.
+    pub fn flag_if(mut self, name: &'static str, on: bool) -> Self {
+        if on {
+            self.flags.insert(name);
+        }
+        self
+    }
+
+    /// Sets a number.
+    pub fn set(mut self, name: &'static str, value: u32) -> Self {
+        self.consts.insert(name, value);
+        self
+    }
+
+    /// The value of a number of this variant.
+    pub fn number(&self, name: &str) -> u32 {
+        let default = || source(self.kernel).consts.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| v[0]);
+        self.consts.get(name).copied().unwrap_or_else(default)
+    }
+
+    /// The text for a device, with its interface.
+    ///
+    /// # Errors
+    /// `Error::Internal` when the variant is not one that variants.toml declares, so that no text reaches a device
+    /// that the build did not validate.
+    pub fn shader(&self, browser: bool) -> Result<Shader> {
+        let source = source(self.kernel);
+        self.check(source)?;
+        let mut consts: BTreeMap<String, u32> = source.consts.iter().map(|(n, v)| ((*n).to_string(), v[0])).collect();
+        consts.extend(self.consts.iter().map(|(n, v)| ((*n).to_string(), *v)));
+        let has = |f: &str| self.flags.contains(f);
+        let body = preprocess::expand(source.text, &has).map_err(|e| Error::Internal(format!("{self}: {e}")))?;
+        let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
+        let text = preprocess::header(browser, has("F16"), has("SUBGROUPS"), &consts) + &body;
+        Ok(Shader { label: self.to_string(), text, bindings, params })
+    }
+
+    fn check(&self, source: &KernelSource) -> Result<()> {
+        let grouped = |f: &&str| source.one_of.iter().any(|g| g.contains(f));
+        let bad_flag = self.flags.iter().find(|f| !source.flags.contains(*f) && !grouped(f));
+        let bad_group = source.one_of.iter().find(|g| g.iter().filter(|f| self.flags.contains(**f)).count() != 1);
+        let known = |n: &str, v: u32| source.consts.iter().any(|(name, values)| *name == n && values.contains(&v));
+        let bad_const = self.consts.iter().find(|(n, v)| !known(n, **v));
+        let problem = bad_flag
+            .map(|f| format!("unknown condition {f}"))
+            .or(bad_group.map(|g| format!("needs exactly one of {g:?}")))
+            .or(bad_const.map(|(n, v)| format!("{n} = {v} is not declared")));
+        problem.map_or(Ok(()), |p| Err(Error::Internal(format!("kernel {self}: {p} in variants.toml"))))
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kernel.name())?;
+        for flag in &self.flags {
+            write!(f, "+{}", flag.to_lowercase())?;
+        }
+        for (name, value) in &self.consts {
+            write!(f, " {}={value}", name.to_lowercase())?;
+        }
+        Ok(())
+    }
+}
+
+/// A shader text ready for a device, and what it asks to be bound.
+#[derive(Debug, Clone)]
+pub struct Shader {
+    /// The variant's name.
+    pub label: String,
+    /// WGSL; the entry point is `main`.
+    pub text: String,
+    /// Its bindings in group 0.
+    pub bindings: Vec<BindingDecl>,
+    /// The words of its `Params`: name, and whether it is an f32.
+    pub params: Vec<(String, bool)>,
+}
+
+impl Shader {
+    /// Whether it binds a uniform `params`.
+    pub fn has_params(&self) -> bool {
+        self.bindings.iter().any(|b| b.access == Access::Uniform)
+    }
+}
+
+fn source(kernel: Kernel) -> &'static KernelSource {
+    &SOURCES[kernel as usize]
+}
+
+/// How many variants of a kernel the build validated with default numbers; for reports.
+pub fn declared_flags(kernel: Kernel) -> &'static [&'static str] {
+    source(kernel).flags
+}

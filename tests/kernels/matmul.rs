@@ -1,0 +1,178 @@
+//! GEMV and GEMM over every weight layout.
+
+use jerboa::format::layout::{Float, Form, Layout, Packed};
+use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu};
+use jerboa::kernels::matmul::{Matmul, NormPrologue, View, Weight};
+use jerboa::reference::matmul as twin;
+use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run};
+
+/// A packed random matrix with the values that it stands for.
+fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed, Vec<f32>) {
+    let mut packed = Packed::zeros(layout, n, k);
+    let values = random(seed, n * k);
+    let mut exact = vec![0.0; n * k];
+    if let Layout::Dense(float) = layout {
+        for (i, v) in values.iter().enumerate() {
+            packed.set_dense(i / k, i % k, *v);
+            exact[i] = float.from_bits(float.to_bits(*v));
+        }
+        return (packed, exact);
+    }
+    let Layout::Affine { bits, group, form, .. } = layout else { panic!("no generator for {layout}") };
+    let group = usize::from(group);
+    for row in 0..n {
+        for g in 0..packed.layout.padded_cols(k).div_ceil(group) {
+            let r = random(seed + (row * 1000 + g) as u64 + 7, 2);
+            let second = if form == Form::Zero { (r[1] * 3.0 + 4.0).round() } else { r[1] * 0.5 };
+            packed.set_pair(row, g, (r[0] * 0.1 + 0.15, second));
+        }
+        for block in 0..packed.layout.padded_cols(k) / 32 {
+            let codes: [u8; 32] = std::array::from_fn(|i| {
+                let v = random(seed + (row * 7919 + block * 32 + i) as u64, 1)[0];
+                (((v + 1.0) * 0.5 * f32::from((1u16 << bits) - 1)) as u32) as u8
+            });
+            packed.set_codes(row, block, &codes);
+            for (i, code) in codes.iter().enumerate().filter(|(i, _)| block * 32 + i < k) {
+                let (s, b) = packed.pair(row, (block * 32 + i) / group);
+                let q = f32::from(*code);
+                exact[row * k + block * 32 + i] = if form == Form::Zero { (q - b) * s } else { q * s + b };
+            }
+        }
+    }
+    (packed, exact)
+}
+
+fn layouts() -> Vec<Layout> {
+    let mut all = vec![Layout::Dense(Float::F32), Layout::Dense(Float::F16), Layout::Dense(Float::BF16)];
+    let forms = [
+        (32, Form::Bias, Float::F16),
+        (64, Form::Zero, Float::BF16),
+        (128, Form::Bias, Float::F32),
+        (16, Form::Zero, Float::F16),
+    ];
+    // Every width, and every form of a pair with the commonest one.
+    for (i, bits) in [4u8, 4, 4, 4, 8, 2, 3, 5, 6].into_iter().enumerate() {
+        let (group, form, scale) = forms[i % 4];
+        all.push(Layout::Affine { bits, group, form, scale });
+    }
+    all
+}
+
+struct Case {
+    gated: bool,
+    norm: bool,
+    bias: bool,
+    residual: bool,
+    gemm: bool,
+}
+
+/// Runs one product and its twin; returns the normalised mean square error.
+fn check(gpu: &Gpu, layout: Layout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
+    let total = if case.gated { 2 * n } else { n };
+    let (packed, w) = weights(layout, total, k, 11 + k as u64);
+    let stride = k.next_multiple_of(4);
+    let mut x = random(3, rows * stride);
+    let gain = random(5, k.next_multiple_of(4));
+    let (bias, residual) = (random(6, total), random(8, rows * n));
+    // What lies between K and the stride must not matter.
+    for row in x.chunks_exact_mut(stride) {
+        row[k..].fill(f32::NAN);
+    }
+    let s = (!packed.planes[1].is_empty()).then_some(2);
+    let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
+    let weight = Weight { layout, rows: total as u32, cols: k as u32, q: 1, s };
+    let mut m = Matmul::plain("test", weight, view(0, stride), view(3, n));
+    m.n = n as u32;
+    m.bias = case.bias.then_some(4);
+    m.residual = case.residual.then(|| view(5, n));
+    m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
+    m.gated = case.gated.then_some(n as u32);
+    m.act = if case.gated { 1 } else { 0 };
+    let launch = if case.gemm { m.gemm(gpu.caps()) } else { m.gemv(gpu.caps(), rows as u32) };
+    let launch = if case.gemm { launch.bind("state", 7) } else { launch };
+    let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
+    let poison = vec![f32::NAN; rows * n];
+    let buffers = [
+        bytes(&x),
+        bytes(&packed.planes[0]),
+        bytes(&packed.planes[1]),
+        bytes(&poison),
+        bytes(&bias),
+        bytes(&residual),
+        bytes(&gain),
+        bytes(&state),
+    ];
+    let found = floats(&run(gpu, &launch, rows as u32, &buffers)[3]);
+
+    let dense: Vec<f32> = x.chunks_exact(stride).flat_map(|r| r[..k].to_vec()).collect();
+    let input = if case.norm { twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5) } else { dense };
+    let product = twin::product(&input, &w, rows, total, k);
+    let mut expected = Vec::new();
+    for r in 0..rows {
+        for c in 0..n {
+            let at = |c: usize| product[r * total + c] + if case.bias { bias[c] } else { 0.0 };
+            let y = if case.gated { twin::activate(1, at(c)) * at(c + n) } else { at(c) };
+            expected.push(y + if case.residual { residual[r * n + c] } else { 0.0 });
+        }
+    }
+    nmse(&found[..rows * n], &expected)
+}
+
+const PLAIN: Case = Case { gated: false, norm: false, bias: false, residual: false, gemm: false };
+
+#[test]
+fn gemv_equals_its_twin_in_every_layout() {
+    for layout in layouts() {
+        for (rows, n, k) in [(1, 5, 33), (3, 37, 172), (1, 9, 1030)] {
+            let error = check(gpu(), layout, rows, n, k, &PLAIN);
+            assert!(error < 1e-10, "{layout} {rows}x{n}x{k}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn gemv_takes_norm_bias_gate_and_residual_along() {
+    for layout in [Layout::Dense(Float::BF16), layouts()[3]] {
+        for bits in 0..16 {
+            let case = Case {
+                gated: bits & 1 > 0,
+                norm: bits & 2 > 0,
+                bias: bits & 4 > 0,
+                residual: bits & 8 > 0,
+                gemm: false,
+            };
+            let error = check(gpu(), layout, 2, 21, 76, &case);
+            assert!(error < 1e-10, "{layout} {bits:#b}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn gemv_without_subgroups_is_the_same() {
+    let gpu = open(&DeviceOptions { subgroups: false, ..Default::default() });
+    for layout in layouts() {
+        let case = Case { norm: true, residual: true, ..PLAIN };
+        let error = check(&gpu, layout, 2, 19, 200, &case);
+        assert!(error < 1e-10, "{layout}: {error:e}");
+    }
+}
+
+#[test]
+fn gemm_equals_its_twin_in_every_layout() {
+    let plain = open(&DeviceOptions { f16: false, ..Default::default() });
+    let f16 = gpu();
+    let limit = |caps: &Caps| if caps.f16 { 3e-6 } else { 1e-10 };
+    for layout in layouts() {
+        for (rows, n, k) in [(1, 5, 33), (65, 70, 100)] {
+            for gpu in [&plain, f16] {
+                let error = check(gpu, layout, rows, n, k, &Case { gemm: true, ..PLAIN });
+                assert!(error < limit(gpu.caps()), "{layout} {rows}x{n}x{k} f16 {}: {error:e}", gpu.caps().f16);
+            }
+        }
+    }
+    for bits in 0..8 {
+        let case = Case { gated: bits & 1 > 0, norm: false, bias: bits & 2 > 0, residual: bits & 4 > 0, gemm: true };
+        let error = check(&plain, layouts()[3], 66, 45, 76, &case);
+        assert!(error < 1e-10, "{bits:#b}: {error:e}");
+    }
+}
