@@ -4,10 +4,12 @@
 //! `ir::Graph`, `plan` turns the graph into steps over buffers, `exec` runs the steps on a `gpu` device, `sample`
 //! picks the next token, `text` turns it into characters, `task` is what a user asks for and `web` its JavaScript face.
 
+pub mod arch;
 pub mod error;
 pub mod format;
 pub mod gpu;
 pub mod hub;
+pub mod ir;
 pub mod kernels;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod reference;

@@ -1,0 +1,176 @@
+//! Reading config.json: fields by name with errors that name them. It knows both spellings of the rope settings and
+//! nothing of any family.
+
+use crate::ir::{Activation, RopeScaling, RopeSpec};
+use crate::{Error, Result};
+use serde_json::Value;
+
+/// A config.json, or a part of it such as `text_config`.
+#[derive(Debug, Clone, Copy)]
+pub struct Config<'a>(pub &'a Value);
+
+impl<'a> Config<'a> {
+    fn fault<T>(field: &str, what: &str) -> Result<T> {
+        Err(Error::Config { file: "config.json".into(), reason: format!("'{field}' {what}") })
+    }
+
+    /// The field, unless it is absent or null.
+    pub fn get(self, field: &str) -> Option<&'a Value> {
+        self.0.get(field).filter(|v| !v.is_null())
+    }
+
+    /// A count of at least one.
+    pub fn count(self, field: &str) -> Result<usize> {
+        match self.get(field).and_then(Value::as_u64) {
+            Some(0) => Self::fault(field, "is 0; a model needs at least one"),
+            // Far above any real model, far below what overflows products of two.
+            Some(n) if n <= 1 << 31 => Ok(n as usize),
+            _ => Self::fault(field, "is missing or is not a count"),
+        }
+    }
+
+    /// A count of at least one, or a default.
+    pub fn count_or(self, field: &str, default: usize) -> Result<usize> {
+        if self.get(field).is_some() { self.count(field) } else { Ok(default) }
+    }
+
+    /// A number, or a default.
+    pub fn number_or(self, field: &str, default: f64) -> Result<f64> {
+        match self.get(field) {
+            None => Ok(default),
+            Some(v) => v.as_f64().filter(|n| n.is_finite()).map_or_else(|| Self::fault(field, "is not a number"), Ok),
+        }
+    }
+
+    /// A flag, or a default.
+    pub fn flag_or(self, field: &str, default: bool) -> bool {
+        self.get(field).and_then(Value::as_bool).unwrap_or(default)
+    }
+
+    /// A text, if it is one.
+    pub fn text(self, field: &str) -> Option<&'a str> {
+        self.get(field).and_then(Value::as_str)
+    }
+
+    /// The activation of a field, or a default.
+    pub fn activation(self, field: &str, default: &str) -> Result<Activation> {
+        let name = self.text(field).unwrap_or(default);
+        Activation::from_name(name).map_or_else(
+            || {
+                Err(Error::UnsupportedOption {
+                    architecture: self.architecture(),
+                    option: format!("{field} = {name}"),
+                    hint: "The engine knows silu, gelu and its tanh forms, relu, relu2, sigmoid and tanh.".into(),
+                })
+            },
+            Ok,
+        )
+    }
+
+    /// `architectures[0]`, else `model_type`.
+    pub fn architecture(self) -> String {
+        let first = self.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
+        first.or(self.text("model_type")).unwrap_or("(none)").to_string()
+    }
+
+    /// `head_dim`, or hidden_size / heads.
+    pub fn head_dim(self, hidden: usize, heads: usize) -> Result<usize> {
+        let dim = self.count_or("head_dim", hidden / heads)?;
+        if dim == 0 || dim % 4 != 0 || dim > 512 {
+            return Self::fault("head_dim", &format!("is {dim}; the kernels want a multiple of 4 up to 512"));
+        }
+        Ok(dim)
+    }
+
+    /// Query heads and key-value heads.
+    pub fn heads(self) -> Result<(usize, usize)> {
+        let heads = self.count("num_attention_heads")?;
+        let kv = self.count_or("num_key_value_heads", heads)?;
+        if heads % kv != 0 {
+            return Self::fault("num_key_value_heads", &format!("is {kv}, which does not divide {heads} heads"));
+        }
+        Ok((heads, kv))
+    }
+
+    /// What kind of attention a layer has, by `layer_types`.
+    pub fn layer_type(self, layer: usize) -> Option<&'a str> {
+        self.get("layer_types").and_then(|t| t.get(layer)).and_then(Value::as_str)
+    }
+
+    /// The rotation: `rope_parameters` of newer files, or `rope_theta` with `rope_scaling`.
+    pub fn rope(self, head_dim: usize, default_base: f64) -> Result<RopeSpec> {
+        let parameters = self.get("rope_parameters").map(Config);
+        let scaling = parameters.or_else(|| self.get("rope_scaling").map(Config));
+        let outer = self.number_or("rope_theta", default_base)?;
+        let base = parameters.map_or(Ok(outer), |p| p.number_or("rope_theta", outer))?;
+        let outer = self.number_or("partial_rotary_factor", 1.0)?;
+        let partial = parameters.map_or(Ok(outer), |p| p.number_or("partial_rotary_factor", outer))?;
+        let dim = (head_dim as f64 * partial) as usize / 2 * 2;
+        let scaling = scaling.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
+        if base <= 1.0 {
+            return Self::fault("rope_theta", &format!("is {base}; it must be over 1"));
+        }
+        Ok(RopeSpec { dim, base, scaling, interleaved: false })
+    }
+
+    fn scaling(self, s: Config<'_>, dim: usize) -> Result<RopeScaling> {
+        let kind = s.text("rope_type").or(s.text("type")).unwrap_or("default");
+        let max_position = self.count_or("max_position_embeddings", 2048)?;
+        let original = match s.get("original_max_position_embeddings") {
+            Some(_) => s.count("original_max_position_embeddings")?,
+            None => self.count_or("original_max_position_embeddings", max_position)?,
+        };
+        let factor = s.number_or("factor", max_position as f64 / original as f64)?;
+        Ok(match kind {
+            "default" => RopeScaling::Default,
+            "linear" => RopeScaling::Linear { factor },
+            "dynamic" => RopeScaling::Dynamic { factor, max_position },
+            "llama3" => RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: s.number_or("low_freq_factor", 1.0)?,
+                high_freq_factor: s.number_or("high_freq_factor", 4.0)?,
+                original_max_position: original,
+            },
+            "yarn" => RopeScaling::Yarn {
+                factor,
+                beta_fast: s.number_or("beta_fast", 32.0)?,
+                beta_slow: s.number_or("beta_slow", 1.0)?,
+                original_max_position: original,
+                truncate: s.flag_or("truncate", true),
+                attention_factor: yarn_attention(s, factor)?,
+            },
+            "longrope" | "su" => {
+                let factor = s.number_or("factor", max_position as f64 / original as f64)?;
+                let by_length = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+                RopeScaling::LongRope {
+                    short: s.factors("short_factor", dim / 2)?,
+                    long: s.factors("long_factor", dim / 2)?,
+                    original_max_position: original,
+                    attention_factor: s.number_or("attention_factor", by_length)?,
+                }
+            }
+            other => {
+                return Err(Error::UnsupportedOption {
+                    architecture: self.architecture(),
+                    option: format!("rope scaling '{other}'"),
+                    hint: "The engine knows default, linear, dynamic, llama3, yarn and longrope.".into(),
+                });
+            }
+        })
+    }
+
+    fn factors(self, field: &str, count: usize) -> Result<Vec<f64>> {
+        let list = self.get(field).and_then(Value::as_array);
+        let values: Option<Vec<f64>> = list.and_then(|l| l.iter().map(Value::as_f64).collect());
+        values
+            .filter(|v| v.len() == count)
+            .map_or_else(|| Self::fault(field, &format!("is not a list of {count} numbers")), Ok)
+    }
+}
+
+fn yarn_attention(s: Config<'_>, factor: f64) -> Result<f64> {
+    let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let (mscale, all) = (s.number_or("mscale", 0.0)?, s.number_or("mscale_all_dim", 0.0)?);
+    let default = if mscale != 0.0 && all != 0.0 { scale(mscale) / scale(all) } else { scale(1.0) };
+    s.number_or("attention_factor", default)
+}

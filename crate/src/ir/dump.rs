@@ -1,0 +1,78 @@
+//! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
+
+use super::{Activation, Graph, Mask, Norm, Op, Rows};
+use std::fmt;
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "graph {}", self.name)?;
+        for (i, rope) in self.ropes.iter().enumerate() {
+            writeln!(f, "rope {i}: {rope:?}")?;
+        }
+        for node in &self.nodes {
+            let out = self.value(node.output);
+            let rows = if out.rows == Rows::Last { "1" } else { "T" };
+            let inputs: Vec<&str> = node.inputs.iter().map(|i| self.value(*i).name.as_str()).collect();
+            writeln!(f, "{} [{rows}, {}] = {}({})", out.name, out.cols, self.describe(&node.op), inputs.join(", "))?;
+        }
+        let logits = self.logits.map_or("none", |l| self.value(l).name.as_str());
+        writeln!(f, "hidden {}, logits {logits}", self.value(self.hidden).name)
+    }
+}
+
+impl Graph {
+    fn describe(&self, op: &Op) -> String {
+        let name = |id: super::WeightId| {
+            let parts: Vec<&str> = self.weight(id).parts.iter().map(|p| p.0.as_str()).collect();
+            parts.join(" | ")
+        };
+        match op {
+            Op::Embed { table, scale } => format!("embed[{} * {scale}]", name(*table)),
+            Op::Norm(norm) => describe_norm(norm),
+            Op::Linear(l) => {
+                let mut text = format!("linear[{}", name(l.weight));
+                if l.bias.is_some() {
+                    text += " + bias";
+                }
+                if let Some(norm) = &l.norm {
+                    text += &format!(", after {}", describe_norm(norm));
+                }
+                if l.gated {
+                    text += ", gated";
+                }
+                if l.act != Activation::None {
+                    text += &format!(", {:?}", l.act);
+                }
+                if l.residual {
+                    text += ", + residual";
+                }
+                if l.softcap > 0.0 {
+                    text += &format!(", softcap {}", l.softcap);
+                }
+                text + "]"
+            }
+            Op::Attention(a) => {
+                let mask = match a.mask {
+                    Mask::Causal { window: 0 } => "causal".to_string(),
+                    Mask::Causal { window } => format!("causal window {window}"),
+                    Mask::Segment { window } => format!("segment window {window}"),
+                };
+                let rope = a.rope.map_or(String::new(), |r| format!(", rope {r}"));
+                let norm = if a.head_norm.is_some() { ", head norm" } else { "" };
+                format!("attention[{}/{} heads of {}, {mask}{rope}{norm}]", a.heads, a.kv_heads, a.head_dim)
+            }
+            Op::Add => "add".into(),
+            Op::Mul => "mul".into(),
+            Op::Gated(act) => format!("gated {act:?}"),
+            Op::Unary(act) => format!("{act:?}"),
+            Op::Scale(factor) => format!("scale {factor}"),
+            Op::LastRow => "last row".into(),
+        }
+    }
+}
+
+fn describe_norm(norm: &Norm) -> String {
+    let kind = if norm.layer { "layer norm" } else { "rms norm" };
+    let offset = if norm.offset == 0.0 { String::new() } else { format!(" + {}", norm.offset) };
+    format!("{kind}{offset}")
+}

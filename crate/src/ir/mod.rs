@@ -1,0 +1,457 @@
+//! The graph: what a model computes, made at run time from config.json. It knows shapes and names of weights, but
+//! neither how weights are encoded nor what a GPU is. The sequence length is symbolic: one graph serves prefill,
+//! decode and encoding.
+
+mod dump;
+pub mod rope;
+
+use crate::{Error, Result};
+pub use rope::{RopeScaling, RopeSpec};
+
+/// Index of a value in [`Graph::values`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub usize);
+
+/// Index of a weight in [`Graph::weights`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WeightId(pub usize);
+
+/// How many rows a value has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// One per token of the step.
+    Tokens,
+    /// One: the step's last token.
+    Last,
+}
+
+/// A matrix of f32 that the graph computes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// For dumps.
+    pub name: String,
+    /// Its rows.
+    pub rows: Rows,
+    /// Its columns.
+    pub cols: usize,
+    /// Set when it is a range of another value's columns: that value and the first column.
+    pub view: Option<(ValueId, usize)>,
+}
+
+/// What a weight is used as, which decides how it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightKind {
+    /// `[rows, cols]`, used by matrix products; may be quantized.
+    Matrix,
+    /// `[rows, cols]`, looked up by row; may be quantized, and be the output head as well.
+    Table,
+    /// `[cols]`, kept as f32.
+    Vector,
+}
+
+/// A weight by the names of the tensors it is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weight {
+    /// Names in the checkpoint (HuggingFace's), one under another; each with its rows.
+    pub parts: Vec<(String, usize)>,
+    /// Columns of all parts (K of a matrix, the length of a vector is rows × cols with one column).
+    pub cols: usize,
+    /// What it is used as.
+    pub kind: WeightKind,
+}
+
+impl Weight {
+    /// Rows of all parts.
+    pub fn rows(&self) -> usize {
+        self.parts.iter().map(|p| p.1).sum()
+    }
+}
+
+/// Activation functions; the numbers are those of shaders/common/activation.wgsl.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// Identity.
+    None = 0,
+    /// x · sigmoid(x), also called swish.
+    Silu = 1,
+    /// GELU by its tanh approximation.
+    GeluTanh = 2,
+    /// GELU by the error function.
+    Gelu = 3,
+    /// max(x, 0).
+    Relu = 4,
+    /// 1 / (1 + exp(-x)).
+    Sigmoid = 5,
+    /// tanh(x).
+    Tanh = 6,
+    /// max(x, 0)².
+    Relu2 = 7,
+}
+
+impl Activation {
+    /// The activation of that name in config.json (`hidden_act`).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "silu" | "swish" => Self::Silu,
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Self::GeluTanh,
+            "gelu" => Self::Gelu,
+            "relu" => Self::Relu,
+            "relu2" => Self::Relu2,
+            "sigmoid" => Self::Sigmoid,
+            "tanh" => Self::Tanh,
+            "linear" => Self::None,
+            _ => return None,
+        })
+    }
+}
+
+/// An RMS or layer norm over the columns of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Norm {
+    /// The gain; none means 1.
+    pub gain: Option<WeightId>,
+    /// The bias of a layer norm.
+    pub bias: Option<WeightId>,
+    /// Whether the mean is subtracted.
+    pub layer: bool,
+    /// Added to the gain: 1 for Gemma 2 and 3.
+    pub offset: f32,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// A matrix product with all that fusion may hang on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Linear {
+    /// `[n, k]`; `[2n, k]` with the gate's rows first when gated.
+    pub weight: WeightId,
+    /// One per row of the weight.
+    pub bias: Option<WeightId>,
+    /// RMSNorm of the input.
+    pub norm: Option<Norm>,
+    /// `y = act(gate) * up`.
+    pub gated: bool,
+    /// Applied to the product (to the gate when gated).
+    pub act: Activation,
+    /// Whether the node's second input is added last.
+    pub residual: bool,
+    /// Multiplies the product.
+    pub scale: f32,
+    /// `cap * tanh(y / cap)`; 0 for none.
+    pub softcap: f32,
+}
+
+impl Linear {
+    /// `y = x Wᵀ (+ bias)`.
+    pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
+        let act = Activation::None;
+        Self { weight, bias, norm: None, gated: false, act, residual: false, scale: 1.0, softcap: 0.0 }
+    }
+}
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// Those up to its own position, through the KV cache.
+    Causal {
+        /// Only the last so many, its own included; 0 for all.
+        window: usize,
+    },
+    /// All of its own segment, without a cache.
+    Segment {
+        /// Only those at most so far away on either side; 0 for all.
+        window: usize,
+    },
+}
+
+/// Norm of each head of q and k.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadNorm {
+    /// `[head_dim]` for q.
+    pub q_gain: WeightId,
+    /// `[head_dim]` for k.
+    pub k_gain: WeightId,
+    /// Added to the gains.
+    pub offset: f32,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Whether it comes after the rotation.
+    pub after_rope: bool,
+}
+
+/// Scaled dot-product attention over q, k, v as the projections give them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Columns of a head.
+    pub head_dim: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Which keys a query sees.
+    pub mask: Mask,
+    /// `cap * tanh(score / cap)`; 0 for none.
+    pub softcap: f32,
+    /// Per-head logits that join the softmax and are dropped.
+    pub sinks: Option<WeightId>,
+    /// Norm of q and k heads.
+    pub head_norm: Option<HeadNorm>,
+    /// Index into [`Graph::ropes`]; none for layers without rotation.
+    pub rope: Option<usize>,
+    /// Index into [`Graph::caches`]; none for encoders.
+    pub cache: Option<usize>,
+}
+
+/// What a node does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    /// Rows of a table by token id, scaled. No inputs.
+    Embed {
+        /// The table.
+        table: WeightId,
+        /// Multiplies the rows.
+        scale: f32,
+    },
+    /// A matrix product.
+    Linear(Linear),
+    /// A norm of each row.
+    Norm(Norm),
+    /// Attention; inputs q, k, v.
+    Attention(Attention),
+    /// `a + b`.
+    Add,
+    /// `a * b`.
+    Mul,
+    /// `act(a) * b`.
+    Gated(Activation),
+    /// `act(a)`.
+    Unary(Activation),
+    /// `a * factor`.
+    Scale(f32),
+    /// The row of the step's last token.
+    LastRow,
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// What it reads.
+    pub inputs: Vec<ValueId>,
+    /// What it makes.
+    pub output: ValueId,
+}
+
+/// The key-value cache of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cache {
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Columns of a head.
+    pub head_dim: usize,
+}
+
+/// A model's computation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Graph {
+    /// The architecture's name.
+    pub name: String,
+    /// All values.
+    pub values: Vec<Value>,
+    /// All nodes, in an order in which they can run.
+    pub nodes: Vec<Node>,
+    /// All weights.
+    pub weights: Vec<Weight>,
+    /// Rotation tables.
+    pub ropes: Vec<RopeSpec>,
+    /// Key-value caches.
+    pub caches: Vec<Cache>,
+    /// The hidden state after the last norm, one row per token or the last one.
+    pub hidden: ValueId,
+    /// The logits of a language model.
+    pub logits: Option<ValueId>,
+}
+
+impl Graph {
+    /// The value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0]
+    }
+
+    /// The weight.
+    pub fn weight(&self, id: WeightId) -> &Weight {
+        &self.weights[id.0]
+    }
+
+    /// The value that holds a view's columns, and the first of them; the value itself when it is no view.
+    pub fn root(&self, id: ValueId) -> (ValueId, usize) {
+        match self.values[id.0].view {
+            Some((of, first)) => {
+                let (root, base) = self.root(of);
+                (root, base + first)
+            }
+            None => (id, 0),
+        }
+    }
+
+    /// How often each value is read by nodes, reads of its views included, outputs counted once.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.values.len()];
+        let outputs = [Some(self.hidden), self.logits];
+        let read = self.nodes.iter().flat_map(|n| n.inputs.iter().copied()).chain(outputs.into_iter().flatten());
+        for id in read {
+            let mut at = Some(id);
+            while let Some(v) = at {
+                uses[v.0] += 1;
+                at = self.values[v.0].view.map(|(of, _)| of);
+            }
+        }
+        uses
+    }
+}
+
+/// Builds a graph in the order of the forward pass.
+#[derive(Debug)]
+pub struct Builder {
+    graph: Graph,
+}
+
+impl Builder {
+    /// An empty graph.
+    pub fn new(name: &str) -> Self {
+        let graph = Graph {
+            name: name.into(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            weights: Vec::new(),
+            ropes: Vec::new(),
+            caches: Vec::new(),
+            hidden: ValueId(0),
+            logits: None,
+        };
+        Self { graph }
+    }
+
+    /// Declares a weight `[rows, cols]` that is looked up in the checkpoint by name; the same name is declared once.
+    pub fn weight(&mut self, name: &str, rows: usize, cols: usize, kind: WeightKind) -> WeightId {
+        let parts = vec![(name.to_string(), rows)];
+        if let Some(found) = self.graph.weights.iter().position(|w| w.parts == parts && w.cols == cols) {
+            return WeightId(found);
+        }
+        self.graph.weights.push(Weight { parts, cols, kind });
+        WeightId(self.graph.weights.len() - 1)
+    }
+
+    /// Declares a matrix `[rows, cols]`.
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> WeightId {
+        self.weight(name, rows, cols, WeightKind::Matrix)
+    }
+
+    /// Declares a vector.
+    pub fn vector(&mut self, name: &str, len: usize) -> WeightId {
+        self.weight(name, len, 1, WeightKind::Vector)
+    }
+
+    /// Declares a rotation; equal ones share a table.
+    pub fn rope(&mut self, spec: RopeSpec) -> usize {
+        if let Some(found) = self.graph.ropes.iter().position(|r| *r == spec) {
+            return found;
+        }
+        self.graph.ropes.push(spec);
+        self.graph.ropes.len() - 1
+    }
+
+    /// Declares the cache of a layer.
+    pub fn cache(&mut self, kv_heads: usize, head_dim: usize) -> usize {
+        self.graph.caches.push(Cache { kv_heads, head_dim });
+        self.graph.caches.len() - 1
+    }
+
+    /// Columns of a value.
+    pub fn cols(&self, id: ValueId) -> usize {
+        self.graph.value(id).cols
+    }
+
+    /// Adds a node with `cols` output columns.
+    pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId], cols: usize) -> ValueId {
+        let last = matches!(op, Op::LastRow) || inputs.first().is_some_and(|i| self.graph.value(*i).rows == Rows::Last);
+        let rows = if last { Rows::Last } else { Rows::Tokens };
+        self.graph.values.push(Value { name: name.into(), rows, cols, view: None });
+        let output = ValueId(self.graph.values.len() - 1);
+        self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        output
+    }
+
+    /// A range of a value's columns.
+    pub fn view(&mut self, name: &str, of: ValueId, first: usize, cols: usize) -> ValueId {
+        let rows = self.graph.value(of).rows;
+        self.graph.values.push(Value { name: name.into(), rows, cols, view: Some((of, first)) });
+        ValueId(self.graph.values.len() - 1)
+    }
+
+    /// `y = x Wᵀ (+ bias)` with the tensors `{name}.weight` and `{name}.bias`.
+    pub fn linear(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
+        let cols = self.cols(x);
+        let weight = self.matrix(&format!("{name}.weight"), rows, cols);
+        let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
+        self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
+    }
+
+    /// `a + b`.
+    pub fn add(&mut self, name: &str, a: ValueId, b: ValueId) -> ValueId {
+        let cols = self.cols(a);
+        self.node(name, Op::Add, &[a, b], cols)
+    }
+
+    /// The finished graph.
+    ///
+    /// # Errors
+    /// `Error::Internal` when a node reads a value before it is made, or shapes do not meet.
+    pub fn finish(mut self, hidden: ValueId, logits: Option<ValueId>) -> Result<Graph> {
+        self.graph.hidden = hidden;
+        self.graph.logits = logits;
+        self.graph.check()?;
+        Ok(self.graph)
+    }
+}
+
+impl Graph {
+    /// Checks the order of nodes and the shapes that meet in them.
+    ///
+    /// # Errors
+    /// `Error::Internal` that names the node.
+    pub fn check(&self) -> Result<()> {
+        let mut made = vec![false; self.values.len()];
+        for node in &self.nodes {
+            let name = &self.value(node.output).name;
+            let fault = |what: String| Err(Error::Internal(format!("graph {}: {name}: {what}", self.name)));
+            for input in &node.inputs {
+                if !made[self.root(*input).0.0] {
+                    return fault(format!("reads {} before it is made", self.value(*input).name));
+                }
+            }
+            let cols = |i: usize| node.inputs.get(i).map_or(0, |v| self.value(*v).cols);
+            let out = self.value(node.output).cols;
+            let fits = match &node.op {
+                Op::Linear(l) => {
+                    let w = self.weight(l.weight);
+                    w.cols == cols(0) && w.rows() == if l.gated { 2 * out } else { out }
+                }
+                Op::Attention(a) => {
+                    cols(0) == a.heads * a.head_dim && cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1)
+                }
+                Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out,
+                Op::Embed { table, .. } => self.weight(*table).cols == out,
+                Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => cols(0) == out,
+            };
+            if !fits {
+                return fault(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)));
+            }
+            made[node.output.0] = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! Rotary position embeddings: frequencies and tables as transformers' `modeling_rope_utils` makes them, in f32.
+
+use std::f64::consts::PI;
+
+/// How the frequencies of a rotation follow from its base.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RopeScaling {
+    /// base^(-2i/d).
+    Default,
+    /// Positions divided by a factor.
+    Linear {
+        /// The factor.
+        factor: f64,
+    },
+    /// The base grows with the longest length seen (dynamic NTK).
+    Dynamic {
+        /// The factor.
+        factor: f64,
+        /// Lengths up to this keep the base.
+        max_position: usize,
+    },
+    /// Llama 3: low frequencies divided, high ones kept, a smooth step between.
+    Llama3 {
+        /// Divides the low frequencies.
+        factor: f64,
+        /// Wavelengths over `original_max / low` are low.
+        low_freq_factor: f64,
+        /// Wavelengths under `original_max / high` are high.
+        high_freq_factor: f64,
+        /// The length of the pretraining.
+        original_max_position: usize,
+    },
+    /// YaRN (arXiv 2309.00071).
+    Yarn {
+        /// Divides the low frequencies.
+        factor: f64,
+        /// Rotations that count as high.
+        beta_fast: f64,
+        /// Rotations that count as low.
+        beta_slow: f64,
+        /// The length of the pretraining.
+        original_max_position: usize,
+        /// Whether the border dimensions are rounded to whole ones.
+        truncate: bool,
+        /// Multiplies cos and sin.
+        attention_factor: f64,
+    },
+    /// LongRoPE: per-frequency factors, one list up to the pretraining's length and one beyond.
+    LongRope {
+        /// Divides each frequency up to `original_max_position`.
+        short: Vec<f64>,
+        /// Divides each frequency beyond.
+        long: Vec<f64>,
+        /// The length of the pretraining.
+        original_max_position: usize,
+        /// Multiplies cos and sin.
+        attention_factor: f64,
+    },
+}
+
+/// A rotation of the first `dim` columns of each head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RopeSpec {
+    /// Rotated columns, even.
+    pub dim: usize,
+    /// The base (`rope_theta`).
+    pub base: f64,
+    /// How frequencies are scaled.
+    pub scaling: RopeScaling,
+    /// Pairs are neighbours (2i, 2i+1) rather than halves (i, i + dim/2).
+    pub interleaved: bool,
+}
+
+impl RopeSpec {
+    /// Whether the table depends on the length of the whole sequence.
+    pub fn depends_on_length(&self) -> bool {
+        matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
+    }
+
+    /// (cos, sin) of each pair for the positions `first..first + count` of a sequence of `total` tokens;
+    /// `total` of 0 means that each position is the last of its sequence, as in decoding.
+    pub fn table(&self, first: usize, count: usize, total: usize) -> Vec<[f32; 2]> {
+        let half = self.dim / 2;
+        let mut table = Vec::with_capacity(count * half);
+        let fixed = self.frequencies(first + count);
+        for position in first..first + count {
+            let own = (self.depends_on_length()).then(|| self.frequencies(if total == 0 { position + 1 } else { total }));
+            let (frequencies, factor) = own.as_ref().unwrap_or(&fixed);
+            for f in frequencies {
+                // The product is rounded to f32 as in the reference; cos and sin of that are then exact.
+                let angle = f64::from(position as f32 * f);
+                table.push([(angle.cos() as f32) * factor, (angle.sin() as f32) * factor]);
+            }
+        }
+        table
+    }
+
+    /// Frequencies of each pair and the factor of cos and sin, for a sequence of `length` tokens.
+    fn frequencies(&self, length: usize) -> (Vec<f32>, f32) {
+        let plain = |base: f64| -> Vec<f64> {
+            (0..self.dim / 2).map(|i| base.powf(-((2 * i) as f64) / self.dim as f64)).collect()
+        };
+        let (values, factor) = match &self.scaling {
+            RopeScaling::Default => (plain(self.base), 1.0),
+            RopeScaling::Linear { factor } => (plain(self.base).iter().map(|f| f / factor).collect(), 1.0),
+            RopeScaling::Dynamic { factor, max_position } => {
+                let seen = length.max(*max_position) as f64;
+                let dim = self.dim as f64;
+                let stretch = factor * seen / *max_position as f64 - (factor - 1.0);
+                (plain(self.base * stretch.powf(dim / (dim - 2.0))), 1.0)
+            }
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+                let original = *original_max_position as f64;
+                let scale = |f: f64| {
+                    let wavelength = 2.0 * PI / f;
+                    if wavelength < original / high_freq_factor {
+                        return f;
+                    }
+                    if wavelength > original / low_freq_factor {
+                        return f / factor;
+                    }
+                    let smooth = (original / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                    (1.0 - smooth) * f / factor + smooth * f
+                };
+                (plain(self.base).into_iter().map(scale).collect(), 1.0)
+            }
+            RopeScaling::Yarn { attention_factor, .. } => (self.yarn(), *attention_factor),
+            RopeScaling::LongRope { short, long, original_max_position, attention_factor } => {
+                let list = if length > *original_max_position { long } else { short };
+                (plain(self.base).iter().zip(list).map(|(f, by)| f / by).collect(), *attention_factor)
+            }
+        };
+        (values.into_iter().map(|f| f as f32).collect(), factor as f32)
+    }
+
+    fn yarn(&self) -> Vec<f64> {
+        let RopeScaling::Yarn { factor, beta_fast, beta_slow, original_max_position, truncate, .. } = &self.scaling
+        else {
+            return Vec::new();
+        };
+        let dim = self.dim as f64;
+        let border = |rotations: f64| {
+            dim * (*original_max_position as f64 / (rotations * 2.0 * PI)).ln() / (2.0 * self.base.ln())
+        };
+        let (mut low, mut high) = (border(*beta_fast), border(*beta_slow));
+        if *truncate {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        (low, high) = (low.max(0.0), high.min(dim - 1.0));
+        if low == high {
+            high += 0.001;
+        }
+        let ramp = |i: usize| ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        let frequency = |i: usize| self.base.powf(-((2 * i) as f64) / dim);
+        (0..self.dim / 2).map(|i| frequency(i) / factor * ramp(i) + frequency(i) * (1.0 - ramp(i))).collect()
+    }
+}
