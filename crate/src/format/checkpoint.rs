@@ -1,0 +1,221 @@
+//! The tensors of a model by name, over one or several files. Knows no container by its bytes and reads nothing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::{ShardIndex, safetensors};
+use crate::{Error, Result};
+
+/// The element type of a tensor as it is stored in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // the names are those of the safetensors format
+pub enum Dtype {
+    Bool,
+    F4,
+    F6E2M3,
+    F6E3M2,
+    U8,
+    I8,
+    F8E5M2,
+    F8E4M3,
+    F8E8M0,
+    F8E4M3Fnuz,
+    F8E5M2Fnuz,
+    I16,
+    U16,
+    F16,
+    BF16,
+    I32,
+    U32,
+    F32,
+    C64,
+    F64,
+    I64,
+    U64,
+}
+
+impl Dtype {
+    /// Every element type with its name in a safetensors header and its size in bits.
+    const TABLE: [(Dtype, &'static str, u32); 22] = [
+        (Dtype::Bool, "BOOL", 8),
+        (Dtype::F4, "F4", 4),
+        (Dtype::F6E2M3, "F6_E2M3", 6),
+        (Dtype::F6E3M2, "F6_E3M2", 6),
+        (Dtype::U8, "U8", 8),
+        (Dtype::I8, "I8", 8),
+        (Dtype::F8E5M2, "F8_E5M2", 8),
+        (Dtype::F8E4M3, "F8_E4M3", 8),
+        (Dtype::F8E8M0, "F8_E8M0", 8),
+        (Dtype::F8E4M3Fnuz, "F8_E4M3FNUZ", 8),
+        (Dtype::F8E5M2Fnuz, "F8_E5M2FNUZ", 8),
+        (Dtype::I16, "I16", 16),
+        (Dtype::U16, "U16", 16),
+        (Dtype::F16, "F16", 16),
+        (Dtype::BF16, "BF16", 16),
+        (Dtype::I32, "I32", 32),
+        (Dtype::U32, "U32", 32),
+        (Dtype::F32, "F32", 32),
+        (Dtype::C64, "C64", 64),
+        (Dtype::F64, "F64", 64),
+        (Dtype::I64, "I64", 64),
+        (Dtype::U64, "U64", 64),
+    ];
+
+    /// All element types that a file may hold.
+    pub fn all() -> impl Iterator<Item = Dtype> {
+        Self::TABLE.iter().map(|(dtype, _, _)| *dtype)
+    }
+
+    /// The element type of this name in a safetensors header.
+    pub fn from_name(name: &str) -> Option<Dtype> {
+        Self::TABLE.iter().find(|(_, n, _)| *n == name).map(|(dtype, _, _)| *dtype)
+    }
+
+    /// Its name in a safetensors header.
+    pub fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(dtype, _, _)| *dtype == self).map_or("?", |(_, name, _)| name)
+    }
+
+    /// Bits of one element.
+    pub fn bits(self) -> u64 {
+        Self::TABLE.iter().find(|(dtype, _, _)| *dtype == self).map_or(0, |(_, _, bits)| u64::from(*bits))
+    }
+}
+
+impl std::fmt::Display for Dtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One tensor of a checkpoint: what it is and where its bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name in the file.
+    pub name: String,
+    /// How an element is stored.
+    pub dtype: Dtype,
+    /// Row-major, outermost dimension first; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Index into [`Checkpoint::files`].
+    pub file: usize,
+    /// The bytes in that file, counted from the file's first byte.
+    pub range: Range<u64>,
+}
+
+impl TensorInfo {
+    /// Number of elements; the containers' readers have checked that it does not overflow.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().map(|d| *d as u64).product()
+    }
+
+    /// Number of bytes in the file.
+    pub fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Refuses a shape that is not the one which the configuration implies.
+    pub fn expect_shape(&self, expected: &[usize]) -> Result<()> {
+        if self.shape == expected {
+            return Ok(());
+        }
+        Err(Error::Shape { tensor: self.name.clone(), found: self.shape.clone(), expected: expected.to_vec() })
+    }
+}
+
+/// One file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointFile {
+    /// Its path in the repository or folder.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+}
+
+/// All tensors of a model by name, over one or several files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The files, in the order in which [`TensorInfo::file`] counts them.
+    pub files: Vec<CheckpointFile>,
+    /// The tensors by name.
+    pub tensors: BTreeMap<String, TensorInfo>,
+    /// Free text of the files' headers (`__metadata__`); the first file to name a key wins.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// The checkpoint that lies in a single file.
+    pub fn from_single(name: &str, size: u64, header: safetensors::Header) -> Result<Checkpoint> {
+        let mut checkpoint = Checkpoint::default();
+        checkpoint.push(name, size, header, None)?;
+        Ok(checkpoint)
+    }
+
+    /// The checkpoint that `index` describes; `shards` are its files with their headers, in any order.
+    pub fn from_shards(index: &ShardIndex, shards: Vec<(String, u64, safetensors::Header)>) -> Result<Checkpoint> {
+        let mut checkpoint = Checkpoint::default();
+        for (name, size, header) in shards {
+            checkpoint.push(&name, size, header, Some(index))?;
+        }
+        for (tensor, file) in &index.weight_map {
+            if checkpoint.tensors.contains_key(tensor) {
+                continue;
+            }
+            let reason = if checkpoint.files.iter().any(|f| f.name == *file) {
+                format!("it places the tensor {tensor} in {file}, which does not hold it")
+            } else {
+                format!("its file {file} was not read")
+            };
+            return Err(Error::Malformed { file: index.file.clone(), format: "safetensors index", reason });
+        }
+        Ok(checkpoint)
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        size: u64,
+        header: safetensors::Header,
+        index: Option<&ShardIndex>,
+    ) -> Result<(), Error> {
+        let file = self.files.len();
+        self.files.push(CheckpointFile { name: name.to_string(), size });
+        for mut tensor in header.tensors {
+            // A copy in a shard which the index does not name for this tensor is dead weight, not a contradiction.
+            if index.and_then(|i| i.weight_map.get(&tensor.name)).is_some_and(|owner| owner != name) {
+                continue;
+            }
+            tensor.file = file;
+            if let Some(other) = self.tensors.insert(tensor.name.clone(), tensor) {
+                return Err(Error::Malformed {
+                    file: name.to_string(),
+                    format: "safetensors",
+                    reason: format!(
+                        "the tensor {} is also in {}, and no index says which one counts",
+                        other.name, self.files[other.file].name
+                    ),
+                });
+            }
+        }
+        for (key, value) in header.metadata {
+            self.metadata.entry(key).or_insert(value);
+        }
+        Ok(())
+    }
+
+    /// The tensor of this name.
+    pub fn get(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.get(name)
+    }
+
+    /// The tensor of this name, or the error that names it and the architecture which needs it.
+    pub fn require(&self, name: &str, architecture: &str) -> Result<&TensorInfo> {
+        self.get(name)
+            .ok_or_else(|| Error::MissingTensor { tensor: name.to_string(), architecture: architecture.to_string() })
+    }
+
+    /// Bytes of all tensors.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.values().map(TensorInfo::bytes).sum()
+    }
+}

@@ -1,0 +1,183 @@
+//! The header of a safetensors file: which tensor lies where. Reads no tensor data and trusts nothing that it is told.
+//!
+//! The rules are those of the format and of the `safetensors` crate (no gap, no overlap, no byte left over); beyond the
+//! crate it refuses duplicate names, names the tensor in every message, and caps the header at [`MAX_HEADER`].
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::{Dtype, TensorInfo};
+use crate::{Error, Result};
+
+/// The longest header that is read. The largest published ones stay under 10 MB; the header is parsed in wasm memory.
+pub const MAX_HEADER: u64 = 32 << 20;
+
+/// Bytes before the header: its length as a little-endian u64.
+pub const PREFIX: u64 = 8;
+
+/// What a header says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The tensors in the order of their bytes; `file` is 0 and ranges count from the file's first byte.
+    pub tensors: Vec<TensorInfo>,
+    /// The `__metadata__` entry.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The bytes of the JSON header in a file of `file_size` bytes whose first bytes are `start` (8 are needed).
+pub fn header_range(file: &str, start: &[u8], file_size: u64) -> Result<Range<u64>> {
+    let prefix: Option<[u8; 8]> = start.get(..8).and_then(|bytes| bytes.try_into().ok());
+    let Some(prefix) = prefix.filter(|_| file_size >= PREFIX) else {
+        return Err(malformed(file, format!("it ends after {file_size} bytes, before the length of its header")));
+    };
+    let length = u64::from_le_bytes(prefix);
+    if length > MAX_HEADER {
+        return Err(malformed(file, format!("its header claims {length} bytes, the limit is {MAX_HEADER}")));
+    }
+    if length < 2 {
+        return Err(malformed(file, format!("its header claims {length} bytes, the shortest possible is 2")));
+    }
+    let end = PREFIX + length;
+    if end > file_size {
+        return Err(malformed(file, format!("it is cut off: the header ends at byte {end} of {file_size}")));
+    }
+    Ok(PREFIX..end)
+}
+
+/// Reads the JSON header, which ends just before the first byte of data, and checks it against the file's length.
+pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header> {
+    let text = std::str::from_utf8(header)
+        .map_err(|e| malformed(file, format!("its header is not UTF-8 after byte {}", e.valid_up_to())))?;
+    if !text.starts_with('{') {
+        return Err(malformed(file, "its header does not begin with '{'".to_string()));
+    }
+    let raw: RawHeader =
+        serde_json::from_str(text).map_err(|e| malformed(file, format!("its header is not what it should be: {e}")))?;
+
+    let data_start = PREFIX + header.len() as u64;
+    let data_size = file_size.checked_sub(data_start).ok_or_else(|| {
+        malformed(file, format!("it is cut off: the header ends at byte {data_start} of {file_size}"))
+    })?;
+    let mut tensors = Vec::with_capacity(raw.tensors.len());
+    for (name, info) in raw.tensors {
+        tensors.push(check_tensor(file, name, &info, data_start, data_size)?);
+    }
+    tensors.sort_by(|a, b| (a.range.start, a.range.end).cmp(&(b.range.start, b.range.end)));
+    check_layout(file, &tensors, data_start..file_size)?;
+    Ok(Header { tensors, metadata: raw.metadata })
+}
+
+/// One tensor by itself: known element type, a shape that can be multiplied, offsets that hold exactly this shape.
+fn check_tensor(file: &str, name: String, info: &RawTensor, data_start: u64, data_size: u64) -> Result<TensorInfo> {
+    let dtype = Dtype::from_name(&info.dtype).ok_or_else(|| Error::UnsupportedEncoding {
+        tensor: name.clone(),
+        encoding: info.dtype.clone(),
+        hint: "Convert the checkpoint to a type of the safetensors format, such as F16 or BF16.".to_string(),
+    })?;
+    let shape: Option<Vec<usize>> =
+        info.shape.iter().map(|d| u32::try_from(*d).ok().and_then(|d| usize::try_from(d).ok())).collect();
+    let elements = info.shape.iter().try_fold(1u64, |product, d| product.checked_mul(*d));
+    let bits = elements.and_then(|n| n.checked_mul(dtype.bits()));
+    let (Some(shape), Some(bits)) = (shape, bits) else {
+        return Err(malformed(file, format!("the shape {:?} of {name} overflows", info.shape)));
+    };
+    let (begin, end) = info.data_offsets;
+    if begin > end {
+        return Err(malformed(file, format!("{name} ends at {end}, before its begin at {begin}")));
+    }
+    if end > data_size {
+        return Err(malformed(
+            file,
+            format!("{name} ends at byte {end} of the data, which has {data_size}: out of range"),
+        ));
+    }
+    if bits % 8 != 0 || end - begin != bits / 8 {
+        let needed = bits.div_ceil(8);
+        return Err(malformed(
+            file,
+            format!("{name} has {} bytes, its shape {shape:?} of {dtype} needs {needed}", end - begin),
+        ));
+    }
+    Ok(TensorInfo { name, dtype, shape, file: 0, range: data_start + begin..data_start + end })
+}
+
+/// All tensors together: they fill the data from its first byte to its last without a gap or an overlap.
+fn check_layout(file: &str, tensors: &[TensorInfo], data: Range<u64>) -> Result<()> {
+    let mut expected = data.start;
+    let mut previous = "the header";
+    for tensor in tensors {
+        let start = tensor.range.start;
+        if start < expected {
+            return Err(malformed(file, format!("{} overlaps {previous} by {} bytes", tensor.name, expected - start)));
+        }
+        if start > expected {
+            let gap = start - expected;
+            return Err(malformed(
+                file,
+                format!("there is a gap of {gap} bytes between {previous} and {}", tensor.name),
+            ));
+        }
+        expected = tensor.range.end;
+        previous = &tensor.name;
+    }
+    if expected != data.end {
+        let left = data.end - expected;
+        return Err(malformed(file, format!("{left} bytes after {previous}, the last tensor, belong to none")));
+    }
+    Ok(())
+}
+
+fn malformed(file: &str, reason: String) -> Error {
+    Error::Malformed { file: file.to_string(), format: "safetensors", reason }
+}
+
+#[derive(Deserialize)]
+struct RawTensor {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+struct RawHeader {
+    tensors: Vec<(String, RawTensor)>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl<'de> Deserialize<'de> for RawHeader {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RawHeaderVisitor)
+    }
+}
+
+struct RawHeaderVisitor;
+
+impl<'de> Visitor<'de> for RawHeaderVisitor {
+    type Value = RawHeader;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an object of tensors by name")
+    }
+
+    // A map type would silently keep the last of two tensors of one name, so the entries are read one by one.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+        use serde::de::Error as _;
+        let mut header = RawHeader { tensors: Vec::new(), metadata: BTreeMap::new() };
+        let mut seen = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !seen.insert(name.clone()) {
+                return Err(A::Error::custom(format!("the name {name} occurs twice")));
+            }
+            if name == "__metadata__" {
+                header.metadata = map.next_value().map_err(|e| A::Error::custom(format!("__metadata__: {e}")))?;
+            } else {
+                let tensor = map.next_value().map_err(|e| A::Error::custom(format!("tensor {name}: {e}")))?;
+                header.tensors.push((name, tensor));
+            }
+        }
+        Ok(header)
+    }
+}
