@@ -1,0 +1,58 @@
+/** A static server with Range and ETag, for pages under test. Counts what it served; knows nothing of the pages. */
+
+import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
+import { createServer } from "node:http";
+import { extname, join, normalize } from "node:path";
+
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".mjs": "text/javascript",
+  ".css": "text/css",
+  ".json": "application/json",
+  ".wasm": "application/wasm",
+  ".svg": "image/svg+xml",
+};
+
+/** Serves folders by the path that they are mounted at: `{ "/": folder, "/models/": other }`; the longest match wins. */
+export async function serve(mounts) {
+  const requests = [];
+  const server = createServer((request, response) => {
+    const path = decodeURIComponent(new URL(request.url, "http://x").pathname);
+    requests.push(path);
+    answer(mounts, path, request, response).catch(() => response.destroy());
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address();
+  return {
+    url: `http://127.0.0.1:${port}`,
+    /** The paths that were asked for so far. */
+    requests,
+    close: () => {
+      server.closeAllConnections();
+      return new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+async function answer(mounts, path, request, response) {
+  const mount = Object.keys(mounts)
+    .filter((m) => path.startsWith(m))
+    .sort((a, b) => b.length - a.length)[0];
+  const relative = normalize(`/${path.slice(mount?.length ?? 0)}`);
+  const file = mount === undefined ? undefined : join(mounts[mount], relative.endsWith("/") ? `${relative}index.html` : relative);
+  const info = file && (await stat(file).catch(() => undefined));
+  if (!info?.isFile()) return void response.writeHead(404).end();
+  const etag = `"${info.size}-${info.mtimeMs}"`;
+  const headers = { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream", "Accept-Ranges": "bytes", ETag: etag, "Cache-Control": "no-cache" };
+  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
+  const start = range ? Number(range[1]) : 0;
+  const end = range && range[2] !== "" ? Math.min(Number(range[2]), info.size - 1) : info.size - 1;
+  if (range && start >= info.size) return void response.writeHead(416, { "Content-Range": `bytes */${info.size}` }).end();
+  if (!range && request.headers["if-none-match"] === etag) return void response.writeHead(304, headers).end();
+  if (range) headers["Content-Range"] = `bytes ${start}-${end}/${info.size}`;
+  response.writeHead(range ? 206 : 200, { ...headers, "Content-Length": info.size === 0 ? 0 : end - start + 1 });
+  if (request.method === "HEAD" || info.size === 0) return void response.end();
+  createReadStream(file, { start, end }).pipe(response);
+}

@@ -1,0 +1,63 @@
+/** The page around its tabs: name, navigation, theme, and what to say where there is no WebGPU. */
+
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { TABS } from "./tabs";
+import { nextTheme, theme, type Theme } from "./theme";
+import { Announcer } from "./ui/announce";
+import { Icon, type IconName } from "./ui/icon";
+import { checkWebGpu, webgpu } from "./webgpu";
+import { NoWebGpu } from "./no-webgpu";
+
+const current = signal(fromAddress());
+
+function fromAddress(): string {
+  const id = location.hash.slice(1);
+  return TABS.some((tab) => tab.id === id) ? id : TABS[0]!.id;
+}
+
+export function App() {
+  useEffect(() => {
+    void checkWebGpu();
+    const moved = (): void => void (current.value = fromAddress());
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  const tab = TABS.find(({ id }) => id === current.value)!;
+  const { View } = tab;
+  return (
+    <>
+      <header class="top">
+        <a class="brand" href="#chat" aria-label="Jerboa">
+          <img src="./favicon.svg" alt="" width="26" height="26" />
+          <span>Jerboa</span>
+        </a>
+        <nav aria-label="Main">
+          {TABS.map(({ id, label }) => (
+            <a key={id} href={`#${id}`} aria-current={id === tab.id ? "page" : undefined}>
+              {label}
+            </a>
+          ))}
+        </nav>
+        <span class="grow" />
+        <ThemeButton />
+      </header>
+      <main>
+        {webgpu.value === "ready" ? <View /> : webgpu.value === "checking" ? null : <NoWebGpu reason={webgpu.value} />}
+      </main>
+      <Announcer />
+    </>
+  );
+}
+
+const THEME_ICONS: Record<Theme, IconName> = { system: "system", light: "sun", dark: "moon" };
+const THEME_NAMES: Record<Theme, string> = { system: "as the system has it", light: "light", dark: "dark" };
+
+function ThemeButton() {
+  const label = `Theme: ${THEME_NAMES[theme.value]}`;
+  return (
+    <button type="button" class="icon-button" aria-label={label} title={label} onClick={nextTheme}>
+      <Icon name={THEME_ICONS[theme.value]} />
+    </button>
+  );
+}

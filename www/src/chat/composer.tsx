@@ -1,0 +1,83 @@
+/** The field for the next text, which grows with it, and the button that sends or stops. */
+
+import { useSignal } from "@preact/signals";
+import type { TargetedKeyboardEvent } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Icon } from "../ui/icon";
+
+interface Props {
+  ready: boolean;
+  busy: boolean;
+  completion: boolean;
+  onSend: (text: string) => void;
+  onStop: () => void;
+}
+
+/** On a touch keyboard, Enter is for a new line: the button is near. */
+const touch = matchMedia("(pointer: coarse)");
+
+export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
+  const text = useSignal("");
+  const field = useRef<HTMLTextAreaElement>(null);
+
+  useEffect(() => {
+    if (ready && !touch.matches && document.activeElement === document.body) field.current?.focus();
+  }, [ready]);
+  useEffect(() => {
+    const area = field.current;
+    if (!area) return;
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight}px`;
+  }, [text.value]);
+
+  const send = (): void => {
+    if (!ready || busy || !text.value.trim()) return;
+    onSend(completion ? text.value : text.value.trim());
+    text.value = "";
+  };
+  const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
+    if (event.key === "Escape" && busy) return onStop();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch.matches) return;
+    event.preventDefault();
+    send();
+  };
+  const label = completion ? "Text to continue" : "Message";
+  return (
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <textarea
+        ref={field}
+        rows={1}
+        aria-label={label}
+        placeholder={completion ? "Begin a text…" : "Write a message…"}
+        enterkeyhint={touch.matches ? "enter" : "send"}
+        value={text}
+        onInput={(e) => (text.value = e.currentTarget.value)}
+        onKeyDown={key}
+      />
+      {busy ? (
+        <button
+          type="button"
+          class="send"
+          aria-label="Stop"
+          title="Stop (Esc)"
+          onClick={() => {
+            onStop();
+            field.current?.focus();
+          }}
+        >
+          <Icon name="stop" />
+        </button>
+      ) : (
+        <button type="submit" class="send" aria-label={completion ? "Continue" : "Send"} disabled={!ready || !text.value.trim()}>
+          <Icon name="send" />
+        </button>
+      )}
+    </form>
+  );
+}

@@ -1,0 +1,90 @@
+/** The sheet of the settings. */
+
+import { useId } from "preact/hooks";
+import { Dialog } from "../ui/dialog";
+import { DEFAULTS, set, settings, type Settings } from "./settings-store";
+
+export function SettingsSheet({ open, onClose, completion }: { open: boolean; onClose: () => void; completion: boolean }) {
+  return (
+    <Dialog open={open} title="Settings" onClose={onClose} side>
+      <p class="hint">What is empty follows the model's own configuration. Changes count from the next answer on.</p>
+      {!completion && <System />}
+      <div class="fields fields-two">
+        <Numeric name="temperature" label="Temperature" min={0} max={2} step={0.05} hint="0 always takes the likeliest token" />
+        <Numeric name="maxTokens" label="Most tokens" min={1} step={1} hint="per answer" />
+        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint="likeliest tokens up to this sum" />
+        <Numeric name="topK" label="Top-k" min={0} step={1} hint="so many likeliest tokens" />
+        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint="share of the likeliest token" />
+        <Numeric name="seed" label="Seed" min={0} step={1} hint="the same one, the same answer" />
+      </div>
+      <Overflow completion={completion} />
+      <button type="button" class="secondary" onClick={() => (settings.value = DEFAULTS)}>
+        Reset
+      </button>
+    </Dialog>
+  );
+}
+
+function System() {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>System prompt</label>
+      <textarea id={id} rows={3} value={settings.value.system} onInput={(e) => set("system", e.currentTarget.value)} />
+    </div>
+  );
+}
+
+interface NumericProps {
+  name: Exclude<keyof Settings, "overflow" | "system">;
+  label: string;
+  min: number;
+  max?: number;
+  step: number;
+  hint: string;
+}
+
+function Numeric({ name, label, min, max, step, hint }: NumericProps) {
+  const id = useId();
+  const change = (input: HTMLInputElement): void => {
+    // A number out of bounds is brought inside when the field is left, so that no request is refused for it.
+    const value = input.value.trim();
+    if (value === "" || !Number.isFinite(Number(value))) return set(name, "");
+    const bounded = Math.min(max ?? Infinity, Math.max(min, Number(value)));
+    set(name, String(step === 1 ? Math.round(bounded) : bounded));
+  };
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <input
+        id={id}
+        type="number"
+        inputmode={step === 1 ? "numeric" : "decimal"}
+        min={min}
+        max={max}
+        step={step}
+        placeholder="the model's"
+        aria-describedby={`${id}-hint`}
+        value={settings.value[name]}
+        onChange={(e) => change(e.currentTarget)}
+      />
+      <p id={`${id}-hint`} class="hint">
+        {hint}
+      </p>
+    </div>
+  );
+}
+
+function Overflow({ completion }: { completion: boolean }) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>When the context is full</label>
+      <select id={id} value={settings.value.overflow} onChange={(e) => set("overflow", e.currentTarget.value as Settings["overflow"])}>
+        {!completion && <option value="truncate">forget the oldest turns</option>}
+        <option value={completion && settings.value.overflow === "truncate" ? "truncate" : "rolling"}>let the oldest text slide out</option>
+        <option value="error">stop with a message</option>
+      </select>
+    </div>
+  );
+}

@@ -1,0 +1,7 @@
+/** Puts the page into the document. */
+
+import { render } from "preact";
+import { App } from "./app";
+import "./styles.css";
+
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,94 @@
+/** The options of a load that few people need. The token stays in memory: it is never stored. */
+
+import { signal, type Signal } from "@preact/signals";
+import { useId } from "preact/hooks";
+import type { Wanted } from "./slot";
+
+const token = signal("");
+const revision = signal("");
+const endpoint = signal("");
+const maxContext = signal("");
+const weights = signal("auto");
+const kv = signal("auto");
+
+/** The options as they stand, without those that are empty. */
+export function advancedOptions(): Wanted["options"] {
+  const options: Wanted["options"] = {};
+  if (token.value.trim()) options.token = token.value.trim();
+  if (revision.value.trim()) options.revision = revision.value.trim();
+  if (endpoint.value.trim()) options.endpoint = endpoint.value.trim();
+  if (Number(maxContext.value) >= 1) options.maxContext = Math.floor(Number(maxContext.value));
+  if (weights.value !== "auto") options.weights = weights.value as NonNullable<Wanted["options"]["weights"]>;
+  if (kv.value !== "auto") options.kv = kv.value as NonNullable<Wanted["options"]["kv"]>;
+  return options;
+}
+
+export function Advanced({ open }: { open: boolean }) {
+  return (
+    <details class="fold" open={open}>
+      <summary>Advanced</summary>
+      <div class="fields">
+        <Text label="Access token" value={token} type="password" focus={open} placeholder="hf_…" hint="For gated and private models. It is not stored." />
+        <Text label="Revision" value={revision} placeholder="main" />
+        <Text label="Endpoint" value={endpoint} type="url" placeholder="https://huggingface.co" />
+        <Text label="Context length" value={maxContext} type="number" placeholder="as the model and the device allow" />
+        <Choice label="Weights" value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
+        <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed"]} />
+      </div>
+    </details>
+  );
+}
+
+interface TextProps {
+  label: string;
+  value: Signal<string>;
+  type?: "text" | "password" | "url" | "number";
+  placeholder?: string;
+  hint?: string;
+  /** Takes the focus when the sheet opens. */
+  focus?: boolean;
+}
+
+function Text({ label, value, type = "text", placeholder, hint, focus }: TextProps) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <input
+        id={id}
+        // The types allow different attributes for each kind of field; these go with any.
+        type={type as "number"}
+        min={type === "number" ? 1 : undefined}
+        placeholder={placeholder}
+        autofocus={focus}
+        autocomplete="off"
+        autocapitalize="off"
+        spellcheck={false}
+        aria-describedby={hint ? `${id}-hint` : undefined}
+        value={value}
+        onInput={(e) => (value.value = e.currentTarget.value)}
+      />
+      {hint && (
+        <p id={`${id}-hint`} class="hint">
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Choice({ label, value, names }: { label: string; value: Signal<string>; names: string[] }) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <select id={id} value={value} onChange={(e) => (value.value = e.currentTarget.value)}>
+        {names.map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}

@@ -1,0 +1,88 @@
+/** The sheet about the device: what WebGPU gives here, and what the loaded model takes of it. */
+
+import { useSignal } from "@preact/signals";
+import { deviceReport, JerboaError, type DeviceReport, type Model } from "jerboa";
+import { useEffect } from "preact/hooks";
+import { bytes } from "../format";
+import { CopyButton } from "../ui/copy";
+import { Dialog } from "../ui/dialog";
+
+export function DeviceSheet({ open, onClose, model }: { open: boolean; onClose: () => void; model: Model | undefined }) {
+  return (
+    <Dialog open={open} title="This device" onClose={onClose} side>
+      <Report model={model} />
+    </Dialog>
+  );
+}
+
+function Report({ model }: { model: Model | undefined }) {
+  const report = useSignal<DeviceReport | undefined>(undefined);
+  const problem = useSignal("");
+  useEffect(() => {
+    deviceReport().then(
+      (value) => (report.value = value),
+      (thrown) => (problem.value = thrown instanceof JerboaError ? thrown.message : String(thrown)),
+    );
+  }, []);
+  const all = (): Record<string, unknown> => ({ device: report.value, model: model?.info, browser: navigator.userAgent });
+  return (
+    <>
+      {model && (
+        <section class="group">
+          <h3>Model</h3>
+          <Table value={modelRows(model)} />
+        </section>
+      )}
+      {model?.info.warnings.map((warning) => (
+        <p key={warning} class="hint">
+          {warning}
+        </p>
+      ))}
+      <section class="group">
+        <h3>GPU</h3>
+        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={report.value} /> : <p class="muted">Asking the device…</p>}
+      </section>
+      <CopyButton small label="Copy the report" text={() => JSON.stringify(all(), null, 2)} />
+    </>
+  );
+}
+
+function modelRows({ info }: Model): Record<string, unknown> {
+  return {
+    name: info.model,
+    architecture: info.architecture,
+    weights: `${info.weights}, ${bytes(info.bytes?.weights ?? 0)}`,
+    "KV cache": info.kv ? `${info.kv}, ${bytes(info.bytes?.kv ?? 0)}` : undefined,
+    activations: bytes(info.bytes?.activations ?? 0),
+    context: `${info.contextLength} tokens`,
+    thread: info.worker ? "dedicated worker" : "the page's own",
+  };
+}
+
+/** An object as rows; objects inside it as groups of rows. */
+function Table({ value }: { value: Record<string, unknown> }) {
+  return (
+    <dl class="table">
+      {Object.entries(value).map(([name, entry]) =>
+        entry === undefined || entry === null ? null : (
+          <div key={name}>
+            <dt>{words(name)}</dt>
+            <dd>{cell(entry)}</dd>
+          </div>
+        ),
+      )}
+    </dl>
+  );
+}
+
+function cell(entry: unknown) {
+  if (Array.isArray(entry)) return entry.length === 0 ? "none" : entry.every((e) => typeof e !== "object") ? entry.join(", ") : JSON.stringify(entry);
+  if (typeof entry === "object" && entry !== null) return <Table value={entry as Record<string, unknown>} />;
+  if (typeof entry === "boolean") return entry ? "yes" : "no";
+  return typeof entry === "number" ? entry.toLocaleString("en") : String(entry);
+}
+
+/** camelCase as words. */
+function words(name: string): string {
+  return /^[a-z]+([A-Z][a-z0-9]*)+$/.test(name) ? name.replace(/([A-Z])/g, " $1").toLowerCase() : name;
+}

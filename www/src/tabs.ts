@@ -1,0 +1,13 @@
+/** The tabs of the page: one entry each, in their order. The page shows those that are here. */
+
+import type { ComponentType } from "preact";
+import { ChatTab } from "./chat/tab";
+
+export interface Tab {
+  /** Its place in the address, after `#`. */
+  id: string;
+  label: string;
+  View: ComponentType;
+}
+
+export const TABS: readonly Tab[] = [{ id: "chat", label: "Chat", View: ChatTab }];

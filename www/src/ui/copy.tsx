@@ -1,0 +1,25 @@
+/** A button that copies a text and says so. */
+
+import { useState } from "preact/hooks";
+import { announce } from "./announce";
+import { Icon } from "./icon";
+
+export function CopyButton({ label, text, small }: { label: string; text: () => string; small?: boolean }) {
+  const [done, setDone] = useState(false);
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(text());
+      announce("Copied.");
+      setDone(true);
+      setTimeout(() => setDone(false), 1500);
+    } catch {
+      announce("This browser did not allow copying.");
+    }
+  };
+  return (
+    <button type="button" class={small ? "quiet-button" : "icon-button"} aria-label={label} title={label} onClick={() => void copy()}>
+      <Icon name={done ? "check" : "copy"} />
+      {small && <span>{done ? "Copied" : "Copy"}</span>}
+    </button>
+  );
+}

@@ -1,0 +1,45 @@
+/** A modal sheet over the page: the browser's own dialog, which keeps the focus inside and gives it back. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef } from "preact/hooks";
+import { Icon } from "./icon";
+
+interface Props {
+  open: boolean;
+  title: string;
+  onClose: () => void;
+  /** At the right edge instead of the middle, where there is room. */
+  side?: boolean;
+  children: ComponentChildren;
+}
+
+export function Dialog({ open, title, onClose, side, children }: Props) {
+  const ref = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const dialog = ref.current;
+    if (open && !dialog?.open) dialog?.showModal();
+    if (!open && dialog?.open) dialog.close();
+  }, [open]);
+  return (
+    <dialog
+      ref={ref}
+      class={side ? "sheet sheet-side" : "sheet"}
+      aria-labelledby={id}
+      onClose={onClose}
+      onClick={(event) => event.target === ref.current && onClose()}
+    >
+      {open && (
+        <div class="sheet-body">
+          <header class="sheet-head">
+            <h2 id={id}>{title}</h2>
+            <button type="button" class="icon-button" aria-label="Close" onClick={onClose}>
+              <Icon name="close" />
+            </button>
+          </header>
+          {children}
+        </div>
+      )}
+    </dialog>
+  );
+}

@@ -1,0 +1,29 @@
+/** The page's icons: strokes on a 24-unit square, in the colour of the text. They are decoration; buttons carry the names. */
+
+const PATHS = {
+  send: "M12 19V5M5.5 11.5 12 5l6.5 6.5",
+  stop: "M7 7h10v10H7z",
+  copy: "M9 9h10v10H9zM15 9V5H5v10h4",
+  check: "m5 12.5 4.5 4.5L19 7.5",
+  again: "M19 12a7 7 0 1 1-2.1-5M19 4v4h-4",
+  plus: "M12 5v14M5 12h14",
+  sliders: "M4 8h9M17 8h3M4 16h3M11 16h9M13 5.5v5M7 13.5v5",
+  chip: "M7 7h10v10H7zM10 3.5V7M14 3.5V7M10 17v3.5M14 17v3.5M3.5 10H7M3.5 14H7M17 10h3.5M17 14h3.5",
+  sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8M12 3v1.5M12 19.5V21M3 12h1.5M19.5 12H21M5.6 5.6l1.1 1.1M17.3 17.3l1.1 1.1M5.6 18.4l1.1-1.1M17.3 6.7l1.1-1.1",
+  moon: "M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10",
+  system: "M4 5h16v11H4zM9 20h6M12 16v4",
+  close: "M6 6l12 12M18 6 6 18",
+  down: "m6 9.5 6 6 6-6",
+  trash: "M5 7h14M10 7V5h4v2M7 7l1 12h8l1-12",
+  file: "M6 4h8l4 4v12H6zM14 4v4h4",
+} as const;
+
+export type IconName = keyof typeof PATHS;
+
+export function Icon({ name }: { name: IconName }) {
+  return (
+    <svg class={`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true">
+      <path d={PATHS[name]} />
+    </svg>
+  );
+}

@@ -1,0 +1,15 @@
+/** Builds the demo page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. */
+
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vite";
+
+const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
+
+export default defineConfig({
+  root: path("."),
+  base: "./",
+  resolve: { alias: [{ find: /^jerboa$/, replacement: path("../dist/jerboa/index.js") }] },
+  worker: { format: "es" },
+  build: { outDir: path("../dist/www"), emptyOutDir: true, target: "es2022" },
+  server: { fs: { allow: [path("..")] } },
+});
