@@ -1,9 +1,13 @@
 //! Kernel choice: one file per family turns what must be computed (a key) into a variant, its numbers and its grid.
 //! The families know shaders and capabilities; they know neither graphs nor wgpu.
 
+pub mod elementwise;
+pub mod embed;
 pub mod matmul;
+pub mod norm;
 pub mod preprocess;
 pub mod registry;
+pub mod sample;
 
 use crate::gpu::Grid;
 use crate::{Error, Result};

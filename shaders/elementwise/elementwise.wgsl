@@ -1,0 +1,43 @@
+// One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale.
+// Rows of inputs may lie in wider rows (views).
+struct Params {
+    cols: u32,
+    a_offset: u32,
+    a_stride: u32,
+    b_offset: u32,
+    b_stride: u32,
+    out_stride: u32,
+    act: u32,
+    scale: f32,
+}
+#import common/activation
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+#ifdef BINARY
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+#endif
+@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let row = wid.y;
+    for (var i = 0u; i < 4u; i++) {
+        let c = wid.x * 256u + i * 64u + lid;
+        if (c < params.cols) {
+            let left = a[params.a_offset + row * params.a_stride + c];
+            var right = 0.0;
+#ifdef BINARY
+            right = b[params.b_offset + row * params.b_stride + c];
+#endif
+            var y: f32;
+            switch OP {
+                case 0u: { y = left + right; }
+                case 1u: { y = left * right; }
+                case 2u: { y = activate(params.act, left) * right; }
+                case 3u: { y = activate(params.act, left); }
+                default: { y = left * params.scale; }
+            }
+            out[row * params.out_stride + c] = y;
+        }
+    }
+}

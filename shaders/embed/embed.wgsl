@@ -1,0 +1,29 @@
+// Rows of a table by id, scaled. A table that is split over several buffers takes one dispatch for each: a dispatch
+// serves the ids in row0..row0+n and leaves the others' rows alone.
+struct Params {
+    k: u32,
+    k_blocks: u32,
+    groups: u32,
+    row0: u32,
+    n: u32,
+    out_stride: u32,
+    scale: f32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> ids: array<u32>;
+#ifdef W_AFFINE
+#import weights/affine
+#else
+#import weights/dense
+#endif
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let row = wid.y;
+    let k = (wid.x * 64u + lid) * 4u;
+    let id = ids[row];
+    if (k < params.k && id >= params.row0 && id < params.row0 + params.n) {
+        out[(row * params.out_stride + k) / 4u] = w_load4(id - params.row0, k) * params.scale;
+    }
+}

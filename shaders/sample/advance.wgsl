@@ -1,0 +1,48 @@
+// Takes the best of the slices as the next token and moves the state on: the token becomes the input of the next step,
+// whose position follows this step's rows. After a stop token, or when the budget is spent, nothing changes any more.
+struct Params {
+    slices: u32,
+    stops: u32,
+    ring: u32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> candidates: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read> stops: array<u32>;
+@group(0) @binding(3) var<storage, read_write> state: State;
+@group(0) @binding(4) var<storage, read_write> ids: array<u32>;
+@group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
+
+#import sample/best
+
+@compute @workgroup_size(256)
+fn main(@builtin(local_invocation_index) lid: u32) {
+    var best = Best(-3.4e38, NONE);
+    for (var i = lid; i < params.slices; i += 256u) {
+        let c = candidates[i];
+        if (c.y == NOT_FINITE) {
+            best = Best(3.4e38, NOT_FINITE);
+        } else {
+            best = better(best, Best(bitcast<f32>(c.x), c.y));
+        }
+    }
+    best = best_of_all(lid, best);
+    if (lid != 0u || state.stopped != 0u) {
+        return;
+    }
+    let token = best.index;
+    tokens[state.step % params.ring] = token;
+    state.step += 1u;
+    state.pos += state.rows;
+    state.rows = 1u;
+    state.budget -= 1u;
+    var stopped = state.budget == 0u || token >= NOT_FINITE;
+    for (var i = 0u; i < params.stops; i++) {
+        if (stops[i] == token) { stopped = true; }
+    }
+    if (stopped) {
+        state.stopped = 1u;
+    } else {
+        ids[0] = token;
+    }
+}

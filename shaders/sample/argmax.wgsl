@@ -1,0 +1,29 @@
+// The largest logit of each slice of the vocabulary: (value, index) pairs; the lowest index wins a tie. A slice that
+// holds a value that is no number gives the index NOT_FINITE.
+struct Params {
+    vocab: u32,
+    slice: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> logits: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<vec2<u32>>;
+
+#import sample/best
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let first = wid.x * params.slice;
+    var best = Best(-3.4e38, NONE);
+    for (var i = first + lid; i < min(first + params.slice, params.vocab); i += 256u) {
+        let v = logits[i];
+        if ((bitcast<u32>(v) & 0x7f800000u) == 0x7f800000u) {
+            best = Best(3.4e38, NOT_FINITE);
+        } else {
+            best = better(best, Best(v, i));
+        }
+    }
+    best = best_of_all(lid, best);
+    if (lid == 0u) {
+        out[wid.x] = vec2<u32>(bitcast<u32>(best.value), best.index);
+    }
+}
