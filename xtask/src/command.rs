@@ -1,0 +1,88 @@
+//! Running other programs: says what runs, how long it took, and which command failed. Knows no program in particular.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Prints a line that stands out among the output of the programs.
+pub fn say(text: &str) {
+    println!("==> {text}");
+}
+
+/// Announces a step, does it, and prints its time.
+pub fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    say(what);
+    let start = Instant::now();
+    let done = work().with_context(|| what.to_owned())?;
+    println!("    done in {:.1} s", start.elapsed().as_secs_f32());
+    Ok(done)
+}
+
+/// A command without what `cargo run` leaves in the environment: cargo would build crates anew that watch these variables.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// Runs a command with its output on ours; fails unless it succeeds.
+pub fn run(command: &mut Command) -> Result<()> {
+    let line = line_of(command);
+    println!("    $ {line}");
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("starting `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` ended with {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command, shows its standard output line by line and hands each line on; true when it succeeded.
+pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+    let line = line_of(command);
+    println!("    $ {line}");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
+    if let Some(output) = child.stdout.take() {
+        for text in BufReader::new(output).split(b'\n') {
+            let text = text.with_context(|| format!("reading the output of `{line}`"))?;
+            let text = String::from_utf8_lossy(&text);
+            println!("{text}");
+            each(&text);
+        }
+    }
+    Ok(child.wait().with_context(|| format!("waiting for `{line}`"))?.success())
+}
+
+/// The standard output of a command, trimmed; nothing when it is missing or fails.
+pub fn ask(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Whether a program is on PATH and answers `--version`.
+pub fn exists(program: &str) -> bool {
+    ask(command(program).arg("--version")).is_some()
+}
+
+/// A command that needs the rights of root, through sudo where we lack them.
+pub fn as_root(program: &str) -> Command {
+    let root = ask(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
+    if root {
+        return command(program);
+    }
+    let mut sudo = command("sudo");
+    sudo.arg(program);
+    sudo
+}
+
+fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,38 @@
+//! node and the packages of package-lock.json: the page's bundler, TypeScript, wasm-opt, playwright-core. Knows no page.
+
+use crate::command::{ask, command, run, step};
+use crate::{stamp, workspace};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The oldest node that the page's bundler runs on.
+const NODE: u32 = 20;
+
+/// Installs node_modules as package-lock.json says, unless it is there.
+pub fn install() -> Result<()> {
+    let version = ask(command("node").arg("--version")).unwrap_or_default();
+    let major = version.trim_start_matches('v').split('.').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+    if major < NODE {
+        bail!("node {NODE} or newer is needed, found '{version}': install it from https://nodejs.org");
+    }
+    let inputs = ["package.json", "package-lock.json", "www/package.json", "tests/page/package.json"];
+    stamp::unless_fresh("npm", &inputs, &version, &workspace::path("node_modules"), || {
+        step("installing the npm packages of package-lock.json (about 20 s)", || {
+            run(command("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(workspace::root()))
+        })
+    })?;
+    Ok(())
+}
+
+/// A program of an installed package, run by node at the repository's root.
+pub fn program(script: &str) -> Command {
+    let mut node = command("node");
+    node.arg(path(script)).current_dir(workspace::root());
+    node
+}
+
+/// A path inside node_modules.
+pub fn path(script: &str) -> PathBuf {
+    workspace::path("node_modules").join(script)
+}

@@ -1,0 +1,119 @@
+//! The npm package in dist/jerboa and the demo page in dist/www: each stage is skipped while its inputs stay as they are.
+
+use crate::command::{run, say, step};
+use crate::manifest::{self, Manifest};
+use crate::setup::{self, Toolchain};
+use crate::stamp::{files, unless_fresh};
+use crate::{npm, sizes, workspace};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::Path;
+
+/// What the WebAssembly module is made of.
+const MODULE_INPUTS: [&str; 6] =
+    ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "wasm-pack.toml", "crate", "shaders"];
+/// What the package adds to it.
+const FACADE_INPUTS: [&str; 6] =
+    ["pkg-template", "LICENSE-MIT", "LICENSE-APACHE", "package-lock.json", "target/xtask/module.stamp", "Cargo.toml"];
+/// What the page is made of.
+const PAGE_INPUTS: [&str; 3] = ["www", "package-lock.json", "target/xtask/package.stamp"];
+
+/// `cargo xtask build`.
+pub fn run_task() -> Result<()> {
+    let toolchain = setup::for_build()?;
+    build(toolchain)
+}
+
+/// Builds the package and the page, and holds the package under its budget.
+pub fn build(toolchain: Toolchain) -> Result<()> {
+    let manifest = manifest::read()?;
+    let module = workspace::path("target/xtask/module");
+    let compiler = toolchain.describe();
+    unless_fresh("module", &MODULE_INPUTS, &compiler, &module.join("jerboa_bg.wasm"), || {
+        step("compiling the engine to WebAssembly (about 4 minutes the first time)", || {
+            compile(toolchain, &manifest, &module)
+        })?;
+        step("shrinking it with wasm-opt (about a minute)", || shrink(&manifest, &module))
+    })?;
+    let package = workspace::package();
+    unless_fresh("package", &FACADE_INPUTS, "", &package.join("index.js"), || {
+        step("filling the npm package: dist/jerboa", || assemble(&module, &package))
+    })?;
+    sizes::check(&package, &manifest.budget)?;
+    let fresh = unless_fresh("page", &PAGE_INPUTS, "", &workspace::page().join("index.html"), || {
+        step("bundling the demo page: dist/www", || {
+            run(npm::program("vite/bin/vite.js").arg("build").current_dir(workspace::path("www")))
+        })
+    })?;
+    if !fresh {
+        say("dist/ is up to date");
+    }
+    Ok(())
+}
+
+fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<()> {
+    if module.exists() {
+        fs::remove_dir_all(module).with_context(|| format!("removing {}", module.display()))?;
+    }
+    let settings = &manifest.package;
+    // wasm-opt is ours to call, with the flags of wasm-pack.toml: wasm-pack would take it from its own metadata.
+    run(toolchain
+        .command("wasm-pack")
+        .args(["build", "--mode", "no-install", "--no-opt", "--no-pack"])
+        .args(["--target", &settings.target, "--profile", &settings.profile, "--out-name", "jerboa", "--out-dir"])
+        .arg(module)
+        .arg(workspace::path("crate"))
+        .args(manifest::feature_flags(&settings.features))
+        .current_dir(workspace::root()))
+}
+
+fn shrink(manifest: &Manifest, module: &Path) -> Result<()> {
+    let wasm = module.join("jerboa_bg.wasm");
+    let small = module.join("jerboa_bg.small.wasm");
+    run(npm::program("binaryen/bin/wasm-opt").args(&manifest.package.wasm_opt).arg(&wasm).arg("-o").arg(&small))?;
+    fs::rename(&small, &wasm).with_context(|| format!("renaming {}", small.display()))
+}
+
+/// The module, the compiled facade and the texts of pkg-template, in the layout of the published package.
+fn assemble(module: &Path, package: &Path) -> Result<()> {
+    if package.exists() {
+        fs::remove_dir_all(package).with_context(|| format!("removing {}", package.display()))?;
+    }
+    fs::create_dir_all(package).with_context(|| format!("making {}", package.display()))?;
+    run(npm::program("typescript/bin/tsc")
+        .arg("-p")
+        .arg(workspace::path("pkg-template"))
+        .arg("--outDir")
+        .arg(package))?;
+    for file in files(module)? {
+        let inside = file.strip_prefix(module)?;
+        // Types of the raw module are declared by the facade; wasm-pack's own would stand beside them.
+        if matches!(inside.extension().and_then(|text| text.to_str()), Some("js" | "wasm")) {
+            copy(&file, &package.join(inside))?;
+        }
+    }
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        copy(&workspace::path(name), &package.join(name))?;
+    }
+    copy(&workspace::path("pkg-template/README.md"), &package.join("README.md"))?;
+    let description = workspace::path("pkg-template/package.json");
+    let description = fs::read_to_string(&description).with_context(|| format!("reading {}", description.display()))?;
+    fs::write(package.join("package.json"), with_version(&description)?)?;
+    Ok(())
+}
+
+/// The package has the version of the crate: one number, kept in Cargo.toml.
+fn with_version(description: &str) -> Result<String> {
+    let line = description.lines().find(|line| line.trim_start().starts_with("\"version\":"));
+    let Some(line) = line else { bail!("pkg-template/package.json has no line \"version\"") };
+    let version = workspace::locked_version("jerboa")?;
+    Ok(description.replacen(line, &format!("  \"version\": \"{version}\","), 1))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    }
+    fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The size of the package, raw and after gzip, held under the budget. Knows files and bytes, not how they are made.
+
+use crate::manifest::Budget;
+use crate::stamp::files;
+use anyhow::{Context, Result, bail};
+use flate2::{Compression, write::GzEncoder};
+use std::io::Write;
+use std::path::Path;
+
+/// Bytes as stored and as sent.
+#[derive(Default, Clone, Copy)]
+struct Size {
+    raw: u64,
+    gzip: u64,
+}
+
+/// Prints the sizes of the package's WebAssembly and JavaScript; fails over the budget.
+pub fn check(package: &Path, budget: &Budget) -> Result<()> {
+    let wasm = size_of(package, "wasm")?;
+    let js = size_of(package, "js")?;
+    println!("    {:<12}{:>12}{:>12}{:>12}", "", "raw", "gzip", "budget");
+    println!("    {:<12}{:>12}{:>12}{:>12}", "wasm", wasm.raw, wasm.gzip, budget.wasm);
+    println!("    {:<12}{:>12}{:>12}{:>12}", "javascript", js.raw, js.gzip, budget.js);
+    let (raw, gzip) = (wasm.raw + js.raw, wasm.gzip + js.gzip);
+    println!("    {:<12}{raw:>12}{gzip:>12}{:>12}", "all", budget.wasm + budget.js);
+    for (name, size, limit) in [("WebAssembly module", wasm, budget.wasm), ("JavaScript", js, budget.js)] {
+        if size.gzip > limit {
+            let over = size.gzip - limit;
+            bail!("the {name} is {over} bytes over its budget of {limit} (gzip): see [budget] in wasm-pack.toml");
+        }
+    }
+    Ok(())
+}
+
+fn size_of(package: &Path, extension: &str) -> Result<Size> {
+    let mut sum = Size::default();
+    for file in files(package)? {
+        if file.extension().is_some_and(|found| found == extension) {
+            let bytes = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+            encoder.write_all(&bytes)?;
+            sum.raw += bytes.len() as u64;
+            sum.gzip += encoder.finish()?.len() as u64;
+        }
+    }
+    if sum.raw == 0 {
+        bail!("{} has no .{extension} file", package.display());
+    }
+    Ok(sum)
+}
