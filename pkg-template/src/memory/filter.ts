@@ -1,0 +1,116 @@
+/** Metadata filters: `{ lang: "en", year: { $gte: 2000 } }` becomes a predicate. Knows operators; not what is filtered with them. */
+
+import { refused } from "../errors.js";
+import type { Json, Metadata } from "./types.js";
+
+/** A value that must be equal, or what else must hold of a field. */
+export type Condition =
+  | Json
+  | {
+      $eq?: Json;
+      $ne?: Json;
+      $gt?: string | number;
+      $gte?: string | number;
+      $lt?: string | number;
+      $lte?: string | number;
+      /** One of these. */
+      $in?: Json[];
+      /** None of these; a field that is absent passes. */
+      $nin?: Json[];
+      /** The field is an array with this element, or a string with this part. */
+      $contains?: Json;
+      /** The field is there, or is not. */
+      $exists?: boolean;
+    };
+
+/**
+ * What must hold of a record's metadata: every named field (dots reach inside objects), `$and`, `$or`, `$not`. A plain
+ * value also matches a field that is an array with it among its elements. A function decides for itself.
+ */
+export type Filter =
+  | ((metadata: Metadata) => boolean)
+  | ({ [field: string]: Condition } & { $and?: Filter[]; $or?: Filter[]; $not?: Filter });
+
+type Test = (value: Json | undefined) => boolean;
+
+/** Makes a predicate of a filter; refuses unknown operators. */
+export function compileFilter(filter: Filter | undefined): ((metadata: Metadata) => boolean) | undefined {
+  if (filter === undefined || typeof filter === "function") return filter;
+  if (!isObject(filter)) throw refused("filter: it must be an object or a function.");
+  const tests = Object.entries(filter as Record<string, unknown>).map(([key, value]) => clause(key, value));
+  return (metadata) => tests.every((test) => test(metadata));
+}
+
+function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
+  if (key === "$and" || key === "$or") {
+    if (!Array.isArray(value)) throw refused(`filter: ${key} must be an array of filters.`);
+    const parts = value.map((part) => compileFilter(part as Filter) ?? (() => true));
+    return key === "$and" ? (m) => parts.every((part) => part(m)) : (m) => parts.some((part) => part(m));
+  }
+  if (key === "$not") {
+    const inner = compileFilter(value as Filter) ?? (() => true);
+    return (m) => !inner(m);
+  }
+  if (key.startsWith("$")) throw refused(`filter: there is no operator ${key} here. There are: $and, $or, $not.`);
+  const test = condition(key, value);
+  const path = key.split(".");
+  return (metadata) => test(Object.hasOwn(metadata, key) ? metadata[key] : reach(metadata, path));
+}
+
+function condition(field: string, given: unknown): Test {
+  if (!isObject(given) || !Object.keys(given).some((key) => key.startsWith("$"))) {
+    const wanted = given as Json;
+    return (value) => equal(value, wanted) || (Array.isArray(value) && value.some((element) => equal(element, wanted)));
+  }
+  const tests = Object.entries(given).map(([operator, operand]) => {
+    const make = Object.hasOwn(OPERATORS, operator) ? OPERATORS[operator] : undefined;
+    if (!make) throw refused(`filter: '${field}' has the unknown operator ${operator}. There are: ${Object.keys(OPERATORS).join(", ")}.`);
+    if ((operator === "$in" || operator === "$nin") && !Array.isArray(operand)) throw refused(`filter: ${operator} of '${field}' must be an array.`);
+    return make(operand as Json);
+  });
+  return (value) => tests.every((test) => test(value));
+}
+
+const OPERATORS: Record<string, (operand: Json) => Test> = {
+  $eq: (operand) => (value) => equal(value, operand),
+  $ne: (operand) => (value) => !equal(value, operand),
+  $gt: (operand) => ordered(operand, (order) => order > 0),
+  $gte: (operand) => ordered(operand, (order) => order >= 0),
+  $lt: (operand) => ordered(operand, (order) => order < 0),
+  $lte: (operand) => ordered(operand, (order) => order <= 0),
+  $in: (operand) => (value) => (operand as Json[]).some((one) => equal(value, one)),
+  $nin: (operand) => (value) => !(operand as Json[]).some((one) => equal(value, one)),
+  $contains: (operand) => (value) =>
+    Array.isArray(value) ? value.some((one) => equal(one, operand)) : typeof value === "string" && typeof operand === "string" && value.includes(operand),
+  $exists: (operand) => (value) => (value !== undefined) === operand,
+};
+
+/** Numbers with numbers and strings with strings (by code unit, so ISO dates sort); anything else does not compare. */
+function ordered(operand: Json, holds: (order: number) => boolean): Test {
+  return (value) => {
+    if (typeof value === "number" && typeof operand === "number") return holds(value - operand);
+    if (typeof value === "string" && typeof operand === "string") return holds(value < operand ? -1 : value > operand ? 1 : 0);
+    return false;
+  };
+}
+
+function reach(metadata: Metadata, path: string[]): Json | undefined {
+  let at: Json | undefined = metadata;
+  for (const key of path) {
+    if (!isObject(at) || !Object.hasOwn(at, key)) return undefined;
+    at = (at as Metadata)[key];
+  }
+  return at;
+}
+
+function equal(a: Json | undefined, b: Json): boolean {
+  if (a === b) return true;
+  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((element, i) => equal(element, b[i]!));
+  if (!isObject(a) || !isObject(b)) return false;
+  const keys = Object.keys(a);
+  return keys.length === Object.keys(b).length && keys.every((key) => Object.hasOwn(b, key) && equal((a as Metadata)[key], (b as Metadata)[key]!));
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

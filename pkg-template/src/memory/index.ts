@@ -1,0 +1,15 @@
+/** `jerboa/memory`: the face of the memory. Everything else of this folder is free to change. */
+
+export { createMemory, Memory } from "./memory.js";
+export type { Added, AddOptions, MemoryDocument, MemoryOptions, MemorySearchOptions, RecallOptions, Selection } from "./memory.js";
+export { inMemoryStore } from "./store-memory.js";
+export { deleteIndexedDbStore, indexedDbStore } from "./store-indexeddb.js";
+export { chunkText } from "./chunk.js";
+export type { Chunk, ChunkOptions, TokenCounter } from "./chunk.js";
+export type { Condition, Filter } from "./filter.js";
+export type { GpuChoice } from "./index-rows.js";
+export type { PackOptions, Passage, Recall } from "./recall.js";
+export type { Redaction } from "./redact.js";
+export type { ImportSource } from "./transfer.js";
+export type { Batch, Changes, EmbeddingModel, Hit, Json, MemoryRecord, MemoryStore, Metadata, StoreState } from "./types.js";
+export { JerboaError } from "../errors.js";

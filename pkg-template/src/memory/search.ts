@@ -1,0 +1,132 @@
+/** Exact search: the k rows with the largest scalar product. Knows tables and heaps; the GPU's part is behind `Scorer`. */
+
+import { dot, type VectorTable } from "./vectors.js";
+
+/** A row and its score. */
+export interface Ranked {
+  place: number;
+  score: number;
+}
+
+/** What a search takes beside the query. */
+export interface SearchOptions {
+  /** How many rows at the most. */
+  k: number;
+  /** Rows below this score are left out. */
+  minScore?: number;
+  /** Which rows count. */
+  accept?: (place: number) => boolean;
+}
+
+/** Something that scores all rows at once, each to within `error` of the exact score. */
+export interface Scorer {
+  /** The scores in the order of the rows, or `undefined` if it cannot, now or any more. */
+  scores(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined>;
+  /** Lets go of the GPU's memory. */
+  destroy(): void;
+}
+
+/** Searches on the CPU. */
+export function searchExact(table: VectorTable, query: Float32Array, options: SearchOptions): Ranked[] {
+  const best = new Best(table, options.k);
+  const { dims, stride, rowsPerBlock } = table;
+  const accept = options.accept;
+  let floor = options.minScore ?? -Infinity;
+  for (let place = 0, block = 0; place < table.size; block++) {
+    const { data } = table.blocks[block]!;
+    const rows = Math.min(rowsPerBlock, table.size - place);
+    for (let row = 0; row < rows; row++, place++) {
+      const score = dot(data, row * stride, query, 0, dims);
+      // The filter runs on rows that would be kept only: it often costs more than the product.
+      if (score >= floor && (!accept || accept(place))) floor = Math.max(floor, best.offer(place, score));
+    }
+  }
+  return best.sorted();
+}
+
+/**
+ * Searches with approximate scores for all rows: whatever could be among the best, given the scores' error, is scored again
+ * exactly. The result is that of `searchExact`, to the bit.
+ */
+export function searchScored(table: VectorTable, query: Float32Array, scores: Float32Array, error: number, options: SearchOptions): Ranked[] {
+  const { accept, k } = options;
+  const least = (options.minScore ?? -Infinity) - error;
+  const rough = new Best(table, k);
+  let floor = least;
+  for (let place = 0; place < table.size; place++) {
+    if (scores[place]! >= floor && (!accept || accept(place))) floor = Math.max(floor, rough.offer(place, scores[place]!));
+  }
+  const threshold = Math.max(least, rough.full ? rough.worst - 2 * error : -Infinity);
+  const best = new Best(table, k);
+  for (let place = 0; place < table.size; place++) {
+    if (!(scores[place]! >= threshold) || (accept && !accept(place))) continue;
+    const row = table.vector(place);
+    const score = dot(row, 0, query, 0, table.dims);
+    if (score >= (options.minScore ?? -Infinity)) best.offer(place, score);
+  }
+  return best.sorted();
+}
+
+/** The k best of what it is offered: a binary heap with the worst on top. Equal scores rank by id, so that order never decides. */
+class Best {
+  readonly #table: VectorTable;
+  readonly #k: number;
+  readonly #heap: Ranked[] = [];
+
+  constructor(table: VectorTable, k: number) {
+    this.#table = table;
+    this.#k = k;
+  }
+
+  get full(): boolean {
+    return this.#heap.length >= this.#k;
+  }
+
+  get worst(): number {
+    return this.#heap[0]?.score ?? -Infinity;
+  }
+
+  /** Takes a row if it is good enough; returns the score below which none is. */
+  offer(place: number, score: number): number {
+    const heap = this.#heap;
+    const item = { place, score };
+    if (heap.length < this.#k) {
+      heap.push(item);
+      this.#up(heap.length - 1);
+    } else if (heap.length && this.#below(heap[0]!, item)) {
+      heap[0] = item;
+      this.#down();
+    }
+    return this.full ? this.worst : -Infinity;
+  }
+
+  sorted(): Ranked[] {
+    return [...this.#heap].sort((a, b) => (this.#below(a, b) ? 1 : -1));
+  }
+
+  #below(a: Ranked, b: Ranked): boolean {
+    if (a.score !== b.score) return a.score < b.score;
+    return this.#table.rows[a.place]!.id > this.#table.rows[b.place]!.id;
+  }
+
+  #up(at: number): void {
+    const heap = this.#heap;
+    for (let parent = (at - 1) >> 1; at > 0 && this.#below(heap[at]!, heap[parent]!); parent = (at - 1) >> 1) {
+      [heap[at], heap[parent]] = [heap[parent]!, heap[at]!];
+      at = parent;
+    }
+  }
+
+  #down(): void {
+    const heap = this.#heap;
+    for (let at = 0; ; ) {
+      let least = at;
+      for (const child of [2 * at + 1, 2 * at + 2]) {
+        if (child < heap.length && this.#below(heap[child]!, heap[least]!)) least = child;
+      }
+      if (least === at) return;
+      [heap[at], heap[least]] = [heap[least]!, heap[at]!];
+      at = least;
+    }
+  }
+}

@@ -1,0 +1,283 @@
+/** The store in the browser's IndexedDB, shared by all tabs of an origin. Knows transactions and generations; no vectors' meaning. */
+
+import { JerboaError } from "../errors.js";
+import { upgraded, type PlainRecord } from "./layout1.js";
+import { checkModel, stateAfter } from "./store-memory.js";
+import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
+
+/** The layout that this code writes. 1 was one table of plain records; 2 added generations, so that tabs can follow each other. */
+export const INDEXEDDB_VERSION = 2;
+
+/** Records that are read in one request. */
+const PAGE = 500;
+/** Removals that are remembered for other tabs; one that is further behind reads everything anew. */
+const REMOVALS = 256;
+/** How long a tab with an older version of the page may keep the store from being migrated. */
+const BLOCKED_MS = 10_000;
+
+type Stored = MemoryRecord & { generation: number };
+type Meta = StoreState & { key: "state"; reset: number };
+
+/** Keeps records in IndexedDB. */
+export class IndexedDbStore implements MemoryStore {
+  readonly #name: string;
+  #opening: Promise<IDBDatabase> | undefined;
+  #lost: JerboaError | undefined;
+  #channel: BroadcastChannel | undefined;
+  readonly #listeners = new Set<() => void>();
+
+  constructor(name: string) {
+    this.#name = name;
+  }
+
+  async open(): Promise<StoreState> {
+    await this.#database();
+    if (!this.#channel && typeof BroadcastChannel !== "undefined") {
+      this.#channel = new BroadcastChannel(`jerboa-memory:${this.#name}`);
+      this.#channel.onmessage = () => this.#listeners.forEach((listener) => listener());
+    }
+    return this.state();
+  }
+
+  async state(): Promise<StoreState> {
+    const meta = await this.#transact("readonly", ["meta"], ({ meta }) => readMeta(meta));
+    return { generation: meta.generation, dims: meta.dims, ...(meta.model !== undefined && { model: meta.model }) };
+  }
+
+  changes(since: number, emit: (part: Changes) => void): Promise<number> {
+    // One transaction, so that the parts are of one moment.
+    return this.#transact("readonly", ["meta", "records", "removed"], async (stores) => {
+      const meta = await readMeta(stores.meta);
+      if (meta.generation === since) return since;
+      if (since < meta.reset || since === 0) {
+        emit({ reset: true, removed: [], put: [] });
+        await readPages(stores.records, emit);
+      } else {
+        const after = IDBKeyRange.lowerBound(since, true);
+        const removals = await ask<{ ids: string[] }[]>(stores.removed.getAll(after));
+        // Removed first: a record that came back after its removal is among the written ones.
+        emit({ reset: false, removed: removals.flatMap((row) => row.ids), put: [] });
+        const written = await ask<Stored[]>(stores.records.index("generation").getAll(after));
+        emit({ reset: false, removed: [], put: written.map(plain) });
+      }
+      return meta.generation;
+    });
+  }
+
+  async apply(batch: Batch): Promise<number> {
+    const generation = await this.#transact("readwrite", ["meta", "records", "removed"], async (stores) => {
+      const meta = await readMeta(stores.meta);
+      checkModel(batch.clear ? { generation: 0, dims: 0 } : meta, batch);
+      const after = stateAfter(meta, batch);
+      let reset = batch.clear ? after.generation : meta.reset;
+      if (batch.clear) {
+        stores.records.clear();
+        stores.removed.clear();
+      }
+      const dropped = await Promise.all((batch.drop ?? []).map((document) => ask(stores.records.index("document").getAllKeys(document))));
+      const gone = [...batch.remove, ...(dropped.flat() as string[])];
+      if (gone.length && !batch.clear) {
+        for (const id of gone) stores.records.delete(id);
+        stores.removed.put({ generation: after.generation, ids: gone });
+        reset = Math.max(reset, await forgetRemovals(stores.removed));
+      }
+      // The copy matters: cloning a view would store the whole buffer that it looks into.
+      for (const record of batch.put) stores.records.put({ ...record, vector: record.vector.slice(), generation: after.generation });
+      stores.meta.put({ ...after, key: "state", reset } satisfies Meta);
+      return after.generation;
+    });
+    this.#channel?.postMessage({ generation });
+    return generation;
+  }
+
+  get(ids: string[]): Promise<(MemoryRecord | undefined)[]> {
+    return this.#transact("readonly", ["records"], async ({ records }) => {
+      const found = await Promise.all(ids.map((id) => ask<Stored | undefined>(records.get(id))));
+      return found.map((stored) => stored && plain(stored));
+    });
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async close(): Promise<void> {
+    this.#channel?.close();
+    this.#channel = undefined;
+    this.#listeners.clear();
+    const opening = this.#opening;
+    this.#opening = undefined;
+    (await opening?.catch(() => undefined))?.close();
+  }
+
+  #database(): Promise<IDBDatabase> {
+    if (this.#lost) return Promise.reject(this.#lost);
+    this.#opening ??= openDatabase(this.#name, (reason) => {
+      this.#lost = reason;
+    }).catch((error) => {
+      this.#opening = undefined;
+      throw error;
+    });
+    return this.#opening;
+  }
+
+  /** Runs `work` in one transaction; its result counts once everything is on disk. Whatever it throws undoes all of it. */
+  async #transact<T, N extends string>(mode: IDBTransactionMode, names: N[], work: (stores: Record<N, IDBObjectStore>) => Promise<T>): Promise<T> {
+    const database = await this.#database();
+    try {
+      const transaction = database.transaction(names, mode, { durability: mode === "readwrite" ? "strict" : "default" });
+      const finished = new Promise<void>((resolve, reject) => {
+        transaction.oncomplete = () => resolve();
+        transaction.onabort = () => reject(transaction.error ?? new DOMException("The transaction was aborted.", "AbortError"));
+      });
+      finished.catch(() => undefined); // seen below; here only so that it never counts as unhandled
+      const stores = Object.fromEntries(names.map((name) => [name, transaction.objectStore(name)])) as Record<N, IDBObjectStore>;
+      const value = await work(stores).catch((error) => {
+        abort(transaction);
+        // A request that fails because the transaction did has the less telling error.
+        throw error?.name === "AbortError" ? (transaction.error ?? error) : error;
+      });
+      await finished;
+      return value;
+    } catch (error) {
+      throw this.#lost ?? failure(error, this.#name);
+    }
+  }
+}
+
+/** A store that lasts, by name; all tabs of the origin that open the same name share it. */
+export function indexedDbStore(name = "jerboa-memory"): MemoryStore {
+  return new IndexedDbStore(name);
+}
+
+/** Deletes a store and all that is in it. Tabs that have it open are told that it is gone. */
+export async function deleteIndexedDbStore(name = "jerboa-memory"): Promise<void> {
+  await ask(indexedDB.deleteDatabase(name)).catch((error) => {
+    throw failure(error, name);
+  });
+}
+
+function openDatabase(name: string, lose: (reason: JerboaError) => void): Promise<IDBDatabase> {
+  return new Promise((resolve, reject) => {
+    if (typeof indexedDB === "undefined") return reject(new JerboaError("store", "There is no IndexedDB here. Use inMemoryStore(), or fileStore() in Node."));
+    const request = indexedDB.open(name, INDEXEDDB_VERSION);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let tooLate = false;
+    request.onupgradeneeded = (event) => migrate(request, event.oldVersion);
+    request.onblocked = () => {
+      const message = `Another tab holds the store '${name}' open in an older version. Close or reload that tab, then try again.`;
+      timer = setTimeout(() => {
+        tooLate = true;
+        reject(new JerboaError("store_blocked", message));
+      }, BLOCKED_MS);
+    };
+    request.onerror = () => {
+      clearTimeout(timer);
+      reject(failure(request.error, name));
+    };
+    request.onsuccess = () => {
+      clearTimeout(timer);
+      const database = request.result;
+      if (tooLate) return database.close();
+      // Somebody wants to migrate or delete it: let go, or they wait for ever.
+      database.onversionchange = () => {
+        database.close();
+        lose(new JerboaError("store_version", `The store '${name}' was migrated or deleted by another tab. Reload this page to go on.`));
+      };
+      database.onclose = () => lose(new JerboaError("store", `The browser closed the store '${name}', as it does when site data is cleared. Reload this page to go on.`));
+      resolve(database);
+    };
+  });
+}
+
+/** Brings a database of any older layout to this one, inside the version change: a failure leaves it as it was. */
+function migrate(request: IDBOpenDBRequest, from: number): void {
+  const database = request.result;
+  if (from < 2) {
+    const records = from < 1 ? database.createObjectStore("records", { keyPath: "id" }) : request.transaction!.objectStore("records");
+    records.createIndex("generation", "generation");
+    records.createIndex("document", "document");
+    const meta = database.createObjectStore("meta", { keyPath: "key" });
+    database.createObjectStore("removed", { keyPath: "generation" });
+    if (from === 1) migratePlainRecords(records, meta);
+  }
+}
+
+function migratePlainRecords(records: IDBObjectStore, meta: IDBObjectStore): void {
+  const state: Meta = { key: "state", generation: 1, reset: 1, dims: 0 };
+  records.openCursor().onsuccess = (event) => {
+    const cursor = (event.target as IDBRequest<IDBCursorWithValue | null>).result;
+    if (!cursor) {
+      meta.put(state);
+      return;
+    }
+    const old = cursor.value as PlainRecord;
+    if (state.dims === 0) Object.assign(state, { dims: old.vector.length, model: old.model ?? "unknown" });
+    cursor.update({ ...upgraded(old), generation: 1 });
+    cursor.continue();
+  };
+}
+
+function ask<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = (event) => {
+      // The promise carries the error, and whoever awaits it aborts; the event is done with.
+      event.preventDefault();
+      reject(request.error);
+    };
+  });
+}
+
+async function readMeta(meta: IDBObjectStore): Promise<Meta> {
+  return (await ask<Meta | undefined>(meta.get("state"))) ?? { key: "state", generation: 0, reset: 0, dims: 0 };
+}
+
+/** Reads all records in the order of their ids, a page at a time: one array of all would take twice the memory. */
+async function readPages(records: IDBObjectStore, emit: (part: Changes) => void): Promise<void> {
+  for (let range: IDBKeyRange | undefined; ; ) {
+    const page = await ask<Stored[]>(records.getAll(range, PAGE));
+    if (page.length) emit({ reset: false, removed: [], put: page.map(plain) });
+    if (page.length < PAGE) return;
+    range = IDBKeyRange.lowerBound(page.at(-1)!.id, true);
+  }
+}
+
+/** Drops the oldest removals; returns the newest generation that nobody can follow from any more. */
+async function forgetRemovals(removed: IDBObjectStore): Promise<number> {
+  const count = await ask(removed.count());
+  if (count <= REMOVALS) return 0;
+  const keys = (await ask(removed.getAllKeys(null, count - REMOVALS / 2))) as number[];
+  const last = keys.at(-1)!;
+  removed.delete(IDBKeyRange.upperBound(last));
+  return last;
+}
+
+function plain({ generation: _, ...record }: Stored): MemoryRecord {
+  return record;
+}
+
+function abort(transaction: IDBTransaction): void {
+  try {
+    transaction.abort();
+  } catch {
+    // It is over already.
+  }
+}
+
+/** IndexedDB's errors as ours. */
+function failure(error: unknown, name: string): unknown {
+  const kind = (error as { name?: string } | null)?.name;
+  if (error instanceof JerboaError) return error;
+  if (kind === "QuotaExceededError") {
+    const message = `The browser has no room for more in the store '${name}'. What was there before is kept; remove records, or free disk space, and add the rest again.`;
+    return new JerboaError("quota", message, { cause: error });
+  }
+  if (kind === "VersionError") {
+    const message = `The store '${name}' was written by a newer version of jerboa than this one, which reads up to layout ${INDEXEDDB_VERSION}. Reload the page or update the package; nothing was changed.`;
+    return new JerboaError("store_version", message, { cause: error });
+  }
+  const message = `The store '${name}' could not be used (${kind ?? "unknown error"}: ${(error as Error | null)?.message ?? ""}). Private windows and blocked site data do this; nothing was changed.`;
+  return new JerboaError("store", message, { cause: error });
+}

@@ -1,0 +1,128 @@
+/** Export and import: JSON lines with a header, vectors as base64 of their f32. Knows the text; no store and no model. */
+
+import { JerboaError } from "../errors.js";
+import { upgraded, type PlainRecord } from "./layout1.js";
+import type { MemoryRecord, Metadata } from "./types.js";
+import { unit } from "./vectors.js";
+
+/** The version that `exportLines` writes. 1 was one JSON document with the vectors as numbers. */
+export const EXPORT_VERSION = 2;
+
+/** Where an export may come from. */
+export type ImportSource = string | Blob | AsyncIterable<string | Uint8Array> | ReadableStream<Uint8Array>;
+
+/** What an export holds. */
+export interface Imported {
+  model: string;
+  dims: number;
+  records: MemoryRecord[];
+}
+
+interface Header {
+  format: "jerboa-memory";
+  version: number;
+  model: string;
+  dims: number;
+}
+
+/** The first line of an export. */
+export function headerLine(model: string, dims: number): string {
+  return `${JSON.stringify({ format: "jerboa-memory", version: EXPORT_VERSION, model, dims } satisfies Header)}\n`;
+}
+
+/** A record's line. */
+export function recordLine({ vector, ...rest }: MemoryRecord): string {
+  return `${JSON.stringify({ ...rest, vector: toBase64(new Uint8Array(vector.buffer, vector.byteOffset, vector.byteLength)) })}\n`;
+}
+
+/** Reads an export whole; nothing of a damaged one is given back. */
+export async function readExport(source: ImportSource): Promise<Imported> {
+  const text = await allText(source);
+  const newline = text.indexOf("\n");
+  const first = parse(newline < 0 ? text : text.slice(0, newline)) as Partial<Header> | undefined;
+  if (first?.format !== "jerboa-memory") return readVersion1(text);
+  if (typeof first.version !== "number" || first.version > EXPORT_VERSION) {
+    const message = `The export is of version ${first.version}; this version of jerboa reads up to ${EXPORT_VERSION}. Update the package, then import it again; nothing was changed.`;
+    throw new JerboaError("store_version", message);
+  }
+  const { model, dims } = first;
+  if (typeof model !== "string" || !Number.isInteger(dims) || dims! < 0) throw broken(1, "the header lacks 'model' or 'dims'");
+  const records: MemoryRecord[] = [];
+  let line = 1;
+  for (let at = newline < 0 ? text.length : newline + 1; at < text.length; ) {
+    const end = text.indexOf("\n", at);
+    const content = text.slice(at, end < 0 ? text.length : end).trim();
+    line++;
+    if (content) records.push(readRecord(content, line, dims!));
+    at = end < 0 ? text.length : end + 1;
+  }
+  return { model, dims: dims!, records };
+}
+
+function readRecord(content: string, line: number, dims: number): MemoryRecord {
+  const given = parse(content) as (Partial<MemoryRecord> & { vector?: unknown }) | undefined;
+  if (typeof given?.id !== "string" || typeof given.text !== "string" || typeof given.vector !== "string") {
+    throw broken(line, "it is not a record with 'id', 'text' and 'vector'");
+  }
+  const bytes = fromBase64(given.vector);
+  if (bytes?.length !== dims * 4) throw broken(line, `its vector does not have ${dims} components`);
+  const metadata = typeof given.metadata === "object" && given.metadata && !Array.isArray(given.metadata) ? (given.metadata as Metadata) : {};
+  const number = (value: unknown, otherwise: number): number => (typeof value === "number" && Number.isFinite(value) ? value : otherwise);
+  const start = number(given.start, 0);
+  return {
+    id: given.id,
+    document: typeof given.document === "string" ? given.document : given.id,
+    part: number(given.part, 0),
+    start,
+    end: number(given.end, start + given.text.length),
+    text: given.text,
+    tokens: number(given.tokens, 0),
+    created: number(given.created, 0),
+    metadata,
+    vector: unit(new Float32Array(bytes.buffer)),
+  };
+}
+
+function readVersion1(text: string): Imported {
+  const document = parse(text) as { version?: unknown; model?: unknown; records?: unknown } | undefined;
+  if (document?.version !== 1 || !Array.isArray(document.records)) throw broken(1, "it is neither the header of an export nor an export of version 1");
+  const records = (document.records as PlainRecord[]).map(upgraded);
+  const dims = records[0]?.vector.length ?? 0;
+  if (records.some((record) => record.vector.length !== dims)) throw broken(1, "its vectors are not of one width");
+  return { model: typeof document.model === "string" ? document.model : "unknown", dims, records };
+}
+
+async function allText(source: ImportSource): Promise<string> {
+  if (typeof source === "string") return source;
+  if (source instanceof Blob) return source.text();
+  const decoder = new TextDecoder();
+  const parts: string[] = [];
+  for await (const part of source as AsyncIterable<string | Uint8Array>) parts.push(typeof part === "string" ? part : decoder.decode(part, { stream: true }));
+  return parts.join("") + decoder.decode();
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function broken(line: number, reason: string): JerboaError {
+  return new JerboaError("malformed", `Line ${line} of the import: ${reason}. Nothing was imported; export it again, or remove that line.`);
+}
+
+function toBase64(bytes: Uint8Array): string {
+  let binary = "";
+  for (let i = 0; i < bytes.length; i += 8192) binary += String.fromCharCode(...bytes.subarray(i, i + 8192));
+  return btoa(binary);
+}
+
+function fromBase64(text: string): Uint8Array<ArrayBuffer> | undefined {
+  try {
+    return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  } catch {
+    return undefined;
+  }
+}

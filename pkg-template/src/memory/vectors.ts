@@ -1,0 +1,135 @@
+/** Vectors of one width, packed in blocks, with an id and metadata for each row. Knows rows and arithmetic; not how the best rows are found. */
+
+import { JerboaError } from "../errors.js";
+import type { Metadata } from "./types.js";
+
+/** The bytes of a block: small enough for any GPU's binding limit, large enough that few are needed. */
+const BLOCK_BYTES = 8 << 20;
+
+/** A run of rows that lie together. */
+export interface Block {
+  /** The rows' components, each row padded with zeros to the stride. */
+  readonly data: Float32Array<ArrayBuffer>;
+  /** The first row that was written since the reader last looked, and the one after the last. */
+  dirty: { from: number; to: number };
+}
+
+/** What a row is, beside its vector. */
+export interface Row {
+  readonly id: string;
+  readonly document: string;
+  readonly part: number;
+  readonly metadata: Metadata;
+}
+
+/** Rows in no particular order: a removed one is filled with the last. */
+export class VectorTable {
+  /** Components of a vector. */
+  readonly dims: number;
+  /** Components from one row to the next: `dims` up to a multiple of four, as the GPU reads four at once. */
+  readonly stride: number;
+  /** Rows that a block holds. */
+  readonly rowsPerBlock: number;
+  /** The rows' vectors. */
+  readonly blocks: Block[] = [];
+  /** What the rows are. */
+  readonly rows: Row[] = [];
+  /** Counts the changes: a reader that waits can tell whether its rows are still those. */
+  revision = 0;
+  readonly #places = new Map<string, number>();
+
+  constructor(dims: number) {
+    this.dims = dims;
+    this.stride = Math.ceil(dims / 4) * 4;
+    this.rowsPerBlock = Math.max(1, Math.floor(BLOCK_BYTES / (this.stride * 4)));
+  }
+
+  /** The number of rows. */
+  get size(): number {
+    return this.rows.length;
+  }
+
+  /** The row with this id. */
+  place(id: string): number | undefined {
+    return this.#places.get(id);
+  }
+
+  /** Adds a row, or replaces the one with the same id. */
+  set(row: Row, vector: Float32Array): void {
+    if (vector.length !== this.dims) throw wrongWidth(vector.length, this.dims);
+    const place = this.#places.get(row.id) ?? this.rows.length;
+    this.revision++;
+    this.rows[place] = row;
+    this.#places.set(row.id, place);
+    this.#write(place, vector);
+  }
+
+  /** Removes a row; an unknown id changes nothing. */
+  remove(id: string): boolean {
+    const place = this.#places.get(id);
+    if (place === undefined) return false;
+    this.revision++;
+    this.#places.delete(id);
+    const last = this.rows.length - 1;
+    const moved = this.rows[last]!;
+    if (place !== last) {
+      this.#write(place, this.vector(last));
+      this.rows[place] = moved;
+      this.#places.set(moved.id, place);
+    }
+    this.rows.length = last;
+    this.blocks.length = Math.ceil(last / this.rowsPerBlock);
+    return true;
+  }
+
+  /** A view of a row's vector; valid until the table changes. */
+  vector(place: number): Float32Array<ArrayBuffer> {
+    const block = this.blocks[Math.floor(place / this.rowsPerBlock)]!;
+    const at = (place % this.rowsPerBlock) * this.stride;
+    return block.data.subarray(at, at + this.dims);
+  }
+
+  #write(place: number, vector: Float32Array): void {
+    const index = Math.floor(place / this.rowsPerBlock);
+    const row = place % this.rowsPerBlock;
+    const block = (this.blocks[index] ??= { data: new Float32Array(this.rowsPerBlock * this.stride), dirty: { from: row, to: row + 1 } });
+    block.data.set(vector, row * this.stride);
+    block.dirty = { from: Math.min(block.dirty.from, row), to: Math.max(block.dirty.to, row + 1) };
+  }
+}
+
+/** The scalar product, in double precision and in a fixed order: the same on every machine. */
+export function dot(a: Float32Array, aStart: number, b: Float32Array, bStart: number, length: number): number {
+  let s0 = 0;
+  let s1 = 0;
+  let s2 = 0;
+  let s3 = 0;
+  const whole = length - (length % 4);
+  for (let i = 0; i < whole; i += 4) {
+    s0 += a[aStart + i]! * b[bStart + i]!;
+    s1 += a[aStart + i + 1]! * b[bStart + i + 1]!;
+    s2 += a[aStart + i + 2]! * b[bStart + i + 2]!;
+    s3 += a[aStart + i + 3]! * b[bStart + i + 3]!;
+  }
+  for (let i = whole; i < length; i++) s0 += a[aStart + i]! * b[bStart + i]!;
+  return s0 + s1 + (s2 + s3);
+}
+
+/** A copy of length 1; a vector of zeros stays one. Refuses what is not a finite vector. */
+export function unit(vector: ArrayLike<number>): Float32Array<ArrayBuffer> {
+  const copy = Float32Array.from(vector);
+  const square = dot(copy, 0, copy, 0, copy.length);
+  if (!copy.length || !Number.isFinite(square)) {
+    throw new JerboaError("not_finite", "The model gave an embedding that is empty or not finite. Load the model again; if it stays so, its weights are damaged.");
+  }
+  if (square > 0) {
+    const scale = 1 / Math.sqrt(square);
+    for (let i = 0; i < copy.length; i++) copy[i]! *= scale;
+  }
+  return copy;
+}
+
+/** The error of a vector that does not fit the others. */
+export function wrongWidth(found: number, expected: number): JerboaError {
+  return new JerboaError("shape", `The vector has ${found} components, those of this memory have ${expected}. They are not from the same model.`);
+}
