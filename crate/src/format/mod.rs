@@ -1,10 +1,29 @@
-//! Containers and what they hold: named tensors with their element type, shape and place in a file.
-//! Knows no network, no GPU and no architecture: it is given bytes and says where the tensors are.
+//! Containers and weight encodings: named tensors with their element type, shape and place in a file, and the way from
+//! each encoding to a layout in GPU memory. Knows no network, no GPU and no architecture.
 
+pub mod awq;
+pub mod bitnet;
+pub mod bnb;
 pub mod checkpoint;
+pub mod compressed;
+pub mod detect;
+pub mod encoding;
+pub mod fp8;
+pub mod ggml;
+pub mod gguf;
+pub mod gptq;
 pub mod index;
+mod iquants;
 pub mod layout;
+pub mod mlc;
+pub mod mlx;
+pub mod mxfp4;
 pub mod safetensors;
+pub mod transcode;
 
 pub use checkpoint::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
+pub use detect::{Weights, detect};
+pub use encoding::{Encoding, Part, Role, RowOrder, WeightSource};
 pub use index::ShardIndex;
+pub use layout::{Float, Form, Layout, Packed};
+pub use transcode::{Bytes, transcode};

@@ -1,0 +1,30 @@
+//! AWQ in its GEMM version: nibbles packed along the outputs in an order of its own. Knows no files.
+
+use super::encoding::Role;
+use super::layout::{Float, Packed};
+use super::transcode::{Job, word};
+use crate::Result;
+
+/// The nibble of a word that holds output j of eight: the inverse of the order 0 2 4 6 1 3 5 7.
+const NIBBLE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+
+/// `w = (q - zero) * scale`.
+pub(super) fn transcode(job: &Job<'_>, group: usize, scale: Float) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    if n % 8 != 0 {
+        return Err(job.broken(format!("{n} outputs do not fill words of 8")));
+    }
+    let (words, groups) = (n / 8, k.div_ceil(group.max(1)));
+    let codes = job.part(Role::Weight, k.checked_mul(n / 2))?;
+    let zeros = job.part(Role::Zeros, groups.checked_mul(n / 2))?;
+    let scales = job.part(Role::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
+    let nibble =
+        |data: &[u8], line: usize, row: usize| (word(data, line * words + row / 8) >> (4 * NIBBLE[row % 8]) & 15) as u8;
+    Ok(job.affine(
+        |row, k| nibble(codes, k, row),
+        |row, k| {
+            let g = k / group;
+            (scale.get(scales, g * n + row).unwrap_or(0.0), f32::from(nibble(zeros, g, row)))
+        },
+    ))
+}

@@ -1,0 +1,47 @@
+//! bitsandbytes: nf4 and fp4 with one or two levels of scales, and int8 with a scale per row. Knows no files.
+
+use super::encoding::Role;
+use super::layout::{Float, Packed};
+use super::transcode::Job;
+use crate::Result;
+
+/// `w = map[code] * absmax`; with double quantization `absmax = nested_map[byte] * nested_absmax + offset`.
+pub(super) fn four_bit(job: &Job<'_>, block: usize, nested: Option<usize>, offset: f32) -> Result<Packed> {
+    let block = block.max(1);
+    let total = job.source.stored_rows.checked_mul(job.cols);
+    let codes = job.part(Role::Weight, total.map(|n| n.div_ceil(2)))?;
+    let map = job.part(Role::QuantMap, Some(64))?;
+    let blocks = total.map(|n| n.div_ceil(block));
+    let scales = job.part(Role::Scales, blocks.and_then(|n| n.checked_mul(if nested.is_some() { 1 } else { 4 })))?;
+    let second = match nested {
+        Some(size) => {
+            let len = blocks.map(|n| n.div_ceil(size.max(1))).and_then(|n| n.checked_mul(4));
+            Some((job.part(Role::NestedMap, Some(1024))?, job.part(Role::NestedScales, len)?, size.max(1)))
+        }
+        None => None,
+    };
+    let absmax = |i: usize| match second {
+        Some((map, scales2, size)) => {
+            let level = Float::F32.get(map, usize::from(scales[i])).unwrap_or(0.0);
+            level * Float::F32.get(scales2, i / size).unwrap_or(0.0) + offset
+        }
+        None => Float::F32.get(scales, i).unwrap_or(0.0),
+    };
+    Ok(job.dense(|row, col| {
+        let i = row * job.cols + col;
+        // The high nibble is the first of the two.
+        let code = if i % 2 == 0 { codes[i / 2] >> 4 } else { codes[i / 2] & 15 };
+        Float::F32.get(map, usize::from(code)).unwrap_or(0.0) * absmax(i / block)
+    }))
+}
+
+/// `w = q * (largest magnitude of the row / 127)`.
+pub(super) fn int8(job: &Job<'_>) -> Result<Packed> {
+    let n = job.source.stored_rows;
+    let codes = job.part(Role::Weight, n.checked_mul(job.cols))?;
+    let largest = job.part(Role::Scales, n.checked_mul(4))?;
+    Ok(job.affine(
+        |row, k| codes[row * job.cols + k] ^ 0x80,
+        |row, _| (Float::F32.get(largest, row).unwrap_or(0.0) / 127.0, 128.0),
+    ))
+}

@@ -1,0 +1,59 @@
+//! compressed-tensors: packed integers (`pack-quantized`) and signed bytes (`int-quantized`). Knows no files.
+
+use super::encoding::Role;
+use super::layout::{Float, Packed};
+use super::transcode::{Job, group_index, grouped, stream_code, word};
+use crate::Result;
+
+/// The code at column `k` of a row of words: a dense bit stream, or 32 / bits codes per word as older files have it.
+fn code(data: &[u8], row_words: usize, line: usize, bits: usize, stream: bool, k: usize) -> u8 {
+    if stream {
+        return stream_code(data, line * row_words * 4, bits, k);
+    }
+    let per_word = 32 / bits;
+    (word(data, line * row_words + k / per_word) >> (k % per_word * bits) & ((1 << bits) - 1)) as u8
+}
+
+/// `w = (q - zero) * scale`: codes and zero points both carry an offset of half the range, which cancels; a symmetric
+/// weight has that offset as its zero point.
+pub(super) fn pack_quantized(job: &Job<'_>, bits: u8, group: usize, stream: bool, scale: Float) -> Result<Packed> {
+    let (n, k, bits) = (job.source.stored_rows, job.cols, usize::from(bits));
+    let words = |count: usize| if stream { (count * bits).div_ceil(32) } else { count.div_ceil(32 / bits) };
+    let indexed = group_index(job)?.and_then(|g| g.iter().max().map(|m| m + 1));
+    let (row_words, groups) = (words(k), indexed.unwrap_or(0).max(k.div_ceil(group.max(1))));
+    let codes = job.part(Role::Weight, n.checked_mul(row_words * 4))?;
+    let scales = job.part(Role::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
+    let zeros = match job.bytes.get(Role::Zeros) {
+        Some(_) => Some(job.part(Role::Zeros, words(n).checked_mul(4 * groups))?),
+        None => None,
+    };
+    let zero = |row: usize, g: usize| match zeros {
+        // Zero points are packed along the outputs: word (row / per word, group).
+        Some(zeros) => {
+            let bit = if stream { row * bits } else { row / (32 / bits) * 32 + row % (32 / bits) * bits };
+            let low = word(zeros, bit / 32 * groups + g) >> (bit % 32);
+            let over = bit % 32 + bits > 32;
+            let high = if over { word(zeros, (bit / 32 + 1) * groups + g) << (32 - bit % 32) } else { 0 };
+            (low | high) & ((1 << bits) - 1)
+        }
+        None => 1 << (bits - 1),
+    };
+    grouped(
+        job,
+        group,
+        |row, k| code(codes, row_words, row, bits, stream, k),
+        |row, g| (scale.get(scales, row * groups + g).unwrap_or(0.0), zero(row, g) as f32),
+    )
+}
+
+/// `w = q * scale` with signed bytes and a scale per row, or one for all.
+pub(super) fn int8(job: &Job<'_>, scale: Float) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    let codes = job.part(Role::Weight, n.checked_mul(k))?;
+    let scales = job.part(Role::Scales, Some(scale.bytes()))?;
+    let per_row = scales.len() / scale.bytes() >= n;
+    Ok(job.affine(
+        |row, k| codes[row * job.cols + k] ^ 0x80,
+        |row, _| (scale.get(scales, if per_row { row } else { 0 }).unwrap_or(0.0), 128.0),
+    ))
+}

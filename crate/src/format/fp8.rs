@@ -1,0 +1,56 @@
+//! 8-bit floats E4M3: with scales per block, row or tensor, and with E8M0 bytes (MLX's mxfp8). Knows no files.
+
+use super::encoding::Role;
+use super::layout::{Float, Packed};
+use super::transcode::Job;
+use crate::Result;
+
+/// The value of an E4M3 byte (the `fn` variant: no infinities, 0x7f and 0xff are NaN).
+pub fn e4m3(byte: u8) -> f32 {
+    let (exponent, mantissa) = (byte >> 3 & 15, byte & 7);
+    let magnitude = match (exponent, mantissa) {
+        (15, 7) => f32::NAN,
+        (0, m) => f32::from(m) / 512.0,
+        (e, m) => f32::from_bits((u32::from(e) + 120) << 23 | u32::from(m) << 20),
+    };
+    if byte & 0x80 == 0 { magnitude } else { -magnitude }
+}
+
+/// `w = e4m3 * scale` in f32, where `block` rows × columns share a scale.
+pub(super) fn transcode(job: &Job<'_>, block: (usize, usize), scale: Float) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    let (block_rows, block_cols) = (block.0.max(1), block.1.max(1));
+    let across = k.div_ceil(block_cols);
+    let codes = job.part(Role::Weight, n.checked_mul(k))?;
+    let len = n.div_ceil(block_rows).checked_mul(across).and_then(|x| x.checked_mul(scale.bytes()));
+    let scales = job.part(Role::Scales, len)?;
+    Ok(job.dense(|row, col| {
+        let at = row / block_rows * across + col / block_cols;
+        e4m3(codes[row * k + col]) * scale.get(scales, at).unwrap_or(0.0)
+    }))
+}
+
+/// MLX's mxfp8: `w = e4m3 * 2^(e - 127)`, which bf16 holds exactly but for subnormals.
+pub(super) fn mxfp8(job: &Job<'_>) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    let blocks = k.div_ceil(32);
+    let codes = job.part(Role::Weight, n.checked_mul(k))?;
+    let scales = job.part(Role::Scales, n.checked_mul(blocks))?;
+    Ok(job.dense(|row, col| e4m3(codes[row * k + col]) * power(scales[row * blocks + col / 32])))
+}
+
+/// 2^(e - 127).
+fn power(e: u8) -> f32 {
+    f32::from_bits(if e == 0 { 0x0040_0000 } else { u32::from(e) << 23 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e4m3_values() {
+        assert_eq!([0x38, 0xb8, 0x7e, 0x01, 0x08, 0x00].map(e4m3), [1.0, -1.0, 448.0, 1.0 / 512.0, 1.0 / 64.0, 0.0]);
+        assert!(e4m3(0x7f).is_nan() && e4m3(0x80).is_sign_negative());
+    }
+}

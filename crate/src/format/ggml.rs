@@ -1,0 +1,360 @@
+//! ggml's block types: their sizes, their bits, and the layout each goes to. Knows neither GGUF files nor names.
+
+use super::encoding::Role;
+use super::layout::{Float, Form, Layout, Packed};
+use super::transcode::Job;
+use super::{iquants, layout::K_WORDS};
+use crate::Result;
+
+/// How ggml stores the elements of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, non_camel_case_types)] // the names are ggml's
+pub enum GgmlType {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ3_XXS,
+    IQ3_S,
+    IQ1_S,
+    IQ4_NL,
+    IQ4_XS,
+    TQ1_0,
+    TQ2_0,
+    MXFP4,
+    /// BitNet.cpp's ternary tensors as its x86 build writes them (blocks of 128).
+    I2S,
+}
+
+/// Type, number in GGUF files, name, elements per block, bytes per block.
+const TABLE: [(GgmlType, u32, &str, usize, usize); 25] = [
+    (GgmlType::F32, 0, "F32", 1, 4),
+    (GgmlType::F16, 1, "F16", 1, 2),
+    (GgmlType::Q4_0, 2, "Q4_0", 32, 18),
+    (GgmlType::Q4_1, 3, "Q4_1", 32, 20),
+    (GgmlType::Q5_0, 6, "Q5_0", 32, 22),
+    (GgmlType::Q5_1, 7, "Q5_1", 32, 24),
+    (GgmlType::Q8_0, 8, "Q8_0", 32, 34),
+    (GgmlType::Q2_K, 10, "Q2_K", 256, 84),
+    (GgmlType::Q3_K, 11, "Q3_K", 256, 110),
+    (GgmlType::Q4_K, 12, "Q4_K", 256, 144),
+    (GgmlType::Q5_K, 13, "Q5_K", 256, 176),
+    (GgmlType::Q6_K, 14, "Q6_K", 256, 210),
+    (GgmlType::IQ2_XXS, 16, "IQ2_XXS", 256, 66),
+    (GgmlType::IQ2_XS, 17, "IQ2_XS", 256, 74),
+    (GgmlType::IQ3_XXS, 18, "IQ3_XXS", 256, 98),
+    (GgmlType::IQ1_S, 19, "IQ1_S", 256, 50),
+    (GgmlType::IQ4_NL, 20, "IQ4_NL", 32, 18),
+    (GgmlType::IQ3_S, 21, "IQ3_S", 256, 110),
+    (GgmlType::IQ2_S, 22, "IQ2_S", 256, 82),
+    (GgmlType::IQ4_XS, 23, "IQ4_XS", 256, 136),
+    (GgmlType::BF16, 30, "BF16", 1, 2),
+    (GgmlType::TQ1_0, 34, "TQ1_0", 256, 54),
+    (GgmlType::TQ2_0, 35, "TQ2_0", 256, 66),
+    (GgmlType::I2S, 36, "I2_S", 128, 32),
+    (GgmlType::MXFP4, 39, "MXFP4", 32, 17),
+];
+
+/// Types that exist and are not read, by number: a refusal should name them.
+const REFUSED: [(u32, &str); 13] = [
+    (9, "Q8_1"),
+    (15, "Q8_K"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (40, "NVFP4"),
+    (41, "Q1_0"),
+];
+
+impl GgmlType {
+    /// The type of this number in a GGUF file, or its name where it is not read.
+    pub fn from_number(number: u32) -> std::result::Result<GgmlType, String> {
+        if let Some((kind, ..)) = TABLE.iter().find(|t| t.1 == number) {
+            return Ok(*kind);
+        }
+        let known = REFUSED.iter().find(|t| t.0 == number).map(|t| t.1.to_string());
+        Err(known.unwrap_or_else(|| format!("ggml type {number}")))
+    }
+
+    fn row(self) -> (GgmlType, u32, &'static str, usize, usize) {
+        TABLE.iter().copied().find(|t| t.0 == self).unwrap_or(TABLE[0])
+    }
+
+    /// All types that are read.
+    pub fn all() -> impl Iterator<Item = GgmlType> {
+        TABLE.iter().map(|t| t.0)
+    }
+
+    /// ggml's name for it.
+    pub fn name(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Elements per block.
+    pub fn block(self) -> usize {
+        self.row().3
+    }
+
+    /// Bytes per block.
+    pub fn block_bytes(self) -> usize {
+        self.row().4
+    }
+
+    /// Bytes of a tensor of `rows` rows of `cols` elements; None where rows are not whole blocks.
+    pub fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
+        let block = self.block() as u64;
+        if !cols.is_multiple_of(block) {
+            return None;
+        }
+        let bytes = rows.checked_mul(cols / block)?.checked_mul(self.block_bytes() as u64)?;
+        // I2_S ends in one scale and its padding.
+        if self == GgmlType::I2S { bytes.checked_add(32) } else { Some(bytes) }
+    }
+
+    /// The canonical layout.
+    ///
+    /// Q3_K is a Q6_K with smaller codes; types whose codes index a table of integers (IQ*) become those integers.
+    pub fn layout(self) -> Option<Layout> {
+        use GgmlType as G;
+        let affine = |bits, group, form, scale| Some(Layout::Affine { bits, group, form, scale });
+        match self {
+            G::F32 => Some(Layout::Dense(Float::F32)),
+            G::F16 => Some(Layout::Dense(Float::F16)),
+            G::BF16 => Some(Layout::Dense(Float::BF16)),
+            G::Q4_0 => affine(4, 32, Form::Zero, Float::F16),
+            G::Q4_1 => affine(4, 32, Form::Bias, Float::F16),
+            G::Q5_0 => affine(5, 32, Form::Zero, Float::F16),
+            G::Q5_1 => affine(5, 32, Form::Bias, Float::F16),
+            G::Q8_0 | G::IQ4_NL => affine(8, 32, Form::Zero, Float::F16),
+            G::Q2_K => affine(2, 16, Form::Bias, Float::F32),
+            G::Q5_K => affine(5, 32, Form::Bias, Float::F32),
+            G::Q4_K => Some(Layout::Q4K),
+            G::Q3_K | G::Q6_K => Some(Layout::Q6K),
+            G::IQ2_XS | G::IQ2_S => affine(8, 16, Form::Zero, Float::F32),
+            G::IQ2_XXS | G::IQ3_XXS | G::IQ4_XS => affine(8, 32, Form::Zero, Float::F32),
+            G::IQ3_S | G::IQ1_S => affine(5, 32, Form::Zero, Float::F32),
+            G::TQ1_0 | G::TQ2_0 => affine(2, 128, Form::Zero, Float::F16),
+            G::MXFP4 => Some(Layout::Mxfp4),
+            G::I2S => Some(Layout::Ternary),
+        }
+    }
+}
+
+/// 32 elements of a block: their codes and the pairs of their first and last sixteen.
+pub(super) struct Sub {
+    pub codes: [u8; 32],
+    pub pairs: [(f32, f32); 2],
+}
+
+impl Sub {
+    pub(super) fn new(pair: (f32, f32), code: impl Fn(usize) -> u8) -> Sub {
+        Sub { codes: std::array::from_fn(code), pairs: [pair; 2] }
+    }
+}
+
+/// The f16 at byte `at` of a block.
+pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
+    Float::F16.from_bits(u32::from(block[at]) | u32::from(block[at + 1]) << 8)
+}
+
+pub(super) fn transcode(job: &Job<'_>, kind: GgmlType) -> Result<Packed> {
+    if kind == GgmlType::I2S {
+        return i2s(job);
+    }
+    if !job.cols.is_multiple_of(kind.block()) {
+        return Err(job.broken(format!("{} columns are not whole {} blocks", job.cols, kind.name())));
+    }
+    let row_bytes = job.cols / kind.block() * kind.block_bytes();
+    let data = job.part(Role::Weight, job.source.stored_rows.checked_mul(row_bytes))?;
+    if let GgmlType::F32 | GgmlType::F16 | GgmlType::BF16 = kind {
+        return Ok(floats(job, kind, data));
+    }
+    let mut out = Packed::zeros(job.layout, job.rows, job.cols);
+    for row in 0..job.rows {
+        let at = job.stored_row(row) * row_bytes;
+        for (b, block) in data[at..at + row_bytes].chunks_exact(kind.block_bytes()).enumerate() {
+            match job.layout {
+                Layout::Q4K => q4_k(&mut out, row, b, block),
+                Layout::Q6K => q6_k(&mut out, row, b, block, kind),
+                Layout::Mxfp4 => {
+                    // Negative zero is not among ggml's values.
+                    let fix = |code: u8| if code == 8 { 0 } else { code };
+                    out.set_codes(row, b, &std::array::from_fn(|i| fix(nibble(&block[1..], i))));
+                    out.set_param_byte(row * (job.cols / 32) + b, block[0]);
+                }
+                _ => affine(&mut out, row, b, block, kind),
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn floats(job: &Job<'_>, kind: GgmlType, data: &[u8]) -> Packed {
+    let float = match kind {
+        GgmlType::F16 => Float::F16,
+        GgmlType::BF16 => Float::BF16,
+        _ => Float::F32,
+    };
+    let offset = job.source.offset;
+    job.dense(|row, col| {
+        let value = float.get(data, row * job.cols + col).unwrap_or(0.0);
+        if offset == 0.0 { value } else { value + offset }
+    })
+}
+
+/// Packs the sub-blocks of an affine type.
+fn affine(out: &mut Packed, row: usize, b: usize, block: &[u8], kind: GgmlType) {
+    let Layout::Affine { group, .. } = out.layout else { return };
+    let per_block = kind.block() / 32;
+    for j in 0..per_block {
+        let sub = sub_block(kind, block, j);
+        let at = b * per_block + j;
+        out.set_codes(row, at, &sub.codes);
+        match group {
+            16 => {
+                out.set_pair(row, at * 2, sub.pairs[0]);
+                out.set_pair(row, at * 2 + 1, sub.pairs[1]);
+            }
+            128 if !at.is_multiple_of(4) => {}
+            _ => out.set_pair(row, at / (usize::from(group) / 32), sub.pairs[0]),
+        }
+    }
+}
+
+/// Nibble i of 16 bytes whose low nibbles come first.
+fn nibble(bytes: &[u8], i: usize) -> u8 {
+    if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 }
+}
+
+/// Sub-block j of a block of an affine type.
+fn sub_block(kind: GgmlType, b: &[u8], j: usize) -> Sub {
+    use GgmlType as G;
+    let bit = |i: usize, at: usize| (b[at + i / 8] >> (i % 8) & 1) << 4;
+    match kind {
+        G::Q4_0 => Sub::new((half_at(b, 0), 8.0), |i| nibble(&b[2..], i)),
+        G::Q4_1 => Sub::new((half_at(b, 0), half_at(b, 2)), |i| nibble(&b[4..], i)),
+        G::Q5_0 => Sub::new((half_at(b, 0), 16.0), |i| nibble(&b[6..], i) | bit(i, 2)),
+        G::Q5_1 => Sub::new((half_at(b, 0), half_at(b, 2)), |i| nibble(&b[8..], i) | bit(i, 4)),
+        G::Q8_0 => Sub::new((half_at(b, 0), 128.0), |i| b[2 + i] ^ 0x80),
+        G::Q2_K => q2_k(b, j),
+        G::Q5_K => q5_k(b, j),
+        G::TQ1_0 => Sub::new((half_at(b, 52), 1.0), |i| tq1_0(b, j * 32 + i)),
+        G::TQ2_0 => Sub::new((half_at(b, 64), 1.0), |i| b[j / 4 * 32 + i] >> (2 * (j % 4)) & 3),
+        _ => iquants::sub_block(kind, b, j),
+    }
+}
+
+fn q2_k(b: &[u8], j: usize) -> Sub {
+    let (d, dmin) = (half_at(b, 80), half_at(b, 82));
+    let pair = |s: usize| (d * f32::from(b[s] & 15), -(dmin * f32::from(b[s] >> 4)));
+    let codes = std::array::from_fn(|i| b[16 + j / 4 * 32 + i] >> (2 * (j % 4)) & 3);
+    Sub { codes, pairs: [pair(2 * j), pair(2 * j + 1)] }
+}
+
+fn q5_k(b: &[u8], j: usize) -> Sub {
+    let (scale, min) = k_scale(&b[4..], j);
+    let pair = (half_at(b, 0) * f32::from(scale), -(half_at(b, 2) * f32::from(min)));
+    Sub::new(pair, |i| (b[48 + j / 2 * 32 + i] >> (4 * (j % 2)) & 15) | (b[16 + i] >> j & 1) << 4)
+}
+
+/// The 6-bit scale and minimum of sub-block j from the twelve bytes of Q4_K and Q5_K.
+fn k_scale(s: &[u8], j: usize) -> (u8, u8) {
+    if j < 4 {
+        return (s[j] & 63, s[j + 4] & 63);
+    }
+    (s[j + 4] & 15 | s[j - 4] >> 2 & 0x30, s[j + 4] >> 4 | s[j] >> 2 & 0x30)
+}
+
+/// Element e of a TQ1_0 block: five ternary digits per byte, multiplied out of a fraction of 256.
+fn tq1_0(b: &[u8], e: usize) -> u8 {
+    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    let (byte, digit) = match e {
+        0..160 => (b[e % 32], e / 32),
+        160..240 => (b[32 + e % 16], (e - 160) / 16),
+        _ => (b[48 + e % 4], (e - 240) / 4),
+    };
+    (u16::from(byte.wrapping_mul(POWERS[digit])) * 3 >> 8) as u8
+}
+
+fn q4_k(out: &mut Packed, row: usize, b: usize, block: &[u8]) {
+    let params = row * out.layout.row_params(out.cols) + b * K_WORDS;
+    out.planes[1][params] = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
+    for j in 0..8 {
+        let (scale, min) = k_scale(&block[4..], j);
+        out.set_param_byte(params * 4 + 4 + j, scale);
+        out.set_param_byte(params * 4 + 12 + j, min);
+        let codes = std::array::from_fn(|i| block[16 + j / 2 * 32 + i] >> (4 * (j % 2)) & 15);
+        out.set_codes(row, b * 8 + j, &codes);
+    }
+}
+
+/// Q6_K, and Q3_K as one: codes q - 4 become q + 28, of which 32 is taken away again.
+fn q6_k(out: &mut Packed, row: usize, b: usize, block: &[u8], kind: GgmlType) {
+    let params = row * out.layout.row_params(out.cols) + b * K_WORDS;
+    let q3 = kind == GgmlType::Q3_K;
+    let d = if q3 { 108 } else { 208 };
+    out.planes[1][params] = u32::from_le_bytes([block[d], block[d + 1], 0, 0]);
+    for s in 0..16 {
+        let scale = if q3 { q3_scale(&block[96..108], s) } else { block[192 + s] };
+        out.set_param_byte(params * 4 + 4 + s, scale);
+    }
+    for j in 0..8 {
+        let (half, quarter) = (j / 4, j % 4);
+        let codes = std::array::from_fn(|i| {
+            if q3 {
+                let low = block[32 + half * 32 + i] >> (2 * quarter) & 3;
+                (low | (block[i] >> j & 1) << 2) + 28
+            } else {
+                let low = block[half * 64 + quarter % 2 * 32 + i] >> (4 * (quarter / 2)) & 15;
+                low | (block[128 + half * 32 + i] >> (2 * quarter) & 3) << 4
+            }
+        });
+        out.set_codes(row, b * 8 + j, &codes);
+    }
+}
+
+/// Scale s of a Q3_K block as the byte of an i8: 6 bits, less 32.
+fn q3_scale(s12: &[u8], s: usize) -> u8 {
+    let low = s12[s % 8] >> (4 * (s / 8)) & 15;
+    let high = s12[8 + s % 4] >> (2 * (s / 4)) & 3;
+    (low | high << 4).wrapping_sub(32)
+}
+
+/// BitNet.cpp: bytes of the whole tensor, byte p of 32 holding elements p, p + 32, p + 64, p + 96 from the top bits
+/// down, value plus one; then one f32 scale.
+fn i2s(job: &Job<'_>) -> Result<Packed> {
+    let total = job.source.stored_rows.checked_mul(job.cols);
+    if total.is_none_or(|n| n % 128 != 0) {
+        return Err(job.broken("its elements are not whole blocks of 128".into()));
+    }
+    let data = job.part(Role::Weight, total.and_then(|n| (n / 4).checked_add(4)))?;
+    let scale = Float::F32.get(&data[total.unwrap_or(0) / 4..], 0).unwrap_or(0.0);
+    let mut out = Packed::zeros(job.layout, job.rows, job.cols);
+    for row in 0..job.rows {
+        let start = job.stored_row(row) * job.cols;
+        job.codes(&mut out, row, |k| {
+            let e = start + k;
+            data[e / 128 * 32 + e % 32] >> (6 - 2 * (e % 128 / 32)) & 3
+        });
+        out.planes[1][row] = scale.to_bits();
+    }
+    Ok(out)
+}

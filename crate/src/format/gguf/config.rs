@@ -1,0 +1,322 @@
+//! GGUF metadata to the config.json that the original checkpoint would have. Knows no tensor data but the rope factors.
+
+use super::{Gguf, Value as Meta, names};
+use crate::Result;
+use serde_json::{Map, Value, json};
+
+/// The tensors whose values the configuration needs: factors by which rotary frequencies are divided.
+pub const FACTOR_TENSORS: [&str; 3] = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
+
+/// The values of [`FACTOR_TENSORS`], where the file has them (they are f32).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RopeFactors {
+    /// `rope_freqs.weight`: one set for all lengths.
+    pub all: Vec<f32>,
+    /// `rope_factors_long.weight`.
+    pub long: Vec<f32>,
+    /// `rope_factors_short.weight`.
+    pub short: Vec<f32>,
+}
+
+/// HuggingFace's `model_type` and class of an architecture.
+fn class(architecture: &str, moe: bool) -> Option<(&'static str, &'static str)> {
+    Some(match architecture {
+        "llama" if moe => ("mixtral", "MixtralForCausalLM"),
+        "llama" => ("llama", "LlamaForCausalLM"),
+        "granite" => ("granite", "GraniteForCausalLM"),
+        "smollm3" => ("smollm3", "SmolLM3ForCausalLM"),
+        "qwen2" => ("qwen2", "Qwen2ForCausalLM"),
+        "qwen2moe" => ("qwen2_moe", "Qwen2MoeForCausalLM"),
+        "qwen3" => ("qwen3", "Qwen3ForCausalLM"),
+        "qwen3moe" => ("qwen3_moe", "Qwen3MoeForCausalLM"),
+        "olmo2" => ("olmo2", "Olmo2ForCausalLM"),
+        "ernie4_5" => ("ernie4_5", "Ernie4_5ForCausalLM"),
+        "starcoder2" => ("starcoder2", "Starcoder2ForCausalLM"),
+        "bitnet" | "bitnet-b1.58" => ("bitnet", "BitNetForCausalLM"),
+        "phi3" => ("phi3", "Phi3ForCausalLM"),
+        "gemma" => ("gemma", "GemmaForCausalLM"),
+        "gemma2" => ("gemma2", "Gemma2ForCausalLM"),
+        "gemma3" => ("gemma3_text", "Gemma3ForCausalLM"),
+        "gemma-embedding" => ("gemma3_text", "Gemma3TextModel"),
+        "lfm2" => ("lfm2", "Lfm2ForCausalLM"),
+        "bert" => ("bert", "BertModel"),
+        _ => return None,
+    })
+}
+
+/// Metadata fields that go over unchanged: GGUF's name without the architecture, config.json's.
+const FIELDS: [(&str, &str); 24] = [
+    ("embedding_length", "hidden_size"),
+    ("block_count", "num_hidden_layers"),
+    ("feed_forward_length", "intermediate_size"),
+    ("attention.head_count", "num_attention_heads"),
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.key_length", "head_dim"),
+    ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    ("attention.layer_norm_epsilon", "layer_norm_eps"),
+    ("attention.sliding_window", "sliding_window"),
+    ("attn_logit_softcapping", "attn_logit_softcapping"),
+    ("final_logit_softcapping", "final_logit_softcapping"),
+    ("context_length", "max_position_embeddings"),
+    ("rope.freq_base", "rope_theta"),
+    ("rope.freq_base_swa", "rope_local_base_freq"),
+    ("rope.scaling.original_context_length", "original_max_position_embeddings"),
+    ("expert_used_count", "num_experts_per_tok"),
+    ("expert_feed_forward_length", "moe_intermediate_size"),
+    ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ("embedding_scale", "embedding_multiplier"),
+    ("residual_scale", "residual_multiplier"),
+    ("attention.scale", "attention_multiplier"),
+    ("logit_scale", "logits_scaling"),
+    ("shortconv.l_cache", "conv_L_cache"),
+    ("attention.value_length", "v_head_dim"),
+];
+
+impl Gguf {
+    /// The config.json of the original, as far as the file keeps it.
+    pub fn config(&self, factors: &RopeFactors) -> Result<Value> {
+        let architecture = self.architecture();
+        let moe = self.field("expert_count").and_then(Meta::as_i64).is_some_and(|n| n > 0);
+        let (model_type, class) = class(architecture, moe).ok_or_else(|| names::unknown(architecture))?;
+        let mut out = Map::new();
+        out.insert("model_type".into(), json!(model_type));
+        out.insert("architectures".into(), json!([class]));
+        for (field, key) in FIELDS {
+            match self.field(field) {
+                Some(Meta::Ints(list)) => drop(out.insert(key.into(), json!(list.iter().max()))),
+                Some(value) => drop(value.json().map(|v| out.insert(key.into(), v))),
+                None => {}
+            }
+        }
+        self.vocabulary(&mut out);
+        self.experts(model_type, &mut out);
+        self.rope(model_type, factors, &mut out);
+        self.family(model_type, &mut out);
+        Ok(Value::Object(out))
+    }
+
+    /// A field of this architecture.
+    fn field(&self, name: &str) -> Option<&Meta> {
+        self.metadata.get(&format!("{}.{name}", self.architecture()))
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.float(&format!("{}.{name}", self.architecture()))
+    }
+
+    /// Vocabulary, special tokens, and whether the head is the embedding.
+    fn vocabulary(&self, out: &mut Map<String, Value>) {
+        let embedding = self.tensors.get("token_embd.weight").and_then(|t| t.shape.first().copied());
+        if let Some(rows) = embedding {
+            out.insert("vocab_size".into(), json!(rows));
+        }
+        out.insert("tie_word_embeddings".into(), json!(!self.tensors.contains_key("output.weight")));
+        for (key, name) in [
+            ("bos_token_id", "tokenizer.ggml.bos_token_id"),
+            ("eos_token_id", "tokenizer.ggml.eos_token_id"),
+            ("pad_token_id", "tokenizer.ggml.padding_token_id"),
+        ] {
+            if let Some(id) = self.int(name) {
+                out.insert(key.into(), json!(id));
+            }
+        }
+        out.insert("torch_dtype".into(), json!("float32"));
+    }
+
+    fn experts(&self, model_type: &str, out: &mut Map<String, Value>) {
+        let Some(count) = self.field("expert_count").and_then(Meta::as_i64).filter(|n| *n > 0) else { return };
+        let key = if model_type == "mixtral" { "num_local_experts" } else { "num_experts" };
+        out.insert(key.into(), json!(count));
+        out.insert("norm_topk_prob".into(), json!(model_type == "qwen3_moe"));
+        out.insert("decoder_sparse_step".into(), json!(1));
+        out.insert("mlp_only_layers".into(), json!([]));
+    }
+
+    /// Rotary embedding: partial width and scaling.
+    fn rope(&self, model_type: &str, factors: &RopeFactors, out: &mut Map<String, Value>) {
+        let heads = self.number("attention.head_count").filter(|h| *h > 0.0);
+        let head_dim = self.number("attention.key_length");
+        let head_dim = head_dim.or_else(|| Some(self.number("embedding_length")? / heads?));
+        let rotary = self.number("rope.dimension_count");
+        if let (Some(head), Some(rotary)) = (head_dim.filter(|h| *h > 0.0), rotary)
+            && rotary > 0.0
+            && rotary < head
+        {
+            out.insert("partial_rotary_factor".into(), json!(rotary / head));
+        }
+        let original = self.number("rope.scaling.original_context_length");
+        let kind = self.text(&format!("{}.rope.scaling.type", self.architecture())).unwrap_or_default();
+        let factor = self.number("rope.scaling.factor").filter(|f| *f > 0.0);
+        let scaling = if !factors.long.is_empty() && !factors.short.is_empty() {
+            Some(json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.long,
+                "short_factor": factors.short, "original_max_position_embeddings": original}))
+        } else if !factors.all.is_empty() {
+            let base = self.number("rope.freq_base").unwrap_or(10_000.0);
+            Some(llama3(&factors.all, base, rotary.or(head_dim)).unwrap_or_else(|| {
+                // Any other set of factors is what longrope does, with the same set at every length.
+                json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.all,
+                    "short_factor": factors.all, "attention_factor": 1.0})
+            }))
+        } else {
+            match (kind, factor) {
+                ("linear", Some(factor)) => Some(json!({"rope_type": "linear", "type": "linear", "factor": factor})),
+                ("yarn", Some(factor)) => Some(json!({"rope_type": "yarn", "type": "yarn", "factor": factor,
+                    "original_max_position_embeddings": original,
+                    "attention_factor": self.number("rope.scaling.attn_factor")})),
+                _ => None,
+            }
+        };
+        if let Some(mut scaling) = scaling {
+            if let Some(map) = scaling.as_object_mut() {
+                map.retain(|_, v| !v.is_null());
+            }
+            out.insert("rope_scaling".into(), scaling);
+        }
+        if model_type.starts_with("gemma3") {
+            out.entry("rope_local_base_freq").or_insert(json!(10_000.0));
+            out.entry("rope_theta").or_insert(json!(1_000_000.0));
+        }
+        out.entry("rope_theta").or_insert(json!(10_000.0));
+    }
+
+    /// What the conversion leaves out because the family fixes it.
+    fn family(&self, model_type: &str, out: &mut Map<String, Value>) {
+        let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
+        let has = |name: &str| self.tensors.contains_key(name);
+        match model_type {
+            "gemma" | "gemma2" | "gemma3_text" => {
+                set("hidden_activation", json!("gelu_pytorch_tanh"));
+                set("hidden_act", json!("gelu_pytorch_tanh"));
+                self.gemma_scale(model_type, &mut set);
+            }
+            "bitnet" => {
+                let old = self.architecture() == "bitnet";
+                set("hidden_act", json!(if old { "silu" } else { "relu2" }));
+                // Activations are quantised to 8 bits, as with the packed safetensors.
+                set(
+                    "quantization_config",
+                    json!({"quant_method": "bitnet", "linear_class": "autobitlinear",
+                    "quantization_mode": "offline"}),
+                );
+            }
+            "bert" => {
+                set("hidden_act", json!("gelu"));
+                let types = self.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
+                set("type_vocab_size", json!(types.unwrap_or(2)));
+            }
+            "starcoder2" => {
+                set("hidden_act", json!("gelu_pytorch_tanh"));
+                set("use_bias", json!(has("blk.0.attn_q.bias")));
+                if let Some(eps) = self.number("attention.layer_norm_epsilon") {
+                    set("norm_epsilon", json!(eps));
+                }
+            }
+            "lfm2" => self.lfm2(&mut set),
+            _ => {
+                set("hidden_act", json!("silu"));
+                if model_type != "qwen2" {
+                    set("attention_bias", json!(has("blk.0.attn_q.bias")));
+                    set("mlp_bias", json!(has("blk.0.ffn_up.bias")));
+                }
+            }
+        }
+    }
+
+    fn gemma_scale(&self, model_type: &str, set: &mut impl FnMut(&str, Value)) {
+        let (layers, hidden) = (self.number("block_count"), self.number("embedding_length"));
+        let (heads, key) = (self.number("attention.head_count"), self.number("attention.key_length"));
+        // The 27B models scale by the width per head, the others by the head's own width.
+        let large = matches!(layers, Some(46.0 | 62.0));
+        let scalar = if large { hidden.zip(heads).map(|(h, n)| h / n) } else { key };
+        if let Some(scalar) = scalar.filter(|s| s.is_finite()) {
+            set("query_pre_attn_scalar", json!(scalar));
+        }
+        if model_type == "gemma3_text" {
+            set("sliding_window_pattern", json!(6));
+            if self.architecture() == "gemma-embedding" {
+                set("use_bidirectional_attention", json!(true));
+            }
+        }
+    }
+
+    fn lfm2(&self, set: &mut impl FnMut(&str, Value)) {
+        if let Some(Meta::Ints(heads)) = self.field("attention.head_count_kv") {
+            let kinds: Vec<&str> = heads.iter().map(|h| if *h == 0 { "conv" } else { "full_attention" }).collect();
+            set("layer_types", json!(kinds));
+        }
+        if let Some(eps) = self.number("attention.layer_norm_rms_epsilon") {
+            set("norm_eps", json!(eps));
+        }
+        // The width in the file is final; it needs no adjusting.
+        set("block_auto_adjust_ff_dim", json!(false));
+        set("conv_bias", json!(self.tensors.contains_key("blk.0.shortconv.conv.bias")));
+    }
+}
+
+impl Meta {
+    fn as_i64(&self) -> Option<i64> {
+        match self {
+            Meta::Int(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// A number, text or boolean as JSON; f32 values keep the digits they were written with.
+    fn json(&self) -> Option<Value> {
+        Some(match self {
+            Meta::Int(n) => json!(n),
+            Meta::Float(x) => {
+                let short: f64 = (*x as f32).to_string().parse().ok()?;
+                json!(if f64::from(*x as f32) == *x { short } else { *x })
+            }
+            Meta::Bool(b) => json!(b),
+            Meta::Text(t) => json!(t),
+            _ => return None,
+        })
+    }
+}
+
+/// The llama3 scaling that gives these factors, where one does.
+///
+/// Llama 3's published files all have low 1, high 4 and 8192 positions; the factor is the largest of the set.
+fn llama3(factors: &[f32], base: f64, rotary: Option<f64>) -> Option<Value> {
+    let (low, high, original) = (1.0, 4.0, 8192.0);
+    let factor = f64::from(factors.iter().copied().fold(1.0f32, f32::max));
+    let width = rotary.unwrap_or(factors.len() as f64 * 2.0);
+    for (i, found) in factors.iter().enumerate() {
+        let wavelength = std::f64::consts::TAU * base.powf(2.0 * i as f64 / width);
+        let expected = if wavelength < original / high {
+            1.0
+        } else if wavelength > original / low {
+            factor
+        } else {
+            let smooth = (original / wavelength - low) / (high - low);
+            1.0 / ((1.0 - smooth) / factor + smooth)
+        };
+        if (expected - f64::from(*found)).abs() > 1e-3 * expected {
+            return None;
+        }
+    }
+    Some(json!({"rope_type": "llama3", "type": "llama3", "factor": factor, "low_freq_factor": low,
+        "high_freq_factor": high, "original_max_position_embeddings": original as u32}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn llama3_factors_are_recognised() {
+        let (base, width) = (500_000.0f64, 64.0);
+        let factors: Vec<f32> = (0..32)
+            .map(|i| {
+                let wave = std::f64::consts::TAU * base.powf(2.0 * f64::from(i) / width);
+                let smooth = ((8192.0 / wave - 1.0) / 3.0).clamp(0.0, 1.0);
+                (1.0 / ((1.0 - smooth) / 32.0 + smooth)) as f32
+            })
+            .collect();
+        let scaling = llama3(&factors, base, Some(width)).expect("llama3");
+        assert_eq!(scaling["factor"], 32.0);
+        assert_eq!(llama3(&[1.0, 3.0, 2.0], base, Some(6.0)), None);
+    }
+}

@@ -1,0 +1,403 @@
+//! The GGUF container: header, metadata and tensor table, read from the first bytes of a file. Knows no network.
+//!
+//! Every length is checked against the bytes at hand before anything is allocated for it; what the table says of the
+//! tensors is checked against the length of the file.
+
+pub mod config;
+mod names;
+pub mod tokenizer;
+
+use super::encoding::{Encoding, Part, Role, WeightSource};
+use super::ggml::GgmlType;
+use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo, Weights};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The first bytes of a GGUF file.
+pub const MAGIC: [u8; 4] = *b"GGUF";
+/// The longest header that is read: vocabularies of 256,000 tokens with their merges take about 20 MB.
+pub const MAX_HEADER: u64 = 96 << 20;
+const MAX_PAIRS: u64 = 1 << 16;
+const MAX_TENSORS: u64 = 1 << 20;
+const MAX_DIMS: u32 = 4;
+const MAX_ALIGNMENT: u64 = 1 << 20;
+
+/// A metadata value; arrays keep one type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Any integer.
+    Int(i64),
+    /// Any floating point number.
+    Float(f64),
+    /// A boolean.
+    Bool(bool),
+    /// A text.
+    Text(String),
+    /// An array of integers or booleans.
+    Ints(Vec<i64>),
+    /// An array of floating point numbers.
+    Floats(Vec<f64>),
+    /// An array of texts.
+    Texts(Vec<String>),
+}
+
+/// A tensor of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GgufTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// Outermost dimension first.
+    pub shape: Vec<usize>,
+    /// Its type, or the name of one that is not read.
+    pub kind: std::result::Result<GgmlType, String>,
+    /// First byte in the file.
+    pub start: u64,
+    /// Number of bytes; to the next tensor or the end where the type's size is unknown.
+    pub bytes: u64,
+}
+
+/// What the header of a GGUF file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gguf {
+    /// The file's name.
+    pub file: String,
+    /// Its length.
+    pub size: u64,
+    /// The metadata by key.
+    pub metadata: BTreeMap<String, Value>,
+    /// The tensors by name.
+    pub tensors: BTreeMap<String, GgufTensor>,
+}
+
+/// Whether a file begins like a GGUF file.
+pub fn is_gguf(start: &[u8]) -> bool {
+    start.starts_with(&MAGIC)
+}
+
+/// Reads the header from the first bytes of a file of `size` bytes. None: more bytes are needed (twice as many, say).
+pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
+    let mut reader = Reader { bytes: start, at: 0 };
+    match header(&mut reader, file, size) {
+        Ok(gguf) => Ok(Some(gguf)),
+        Err(Stop::More) if (start.len() as u64) < size.min(MAX_HEADER) => Ok(None),
+        Err(Stop::More) => {
+            Err(malformed(file, format!("it is cut off: its header goes on after {} bytes", start.len())))
+        }
+        Err(Stop::Bad(reason)) => Err(malformed(file, reason)),
+    }
+}
+
+fn malformed(file: &str, reason: String) -> Error {
+    Error::Malformed { file: file.into(), format: "GGUF", reason }
+}
+
+/// Why reading stopped.
+enum Stop {
+    More,
+    Bad(String),
+}
+
+type Read<T> = std::result::Result<T, Stop>;
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: u64) -> Read<&'a [u8]> {
+        let end = usize::try_from(n).ok().and_then(|n| self.at.checked_add(n));
+        let bytes = end.and_then(|end| self.bytes.get(self.at..end)).ok_or(Stop::More)?;
+        self.at += bytes.len();
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+        self.take(N as u64)?.try_into().map_err(|_| Stop::More)
+    }
+
+    fn u32(&mut self) -> Read<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn u64(&mut self) -> Read<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    fn text(&mut self, what: &str) -> Read<String> {
+        let length = self.u64()?;
+        if length > MAX_HEADER {
+            return Err(Stop::Bad(format!("{what} claims {length} bytes")));
+        }
+        // Vocabularies hold pieces that are no UTF-8; they are not matched against text, so U+FFFD serves.
+        Ok(String::from_utf8_lossy(self.take(length)?).into_owned())
+    }
+
+    /// A number or text of a type.
+    fn scalar(&mut self, kind: u32, key: &str) -> Read<Value> {
+        Ok(match kind {
+            0 => Value::Int(i64::from(u8::from_le_bytes(self.array()?))),
+            1 => Value::Int(i64::from(i8::from_le_bytes(self.array()?))),
+            2 => Value::Int(i64::from(u16::from_le_bytes(self.array()?))),
+            3 => Value::Int(i64::from(i16::from_le_bytes(self.array()?))),
+            4 => Value::Int(i64::from(self.u32()?)),
+            5 => Value::Int(i64::from(i32::from_le_bytes(self.array()?))),
+            6 => Value::Float(f64::from(f32::from_le_bytes(self.array()?))),
+            7 => Value::Bool(self.array::<1>()? != [0]),
+            8 => Value::Text(self.text(key)?),
+            10 => Value::Int(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
+            11 => Value::Int(i64::from_le_bytes(self.array()?)),
+            12 => Value::Float(f64::from_le_bytes(self.array()?)),
+            _ => return Err(Stop::Bad(format!("the value of {key} is of the unknown type {kind}"))),
+        })
+    }
+
+    fn value(&mut self, key: &str) -> Read<Value> {
+        let kind = self.u32()?;
+        if kind != 9 {
+            return self.scalar(kind, key);
+        }
+        let (kind, length) = (self.u32()?, self.u64()?);
+        let least = match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            8 | 10..=12 => 8,
+            _ => return Err(Stop::Bad(format!("{key} is an array of the type {kind}"))),
+        };
+        if length.checked_mul(least).is_none_or(|n| n > MAX_HEADER) {
+            return Err(Stop::Bad(format!("{key} claims {length} elements")));
+        }
+        if length * least > (self.bytes.len() - self.at) as u64 {
+            return Err(Stop::More);
+        }
+        self.elements(kind, length, key)
+    }
+
+    fn elements(&mut self, kind: u32, length: u64, key: &str) -> Read<Value> {
+        let n = length as usize;
+        match kind {
+            8 => {
+                let mut texts = Vec::with_capacity(n);
+                for _ in 0..n {
+                    texts.push(self.text(key)?);
+                }
+                Ok(Value::Texts(texts))
+            }
+            6 | 12 => {
+                let mut floats = Vec::with_capacity(n);
+                for _ in 0..n {
+                    if let Value::Float(x) = self.scalar(kind, key)? {
+                        floats.push(x);
+                    }
+                }
+                Ok(Value::Floats(floats))
+            }
+            _ => {
+                let mut ints = Vec::with_capacity(n);
+                for _ in 0..n {
+                    ints.push(match self.scalar(kind, key)? {
+                        Value::Int(x) => x,
+                        Value::Bool(x) => i64::from(x),
+                        _ => 0,
+                    });
+                }
+                Ok(Value::Ints(ints))
+            }
+        }
+    }
+}
+
+fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
+    if r.array::<4>()? != MAGIC {
+        return Err(Stop::Bad("it does not begin with 'GGUF'".into()));
+    }
+    match r.u32()? {
+        2 | 3 => {}
+        v if (1..=3).contains(&v.swap_bytes()) => return Err(Stop::Bad("it is big-endian, which is not read".into())),
+        v => return Err(Stop::Bad(format!("it is of version {v}; 2 and 3 are read"))),
+    }
+    let (tensors, pairs) = (r.u64()?, r.u64()?);
+    if tensors > MAX_TENSORS || pairs > MAX_PAIRS {
+        return Err(Stop::Bad(format!("it claims {tensors} tensors and {pairs} metadata pairs")));
+    }
+    let mut metadata = BTreeMap::new();
+    for _ in 0..pairs {
+        let key = r.text("a metadata key")?;
+        let value = r.value(&key)?;
+        if metadata.insert(key.clone(), value).is_some() {
+            return Err(Stop::Bad(format!("the metadata key {key} comes twice")));
+        }
+    }
+    let alignment = match metadata.get("general.alignment") {
+        None => 32,
+        Some(Value::Int(a)) => u64::try_from(*a)
+            .ok()
+            .filter(|a| a.is_power_of_two() && *a <= MAX_ALIGNMENT)
+            .ok_or_else(|| Stop::Bad(format!("its alignment is {a}")))?,
+        Some(_) => return Err(Stop::Bad("its alignment is no integer".into())),
+    };
+    let mut table = Vec::new();
+    for _ in 0..tensors {
+        table.push(entry(r, alignment)?);
+    }
+    let data = (r.at as u64).next_multiple_of(alignment);
+    let tensors = place(table, data, size)?;
+    Ok(Gguf { file: file.into(), size, metadata, tensors })
+}
+
+/// One entry of the tensor table; `start` is still relative to the data.
+fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
+    let name = r.text("a tensor's name")?;
+    let dims = r.u32()?;
+    if dims > MAX_DIMS {
+        return Err(Stop::Bad(format!("the tensor {name} has {dims} dimensions")));
+    }
+    let mut shape = Vec::new();
+    let mut elements = 1u64;
+    for _ in 0..dims {
+        let d = r.u64()?;
+        elements = elements.checked_mul(d).unwrap_or(0);
+        let d = usize::try_from(d).ok().filter(|_| elements > 0);
+        shape.push(d.ok_or_else(|| Stop::Bad(format!("the tensor {name} has no or too many elements")))?);
+    }
+    let kind = GgmlType::from_number(r.u32()?);
+    let start = r.u64()?;
+    if start % alignment != 0 {
+        return Err(Stop::Bad(format!("the tensor {name} begins at byte {start}, not at a multiple of {alignment}")));
+    }
+    let cols = shape.first().copied().unwrap_or(1) as u64;
+    let bytes = match &kind {
+        Ok(kind) => kind.bytes(elements / cols, cols).ok_or_else(|| {
+            Stop::Bad(format!("the rows of {name} have {cols} elements, which are not whole {} blocks", kind.name()))
+        })?,
+        Err(_) => 0,
+    };
+    shape.reverse();
+    Ok(GgufTensor { name, shape, kind, start, bytes })
+}
+
+/// Checks that the tensors lie in the file and not in one another.
+fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<BTreeMap<String, GgufTensor>> {
+    table.sort_by_key(|t| t.start);
+    let starts: Vec<u64> = table.iter().map(|t| t.start).collect();
+    let mut out = BTreeMap::new();
+    for (i, mut tensor) in table.into_iter().enumerate() {
+        let start = data.checked_add(tensor.start);
+        let next = starts.get(i + 1).and_then(|s| data.checked_add(*s)).unwrap_or(size);
+        if tensor.kind.is_err() {
+            tensor.bytes = start.map_or(0, |start| next.min(size).saturating_sub(start));
+        }
+        let end = start.and_then(|start| start.checked_add(tensor.bytes)).filter(|end| *end <= size);
+        let (Some(start), Some(end)) = (start, end) else {
+            return Err(Stop::Bad(format!("the tensor {} ends behind the file's {size} bytes", tensor.name)));
+        };
+        if i + 1 < starts.len() && end > next {
+            return Err(Stop::Bad(format!("the tensor {} overlaps the one after it", tensor.name)));
+        }
+        tensor.start = start;
+        if out.insert(tensor.name.clone(), tensor).is_some() {
+            return Err(Stop::Bad("a tensor's name comes twice".into()));
+        }
+    }
+    Ok(out)
+}
+
+impl Gguf {
+    /// A text of the metadata.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.metadata.get(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// An integer of the metadata.
+    pub fn int(&self, key: &str) -> Option<i64> {
+        match self.metadata.get(key) {
+            Some(Value::Int(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// A number of the metadata.
+    pub fn float(&self, key: &str) -> Option<f64> {
+        match self.metadata.get(key) {
+            Some(Value::Float(x)) => Some(*x),
+            Some(Value::Int(n)) => Some(*n as f64),
+            _ => None,
+        }
+    }
+
+    /// A boolean of the metadata.
+    pub fn bool(&self, key: &str) -> Option<bool> {
+        match self.metadata.get(key) {
+            Some(Value::Bool(b)) => Some(*b),
+            _ => None,
+        }
+    }
+
+    /// `general.architecture`.
+    pub fn architecture(&self) -> &str {
+        self.text("general.architecture").unwrap_or_default()
+    }
+
+    /// The tensors as a checkpoint of one file; blocks appear as rows of bytes.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let file = CheckpointFile { name: self.file.clone(), size: self.size };
+        let tensors = self.tensors.values().map(|t| (t.name.clone(), info(t))).collect();
+        Checkpoint { files: vec![file], tensors, metadata: BTreeMap::new() }
+    }
+
+    /// The weights by their HuggingFace names.
+    pub fn weights(&self) -> Result<Weights> {
+        let heads = |key: &str| {
+            let key = format!("{}.attention.{key}", self.architecture());
+            match self.metadata.get(&key) {
+                Some(Value::Int(n)) => usize::try_from(*n).ok(),
+                _ => None,
+            }
+        };
+        let q = heads("head_count");
+        let map = names::Map::new(self, q, heads("head_count_kv").or(q))?;
+        let mut out = Weights::default();
+        for tensor in self.tensors.values() {
+            map.sources(tensor, &mut out);
+        }
+        Ok(out)
+    }
+}
+
+/// A tensor of the table as a container's entry.
+fn info(tensor: &GgufTensor) -> TensorInfo {
+    let (dtype, shape) = match &tensor.kind {
+        Ok(GgmlType::F32) => (Dtype::F32, tensor.shape.clone()),
+        Ok(GgmlType::F16) => (Dtype::F16, tensor.shape.clone()),
+        Ok(GgmlType::BF16) => (Dtype::BF16, tensor.shape.clone()),
+        Ok(kind) if *kind != GgmlType::I2S => {
+            let mut shape = tensor.shape.clone();
+            if let Some(last) = shape.last_mut() {
+                *last = *last / kind.block() * kind.block_bytes();
+            }
+            (Dtype::U8, shape)
+        }
+        _ => (Dtype::U8, vec![tensor.bytes as usize]),
+    };
+    let range = tensor.start..tensor.start + tensor.bytes;
+    TensorInfo { name: tensor.name.clone(), dtype, shape, file: 0, range }
+}
+
+/// A tensor under a HuggingFace name.
+fn source(tensor: &GgufTensor, name: &str) -> Result<WeightSource> {
+    match &tensor.kind {
+        Ok(kind) => {
+            let part = Part { role: Role::Weight, info: info(tensor) };
+            Ok(WeightSource::new(name, tensor.shape.clone(), Encoding::Ggml(*kind), vec![part]))
+        }
+        Err(kind) => Err(Error::UnsupportedEncoding {
+            tensor: tensor.name.clone(),
+            encoding: kind.clone(),
+            hint: "Take a file of another quantization, for instance Q4_K_M or Q8_0.".into(),
+        }),
+    }
+}

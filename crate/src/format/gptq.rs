@@ -1,0 +1,61 @@
+//! GPTQ: codes packed along the inputs, zero points along the outputs, both transposed against nn.Linear.
+//! Knows no files.
+
+use super::encoding::Role;
+use super::layout::{Float, Packed};
+use super::transcode::{Job, group_index, grouped, stream_code, word};
+use crate::Result;
+
+struct Gptq<'a> {
+    bits: usize,
+    /// Outputs.
+    n: usize,
+    codes: &'a [u8],
+    zeros: Option<&'a [u8]>,
+    scales: &'a [u8],
+    scale: Float,
+    minus_one: bool,
+}
+
+impl Gptq<'_> {
+    fn code(&self, row: usize, k: usize) -> u8 {
+        // Three bits are a stream of 32 codes in 3 words down the column; the others never straddle.
+        let bit = k * self.bits;
+        let (w, shift) = (bit / 32, bit % 32);
+        let low = word(self.codes, w * self.n + row) >> shift;
+        let high = if shift + self.bits > 32 { word(self.codes, (w + 1) * self.n + row) << (32 - shift) } else { 0 };
+        ((low | high) & ((1 << self.bits) - 1)) as u8
+    }
+
+    fn pair(&self, row: usize, group: usize) -> (f32, f32) {
+        let mask = (1u16 << self.bits) - 1;
+        let zero = match self.zeros {
+            Some(zeros) => {
+                let stored = stream_code(zeros, group * (self.n * self.bits / 8), self.bits, row);
+                (u16::from(stored) + u16::from(self.minus_one)) & mask
+            }
+            None => 1 << (self.bits - 1),
+        };
+        (self.scale.get(self.scales, group * self.n + row).unwrap_or(0.0), f32::from(zero))
+    }
+}
+
+/// `w = (q - zero) * scale`, with the columns in the order of their groups where `g_idx` scatters them.
+pub(super) fn transcode(job: &Job<'_>, bits: u8, group: usize, minus_one: bool, scale: Float) -> Result<Packed> {
+    let (n, k, bits) = (job.source.stored_rows, job.cols, usize::from(bits));
+    if k * bits % 32 != 0 || n * bits % 32 != 0 {
+        return Err(job.broken(format!("{n} × {k} codes of {bits} bits do not fill words")));
+    }
+    let codes = job.part(Role::Weight, (k * bits / 8).checked_mul(n))?;
+    let groups = match group_index(job)? {
+        Some(g_idx) => g_idx.iter().max().map_or(0, |m| m + 1),
+        None => k.div_ceil(group.max(1)),
+    };
+    let scales = job.part(Role::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
+    let zeros = match job.bytes.get(Role::Zeros) {
+        Some(_) => Some(job.part(Role::Zeros, groups.checked_mul(n * bits / 8))?),
+        None => None,
+    };
+    let q = Gptq { bits, n, codes, zeros, scales, scale, minus_one };
+    grouped(job, group, |row, k| q.code(row, k), |row, g| q.pair(row, g))
+}

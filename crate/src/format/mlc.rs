@@ -1,0 +1,315 @@
+//! MLC's compiled checkpoints: the shard list, the chat configuration, parameter names and 4-bit groups.
+//! Knows no network; it is given the texts and bytes of the files.
+//!
+//! A repository holds `ndarray-cache.json` (newer ones: `tensor-cache.json`), `params_shard_N.bin`,
+//! `mlc-chat-config.json` and the tokenizer's files. WebLLM keeps them in the browser's Cache API under the files' full
+//! addresses: the caches [`WEBLLM_CACHES`] hold `https://huggingface.co/<repo>/resolve/main/<file>` as the key, the
+//! shard list, shards and tokenizer in the first, `mlc-chat-config.json` in the second. A page of the same origin
+//! finds them there with `caches.open(name)` and `match(url)`. List and shards must come from the same place: offsets
+//! of one version do not fit the shards of another.
+
+use super::detect::float;
+use super::encoding::{Encoding, Part, Role, WeightSource};
+use super::layout::{Float, Packed};
+use super::transcode::{Job, word};
+use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
+use crate::{Error, Result};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The names of the shard list, the newer first.
+pub const SHARD_LISTS: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
+
+/// The caches that WebLLM fills: models with their tokenizers, then configurations.
+pub const WEBLLM_CACHES: [&str; 2] = ["webllm/model", "webllm/config"];
+
+#[derive(Deserialize)]
+struct ShardList {
+    #[serde(default)]
+    metadata: BTreeMap<String, Value>,
+    records: Vec<Shard>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shard {
+    data_path: String,
+    nbytes: u64,
+    records: Vec<Record>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    name: String,
+    shape: Vec<usize>,
+    dtype: String,
+    #[serde(default)]
+    format: String,
+    nbytes: u64,
+    byte_offset: u64,
+}
+
+/// Reads a shard list. The tensors keep MLC's names.
+pub fn parse_shards(file: &str, text: &str) -> Result<Checkpoint> {
+    let bad = |reason: String| Error::Malformed { file: file.into(), format: "MLC shard list", reason };
+    let list: ShardList = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
+    let mut out = Checkpoint::default();
+    for (key, value) in list.metadata {
+        out.metadata.insert(key, value.as_str().map_or_else(|| value.to_string(), String::from));
+    }
+    for (index, shard) in list.records.into_iter().enumerate() {
+        if shard.data_path.starts_with('/') || shard.data_path.split(['/', '\\']).any(|part| part == "..") {
+            return Err(bad(format!("the shard path '{}' leaves the repository", shard.data_path)));
+        }
+        for record in shard.records {
+            let info = tensor(index, shard.nbytes, &record).map_err(&bad)?;
+            if out.tensors.insert(record.name.clone(), info).is_some() {
+                return Err(bad(format!("the parameter {} is listed twice", record.name)));
+            }
+        }
+        out.files.push(CheckpointFile { name: shard.data_path, size: shard.nbytes });
+    }
+    Ok(out)
+}
+
+fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<TensorInfo, String> {
+    // TVM stores f32 parameters cut to bf16 where the list says so.
+    let dtype = match (record.dtype.as_str(), record.format.as_str()) {
+        ("float32", "f32-to-bf16") => Dtype::BF16,
+        ("float32", _) => Dtype::F32,
+        ("float16", _) => Dtype::F16,
+        ("bfloat16", _) => Dtype::BF16,
+        ("uint32", _) => Dtype::U32,
+        ("int32", _) => Dtype::I32,
+        ("uint8", _) => Dtype::U8,
+        ("int8", _) => Dtype::I8,
+        ("float8_e4m3fn" | "e4m3_float8", _) => Dtype::F8E4M3,
+        (other, _) => return Err(format!("the parameter {} is of the unknown type {other}", record.name)),
+    };
+    let elements = record.shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d as u64));
+    if elements.and_then(|n| n.checked_mul(dtype.bits() / 8)) != Some(record.nbytes) {
+        return Err(format!("the parameter {} of shape {:?} has {} bytes", record.name, record.shape, record.nbytes));
+    }
+    let end = record.byte_offset.checked_add(record.nbytes).filter(|end| *end <= size);
+    let end = end.ok_or_else(|| format!("the parameter {} ends behind its shard of {size} bytes", record.name))?;
+    Ok(TensorInfo {
+        name: record.name.clone(),
+        dtype,
+        shape: record.shape.clone(),
+        file,
+        range: record.byte_offset..end,
+    })
+}
+
+/// The configuration of `mlc-chat-config.json` as the config.json of the original, as far as MLC keeps it.
+pub fn config(text: &str) -> Result<Value> {
+    const FILE: &str = "mlc-chat-config.json";
+    let bad = |reason: &str| Error::Config { file: FILE.into(), reason: reason.into() };
+    let chat: Value = serde_json::from_str(text).map_err(|e| bad(&e.to_string()))?;
+    let model_type = chat["model_type"].as_str().ok_or_else(|| bad("model_type is missing"))?;
+    let mut out = chat["model_config"].as_object().cloned().ok_or_else(|| bad("model_config is missing"))?;
+    if let Some(text_config) = out.get("text_config").and_then(Value::as_object).cloned() {
+        out.extend(text_config);
+    }
+    let (hf_type, class) = architecture(model_type);
+    out.insert("model_type".into(), json!(hf_type));
+    out.insert("architectures".into(), json!([class]));
+    if let Some(base) = out.remove("position_embedding_base").filter(|b| b.as_f64().is_some_and(|b| b > 0.0)) {
+        out.entry("rope_theta").or_insert(base);
+    }
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id", "vocab_size"] {
+        if let Some(value) = chat.get(key).filter(|v| !v.is_null()) {
+            out.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    let window = out.get("context_window_size").and_then(Value::as_i64).filter(|w| *w > 0);
+    if let Some(window) = window.or_else(|| chat["context_window_size"].as_i64().filter(|w| *w > 0)) {
+        out.entry("max_position_embeddings").or_insert(json!(window));
+    }
+    if let Some(window) = chat["sliding_window_size"].as_i64().filter(|w| *w > 0) {
+        out.entry("sliding_window").or_insert(json!(window));
+    }
+    defaults(hf_type, &mut out);
+    out.remove("dtype");
+    out.insert("torch_dtype".into(), json!("float16"));
+    Ok(Value::Object(out))
+}
+
+/// HuggingFace's `model_type` and class for MLC's.
+fn architecture(mlc: &str) -> (&str, String) {
+    match mlc {
+        "phi3" => ("phi3", "Phi3ForCausalLM".into()),
+        "qwen2" => ("qwen2", "Qwen2ForCausalLM".into()),
+        "qwen3" => ("qwen3", "Qwen3ForCausalLM".into()),
+        "gemma3" | "gemma3_text" => ("gemma3_text", "Gemma3ForCausalLM".into()),
+        "olmo2" => ("olmo2", "Olmo2ForCausalLM".into()),
+        other => {
+            let mut class = other.to_string();
+            if let Some(first) = class.get_mut(0..1) {
+                first.make_ascii_uppercase();
+            }
+            (other, class + "ForCausalLM")
+        }
+    }
+}
+
+/// What MLC leaves out because its model code fixes it.
+fn defaults(model_type: &str, out: &mut Map<String, Value>) {
+    let act = if model_type.starts_with("gemma") { "gelu_pytorch_tanh" } else { "silu" };
+    if model_type.starts_with("gemma") {
+        let given = out.get("hidden_activation").or(out.get("hidden_act")).cloned();
+        out.entry("hidden_activation").or_insert(given.filter(|g| !g.is_null()).unwrap_or(json!(act)));
+        out.entry("tie_word_embeddings").or_insert(json!(true));
+    } else {
+        out.entry("hidden_act").or_insert(json!(act));
+    }
+    out.entry("tie_word_embeddings").or_insert(json!(false));
+}
+
+/// The weights of a shard list by their HuggingFace names.
+///
+/// `config` is what [`config`] made: the head counts in it divide fused projections.
+pub fn weights(checkpoint: &Checkpoint, config: &Value) -> Result<Vec<WeightSource>> {
+    let model_type = config["model_type"].as_str().unwrap_or_default();
+    let mut out = Vec::new();
+    for (name, info) in &checkpoint.tensors {
+        let Some(source) = stored(checkpoint, name, info)? else { continue };
+        let mut source = rename(source, model_type);
+        if model_type.starts_with("gemma") && source.name.contains("norm") {
+            // MLC adds Gemma's 1 to the norms when it converts.
+            source.offset = -1.0;
+        }
+        split(source, config, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// The weight that starts at this tensor, under MLC's own name; scales are found by their weights.
+fn stored(checkpoint: &Checkpoint, name: &str, info: &TensorInfo) -> Result<Option<WeightSource>> {
+    if name.ends_with(".q_scale") {
+        return Ok(None);
+    }
+    let Some(base) = name.strip_suffix(".q_weight") else {
+        let float = float(info.dtype).ok_or_else(|| unsupported(name, info.dtype.name()))?;
+        let part = Part { role: Role::Weight, info: info.clone() };
+        return Ok(Some(WeightSource::new(name, info.shape.clone(), Encoding::Dense(float), vec![part])));
+    };
+    let missing = || Error::MissingTensor { tensor: format!("{base}.q_scale"), architecture: "its q_weight".into() };
+    let scales = checkpoint.tensors.get(&format!("{base}.q_scale")).ok_or_else(missing)?;
+    let scale = float(scales.dtype).ok_or_else(|| unsupported(name, scales.dtype.name()))?;
+    let (weight_shape, scale_shape) = (&info.shape, &scales.shape);
+    let rank = weight_shape.len();
+    if info.dtype != Dtype::U32 || rank < 2 || scale_shape.len() != rank {
+        return Err(unsupported(name, &format!("{} {weight_shape:?} with scales {scale_shape:?}", info.dtype)));
+    }
+    let (last, first) = (rank - 1, rank - 2);
+    let transposed = match (weight_shape[last], scale_shape[last], weight_shape[first], scale_shape[first]) {
+        (w, s, n, m) if n == m && w == s.saturating_mul(4) => false,
+        (n, m, w, s) if n == m && rank == 2 && w == s.saturating_mul(4) => true,
+        _ => return Err(unsupported(name, &format!("{weight_shape:?} with scales {scale_shape:?}"))),
+    };
+    let mut shape = weight_shape.clone();
+    if transposed {
+        shape = vec![weight_shape[1], weight_shape[0].saturating_mul(8)];
+    } else {
+        shape[last] = shape[last].saturating_mul(8);
+    }
+    let parts =
+        vec![Part { role: Role::Weight, info: info.clone() }, Part { role: Role::Scales, info: scales.clone() }];
+    Ok(Some(WeightSource::new(&format!("{base}.weight"), shape, Encoding::Mlc { transposed, scale }, parts)))
+}
+
+fn unsupported(name: &str, what: &str) -> Error {
+    Error::UnsupportedEncoding {
+        tensor: name.into(),
+        encoding: format!("MLC {what}"),
+        hint: "Use a q4f16_1, q4f32_1, q4f16_0, q0f16 or q0f32 build.".into(),
+    }
+}
+
+/// Phi's `transformer.h.N.*` and the fused attention of Qwen to the names of the originals.
+fn rename(mut source: WeightSource, model_type: &str) -> WeightSource {
+    let name = source.name.strip_prefix("language_model.").unwrap_or(&source.name);
+    let mut name = name.to_string();
+    if model_type == "phi3" {
+        name = match name.strip_prefix("transformer.") {
+            Some("embd.weight") => "model.embed_tokens.weight".into(),
+            Some(rest) => match rest.strip_prefix("h.") {
+                Some(layer) => format!("model.layers.{layer}")
+                    .replace(".ln.", ".input_layernorm.")
+                    .replace(".mixer.out_proj.", ".self_attn.o_proj.")
+                    .replace(".mixer.", ".self_attn."),
+                None => format!("model.{rest}"),
+            },
+            None => name,
+        };
+    }
+    source.name = name.replace(".self_attn.c_attn.", ".self_attn.qkv_proj.");
+    source
+}
+
+/// Takes fused projections apart, where the original has them apart.
+fn split(source: WeightSource, config: &Value, out: &mut Vec<WeightSource>) -> Result<()> {
+    let fused = config["model_type"] == "phi3";
+    let (rows, cols) = source.rows_cols();
+    let number = |key: &str| config[key].as_u64().and_then(|n| usize::try_from(n).ok());
+    let (marker, names, sizes) = if source.name.contains(".qkv_proj.") && !fused {
+        let (q, kv) = (number("num_attention_heads"), number("num_key_value_heads").or(number("num_attention_heads")));
+        let (Some(q), Some(kv)) = (q, kv) else { return Err(config_field("num_attention_heads")) };
+        let total = kv.checked_mul(2).and_then(|kv| kv.checked_add(q)).filter(|t| *t > 0);
+        let is_vector = source.shape.len() == 1;
+        let head = total.map(|t| if is_vector { cols / t } else { rows / t }).unwrap_or(0);
+        ("qkv_proj", vec!["q_proj", "k_proj", "v_proj"], vec![q * head, kv * head, kv * head])
+    } else if source.name.contains(".gate_up_proj.") && !fused {
+        ("gate_up_proj", vec!["gate_proj", "up_proj"], vec![rows / 2; 2])
+    } else {
+        out.push(source);
+        return Ok(());
+    };
+    let mut first = 0;
+    for (part, size) in names.iter().zip(sizes) {
+        let name = source.name.replace(marker, part);
+        let piece = if source.shape.len() == 1 {
+            vector_slice(&source, &name, first, size)
+        } else {
+            source.slice(&name, first, vec![size, cols])
+        };
+        out.push(piece.ok_or_else(|| Error::Shape {
+            tensor: source.name.clone(),
+            found: source.shape.clone(),
+            expected: vec![first + size, cols],
+        })?);
+        first += size;
+    }
+    Ok(())
+}
+
+/// Elements `first..first + size` of a dense vector.
+fn vector_slice(source: &WeightSource, name: &str, first: usize, size: usize) -> Option<WeightSource> {
+    let as_rows = WeightSource { shape: vec![source.rows_cols().1, 1], ..source.clone() };
+    let as_rows = WeightSource { stored_rows: as_rows.shape[0], ..as_rows };
+    let mut slice = as_rows.slice(name, first, vec![size, 1])?;
+    (slice.shape, slice.stored_rows) = (vec![size], 1);
+    Some(slice)
+}
+
+fn config_field(field: &str) -> Error {
+    Error::Config { file: "mlc-chat-config.json".into(), reason: format!("model_config.{field} is missing") }
+}
+
+/// `w = (q - 7) * scale`, group 32, codes 0 to 14; K × N where transposed.
+pub(super) fn group4(job: &Job<'_>, transposed: bool, scale: Float) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    if k % 32 != 0 {
+        return Err(job.broken(format!("{k} columns are not whole groups of 32")));
+    }
+    let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
+    let scales = job.part(Role::Scales, n.checked_mul(k / 32 * scale.bytes()))?;
+    let at = |row: usize, line: usize, lines: usize| if transposed { line * n + row } else { row * lines + line };
+    Ok(job.affine(
+        |row, k| (word(codes, at(row, k / 8, job.cols / 8)) >> (4 * (k % 8)) & 15) as u8,
+        |row, k| (scale.get(scales, at(row, k / 32, job.cols / 32)).unwrap_or(0.0), 7.0),
+    ))
+}

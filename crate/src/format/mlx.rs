@@ -1,0 +1,23 @@
+//! MLX's affine quantization: a bit stream per row, a scale and a bias per group. Knows no files.
+
+use super::encoding::Role;
+use super::layout::{Float, Packed};
+use super::transcode::{Job, stream_code};
+use crate::Result;
+
+/// `w = q * scale + bias`; 3, 5 and 6 bit codes straddle words, as `mx.quantize` packs them.
+pub(super) fn affine(job: &Job<'_>, bits: u8, group: usize, scale: Float) -> Result<Packed> {
+    let (bits, rows) = (usize::from(bits), job.source.stored_rows);
+    let row_bytes = job.cols * bits / 8;
+    let groups = job.cols.div_ceil(group.max(1));
+    let data = job.part(Role::Weight, rows.checked_mul(row_bytes))?;
+    let len = rows.checked_mul(groups).and_then(|n| n.checked_mul(scale.bytes()));
+    let (scales, biases) = (job.part(Role::Scales, len)?, job.part(Role::Biases, len)?);
+    Ok(job.affine(
+        |row, k| stream_code(data, row * row_bytes, bits, k),
+        |row, k| {
+            let at = row * groups + k / group;
+            (scale.get(scales, at).unwrap_or(0.0), scale.get(biases, at).unwrap_or(0.0))
+        },
+    ))
+}

@@ -1,0 +1,59 @@
+//! 4-bit floats E2M1: MLX's mxfp4 and nvfp4, gpt-oss' blocks, compressed-tensors' nvfp4. Knows no files.
+
+use super::encoding::Role;
+use super::fp8::e4m3;
+use super::layout::{E2M1, Packed};
+use super::transcode::{Job, stream_code};
+use crate::Result;
+
+/// Codes in element order, low nibble first, and E8M0 bytes per 32: both MLX's words and gpt-oss' blocks read so.
+fn nibbles(job: &Job<'_>) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    if k % 32 != 0 {
+        return Err(job.broken(format!("{k} columns are not whole blocks of 32")));
+    }
+    let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
+    let scales = job.part(Role::Scales, n.checked_mul(k / 32))?;
+    let mut out = Packed::zeros(job.layout, job.rows, k);
+    for row in 0..job.rows {
+        let stored = job.stored_row(row);
+        job.codes(&mut out, row, |k| stream_code(codes, stored * (job.cols / 2), 4, k));
+        for block in 0..k / 32 {
+            out.set_param_byte(row * (k / 32) + block, scales[stored * (k / 32) + block]);
+        }
+    }
+    Ok(out)
+}
+
+/// MLX mode `mxfp4`.
+pub(super) fn mlx(job: &Job<'_>) -> Result<Packed> {
+    nibbles(job)
+}
+
+/// gpt-oss: `*_blocks` [experts, out, in / 32, 16] and `*_scales` [experts, out, in / 32].
+pub(super) fn gpt_oss(job: &Job<'_>) -> Result<Packed> {
+    nibbles(job)
+}
+
+/// `w = e2m1 * scale` with an E4M3 scale per 16, divided by the global scale where there is one.
+///
+/// Twice an E2M1 value is an integer of 5 bits with sign, so the affine form with half the scale is exact (-0 becomes 0).
+pub(super) fn nvfp4(job: &Job<'_>) -> Result<Packed> {
+    let (n, k) = (job.source.stored_rows, job.cols);
+    if k % 16 != 0 {
+        return Err(job.broken(format!("{k} columns are not whole groups of 16")));
+    }
+    let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
+    let scales = job.part(Role::Scales, n.checked_mul(k / 16))?;
+    let global = match job.bytes.get(Role::GlobalScale) {
+        Some(_) => super::layout::Float::F32.get(job.part(Role::GlobalScale, Some(4))?, 0),
+        None => None,
+    };
+    Ok(job.affine(
+        |row, k| (2.0 * E2M1[usize::from(stream_code(codes, row * (job.cols / 2), 4, k))] + 16.0) as u8,
+        |row, k| {
+            let scale = e4m3(scales[row * (job.cols / 16) + k / 16]);
+            (global.map_or(scale, |global| scale / global) * 0.5, 16.0)
+        },
+    ))
+}

@@ -1,0 +1,82 @@
+//! The CPU twin of shaders/weights/*.wgsl: a canonical layout back to f32, in the kernels' arithmetic.
+//! Knows nothing of where the weights came from.
+
+use crate::format::layout::{E2M1, Form, K_WORDS, Layout, Packed};
+use half::f16;
+
+/// The matrix as f32, row-major, rows × cols without padding; columns are in the order of the planes.
+pub fn dequant(m: &Packed) -> Vec<f32> {
+    let mut out = Vec::with_capacity(m.rows * m.cols);
+    for row in 0..m.rows {
+        dequant_row(m, row, &mut out);
+    }
+    out
+}
+
+/// The matrix as f32 with its columns in the order of the input, whatever order the planes hold them in.
+pub fn dequant_in_order(m: &Packed) -> Vec<f32> {
+    let stored = dequant(m);
+    let Some(order) = &m.column_order else { return stored };
+    let mut out = vec![0.0; stored.len()];
+    for (row, values) in out.chunks_mut(m.cols).zip(stored.chunks(m.cols)) {
+        for (&k, &value) in order.iter().zip(values) {
+            row[k as usize] = value;
+        }
+    }
+    out
+}
+
+fn dequant_row(m: &Packed, row: usize, out: &mut Vec<f32>) {
+    if let Layout::Dense(float) = m.layout {
+        let words = &m.planes[0][row * m.layout.row_words(m.cols)..];
+        let per_word = 4 / float.bytes();
+        out.extend((0..m.cols).map(|k| float.from_bits(words[k / per_word] >> (16 * (k % per_word)))));
+        return;
+    }
+    for block in 0..m.cols.div_ceil(32) {
+        let codes = m.codes(row, block);
+        let n = (m.cols - block * 32).min(32);
+        out.extend(codes[..n].iter().enumerate().map(|(i, &code)| element(m, row, block * 32 + i, code)));
+    }
+}
+
+fn element(m: &Packed, row: usize, k: usize, code: u8) -> f32 {
+    let q = f32::from(code);
+    match m.layout {
+        Layout::Dense(_) => q,
+        Layout::Affine { group, form, .. } => {
+            let (scale, second) = m.pair(row, k / usize::from(group));
+            match form {
+                Form::Bias => q * scale + second,
+                Form::Zero => (q - second) * scale,
+            }
+        }
+        Layout::Ternary => (q - 1.0) * f32::from_bits(m.planes[1][row]),
+        Layout::Mxfp4 => {
+            let blocks = m.layout.padded_cols(m.cols) / 32;
+            mxfp4(code, m.param_byte(row * blocks + k / 32))
+        }
+        Layout::Q4K => {
+            let at = row * m.layout.row_params(m.cols) + k / 256 * K_WORDS;
+            let (d, dmin) = halves(m.planes[1][at]);
+            let sub = k % 256 / 32;
+            let (scale, min) = (m.param_byte(at * 4 + 4 + sub), m.param_byte(at * 4 + 12 + sub));
+            (d * f32::from(scale)) * q - dmin * f32::from(min)
+        }
+        Layout::Q6K => {
+            let at = row * m.layout.row_params(m.cols) + k / 256 * K_WORDS;
+            let scale = m.param_byte(at * 4 + 4 + k % 256 / 16) as i8;
+            (halves(m.planes[1][at]).0 * f32::from(scale)) * (q - 32.0)
+        }
+    }
+}
+
+/// E2M1 times a power of two; half the power is applied to twice the value, so that E8M0's largest value does not overflow.
+fn mxfp4(code: u8, e: u8) -> f32 {
+    let half = if e < 2 { 0x0020_0000u32 << e } else { u32::from(e - 1) << 23 };
+    E2M1[usize::from(code & 15)] * 2.0 * f32::from_bits(half)
+}
+
+fn halves(word: u32) -> (f32, f32) {
+    (f16::from_bits(word as u16).to_f32(), f16::from_bits((word >> 16) as u16).to_f32())
+}
