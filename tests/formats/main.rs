@@ -1,5 +1,8 @@
 //! Weight encodings and containers against independent decoders (tests/golden/scripts/make_quant.py).
 
 mod exact;
+mod malformed;
+mod mlc;
 mod models;
+mod props;
 mod support;
