@@ -24,6 +24,9 @@ struct Spec {
     /// Numbers, each with the values that the engine uses; the first is the default.
     #[serde(default)]
     consts: BTreeMap<String, Vec<u32>>,
+    /// Pairs of conditions of which the first never holds without the second.
+    #[serde(default)]
+    needs: Vec<[String; 2]>,
     /// Pairs of conditions that never hold together.
     #[serde(default)]
     exclude: Vec<[String; 2]>,
@@ -97,7 +100,10 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
         for bits in 0..1u32 << spec.flags.len() {
             let on = spec.flags.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.as_str());
             let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
-            if spec.exclude.iter().any(|pair| pair.iter().all(|p| flags.contains(&p.as_str()))) {
+            let lacks = |pair: &[String; 2]| flags.contains(&pair[0].as_str()) && !flags.contains(&pair[1].as_str());
+            if spec.needs.iter().any(lacks)
+                || spec.exclude.iter().any(|pair| pair.iter().all(|p| flags.contains(&p.as_str())))
+            {
                 continue;
             }
             count += 1;
@@ -107,8 +113,10 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
             for &value in &values[1..] {
                 let mut consts = defaults.clone();
                 consts.insert(constant.clone(), value);
+                let needed = spec.needs.iter().filter(|n| choice.contains(&n[0].as_str())).map(|n| n[1].as_str());
+                let flags: Vec<&str> = choice.iter().copied().chain(needed).collect();
                 count += 1;
-                validate(name, text, choice, &consts)?;
+                validate(name, text, &flags, &consts)?;
             }
         }
     }

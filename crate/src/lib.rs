@@ -11,6 +11,7 @@ pub mod gpu;
 pub mod hub;
 pub mod ir;
 pub mod kernels;
+pub mod plan;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod reference;
 pub mod sample;

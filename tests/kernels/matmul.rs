@@ -88,7 +88,7 @@ fn check(gpu: &Gpu, layout: Layout, rows: usize, n: usize, k: usize, case: &Case
     m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
     m.gated = case.gated.then_some(n as u32);
     m.act = if case.gated { 1 } else { 0 };
-    let launch = if case.gemm { m.gemm(gpu.caps()) } else { m.gemv(gpu.caps(), rows as u32) };
+    let launch = if case.gemm { m.gemm(gpu.caps()) } else { m.gemv(gpu.caps(), false) };
     let launch = if case.gemm { launch.bind("state", 7) } else { launch };
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];

@@ -2,10 +2,10 @@
 //! The order of operations is that of transformers' `modeling_llama.py`.
 
 use super::config::Config;
+use crate::Result;
 use crate::ir::{
     Activation, Attention, Builder, Graph, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
 };
-use crate::Result;
 
 /// How a layer differs from its neighbours.
 #[derive(Debug, Clone, Default)]
@@ -127,8 +127,7 @@ impl Dense {
             [project(b, "q_proj", q_cols), project(b, "k_proj", kv_cols), project(b, "v_proj", kv_cols)]
         };
         let head_norm = self.head_norm.then(|| HeadNorm {
-            q_gain: b.vector(&name("q_norm.weight"), self.head_dim),
-            k_gain: b.vector(&name("k_norm.weight"), self.head_dim),
+            gains: b.vectors(&[name("q_norm.weight"), name("k_norm.weight")], self.head_dim),
             offset: 0.0,
             eps: self.eps,
             after_rope: false,

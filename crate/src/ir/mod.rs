@@ -167,10 +167,8 @@ pub enum Mask {
 /// Norm of each head of q and k.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadNorm {
-    /// `[head_dim]` for q.
-    pub q_gain: WeightId,
-    /// `[head_dim]` for k.
-    pub k_gain: WeightId,
+    /// `[2 * head_dim]`: q's gain, then k's.
+    pub gains: WeightId,
     /// Added to the gains.
     pub offset: f32,
     /// Added to the mean square.
@@ -353,6 +351,13 @@ impl Builder {
     /// Declares a vector.
     pub fn vector(&mut self, name: &str, len: usize) -> WeightId {
         self.weight(name, len, 1, WeightKind::Vector)
+    }
+
+    /// Declares vectors that are stored one after another.
+    pub fn vectors(&mut self, names: &[String], len: usize) -> WeightId {
+        let parts = names.iter().map(|n| (n.clone(), len)).collect();
+        self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
+        WeightId(self.graph.weights.len() - 1)
     }
 
     /// Declares a rotation; equal ones share a table.

@@ -84,7 +84,8 @@ impl RopeSpec {
         let mut table = Vec::with_capacity(count * half);
         let fixed = self.frequencies(first + count);
         for position in first..first + count {
-            let own = (self.depends_on_length()).then(|| self.frequencies(if total == 0 { position + 1 } else { total }));
+            let own =
+                (self.depends_on_length()).then(|| self.frequencies(if total == 0 { position + 1 } else { total }));
             let (frequencies, factor) = own.as_ref().unwrap_or(&fixed);
             for f in frequencies {
                 // The product is rounded to f32 as in the reference; cos and sin of that are then exact.

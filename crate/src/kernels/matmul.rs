@@ -95,8 +95,8 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
-    /// The launch for `rows` rows of x known now (decode and verification), one workgroup column per row.
-    pub fn gemv(&self, caps: &Caps, rows: u32) -> Launch<B> {
+    /// The launch for few rows of x (decode and verification), each on its own; `single` for the first row alone.
+    pub fn gemv(&self, caps: &Caps, single: bool) -> Launch<B> {
         let choice = GemvChoice::of(caps, self);
         let variant = weight_flags(Variant::new(Kernel::Gemv), self.weight.layout)
             .flag_if("SUBGROUPS", choice.subgroups)
@@ -110,7 +110,8 @@ impl<B: Clone> Matmul<B> {
         let per_group = choice.wg / choice.tpr * if self.gated.is_some() { choice.rows / 2 } else { choice.rows };
         let [x, y, _] = super::fold(u64::from(self.n.div_ceil(per_group)));
         let norm = self.norm.as_ref();
-        self.common(Launch::new(self.label.clone(), variant, GridSpec::Exact([x, y, rows])))
+        let grid = if single { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y } };
+        self.common(Launch::new(self.label.clone(), variant, grid))
             .bind_opt("norm", norm.map(|n| n.gain.clone()))
             .set_f32("eps", norm.map_or(0.0, |n| n.eps))
             .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))

@@ -1,6 +1,7 @@
 //! Kernel choice: one file per family turns what must be computed (a key) into a variant, its numbers and its grid.
 //! The families know shaders and capabilities; they know neither graphs nor wgpu.
 
+pub mod attention;
 pub mod elementwise;
 pub mod embed;
 pub mod matmul;
@@ -33,6 +34,13 @@ pub enum GridSpec {
     },
     /// These, whatever the rows.
     Exact(Grid),
+    /// `[x, y, rows]`: each row on its own.
+    PerRow {
+        /// Workgroups along x.
+        x: u32,
+        /// Workgroups along y.
+        y: u32,
+    },
     /// `[x, ceil(rows / per), z]`.
     Tiled {
         /// Columns of tiles.
@@ -51,6 +59,7 @@ impl GridSpec {
             GridSpec::Fixed { units } => fold(u64::from(units)),
             GridSpec::Rows { units, per } => fold(u64::from(units) * u64::from(rows.div_ceil(per))),
             GridSpec::Exact(grid) => grid,
+            GridSpec::PerRow { x, y } => [x, y, rows],
             GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
         }
     }

@@ -1,0 +1,60 @@
+//! What a caller may decide about running a model.
+
+use crate::kernels::attention::Kv;
+use crate::plan::Fusions;
+use crate::{Error, Result};
+
+/// The element type that unquantized weights are kept in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// As they are stored.
+    #[default]
+    Auto,
+    /// 32 bits.
+    F32,
+    /// IEEE half precision.
+    F16,
+}
+
+impl Precision {
+    /// By its name in options.
+    pub fn from_name(name: &str) -> Result<Self> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "f32" => Ok(Self::F32),
+            "f16" => Ok(Self::F16),
+            other => Err(Error::Request {
+                parameter: "weights".into(),
+                reason: format!("'{other}' is not one of auto, f32, f16"),
+            }),
+        }
+    }
+}
+
+/// Choices that are otherwise made by capability.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Overrides {
+    /// Element type of the KV cache.
+    pub kv: Option<Kv>,
+    /// Element type of unquantized weights.
+    pub precision: Precision,
+}
+
+/// How a model is run.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions {
+    /// Positions of the KV cache; the model's own maximum bounds it.
+    pub max_context: Option<usize>,
+    /// Tokens of one prefill step.
+    pub chunk: usize,
+    /// Which fusions are made.
+    pub fusions: Fusions,
+    /// Choices instead of the automatic ones.
+    pub overrides: Overrides,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { max_context: None, chunk: 512, fusions: Fusions::ALL, overrides: Overrides::default() }
+    }
+}

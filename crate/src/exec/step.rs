@@ -1,0 +1,120 @@
+//! A plan made real: its buffers, its pipelines, its recorded program.
+
+use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
+use crate::kernels::GridSpec;
+use crate::kernels::registry::{Shader, Variant};
+use crate::plan::{Plan, Slot};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, HashMap};
+
+/// The buffers that all plans of a model share.
+pub type Buffers = HashMap<Slot, Buffer>;
+
+/// Compiled kernels by variant.
+pub type Pipelines = BTreeMap<Variant, (Shader, Pipeline)>;
+
+/// Compiles the kernels of some plans, each variant once and all at the same time where the device can.
+pub async fn compile(gpu: &Gpu, plans: &[&Plan]) -> Result<Pipelines> {
+    let mut shaders = BTreeMap::new();
+    for launch in plans.iter().flat_map(|p| &p.launches) {
+        if !shaders.contains_key(&launch.variant) {
+            shaders.insert(launch.variant.clone(), launch.variant.shader(cfg!(target_arch = "wasm32"))?);
+        }
+    }
+    let texts: Vec<Shader> = shaders.values().cloned().collect();
+    let pipelines = gpu.pipelines(&texts).await?;
+    Ok(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p))).collect())
+}
+
+/// Milliseconds of each step of a program.
+#[derive(Debug, Clone)]
+pub struct StepTimes {
+    /// The steps' labels.
+    pub labels: Vec<String>,
+    /// Their kernels.
+    pub kernels: Vec<String>,
+    /// Milliseconds on the GPU.
+    pub ms: Vec<f64>,
+}
+
+/// A plan that can be submitted.
+pub struct Step {
+    program: Program,
+    grids: Vec<GridSpec>,
+    variants: Vec<Variant>,
+    /// What the plan computes.
+    pub output: Buffer,
+    /// Its columns.
+    pub output_cols: usize,
+}
+
+impl Step {
+    /// Gives a plan its buffers; `shared` has the model's own.
+    pub fn new(gpu: &Gpu, name: &str, plan: &Plan, shared: &Buffers, pipelines: &Pipelines) -> Result<Self> {
+        let mut own = Buffers::new();
+        for (index, size) in plan.activations.iter().enumerate() {
+            own.insert(Slot::Activation(index), gpu.buffer(name, *size, Usage::Storage)?);
+        }
+        for (slot, size) in [(Slot::Output, plan.output), (Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)] {
+            if size > 0 && !shared.contains_key(&slot) {
+                own.insert(slot, gpu.buffer(name, size, Usage::Storage)?);
+            }
+        }
+        let find = |slot: &Slot| shared.get(slot).or_else(|| own.get(slot)).cloned();
+        let mut steps = Vec::with_capacity(plan.launches.len());
+        for launch in &plan.launches {
+            let missing = |what: &str| Error::Internal(format!("{name}: {}: no {what}", launch.label));
+            let (shader, pipeline) = pipelines.get(&launch.variant).ok_or_else(|| missing("pipeline"))?;
+            let resolved = launch.resolve(shader)?;
+            let bind = |(binding, slot): (u32, Slot)| {
+                find(&slot).map(|b| (binding, b)).ok_or_else(|| missing(&format!("buffer for {slot:?}")))
+            };
+            steps.push(StepDesc {
+                label: launch.label.clone(),
+                pipeline: pipeline.clone(),
+                buffers: resolved.buffers.into_iter().map(bind).collect::<Result<_>>()?,
+                params: resolved.params,
+                grid: launch.grid.at(1),
+            });
+        }
+        let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
+        Ok(Self {
+            program: gpu.program(name, steps)?,
+            grids: plan.launches.iter().map(|l| l.grid).collect(),
+            variants: plan.launches.iter().map(|l| l.variant.clone()).collect(),
+            output,
+            output_cols: plan.output_cols,
+        })
+    }
+
+    /// The grids for a number of rows.
+    pub fn grids(&self, rows: usize) -> Vec<Grid> {
+        self.grids.iter().map(|g| g.at(rows as u32)).collect()
+    }
+
+    /// This step with its recorded grids, those of one row.
+    pub fn one_row(&self) -> Work<'_> {
+        Work::Run { program: &self.program, grids: None }
+    }
+
+    /// This step with other grids.
+    pub fn with_grids<'a>(&'a self, grids: &'a [Grid]) -> Work<'a> {
+        Work::Run { program: &self.program, grids: Some(grids) }
+    }
+
+    /// How many dispatches it takes.
+    pub fn dispatches(&self) -> usize {
+        self.grids.len()
+    }
+
+    /// Times each dispatch by itself, in a pass of its own.
+    pub async fn profile(&self, gpu: &Gpu, rows: usize) -> Result<StepTimes> {
+        let grids = self.grids(rows);
+        let ns = gpu.profile(&self.program, Some(&grids)).await?;
+        Ok(StepTimes {
+            labels: self.program.labels().to_vec(),
+            kernels: self.variants.iter().map(|v| v.kernel.name().to_string()).collect(),
+            ms: ns.into_iter().map(|t| t / 1e6).collect(),
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! Attention: heads normed and rotated into the cache, tiled attention for many rows, split attention for few.
+//! Sources: FlashAttention (arXiv 2205.14135), FlashDecoding. It knows neither layers nor where buffers come from.
+
+use super::matmul::View;
+use super::registry::{Kernel, Variant};
+use super::{GridSpec, Launch};
+
+/// Keys that one workgroup of split attention takes.
+pub const SPLIT: u32 = 64;
+
+/// Element type of the KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kv {
+    /// 32 bits.
+    F32,
+    /// Native halves; needs `shader-f16`.
+    F16,
+    /// Two halves in a word, for devices without native halves.
+    Packed,
+}
+
+impl Kv {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        if self == Kv::F32 { 4 } else { 2 }
+    }
+
+    /// By its name in options.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "f32" => Some(Self::F32),
+            "f16" => Some(Self::F16),
+            "packed" => Some(Self::Packed),
+            _ => None,
+        }
+    }
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kv::F32 => "f32",
+            Kv::F16 => "f16",
+            Kv::Packed => "packed",
+        }
+    }
+
+    fn flags(self, variant: Variant) -> Variant {
+        match self {
+            Kv::F32 => variant.flag("KV_F32"),
+            Kv::F16 => variant.flag("KV_F16").flag("F16"),
+            Kv::Packed => variant.flag("KV_PACKED"),
+        }
+    }
+}
+
+/// Norm of q and k heads.
+#[derive(Debug, Clone)]
+pub struct HeadNorm<B> {
+    /// `[2 * head_dim]`: q's gain, then k's.
+    pub gains: B,
+    /// Added to the gains.
+    pub offset: f32,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// After the rotation rather than before it.
+    pub after_rope: bool,
+}
+
+/// A rotation table, `[positions][dim / 2]` of (cos, sin).
+#[derive(Debug, Clone)]
+pub struct Rope<B> {
+    /// The table.
+    pub table: B,
+    /// Rotated columns.
+    pub dim: u32,
+    /// Pairs are neighbours rather than halves.
+    pub interleaved: bool,
+}
+
+/// One attention layer over a KV cache.
+#[derive(Debug, Clone)]
+pub struct Attention<B> {
+    /// For dumps and profiles.
+    pub label: String,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Columns of a head, a multiple of 4 up to 256.
+    pub head_dim: u32,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Keys a query sees, its own included; 0 for all. For segments the distance on either side.
+    pub window: u32,
+    /// Softcap of the scores; 0 for none.
+    pub softcap: f32,
+    /// `[heads]`.
+    pub sinks: Option<B>,
+    /// Norm of the heads.
+    pub head_norm: Option<HeadNorm<B>>,
+    /// Rotation.
+    pub rope: Option<Rope<B>>,
+    /// Element type of the cache.
+    pub kv: Kv,
+    /// Positions of the cache.
+    pub capacity: u32,
+    /// Keys, `[position][kv_head][head_dim]`.
+    pub k_cache: B,
+    /// Values, likewise.
+    pub v_cache: B,
+    /// Where the step stands.
+    pub state: B,
+}
+
+impl<B: Clone + PartialEq> Attention<B> {
+    /// Splits of the cache.
+    pub fn splits(&self) -> u32 {
+        self.capacity.div_ceil(SPLIT)
+    }
+
+    /// Bytes of the parts that `rows` rows leave.
+    pub fn scratch(&self, rows: u32) -> u64 {
+        u64::from(rows) * u64::from(self.heads) * u64::from(self.splits()) * u64::from(self.head_dim + 4) * 4
+    }
+
+    /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`), k and v into the cache.
+    pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: B) -> Vec<Launch<B>> {
+        let together = q.buffer == k.buffer && k.buffer == v.buffer;
+        let launch = |flag: &'static str, count: u32| {
+            let norm = self.head_norm.as_ref();
+            let rope = self.rope.as_ref();
+            let variant = self
+                .kv
+                .flags(Variant::new(Kernel::RopeKv).flag(flag))
+                .flag_if("HEAD_NORM", norm.is_some())
+                .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
+                .flag_if("ROPE", rope.is_some())
+                .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
+            let first = if flag == "QUERIES" { q } else { k };
+            Launch::new(format!("{} rope", self.label), variant, GridSpec::Tiled { x: count, per: 1, z: 1 })
+                .bind("k", first.buffer.clone())
+                .bind_opt("v", (flag == "KEYS").then(|| v.buffer.clone()))
+                .bind_opt("q_out", (flag != "KEYS").then(|| rotated.clone()))
+                .bind_opt("k_cache", (flag != "QUERIES").then(|| self.k_cache.clone()))
+                .bind_opt("v_cache", (flag != "QUERIES").then(|| self.v_cache.clone()))
+                .bind("state", self.state.clone())
+                .bind_opt("gains", norm.map(|n| n.gains.clone()))
+                .bind_opt("rope", rope.map(|r| r.table.clone()))
+                .set("heads", self.heads)
+                .set("kv_heads", self.kv_heads)
+                .set("head_dim", self.head_dim)
+                .set("rope_dim", rope.map_or(0, |r| r.dim))
+                .set("q_offset", q.offset)
+                .set("k_offset", k.offset)
+                .set("k_stride", first.stride)
+                .set("v_offset", v.offset)
+                .set("v_stride", v.stride)
+                .set_f32("eps", norm.map_or(0.0, |n| n.eps))
+                .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+        };
+        if together {
+            return vec![launch("ALL", self.heads + 2 * self.kv_heads)];
+        }
+        vec![launch("QUERIES", self.heads), launch("KEYS", 2 * self.kv_heads)]
+    }
+
+    /// Attention of many rows over the cache.
+    pub fn prefill(&self, rotated: B, out: &View<B>) -> Launch<B> {
+        let kv = |buffer: &B| View { buffer: buffer.clone(), offset: 0, stride: self.kv_heads * self.head_dim };
+        let grid = GridSpec::Tiled { x: 1, per: 8, z: self.heads };
+        self.over(self.variant(self.kv), grid, &self.queries(rotated), &kv(&self.k_cache), &kv(&self.v_cache), out)
+            .bind_opt("sinks", self.sinks.clone())
+    }
+
+    /// Attention of few rows over the cache, in splits that [`Self::reduce`] joins.
+    pub fn split(&self, rotated: B, parts: B) -> Launch<B> {
+        let kv = |buffer: &B| View { buffer: buffer.clone(), offset: 0, stride: self.kv_heads * self.head_dim };
+        let tiles = (self.heads / self.kv_heads).div_ceil(8);
+        let grid = GridSpec::PerRow { x: self.kv_heads * tiles, y: self.splits() };
+        let out = View { buffer: parts, offset: 0, stride: 0 };
+        let mut variant = self.variant(self.kv).flag("SPLIT");
+        // Sinks join once, when the parts are joined.
+        variant.flags.remove("SINKS");
+        self.over(variant, grid, &self.queries(rotated), &kv(&self.k_cache), &kv(&self.v_cache), &out)
+    }
+
+    /// Joins the splits.
+    pub fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
+        let variant = Variant::new(Kernel::AttentionReduce).flag_if("SINKS", self.sinks.is_some());
+        let grid = GridSpec::PerRow { x: self.heads, y: 1 };
+        Launch::new(format!("{} reduce", self.label), variant, grid)
+            .bind("parts", parts)
+            .bind("out", out.buffer.clone())
+            .bind("state", self.state.clone())
+            .bind_opt("sinks", self.sinks.clone())
+            .set("heads", self.heads)
+            .set("head_dim", self.head_dim)
+            .set("out_offset", out.offset)
+            .set("out_stride", out.stride)
+            .set("splits", self.splits())
+            .set("window", self.window)
+    }
+
+    /// Attention of packed sequences over keys and values as the projections give them; `segments` holds each row's
+    /// first and end row.
+    pub fn segments(&self, q: &View<B>, k: &View<B>, v: &View<B>, segments: B, out: &View<B>) -> Launch<B> {
+        let grid = GridSpec::Tiled { x: 1, per: 8, z: self.heads };
+        self.over(self.variant(Kv::F32).flag("SEGMENTS"), grid, q, k, v, out)
+            .bind("segments", segments)
+            .bind_opt("sinks", self.sinks.clone())
+    }
+
+    fn queries(&self, rotated: B) -> View<B> {
+        View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim }
+    }
+
+    fn variant(&self, kv: Kv) -> Variant {
+        kv.flags(Variant::new(Kernel::Attention))
+            .flag_if("SINKS", self.sinks.is_some())
+            .set("ITEMS", self.head_dim.div_ceil(32))
+    }
+
+    fn over(
+        &self,
+        variant: Variant,
+        grid: GridSpec,
+        q: &View<B>,
+        k: &View<B>,
+        v: &View<B>,
+        out: &View<B>,
+    ) -> Launch<B> {
+        Launch::new(self.label.clone(), variant, grid)
+            .bind("q", q.buffer.clone())
+            .bind("k_cache", k.buffer.clone())
+            .bind("v_cache", v.buffer.clone())
+            .bind("out", out.buffer.clone())
+            .bind("state", self.state.clone())
+            .set("heads", self.heads)
+            .set("kv_heads", self.kv_heads)
+            .set("head_dim", self.head_dim)
+            .set("q_offset", q.offset)
+            .set("q_stride", q.stride)
+            .set("k_offset", k.offset)
+            .set("k_stride", k.stride)
+            .set("v_offset", v.offset)
+            .set("v_stride", v.stride)
+            .set("out_offset", out.offset)
+            .set("out_stride", out.stride)
+            .set("window", self.window)
+            .set("splits", self.splits())
+            .set_f32("scale", self.scale)
+            .set_f32("softcap", self.softcap)
+    }
+}

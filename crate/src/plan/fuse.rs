@@ -1,0 +1,255 @@
+//! Graph-to-graph passes, each of which can be switched off and none of which changes a result.
+
+use crate::format::layout::Layout;
+use crate::ir::{Graph, Linear, Node, Op, Rows, Value, ValueId, Weight, WeightId, WeightKind};
+
+/// Which fusions are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fusions {
+    /// Products of the same input are one product (q, k, v; gate and up).
+    pub siblings: bool,
+    /// Gate, up and activation are one step.
+    pub gated: bool,
+    /// The residual is added by the product before it.
+    pub residual: bool,
+    /// RMSNorm is taken along by the products after it (decode only).
+    pub norm: bool,
+}
+
+impl Fusions {
+    /// All of them.
+    pub const ALL: Self = Self { siblings: true, gated: true, residual: true, norm: true };
+    /// None.
+    pub const NONE: Self = Self { siblings: false, gated: false, residual: false, norm: false };
+}
+
+/// The fusions that serve prefill and decode alike, among them those that decide how weights are stored.
+pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> Layout) -> Graph {
+    if fusions.siblings {
+        merge_siblings(&mut graph, layout_of);
+    }
+    if fusions.gated {
+        merge_gated(&mut graph);
+    }
+    if fusions.residual {
+        merge_residuals(&mut graph);
+    }
+    graph
+}
+
+/// The fusions that only pay for few rows; `hidden` is no output any more where a norm is taken along.
+pub fn few_rows(mut graph: Graph, fusions: Fusions) -> Graph {
+    if fusions.norm {
+        merge_norms(&mut graph);
+    }
+    graph
+}
+
+/// Computes what follows the last row for all rows: logits or hidden states of every token.
+pub fn all_rows(mut graph: Graph) -> Graph {
+    let (last, kept): (Vec<Node>, Vec<Node>) = graph.nodes.drain(..).partition(|n| n.op == Op::LastRow);
+    graph.nodes = kept;
+    for node in last {
+        graph.values[node.output.0].view = Some((node.inputs[0], 0));
+    }
+    graph.values.iter_mut().for_each(|v| v.rows = Rows::Tokens);
+    graph
+}
+
+/// Drops the output head: the graph ends with the hidden states.
+pub fn without_head(mut graph: Graph) -> Graph {
+    if let Some(logits) = graph.logits.take() {
+        graph.nodes.retain(|n| n.output != logits);
+    }
+    graph
+}
+
+/// The weights that nodes use, each once, in the order of use.
+pub fn used_weights(graph: &Graph) -> Vec<WeightId> {
+    let mut used = Vec::new();
+    let mut add = |id: Option<WeightId>| {
+        if let Some(id) = id.filter(|id| !used.contains(id)) {
+            used.push(id);
+        }
+    };
+    for node in &graph.nodes {
+        match &node.op {
+            Op::Embed { table, .. } => add(Some(*table)),
+            Op::Linear(l) => {
+                add(Some(l.weight));
+                add(l.bias);
+                add(l.norm.as_ref().and_then(|n| n.gain));
+            }
+            Op::Norm(n) => {
+                add(n.gain);
+                add(n.bias);
+            }
+            Op::Attention(a) => {
+                add(a.sinks);
+                add(a.head_norm.as_ref().map(|h| h.gains));
+            }
+            _ => {}
+        }
+    }
+    used
+}
+
+/// A product that nothing hangs on yet.
+fn plain(node: &Node) -> Option<&Linear> {
+    match &node.op {
+        Op::Linear(l) if l.norm.is_none() && !l.gated && !l.residual && l.softcap == 0.0 && l.scale == 1.0 => Some(l),
+        _ => None,
+    }
+}
+
+fn merge_siblings(graph: &mut Graph, layout_of: &dyn Fn(&str) -> Layout) {
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let group = siblings(graph, index, layout_of);
+        if group.len() > 1 {
+            merge(graph, &group);
+        }
+        index += 1;
+    }
+}
+
+/// The nodes that can be one product with node `first`, itself included.
+fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> Layout) -> Vec<usize> {
+    let node = &graph.nodes[first];
+    let Some(linear) = plain(node) else { return vec![] };
+    let layout = |w: &Weight| w.parts.iter().map(|p| layout_of(&p.0)).collect::<Vec<_>>();
+    let weight = graph.weight(linear.weight);
+    // Views start at multiples of four columns, so that they can be read four at a time.
+    let fits = |n: &Node| graph.value(n.output).cols % 4 == 0;
+    if weight.kind != WeightKind::Matrix || !fits(node) {
+        return vec![];
+    }
+    let kind = layout(weight)[0];
+    let alike = |i: &usize| {
+        let other = &graph.nodes[*i];
+        other.inputs == node.inputs
+            && fits(other)
+            && plain(other).is_some_and(|l| {
+                let w = graph.weight(l.weight);
+                l.bias.is_some() == linear.bias.is_some()
+                    && l.act == linear.act
+                    && w.kind == WeightKind::Matrix
+                    && layout(w).iter().all(|l| *l == kind)
+            })
+    };
+    (first..graph.nodes.len()).filter(alike).collect()
+}
+
+fn merge(graph: &mut Graph, group: &[usize]) {
+    let linears: Vec<Linear> = group.iter().filter_map(|i| plain(&graph.nodes[*i]).cloned()).collect();
+    let outputs: Vec<ValueId> = group.iter().map(|i| graph.nodes[*i].output).collect();
+    let join = |graph: &mut Graph, ids: Vec<WeightId>| {
+        let parts = ids.iter().flat_map(|id| graph.weight(*id).parts.clone()).collect();
+        let (cols, kind) = (graph.weight(ids[0]).cols, graph.weight(ids[0]).kind);
+        graph.weights.push(Weight { parts, cols, kind });
+        WeightId(graph.weights.len() - 1)
+    };
+    let weight = join(graph, linears.iter().map(|l| l.weight).collect());
+    let biases: Option<Vec<WeightId>> = linears.iter().map(|l| l.bias).collect();
+    let bias = biases.map(|b| join(graph, b));
+    let names: Vec<String> = outputs.iter().map(|o| graph.value(*o).name.clone()).collect();
+    let cols = outputs.iter().map(|o| graph.value(*o).cols).sum();
+    let rows = graph.value(outputs[0]).rows;
+    graph.values.push(Value { name: names.join("+"), rows, cols, view: None });
+    let output = ValueId(graph.values.len() - 1);
+    let mut first = 0;
+    for id in &outputs {
+        graph.values[id.0].view = Some((output, first));
+        first += graph.value(*id).cols;
+    }
+    let inputs = graph.nodes[group[0]].inputs.clone();
+    let op = Op::Linear(Linear { weight, bias, ..linears[0].clone() });
+    graph.nodes[group[0]] = Node { op, inputs, output };
+    for index in group[1..].iter().rev() {
+        graph.nodes.remove(*index);
+    }
+}
+
+fn merge_gated(graph: &mut Graph) {
+    let uses = graph.uses();
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        if let Some((producer, act)) = gated_producer(graph, index, &uses) {
+            let output = graph.nodes[index].output;
+            if let Op::Linear(linear) = &mut graph.nodes[producer].op {
+                (linear.gated, linear.act) = (true, act);
+                graph.nodes[producer].output = output;
+                graph.nodes.remove(index);
+                continue;
+            }
+        }
+        index += 1;
+    }
+}
+
+/// The product whose halves node `index` gates, when nothing else reads them.
+fn gated_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation)> {
+    let node = &graph.nodes[index];
+    let Op::Gated(act) = node.op else { return None };
+    let ((gate, first), (up, second)) = (graph.root(node.inputs[0]), graph.root(node.inputs[1]));
+    let cols = graph.value(node.output).cols;
+    let halves = gate == up && first == 0 && second == cols && graph.value(gate).cols == 2 * cols;
+    let producer = graph.nodes.iter().position(|n| n.output == gate)?;
+    let linear = plain(&graph.nodes[producer])?;
+    (halves && uses[gate.0] == 2 && linear.act == crate::ir::Activation::None).then_some((producer, act))
+}
+
+fn merge_residuals(graph: &mut Graph) {
+    let uses = graph.uses();
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let node = graph.nodes[index].clone();
+        let made = |id: ValueId| graph.nodes.iter().position(|n| n.output == graph.root(id).0).unwrap_or(0);
+        let takes = |product: ValueId, other: ValueId| {
+            let producer = made(product);
+            let open = matches!(&graph.nodes[producer].op, Op::Linear(l) if !l.residual && l.softcap == 0.0);
+            let own = graph.nodes[producer].output == product && uses[product.0] == 1;
+            (open && own && made(other) < producer).then_some((producer, other))
+        };
+        let found = match node.op {
+            Op::Add => takes(node.inputs[1], node.inputs[0]).or_else(|| takes(node.inputs[0], node.inputs[1])),
+            _ => None,
+        };
+        if let Some((producer, residual)) = found {
+            if let Op::Linear(linear) = &mut graph.nodes[producer].op {
+                linear.residual = true;
+            }
+            graph.nodes[producer].inputs.push(residual);
+            graph.nodes[producer].output = node.output;
+            graph.nodes.remove(index);
+        } else {
+            index += 1;
+        }
+    }
+}
+
+fn merge_norms(graph: &mut Graph) {
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let node = graph.nodes[index].clone();
+        if let Op::Norm(norm) = &node.op {
+            let reads = |n: &Node| n.inputs.first() == Some(&node.output);
+            let open = |n: &Node| {
+                matches!(&n.op, Op::Linear(l) if l.norm.is_none()) && n.inputs[1..].iter().all(|i| *i != node.output)
+            };
+            let readers = || graph.nodes.iter().filter(|n| n.inputs.contains(&node.output));
+            let simple = !norm.layer && norm.gain.is_some() && norm.bias.is_none();
+            if simple && readers().count() > 0 && readers().all(|n| reads(n) && open(n)) {
+                for reader in graph.nodes.iter_mut().filter(|n| reads(n)) {
+                    if let Op::Linear(linear) = &mut reader.op {
+                        linear.norm = Some(norm.clone());
+                        reader.inputs[0] = node.inputs[0];
+                    }
+                }
+                graph.nodes.remove(index);
+                continue;
+            }
+        }
+        index += 1;
+    }
+}

@@ -1,0 +1,252 @@
+//! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
+
+use super::memory::{self, Memory};
+use super::{Fusions, Plan, Slot, WeightPlans};
+use crate::gpu::Caps;
+use crate::ir::{self, Graph, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
+use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
+use crate::kernels::elementwise::{Elementwise, elementwise, last_row};
+use crate::kernels::embed::embed;
+use crate::kernels::matmul::{Matmul, NormPrologue, View, Weight};
+use crate::kernels::{Launch, norm};
+use crate::{Error, Result};
+
+/// How many rows a plan's steps have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowsMode {
+    /// At most so many, each on its own: decode (1) and verification.
+    Few(usize),
+    /// At most so many in tiles: prefill and encoders.
+    Many(usize),
+}
+
+impl RowsMode {
+    fn max(self) -> usize {
+        match self {
+            RowsMode::Few(n) | RowsMode::Many(n) => n,
+        }
+    }
+}
+
+/// What lowering depends on beside the graph.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanOptions<'a> {
+    /// Rows of the steps.
+    pub rows: RowsMode,
+    /// The device.
+    pub caps: &'a Caps,
+    /// How weights are stored.
+    pub weights: &'a WeightPlans,
+    /// Element type of the caches.
+    pub kv: Kv,
+    /// Positions that the caches hold.
+    pub capacity: usize,
+    /// Which fusions are made.
+    pub fusions: Fusions,
+}
+
+/// Makes the plan of a graph that the passes have fused.
+///
+/// # Errors
+/// `Internal` when a node cannot be computed by any kernel.
+pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
+    let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
+    let memory = memory::assign(graph, options.rows.max(), output);
+    let mut lowering = Lowering { graph, options, memory, output, launches: Vec::new(), rotated: 0, scratch: 0 };
+    for node in &graph.nodes {
+        lowering.node(node)?;
+    }
+    let rows = if graph.value(output).rows == Rows::Last { 1 } else { options.rows.max() };
+    Ok(Plan {
+        output: (rows * memory::stride(graph, output) * 4) as u64,
+        output_cols: graph.value(output).cols,
+        launches: lowering.launches,
+        activations: lowering.memory.sizes,
+        rotated: lowering.rotated,
+        scratch: lowering.scratch,
+    })
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    options: PlanOptions<'a>,
+    memory: Memory,
+    output: ValueId,
+    launches: Vec<Launch<Slot>>,
+    rotated: u64,
+    scratch: u64,
+}
+
+impl Lowering<'_> {
+    fn view(&self, id: ValueId) -> View<Slot> {
+        let (root, offset) = self.graph.root(id);
+        let buffer = match self.memory.buffer.get(&root) {
+            Some(index) => Slot::Activation(*index),
+            None => Slot::Output,
+        };
+        debug_assert!(buffer != Slot::Output || root == self.output);
+        View { buffer, offset: offset as u32, stride: memory::stride(self.graph, root) as u32 }
+    }
+
+    fn cols(&self, id: ValueId) -> u32 {
+        self.graph.value(id).cols as u32
+    }
+
+    /// Whether a value has the last row only while the step has many.
+    fn single(&self, id: ValueId) -> bool {
+        self.graph.value(id).rows == Rows::Last
+    }
+
+    fn node(&mut self, node: &Node) -> Result<()> {
+        let name = self.graph.value(node.output).name.clone();
+        match &node.op {
+            Op::Embed { table, scale } => self.embed(&name, *table, *scale, node.output)?,
+            Op::Linear(linear) => self.linear(&name, linear, node)?,
+            Op::Norm(n) => {
+                let spec = norm::Norm {
+                    layer: n.layer,
+                    gain: n.gain.map(Slot::Vector),
+                    bias: n.bias.map(Slot::Vector),
+                    offset: n.offset,
+                    eps: n.eps,
+                };
+                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                let single = self.single(node.output);
+                self.launches.push(norm::norm(&name, &spec, &x, &out, self.cols(node.output), single));
+            }
+            Op::Attention(attention) => self.attention(&name, attention, node)?,
+            Op::Add => self.elementwise(&name, Elementwise::Add, node),
+            Op::Mul => self.elementwise(&name, Elementwise::Mul, node),
+            Op::Gated(act) => self.elementwise(&name, Elementwise::Gated(*act as u32), node),
+            Op::Unary(act) => self.elementwise(&name, Elementwise::Unary(*act as u32), node),
+            Op::Scale(factor) => self.elementwise(&name, Elementwise::Scale(*factor), node),
+            Op::LastRow => {
+                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                self.launches.push(last_row(&name, &x, out.buffer, Slot::State, self.cols(node.output)));
+            }
+        }
+        Ok(())
+    }
+
+    fn elementwise(&mut self, name: &str, op: Elementwise, node: &Node) {
+        let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
+        let out = self.view(node.output);
+        let single = self.single(node.output);
+        self.launches.push(elementwise(name, op, &inputs, &out, self.cols(node.output), single));
+    }
+
+    /// The runs of a weight with their first rows.
+    fn runs(&self, id: WeightId) -> Result<Vec<(u32, Weight<Slot>)>> {
+        let plan =
+            self.options.weights.get(&id).ok_or_else(|| Error::Internal(format!("weight {id:?} has no plan")))?;
+        let run = |(index, rows): (usize, &std::ops::Range<usize>)| {
+            let s = (plan.layout.plane_bytes(1, plan.cols)[1] > 0).then_some(Slot::WeightS(id, index));
+            let weight = Weight {
+                layout: plan.layout,
+                rows: rows.len() as u32,
+                cols: plan.cols as u32,
+                q: Slot::WeightQ(id, index),
+                s,
+            };
+            (rows.start as u32, weight)
+        };
+        Ok(plan.runs.iter().enumerate().map(run).collect())
+    }
+
+    fn embed(&mut self, name: &str, table: WeightId, scale: f32, output: ValueId) -> Result<()> {
+        let out = self.view(output);
+        for (first, run) in self.runs(table)? {
+            self.launches.push(embed(name, &run, first, Slot::Ids, &out, scale));
+        }
+        Ok(())
+    }
+
+    fn linear(&mut self, name: &str, linear: &Linear, node: &Node) -> Result<()> {
+        let runs = self.runs(linear.weight)?;
+        let split = runs.len() > 1;
+        if split && (linear.gated || linear.bias.is_some()) {
+            return Err(Error::Internal(format!("{name}: a split weight cannot be gated or have a bias")));
+        }
+        let single = self.single(node.output);
+        for (first, weight) in runs {
+            let mut out = self.view(node.output);
+            out.offset += first;
+            let mut product = Matmul::plain(name, weight, self.view(node.inputs[0]), out);
+            if linear.gated {
+                product.n /= 2;
+                product.gated = Some(product.n);
+            }
+            product.bias = linear.bias.map(Slot::Vector);
+            product.residual = linear.residual.then(|| {
+                let mut residual = self.view(node.inputs[1]);
+                residual.offset += first;
+                residual
+            });
+            product.norm = linear.norm.as_ref().and_then(|n| {
+                let gain = Slot::Vector(n.gain?);
+                Some(NormPrologue { gain, offset: n.offset, eps: n.eps })
+            });
+            product.act = linear.act as u32;
+            product.scale = linear.scale;
+            product.softcap = linear.softcap;
+            let tiled = matches!(self.options.rows, RowsMode::Many(_)) && !single;
+            self.launches.push(if tiled {
+                product.gemm(self.options.caps).bind("state", Slot::State)
+            } else {
+                product.gemv(self.options.caps, single)
+            });
+        }
+        Ok(())
+    }
+
+    fn attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
+        let (window, cache) = match (a.mask, a.cache) {
+            (Mask::Causal { window }, Some(cache)) => (window, cache),
+            (Mask::Segment { window }, _) => (window, 0),
+            _ => return Err(Error::Internal(format!("{name}: causal attention without a cache"))),
+        };
+        let rope = a.rope.map(|index| {
+            let spec = &self.graph.ropes[index];
+            Rope { table: Slot::Rope(index), dim: spec.dim as u32, interleaved: spec.interleaved }
+        });
+        let kernel = Attention {
+            label: name.to_string(),
+            heads: a.heads as u32,
+            kv_heads: a.kv_heads as u32,
+            head_dim: a.head_dim as u32,
+            scale: a.scale,
+            window: window as u32,
+            softcap: a.softcap,
+            sinks: a.sinks.map(Slot::Vector),
+            head_norm: a.head_norm.as_ref().map(|h| HeadNorm {
+                gains: Slot::Vector(h.gains),
+                offset: h.offset,
+                eps: h.eps,
+                after_rope: h.after_rope,
+            }),
+            rope,
+            kv: self.options.kv,
+            capacity: self.options.capacity as u32,
+            k_cache: Slot::CacheK(cache),
+            v_cache: Slot::CacheV(cache),
+            state: Slot::State,
+        };
+        let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
+        let out = self.view(node.output);
+        if a.cache.is_none() {
+            self.launches.push(kernel.segments(&q, &k, &v, Slot::Segments, &out));
+            return Ok(());
+        }
+        let rows = self.options.rows.max() as u64;
+        self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
+        self.launches.extend(kernel.rope_kv(&q, &k, &v, Slot::Rotated));
+        if matches!(self.options.rows, RowsMode::Many(_)) {
+            self.launches.push(kernel.prefill(Slot::Rotated, &out));
+        } else {
+            self.scratch = self.scratch.max(kernel.scratch(rows as u32));
+            self.launches.push(kernel.split(Slot::Rotated, Slot::Scratch));
+            self.launches.push(kernel.reduce(Slot::Scratch, &out));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! The layout of activations: values that are never alive together share buffers.
+
+use crate::ir::{Graph, Rows, ValueId};
+use std::collections::HashMap;
+
+/// Elements from one row of a value to the next: columns rounded up so that rows start at multiples of four.
+pub fn stride(graph: &Graph, root: ValueId) -> usize {
+    graph.value(root).cols.next_multiple_of(4)
+}
+
+/// Which buffer each value lies in, and how many bytes the buffers have.
+pub struct Memory {
+    /// Buffer of each root value; the output has none.
+    pub buffer: HashMap<ValueId, usize>,
+    /// Bytes of each buffer.
+    pub sizes: Vec<u64>,
+}
+
+/// Walks the nodes in order, giving each output a free buffer, the smallest that grows least. A step never writes
+/// a buffer that it reads: inputs are freed only after their last step.
+pub fn assign(graph: &Graph, max_rows: usize, output: ValueId) -> Memory {
+    let bytes = |id: ValueId| {
+        let rows = if graph.value(id).rows == Rows::Last { 1 } else { max_rows };
+        (rows * stride(graph, id) * 4) as u64
+    };
+    let mut last_use = HashMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for id in node.inputs.iter().chain(std::iter::once(&node.output)) {
+            last_use.insert(graph.root(*id).0, index);
+        }
+    }
+    let mut memory = Memory { buffer: HashMap::new(), sizes: Vec::new() };
+    let mut free: Vec<usize> = Vec::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let out = node.output;
+        if out != output {
+            let growth = |b: &usize| (bytes(out).saturating_sub(memory.sizes[*b]), memory.sizes[*b]);
+            let choice = free.iter().copied().min_by_key(|b| growth(b));
+            let chosen = choice.unwrap_or_else(|| {
+                memory.sizes.push(0);
+                memory.sizes.len() - 1
+            });
+            free.retain(|b| *b != chosen);
+            memory.sizes[chosen] = memory.sizes[chosen].max(bytes(out));
+            memory.buffer.insert(out, chosen);
+        }
+        let over: Vec<ValueId> = last_use.iter().filter(|(_, last)| **last == index).map(|(id, _)| *id).collect();
+        let mut freed: Vec<usize> = over.iter().filter_map(|id| memory.buffer.get(id).copied()).collect();
+        freed.sort_unstable();
+        free.extend(freed);
+    }
+    memory
+}

@@ -1,0 +1,89 @@
+//! From a graph to steps over buffers: passes that fuse, the choice of kernels, the layout of memory. A plan can be
+//! printed and tested without a device; it knows capabilities but not wgpu.
+
+pub mod fuse;
+mod lower;
+mod memory;
+mod weights;
+
+pub use fuse::Fusions;
+pub use lower::{PlanOptions, RowsMode, lower};
+pub use weights::{WeightPlan, WeightPlans, plan_weights};
+
+use crate::ir::WeightId;
+use crate::kernels::Launch;
+use std::fmt;
+
+/// A buffer of the engine, by what it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Slot {
+    /// Token ids of the step.
+    Ids,
+    /// Where the step stands (shaders/common/state.wgsl).
+    State,
+    /// Ring of sampled tokens.
+    Tokens,
+    /// Tokens that end a generation.
+    Stops,
+    /// Best logits of the slices of the vocabulary.
+    Candidates,
+    /// Segment borders of packed sequences.
+    Segments,
+    /// An activation buffer; the plan says how many bytes.
+    Activation(usize),
+    /// The logits, or what the graph's last value is.
+    Output,
+    /// Elements or codes of a weight's run of rows.
+    WeightQ(WeightId, usize),
+    /// Scales of a weight's run of rows.
+    WeightS(WeightId, usize),
+    /// A vector.
+    Vector(WeightId),
+    /// A rotation table.
+    Rope(usize),
+    /// Keys of a layer.
+    CacheK(usize),
+    /// Values of a layer.
+    CacheV(usize),
+    /// Rotated queries.
+    Rotated,
+    /// Partial results of split attention.
+    Scratch,
+}
+
+/// Steps with the buffers that they need beyond the model's own.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The steps in order.
+    pub launches: Vec<Launch<Slot>>,
+    /// Bytes of each activation buffer.
+    pub activations: Vec<u64>,
+    /// Bytes of the output.
+    pub output: u64,
+    /// Columns of the output.
+    pub output_cols: usize,
+    /// Bytes of the rotated queries.
+    pub rotated: u64,
+    /// Bytes of the scratch buffer.
+    pub scratch: u64,
+}
+
+impl Plan {
+    /// Bytes of activations, output and scratch.
+    pub fn bytes(&self) -> u64 {
+        self.activations.iter().sum::<u64>() + self.output + self.rotated + self.scratch
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for launch in &self.launches {
+            write!(f, "{}: {}", launch.label, launch.variant)?;
+            for (name, slot) in &launch.binds {
+                write!(f, " {name}={slot:?}")?;
+            }
+            writeln!(f, " {:?}", launch.grid)?;
+        }
+        writeln!(f, "{} steps, {} bytes of activations", self.launches.len(), self.bytes())
+    }
+}

@@ -1,0 +1,74 @@
+//! How each weight is stored: its layout, and the runs of rows it is cut into where it exceeds the device's limit.
+
+use crate::format::layout::Layout;
+use crate::ir::{Graph, WeightId, WeightKind};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The storage of one weight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightPlan {
+    /// Layout of a matrix or table; vectors are f32.
+    pub layout: Layout,
+    /// Rows of all parts.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// What it is used as.
+    pub kind: WeightKind,
+    /// Rows of each buffer.
+    pub runs: Vec<Range<usize>>,
+}
+
+impl WeightPlan {
+    /// Bytes of all planes.
+    pub fn bytes(&self) -> u64 {
+        if self.kind == WeightKind::Vector {
+            return (self.rows * self.cols * 4) as u64;
+        }
+        self.runs.iter().map(|r| self.layout.bytes(r.len(), self.cols)).sum()
+    }
+}
+
+/// The storage of all weights that a graph uses.
+pub type WeightPlans = BTreeMap<WeightId, WeightPlan>;
+
+/// Decides the storage of every weight that a node of the graph uses.
+///
+/// # Errors
+/// `OutOfMemory` when not even one row fits a buffer.
+pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffer: u64) -> Result<WeightPlans> {
+    let mut plans = WeightPlans::new();
+    for id in super::fuse::used_weights(graph) {
+        let weight = graph.weight(id);
+        let layout = layout_of(&weight.parts[0].0);
+        let (rows, cols) = (weight.rows(), weight.cols);
+        let mut runs = std::iter::once(0..rows).collect();
+        if weight.kind != WeightKind::Vector {
+            runs = cut(rows, cols, layout, max_buffer).ok_or_else(|| Error::OutOfMemory {
+                what: format!("one row of {}", weight.parts[0].0),
+                needed: layout.bytes(1, cols),
+                limit: max_buffer,
+                hint: "This device cannot hold the model.".into(),
+            })?;
+        }
+        plans.insert(id, WeightPlan { layout, rows, cols, kind: weight.kind, runs });
+    }
+    Ok(plans)
+}
+
+/// Runs of rows whose planes all fit `max_buffer`, as equal as possible.
+fn cut(rows: usize, cols: usize, layout: Layout, max_buffer: u64) -> Option<Vec<Range<usize>>> {
+    let largest = |rows: usize| layout.plane_bytes(rows, cols).into_iter().max().unwrap_or(0);
+    let mut count = largest(rows).div_ceil(max_buffer.max(1)).max(1) as usize;
+    while largest(rows.div_ceil(count)) > max_buffer {
+        if count >= rows {
+            return None;
+        }
+        count += 1;
+    }
+    // Layouts that pack several rows' scales into a word want runs of whole words.
+    let run = rows.div_ceil(count).next_multiple_of(if count > 1 { 4 } else { 1 });
+    Some((0..rows).step_by(run.max(1)).map(|first| first..(first + run).min(rows)).collect())
+}

@@ -1,0 +1,191 @@
+// Softmax attention with an online softmax (FlashAttention, arXiv 2205.14135). A workgroup of 64 threads takes eight
+// queries that share a key-value head and walks over keys 64 at a time: a thread scores one key against the eight
+// queries, then owns ITEMS groups of four output columns.
+// Prefill: eight rows of one query head. SPLIT (decode): up to eight query heads of one row, 64 keys a workgroup;
+// attention_reduce joins the parts. SEGMENTS (encoders): keys of the row's own segment, both directions.
+struct Params {
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    q_offset: u32,
+    q_stride: u32,
+    k_offset: u32,
+    k_stride: u32,
+    v_offset: u32,
+    v_stride: u32,
+    out_offset: u32,
+    out_stride: u32,
+    window: u32,
+    splits: u32,
+    scale: f32,
+    softcap: f32,
+}
+#import common/state
+#import common/kv
+#import common/activation
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> k_cache: array<Kv4>;
+@group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> state: State;
+#ifdef SEGMENTS
+@group(0) @binding(6) var<storage, read> segments: array<vec2<u32>>;
+#endif
+#ifdef SINKS
+@group(0) @binding(7) var<storage, read> sinks: array<f32>;
+#endif
+
+const NONE = -1e30;
+
+var<workgroup> queries: array<vec4<f32>, 8u * 8u * ITEMS>;
+var<workgroup> scores: array<array<f32, 64>, 8>;
+var<workgroup> row_max: array<f32, 8>;
+var<workgroup> row_sum: array<f32, 8>;
+var<workgroup> row_scale: array<f32, 8>;
+
+// The keys [x, y) that a row sees.
+fn visible(row: u32) -> vec2<u32> {
+#ifdef SEGMENTS
+    var range = segments[row];
+    if (params.window > 0u) {
+        range.x = max(range.x, row - min(row, params.window));
+        range.y = min(range.y, row + params.window + 1u);
+    }
+    return range;
+#else
+    let end = state.pos + row + 1u;
+    if (params.window > 0u) {
+        return vec2<u32>(end - min(end, params.window), end);
+    }
+    return vec2<u32>(0u, end);
+#endif
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let d4 = params.head_dim / 4u;
+    let group = params.heads / params.kv_heads;
+#ifdef SPLIT
+    // x: key-value head and tile of its query heads, y: split, z: row.
+    let tiles = (group + 7u) / 8u;
+    let kv_head = wid.x / tiles;
+    let head0 = kv_head * group + (wid.x % tiles) * 8u;
+    let count = min(8u, (kv_head + 1u) * group - head0);
+    let row0 = wid.z;
+    var range = visible(row0);
+    let all = range;
+    range = vec2<u32>(max(range.x, wid.y * 64u), min(range.y, wid.y * 64u + 64u));
+#else
+    let head0 = wid.z;
+    let kv_head = head0 / group;
+    let row0 = wid.y * 8u;
+    let count = min(8u, state.rows - min(state.rows, row0));
+    var range = vec2<u32>(visible(row0).x, visible(row0 + max(count, 1u) - 1u).y);
+#ifdef SEGMENTS
+    // Rows of a tile may lie in several segments.
+    for (var r = 0u; r < count; r++) {
+        let own = visible(row0 + r);
+        range = vec2<u32>(min(range.x, own.x), max(range.y, own.y));
+    }
+#endif
+#endif
+    for (var i = lid; i < 8u * d4; i += 64u) {
+        let r = i / d4;
+        var value = vec4<f32>(0.0);
+        if (r < count) {
+#ifdef SPLIT
+            value = q[(params.q_offset + row0 * params.q_stride) / 4u + (head0 + r) * d4 + i % d4];
+#else
+            value = q[(params.q_offset + (row0 + r) * params.q_stride) / 4u + head0 * d4 + i % d4];
+#endif
+        }
+        queries[i] = value * params.scale;
+    }
+    if (lid < 8u) {
+        row_max[lid] = NONE;
+        row_sum[lid] = 0.0;
+#ifdef SINKS
+#ifndef SPLIT
+        row_max[lid] = sinks[head0];
+        row_sum[lid] = 1.0;
+#endif
+#endif
+    }
+    var acc: array<vec4<f32>, ITEMS>;
+    for (var first = range.x; first < range.y; first += 64u) {
+        workgroupBarrier();
+        let key = first + lid;
+        var s: array<f32, 8>;
+        if (key < range.y) {
+            let at = params.k_offset / 4u + key * (params.k_stride / 4u) + kv_head * d4;
+            for (var i = 0u; i < d4; i++) {
+                let kv = kv_unpack(k_cache[at + i]);
+                for (var r = 0u; r < 8u; r++) {
+                    s[r] += dot(kv, queries[r * d4 + i]);
+                }
+            }
+        }
+        for (var r = 0u; r < 8u; r++) {
+            var score = s[r];
+            if (params.softcap > 0.0) { score = params.softcap * safe_tanh(score / params.softcap); }
+#ifdef SPLIT
+            if (key >= range.y) { score = NONE; }
+#else
+            let seen = visible(row0 + min(r, max(count, 1u) - 1u));
+            if (key < seen.x || key >= seen.y) { score = NONE; }
+#endif
+            scores[r][lid] = score;
+        }
+        workgroupBarrier();
+        // Eight threads a row: the maximum, then the sum, over eight keys each.
+        let mine = lid / 8u;
+        var best = row_max[mine];
+        for (var i = 0u; i < 64u; i++) { best = max(best, scores[mine][i]); }
+        workgroupBarrier();
+        for (var i = lid % 8u; i < 64u; i += 8u) {
+            let score = scores[mine][i];
+            var p = 0.0;
+            if (score > 0.5 * NONE) { p = exp(max(score - best, -80.0)); }
+            scores[mine][i] = p;
+        }
+        if (lid % 8u == 0u) {
+            row_scale[mine] = exp(max(row_max[mine] - best, -80.0));
+            row_max[mine] = best;
+        }
+        workgroupBarrier();
+        if (lid % 8u == 0u) {
+            var sum = 0.0;
+            for (var i = 0u; i < 64u; i++) { sum += scores[mine][i]; }
+            row_sum[mine] = row_sum[mine] * row_scale[mine] + sum;
+        }
+        for (var j = 0u; j < ITEMS; j++) {
+            let item = lid + j * 64u;
+            if (item < 8u * d4) {
+                let r = item / d4;
+                let at = params.v_offset / 4u + kv_head * d4 + item % d4;
+                var sum = acc[j] * row_scale[r];
+                let keys = min(64u, range.y - first);
+                for (var i = 0u; i < keys; i++) {
+                    sum += scores[r][i] * kv_unpack(v_cache[at + (first + i) * (params.v_stride / 4u)]);
+                }
+                acc[j] = sum;
+            }
+        }
+    }
+    workgroupBarrier();
+    for (var j = 0u; j < ITEMS; j++) {
+        let item = lid + j * 64u;
+        let r = item / d4;
+        if (item < 8u * d4 && r < count) {
+#ifdef SPLIT
+            let part = ((row0 * params.heads + head0 + r) * params.splits + wid.y) * (d4 + 1u);
+            if (range.x < range.y) { out[part + item % d4] = acc[j]; }
+            if (item % d4 == 0u && all.x < all.y) { out[part + d4] = vec4<f32>(row_max[r], row_sum[r], 0.0, 0.0); }
+#else
+            let at = (params.out_offset + (row0 + r) * params.out_stride) / 4u + head0 * d4 + item % d4;
+            out[at] = acc[j] / max(row_sum[r], 1e-30);
+#endif
+        }
+    }
+}

@@ -1,0 +1,80 @@
+// Heads of q, k and v: optional RMSNorm, rotation; q goes to its own buffer, k and v into the cache at their positions.
+// A workgroup of 64 threads takes one head of one row. ALL reads the three from one buffer, queries first;
+// QUERIES and KEYS take them apart, since all bindings together would be more than eight.
+struct Params {
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    rope_dim: u32,
+    q_offset: u32,
+    k_offset: u32,
+    k_stride: u32,
+    v_offset: u32,
+    v_stride: u32,
+    eps: f32,
+    norm_offset: f32,
+}
+#import common/state
+#import common/kv
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> k: array<f32>;
+#ifdef KEYS
+@group(0) @binding(2) var<storage, read> v: array<f32>;
+#endif
+#ifndef KEYS
+@group(0) @binding(3) var<storage, read_write> q_out: array<vec4<f32>>;
+#endif
+#ifndef QUERIES
+@group(0) @binding(4) var<storage, read_write> k_cache: array<Kv4>;
+@group(0) @binding(5) var<storage, read_write> v_cache: array<Kv4>;
+#endif
+@group(0) @binding(6) var<storage, read> state: State;
+var<workgroup> head: array<f32, 512>;
+#import attention/head
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let row = wid.y;
+    let pos = state.pos + row;
+    let d = params.head_dim;
+    // Heads count through queries, keys, values.
+    var index = wid.x;
+#ifdef KEYS
+    index += params.heads;
+#endif
+    let is_q = index < params.heads;
+    let is_v = index >= params.heads + params.kv_heads;
+    var h = index;
+    var base = params.q_offset + row * params.k_stride;
+    if (!is_q) {
+        h -= params.heads;
+        base = params.k_offset + row * params.k_stride;
+        if (is_v) {
+            h -= params.kv_heads;
+            base = params.v_offset + row * params.v_stride;
+        }
+    }
+    base += h * d;
+    for (var i = lid; i < d; i += 64u) {
+#ifdef KEYS
+        if (is_v) { head[i] = v[base + i]; } else { head[i] = k[base + i]; }
+#else
+        head[i] = k[base + i];
+#endif
+    }
+    workgroupBarrier();
+    let factor = head_factor(d);
+    for (var i = lid; i < d / 4u; i += 64u) {
+#ifndef KEYS
+        if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(4u * i, pos, factor, 0u); }
+#endif
+#ifndef QUERIES
+        let cache = ((pos * params.kv_heads + h) * d) / 4u + i;
+        if (is_v) {
+            v_cache[cache] = kv_pack(vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]));
+        } else if (!is_q) {
+            k_cache[cache] = kv_pack(rotated4(4u * i, pos, factor, d));
+        }
+#endif
+    }
+}
