@@ -46,6 +46,26 @@ pub enum Error {
         /// What the last attempt said.
         reason: String,
     },
+    /// A file that became another one while it was being read.
+    #[error("{file} changed on the server while it was being loaded. Load the model again.")]
+    Changed {
+        /// The file with its place.
+        file: String,
+    },
+    /// A warning: the cache was used although nobody could say whether it is still right.
+    #[error("{place} could not be asked whether it changed, so the cached copy is used. {reason}")]
+    Unverified {
+        /// The model's place.
+        place: String,
+        /// What asking said.
+        reason: String,
+    },
+    /// A warning: there is no cache, or it cannot be written.
+    #[error("the cache cannot be used: {reason}. The model runs, but will be downloaded again next time.")]
+    Cache {
+        /// The browser's or system's message.
+        reason: String,
+    },
     /// The caller aborted.
     #[error("{what} was aborted")]
     Aborted {
@@ -233,6 +253,9 @@ impl Error {
             Error::NotFound { .. } => "not_found",
             Error::Gated { .. } => "gated",
             Error::Network { .. } => "network",
+            Error::Changed { .. } => "changed",
+            Error::Unverified { .. } => "unverified",
+            Error::Cache { .. } => "cache",
             Error::Aborted { .. } => "aborted",
             Error::MissingFile { .. } => "missing_file",
             Error::Malformed { .. } => "malformed",

@@ -1,0 +1,116 @@
+//! A load that the caller can stop at any point. Knows nothing of what is being stopped.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::future::{Either, select};
+
+use crate::{Error, Result};
+
+#[derive(Default, Debug)]
+struct State {
+    aborted: bool,
+    next_id: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+/// Shared between who may abort and those who must notice. Clones are the same flag; it can be set from any thread.
+#[derive(Clone, Default, Debug)]
+pub struct AbortFlag(Arc<Mutex<State>>);
+
+impl AbortFlag {
+    /// A flag that is not set.
+    pub fn new() -> AbortFlag {
+        AbortFlag::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops everything that watches this flag.
+    pub fn abort(&self) {
+        let wakers = {
+            let mut state = self.lock();
+            state.aborted = true;
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    /// Whether it was set.
+    pub fn is_aborted(&self) -> bool {
+        self.lock().aborted
+    }
+
+    /// An error if it was set; `what` is what stops.
+    pub fn check(&self, what: &str) -> Result<()> {
+        if self.is_aborted() { Err(Error::Aborted { what: what.to_string() }) } else { Ok(()) }
+    }
+
+    /// Runs `future` until it ends or the flag is set; then the future is dropped where it stands.
+    pub async fn guard<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T> {
+        self.check(what)?;
+        match select(pin!(future), Aborted { flag: self.clone(), id: None }).await {
+            Either::Left((value, _)) => Ok(value),
+            Either::Right(_) => Err(Error::Aborted { what: what.to_string() }),
+        }
+    }
+}
+
+struct Aborted {
+    flag: AbortFlag,
+    id: Option<u64>,
+}
+
+impl Future for Aborted {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let flag = self.flag.clone();
+        let mut state = flag.lock();
+        if state.aborted {
+            return Poll::Ready(());
+        }
+        let id = self.id.unwrap_or_else(|| {
+            state.next_id += 1;
+            state.next_id
+        });
+        self.id = Some(id);
+        state.wakers.insert(id, cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.flag.lock().wakers.remove(&id);
+        }
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+mod browser {
+    use wasm_bindgen::prelude::*;
+
+    use super::AbortFlag;
+
+    impl AbortFlag {
+        /// A flag that a page's `AbortSignal` sets.
+        pub fn from_signal(signal: &web_sys::AbortSignal) -> AbortFlag {
+            let flag = AbortFlag::new();
+            if signal.aborted() {
+                flag.abort();
+            } else {
+                let inner = flag.clone();
+                let listener = Closure::once_into_js(move || inner.abort());
+                // A signal that takes no listener cannot abort; there is nothing else to do about it.
+                let _ = signal.add_event_listener_with_callback("abort", listener.unchecked_ref());
+            }
+            flag
+        }
+    }
+}

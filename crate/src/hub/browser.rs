@@ -1,0 +1,266 @@
+//! The hub in a page or a worker: fetch, the Cache API, files that the user picked. Bytes stay in JavaScript's memory.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use js_sys::{Array, Object, Promise, Reflect, Uint8Array};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{AbortController, Blob, Cache, CacheStorage, ReadableStreamDefaultReader};
+
+use super::cache::{Store, StoreError};
+use super::chunk::Chunk;
+use super::parts::{FileInfo, PartSource};
+use super::progress::Progress;
+use super::remote::Fault;
+use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
+use crate::{Error, Result};
+
+#[wasm_bindgen]
+extern "C" {
+    // The global function: web-sys binds it to Window, and a worker has none.
+    #[wasm_bindgen(js_name = fetch)]
+    fn global_fetch(url: &str, init: &Object) -> Promise;
+}
+
+/// A JavaScript exception in words.
+fn describe(error: &JsValue) -> String {
+    let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string()).filter(|m| !m.is_empty());
+    text.or_else(|| error.as_string()).unwrap_or_else(|| format!("{error:?}"))
+}
+
+fn property(object: &JsValue, name: &str) -> Option<JsValue> {
+    Reflect::get(object, &name.into()).ok().filter(|v| !v.is_undefined() && !v.is_null())
+}
+
+/// HTTP through fetch. The browser follows redirects and takes the token off those that lead to another origin.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BrowserTransport;
+
+/// Cancels its request when it is dropped.
+#[derive(Debug)]
+struct Cancel(AbortController);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A body that is read through its stream.
+#[derive(Debug)]
+pub struct BrowserBody {
+    /// `None`: the answer has no body.
+    reader: Option<ReadableStreamDefaultReader>,
+    _cancel: Cancel,
+}
+
+impl Transport for BrowserTransport {
+    type Body = BrowserBody;
+
+    async fn send(&self, request: Request) -> Result<Response<BrowserBody>, Failure> {
+        let failure = |error: JsValue| Failure(describe(&error));
+        let cancel = Cancel(AbortController::new().map_err(failure)?);
+        let headers = Object::new();
+        let set = |object: &Object, name: &str, value: &JsValue| {
+            Reflect::set(object, &name.into(), value).map(|_| ()).map_err(|error| Failure(describe(&error)))
+        };
+        if let Some(range) = &request.range {
+            set(&headers, "range", &range.into())?;
+        }
+        if let Some(token) = &request.token {
+            set(&headers, "authorization", &format!("Bearer {token}").into())?;
+        }
+        let init = Object::new();
+        set(&init, "method", &if request.method == Method::Head { "HEAD" } else { "GET" }.into())?;
+        set(&init, "headers", &headers)?;
+        // The files are kept in the Cache API; a second copy in the HTTP cache would only take its room.
+        set(&init, "cache", &"no-store".into())?;
+        set(&init, "signal", &cancel.0.signal())?;
+        let response = JsFuture::from(global_fetch(&request.url, &init)).await.map_err(failure)?;
+        let response: web_sys::Response = response.dyn_into().map_err(failure)?;
+        let visible = response.headers();
+        let headers = Headers::read(|name| visible.get(name).ok().flatten());
+        let reader = match response.body() {
+            Some(stream) => Some(ReadableStreamDefaultReader::new(&stream).map_err(failure)?),
+            None => None,
+        };
+        Ok(Response { status: response.status(), headers, body: BrowserBody { reader, _cancel: cancel } })
+    }
+}
+
+impl Body for BrowserBody {
+    async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+        let Some(reader) = &self.reader else { return Ok(None) };
+        let result = JsFuture::from(reader.read()).await.map_err(|error| Failure(describe(&error)))?;
+        if property(&result, "done").is_some_and(|done| done.is_truthy()) {
+            return Ok(None);
+        }
+        let value = property(&result, "value").and_then(|value| value.dyn_into::<Uint8Array>().ok());
+        value.map(|bytes| Some(Chunk::from_js(bytes))).ok_or_else(|| Failure("the stream gave no bytes".to_string()))
+    }
+}
+
+/// The name of the cache; the number is that of its layout.
+const CACHE: &str = "jerboa-models-1";
+/// Entries are named by addresses. This host cannot exist, so none of them can be mistaken for one of the page's.
+const PREFIX: &str = "https://jerboa.invalid/";
+
+/// The Cache API as a store. An entry appears when all of its bytes are written.
+#[derive(Clone, Debug)]
+pub struct CacheStore {
+    cache: Cache,
+}
+
+impl CacheStore {
+    /// Opens the cache of this origin; pages that are not served over HTTPS or from localhost have none.
+    pub async fn open() -> Result<CacheStore> {
+        let Some(caches) = property(&js_sys::global(), "caches") else {
+            let reason = "this page is not a secure context; serve it over HTTPS or from localhost".to_string();
+            return Err(Error::Cache { reason });
+        };
+        let caches: CacheStorage = caches.unchecked_into();
+        let cache = JsFuture::from(caches.open(CACHE)).await.map_err(|e| Error::Cache { reason: describe(&e) })?;
+        Ok(CacheStore { cache: cache.unchecked_into() })
+    }
+}
+
+fn store_error(error: &JsValue) -> StoreError {
+    let name = property(error, "name").and_then(|name| name.as_string()).unwrap_or_default();
+    match name.as_str() {
+        "QuotaExceededError" => StoreError::Quota(describe(error)),
+        _ => StoreError::Other(describe(error)),
+    }
+}
+
+impl Store for CacheStore {
+    async fn get(&self, key: &str) -> Option<Chunk> {
+        let found = JsFuture::from(self.cache.match_with_str(&format!("{PREFIX}{key}"))).await.ok()?;
+        let response: web_sys::Response = found.dyn_into().ok()?;
+        let bytes = JsFuture::from(response.array_buffer().ok()?).await.ok()?;
+        Some(Chunk::from_js(Uint8Array::new(&bytes)))
+    }
+
+    async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
+        let response =
+            web_sys::Response::new_with_opt_js_u8_array(Some(value.as_js())).map_err(|error| store_error(&error))?;
+        let put = self.cache.put_with_str(&format!("{PREFIX}{key}"), &response);
+        JsFuture::from(put).await.map(|_| ()).map_err(|error| store_error(&error))
+    }
+
+    async fn delete(&self, key: &str) {
+        // What cannot be removed is not used either: its name says what it is of.
+        let _ = JsFuture::from(self.cache.delete_with_str(&format!("{PREFIX}{key}"))).await;
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        let Ok(requests) = JsFuture::from(self.cache.keys()).await else { return Vec::new() };
+        let url = |request: JsValue| property(&request, "url").and_then(|url| url.as_string());
+        let requests: Array = requests.unchecked_into();
+        requests.iter().filter_map(url).filter_map(|url| url.strip_prefix(PREFIX).map(str::to_string)).collect()
+    }
+}
+
+/// A file that the user picked or dropped.
+#[derive(Clone, Debug)]
+pub struct PickedFile {
+    /// Its name, with folders where the user picked a folder (`webkitRelativePath`).
+    pub name: String,
+    /// The file.
+    pub blob: Blob,
+}
+
+/// The picked files as a model's folder.
+#[derive(Debug)]
+pub struct PickedFiles {
+    files: HashMap<String, Blob>,
+    part_size: u64,
+    progress: Progress,
+}
+
+impl PickedFiles {
+    /// Takes the folder that holds config.json (or else the topmost one) for the model's.
+    pub fn new(files: Vec<PickedFile>, part_size: u64, progress: Progress) -> Result<PickedFiles> {
+        if files.is_empty() {
+            return Err(Error::ModelName { name: String::new(), reason: "no file was picked".to_string() });
+        }
+        let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
+        let config = files.iter().filter(|f| f.name.ends_with("config.json")).map(|f| f.name.as_str());
+        let config = config.filter(|name| &name[folder(name)..] == "config.json").min_by_key(|name| name.len());
+        let root = match config {
+            Some(name) => name[..folder(name)].to_string(),
+            None => files.iter().map(|f| &f.name[..folder(&f.name)]).min_by_key(|f| f.len()).unwrap_or("").to_string(),
+        };
+        let inside = |f: PickedFile| f.name.strip_prefix(&root).map(|name| (name.to_string(), f.blob.clone()));
+        Ok(PickedFiles { files: files.into_iter().filter_map(inside).collect(), part_size: part_size.max(1), progress })
+    }
+
+    async fn read(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
+        let unreadable = |error: JsValue| Error::MissingFile {
+            file: file.to_string(),
+            place: self.place().to_string(),
+            hint: format!("The browser says: {}. Pick the files again.", describe(&error)),
+        };
+        let blob = self.files.get(file).ok_or_else(|| self.missing(file))?;
+        let slice = blob.slice_with_f64_and_f64(range.start as f64, range.end as f64).map_err(unreadable)?;
+        let bytes = JsFuture::from(slice.array_buffer()).await.map_err(unreadable)?;
+        Ok(Chunk::from_js(Uint8Array::new(&bytes)))
+    }
+
+    fn size(&self, file: &str) -> Option<u64> {
+        self.files.get(file).map(|blob| blob.size() as u64)
+    }
+}
+
+impl PartSource for PickedFiles {
+    type Reader = ();
+
+    fn place(&self) -> &str {
+        "the picked files"
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn part_size(&self) -> u64 {
+        self.part_size
+    }
+
+    fn streams(&self, _file: &str) -> usize {
+        1
+    }
+
+    fn is_stored(&self, _file: &str, _part: u64) -> bool {
+        true
+    }
+
+    async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
+        self.progress.file(file);
+        Ok(self.size(file).map(|size| FileInfo { size, etag: None, from_cache: false }))
+    }
+
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
+        Ok(self.read(file, range).await?)
+    }
+
+    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, Fault> {
+        let size = self.size(file).ok_or_else(|| self.missing(file))?;
+        let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
+        let chunk = self.read(file, range).await?;
+        self.progress.add(chunk.len() as u64, false);
+        Ok(chunk)
+    }
+
+    async fn seal(&self, _file: &str) {}
+
+    async fn forget(&self, _file: &str) {}
+
+    fn missing(&self, file: &str) -> Error {
+        Error::MissingFile {
+            file: file.to_string(),
+            place: self.place().to_string(),
+            hint: "Pick all files of the model's folder.".to_string(),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What is kept between visits: files in parts of a fixed size, found by source, file and content. Knows no network, and
+//! of the storage only that an entry is there as a whole or not at all.
+//!
+//! A part's name holds the identity of the content it is of, so a part that is there is right. A file's manifest is
+//! written after its parts: a load that was cut off leaves parts for the next one, never half a file that looks whole.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::chunk::Chunk;
+use super::model_ref::{percent_decode, percent_encode};
+use super::remote::Identity;
+
+/// Why an entry could not be written.
+#[derive(Debug, Clone)]
+pub enum StoreError {
+    /// No room.
+    Quota(String),
+    /// Anything else: private mode, a full disk's driver, no permission.
+    Other(String),
+}
+
+/// Storage of named entries, each written as a whole or not at all. Keys are `/`-separated percent-encoded names.
+#[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
+pub trait Store {
+    /// The entry, if it is there.
+    async fn get(&self, key: &str) -> Option<Chunk>;
+    /// Writes the entry; when this returns an error or is dropped midway, the entry is as it was before.
+    async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError>;
+    /// Removes the entry if it is there.
+    async fn delete(&self, key: &str);
+    /// All keys.
+    async fn keys(&self) -> Vec<String>;
+}
+
+/// What is known of a file without asking the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    version: u32,
+    /// Commit of the repository when the file was read.
+    pub commit: Option<String>,
+    /// `None`: the server had no such file.
+    pub content: Option<Content>,
+}
+
+/// The content of a file and which of its parts are stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Content {
+    pub size: u64,
+    pub validator: Option<String>,
+    pub part_size: u64,
+    pub parts: BTreeSet<u64>,
+}
+
+impl Manifest {
+    pub fn new(commit: Option<String>, content: Option<Content>) -> Manifest {
+        Manifest { version: 1, commit, content }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Manifest> {
+        serde_json::from_slice::<Manifest>(bytes).ok().filter(|m| m.version == 1)
+    }
+}
+
+impl Content {
+    pub fn identity(&self) -> Identity {
+        Identity { size: self.size, validator: self.validator.clone() }
+    }
+
+    /// Number of parts of the whole file.
+    fn count(&self) -> u64 {
+        self.size.div_ceil(self.part_size.max(1))
+    }
+}
+
+/// A model of which something is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedModel {
+    /// The name it was loaded by: `endpoint/org/name@revision` or the folder's URL.
+    pub source: String,
+    /// Its files, complete or not.
+    pub files: usize,
+    /// Bytes stored.
+    pub bytes: u64,
+    /// Whether every file that was begun is there as a whole.
+    pub complete: bool,
+}
+
+/// The files of one source in a store.
+pub(crate) struct Shelf<S> {
+    store: S,
+    source: String,
+}
+
+impl<S: Store> Shelf<S> {
+    pub fn new(store: S, source: &str) -> Shelf<S> {
+        Shelf { store, source: percent_encode(source, false) }
+    }
+
+    fn manifest_key(&self, file: &str) -> String {
+        format!("{}/{}/manifest", self.source, percent_encode(file, false))
+    }
+
+    fn part_key(&self, file: &str, identity: &Identity, part_size: u64, index: u64) -> String {
+        let length = part_size.min(identity.size.saturating_sub(index * part_size));
+        format!("{}/{}/{}-{index}-{length}", self.source, percent_encode(file, false), fingerprint(identity, part_size))
+    }
+
+    pub async fn manifest(&self, file: &str) -> Option<Manifest> {
+        Manifest::parse(&self.store.get(&self.manifest_key(file)).await?.to_vec())
+    }
+
+    pub async fn put_manifest(&self, file: &str, manifest: &Manifest) -> Result<(), StoreError> {
+        let json = serde_json::to_vec(manifest).map_err(|e| StoreError::Other(e.to_string()))?;
+        self.store.put(&self.manifest_key(file), &Chunk::from_vec(json)).await
+    }
+
+    /// A part, if it is there with the length that it must have.
+    pub async fn part(&self, file: &str, identity: &Identity, part_size: u64, index: u64) -> Option<Chunk> {
+        let key = self.part_key(file, identity, part_size, index);
+        let chunk = self.store.get(&key).await?;
+        if chunk.len() as u64 == part_size.min(identity.size.saturating_sub(index * part_size)) {
+            return Some(chunk);
+        }
+        self.store.delete(&key).await;
+        None
+    }
+
+    pub async fn put_part(
+        &self,
+        file: &str,
+        identity: &Identity,
+        part_size: u64,
+        index: u64,
+        chunk: &Chunk,
+    ) -> Result<(), StoreError> {
+        self.store.put(&self.part_key(file, identity, part_size, index), chunk).await
+    }
+
+    /// The parts of this content that an earlier load left; parts of another content of this file are removed.
+    pub async fn left_over(&self, file: &str, identity: &Identity, part_size: u64) -> BTreeSet<u64> {
+        let folder = format!("{}/{}/", self.source, percent_encode(file, false));
+        let ours = format!("{}-", fingerprint(identity, part_size));
+        let mut found = BTreeSet::new();
+        for key in self.store.keys().await {
+            let Some(name) = key.strip_prefix(&folder) else { continue };
+            match name.strip_prefix(&ours).and_then(|rest| rest.split_once('-')).map(|(index, _)| index.parse()) {
+                Some(Ok(index)) => {
+                    found.insert(index);
+                }
+                _ => self.store.delete(&key).await,
+            }
+        }
+        found
+    }
+
+    /// Removes all of a file. The manifest goes first: what is cut off midway must not look whole.
+    pub async fn forget(&self, file: &str) {
+        self.store.delete(&self.manifest_key(file)).await;
+        let folder = format!("{}/{}/", self.source, percent_encode(file, false));
+        for key in self.store.keys().await {
+            if key.starts_with(&folder) {
+                self.store.delete(&key).await;
+            }
+        }
+    }
+}
+
+/// A short name for a content: FNV-1a of what identifies it. It separates versions of one file, not attackers.
+fn fingerprint(identity: &Identity, part_size: u64) -> String {
+    let text = format!("{}/{}/{part_size}", identity.validator.as_deref().unwrap_or(""), identity.size);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+/// All models of which something is stored.
+pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
+    let keys = store.keys().await;
+    let mut models: BTreeMap<String, (BTreeMap<&str, HashSet<u64>>, u64)> = BTreeMap::new();
+    for key in &keys {
+        let mut names = key.splitn(3, '/');
+        let (Some(source), Some(file), Some(entry)) = (names.next(), names.next(), names.next()) else { continue };
+        let Some(source) = percent_decode(source) else { continue };
+        let model = models.entry(source).or_default();
+        let parts = model.0.entry(file).or_default();
+        let mut fields = entry.split('-').skip(1).map(str::parse::<u64>);
+        if let (Some(Ok(index)), Some(Ok(length))) = (fields.next(), fields.next()) {
+            parts.insert(index);
+            model.1 += length;
+        }
+    }
+    let mut found = Vec::new();
+    for (source, (files, bytes)) in models {
+        let shelf = Shelf { store, source: percent_encode(&source, false) };
+        let mut complete = true;
+        let mut held = 0;
+        for (file, parts) in &files {
+            let manifest = shelf.manifest(&percent_decode(file).unwrap_or_default()).await;
+            match manifest.map(|m| m.content) {
+                // The note that the server has no such file.
+                Some(None) => continue,
+                Some(Some(content)) => complete &= (0..content.count()).all(|part| parts.contains(&part)),
+                None => complete = false,
+            }
+            held += 1;
+        }
+        if held > 0 {
+            found.push(CachedModel { source, files: held, bytes, complete });
+        }
+    }
+    found
+}
+
+/// Removes all that is stored of a source, named as [`CachedModel::source`] does.
+pub async fn delete_cached(store: &impl Store, source: &str) {
+    let prefix = format!("{}/", percent_encode(source, false));
+    let (manifests, parts): (Vec<String>, Vec<String>) =
+        store.keys().await.into_iter().filter(|key| key.starts_with(&prefix)).partition(|k| k.ends_with("/manifest"));
+    for key in manifests.iter().chain(&parts) {
+        store.delete(key).await;
+    }
+}
+
+impl<S: Store> Store for &S {
+    async fn get(&self, key: &str) -> Option<Chunk> {
+        (**self).get(key).await
+    }
+    async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
+        (**self).put(key, value).await
+    }
+    async fn delete(&self, key: &str) {
+        (**self).delete(key).await;
+    }
+    async fn keys(&self) -> Vec<String> {
+        (**self).keys().await
+    }
+}

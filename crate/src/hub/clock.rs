@@ -1,0 +1,157 @@
+//! Time: now, a pause, a deadline. The one place where the browser's timers and the native one differ.
+
+use std::future::Future;
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> f64 {
+    #[cfg(target_arch = "wasm32")]
+    return js_sys::Date::now();
+    #[cfg(not(target_arch = "wasm32"))]
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |t| t.as_secs_f64() * 1000.0)
+}
+
+/// Waits for `ms` milliseconds. Dropping the future frees the timer.
+pub(crate) fn sleep(ms: f64) -> imp::Sleep {
+    imp::Sleep::new(ms.max(0.0))
+}
+
+/// The future's output, or `None` when it takes longer than `ms`.
+pub(crate) async fn timeout<T>(ms: f64, future: impl Future<Output = T>) -> Option<T> {
+    match select(pin!(future), sleep(ms)).await {
+        Either::Left((value, _)) => Some(value),
+        Either::Right(_) => None,
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+mod imp {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use js_sys::{Function, Promise};
+    use wasm_bindgen::prelude::*;
+    use wasm_bindgen_futures::JsFuture;
+
+    #[wasm_bindgen]
+    extern "C" {
+        #[wasm_bindgen(js_name = setTimeout)]
+        fn set_timeout(callback: &Function, ms: f64) -> JsValue;
+        #[wasm_bindgen(js_name = clearTimeout)]
+        fn clear_timeout(id: &JsValue);
+    }
+
+    pub(crate) struct Sleep {
+        id: JsValue,
+        future: JsFuture,
+    }
+
+    impl Sleep {
+        pub(super) fn new(ms: f64) -> Sleep {
+            let mut id = JsValue::UNDEFINED;
+            let promise = Promise::new(&mut |resolve, _| id = set_timeout(&resolve, ms));
+            Sleep { id, future: JsFuture::from(promise) }
+        }
+    }
+
+    impl Future for Sleep {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            Pin::new(&mut self.future).poll(cx).map(|_| ())
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            clear_timeout(&self.id);
+        }
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod imp {
+    use std::collections::BTreeMap;
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+    use std::task::{Context, Poll, Waker};
+    use std::time::{Duration, Instant};
+
+    /// One thread for all timers, which sleeps until the next of them is due.
+    #[derive(Default)]
+    struct Timers {
+        waiting: Mutex<(u64, BTreeMap<(Instant, u64), Waker>)>,
+        changed: Condvar,
+    }
+
+    impl Timers {
+        fn get() -> &'static Timers {
+            static TIMERS: OnceLock<Timers> = OnceLock::new();
+            static THREAD: OnceLock<()> = OnceLock::new();
+            let timers = TIMERS.get_or_init(Timers::default);
+            THREAD.get_or_init(|| {
+                std::thread::spawn(|| TIMERS.get_or_init(Timers::default).run());
+            });
+            timers
+        }
+
+        fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<(Instant, u64), Waker>)> {
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn run(&self) {
+            let mut waiting = self.lock();
+            loop {
+                let now = Instant::now();
+                while waiting.1.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
+                    if let Some((_, waker)) = waiting.1.pop_first() {
+                        waker.wake();
+                    }
+                }
+                let pause = waiting.1.first_key_value().map_or(Duration::from_secs(3600), |((due, _), _)| *due - now);
+                waiting = self.changed.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    pub(crate) struct Sleep {
+        due: Instant,
+        id: Option<u64>,
+    }
+
+    impl Sleep {
+        pub(super) fn new(ms: f64) -> Sleep {
+            Sleep { due: Instant::now() + Duration::from_secs_f64(ms / 1000.0), id: None }
+        }
+    }
+
+    impl Future for Sleep {
+        type Output = ();
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            if Instant::now() >= self.due {
+                return Poll::Ready(());
+            }
+            let timers = Timers::get();
+            let mut waiting = timers.lock();
+            let id = self.id.unwrap_or_else(|| {
+                waiting.0 += 1;
+                waiting.0
+            });
+            self.id = Some(id);
+            waiting.1.insert((self.due, id), cx.waker().clone());
+            timers.changed.notify_one();
+            Poll::Pending
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            if let Some(id) = self.id {
+                Timers::get().lock().1.remove(&(self.due, id));
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! How a model is named: a repository of the Hub, a folder's URL or, natively, a folder on disk. Touches no network.
+
+use crate::{Error, Result};
+
+/// The Hub that `org/name` means unless another endpoint is given.
+pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
+
+/// A model's name, read but not looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelRef {
+    /// A repository of a Hub.
+    Repo {
+        /// `org/name`.
+        id: String,
+        /// Branch, tag, commit or `refs/pr/N`; `main` when not given.
+        revision: Option<String>,
+    },
+    /// A folder that a web server shows, without a slash at its end.
+    Folder {
+        /// Its address: absolute, or in the browser relative to the page.
+        url: String,
+    },
+    /// A folder or file of this machine (native only; the browser hands over picked files instead).
+    Path {
+        /// As the user wrote it.
+        path: String,
+    },
+}
+
+impl ModelRef {
+    /// Reads `org/name`, `org/name@revision`, a URL of a folder, a page of huggingface.co, or a path (`/…`, `./…`).
+    pub fn parse(name: &str) -> Result<ModelRef> {
+        let refuse = |reason: &str| Error::ModelName { name: name.to_string(), reason: reason.to_string() };
+        let text = name.trim();
+        if text.is_empty() {
+            return Err(refuse("it is empty"));
+        }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            if scheme != "https" && scheme != "http" {
+                return Err(refuse("only http and https URLs can be loaded"));
+            }
+            if rest.is_empty() || rest.starts_with('/') {
+                return Err(refuse("the URL has no host"));
+            }
+            if rest.contains(['?', '#']) {
+                return Err(refuse("a folder's URL has no '?' and no '#'"));
+            }
+            let hub_page = rest.strip_prefix("huggingface.co/").or_else(|| rest.strip_prefix("hf.co/"));
+            return match hub_page {
+                Some(path) => parse_hub_path(path.trim_end_matches('/')).ok_or_else(|| refuse("it is no model's page")),
+                None => Ok(ModelRef::Folder { url: text.trim_end_matches('/').to_string() }),
+            };
+        }
+        if text.starts_with(['/', '.', '~']) {
+            // In a page a path can only mean an address relative to that page.
+            return Ok(if cfg!(target_arch = "wasm32") {
+                ModelRef::Folder { url: text.trim_end_matches('/').to_string() }
+            } else {
+                ModelRef::Path { path: text.to_string() }
+            });
+        }
+        let (id, revision) = match text.split_once('@') {
+            Some((id, revision)) => (id, Some(revision)),
+            None => (text, None),
+        };
+        if !is_repo_id(id) {
+            return Err(refuse("a repository is named 'org/name' with letters, digits, '.', '_' and '-'"));
+        }
+        if revision.is_some_and(|r| !is_revision(r)) {
+            return Err(refuse("the revision after '@' is not the name of a branch, tag or commit"));
+        }
+        Ok(ModelRef::Repo { id: id.to_string(), revision: revision.map(str::to_string) })
+    }
+}
+
+impl std::fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ModelRef::Repo { id, revision: None } => f.write_str(id),
+            ModelRef::Repo { id, revision: Some(revision) } => write!(f, "{id}@{revision}"),
+            ModelRef::Folder { url } => f.write_str(url),
+            ModelRef::Path { path } => f.write_str(path),
+        }
+    }
+}
+
+/// `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION` as in the address bar.
+fn parse_hub_path(path: &str) -> Option<ModelRef> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let id = parts.get(..2)?.join("/");
+    let revision = match parts.get(2..)? {
+        [] => None,
+        ["tree" | "resolve" | "blob", revision, ..] => Some((*revision).to_string()),
+        _ => return None,
+    };
+    is_repo_id(&id).then_some(ModelRef::Repo { id, revision })
+}
+
+fn is_repo_id(id: &str) -> bool {
+    let segment = |s: &str| {
+        (1..=96).contains(&s.len())
+            && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+            && !s.starts_with(['.', '-'])
+            && !s.contains("..")
+    };
+    matches!(id.split_once('/'), Some((org, name)) if segment(org) && segment(name))
+}
+
+/// Whether this can be a revision: printable, without spaces or the characters that git forbids.
+pub(crate) fn is_revision(revision: &str) -> bool {
+    !revision.is_empty()
+        && revision.len() <= 255
+        && !revision.contains("..")
+        && revision.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '?' | '#' | '\\' | '*' | '[' | '^' | '~' | ':'))
+}
+
+/// Whether a revision is a commit and so can never change.
+pub(crate) fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Whether a file's name stays inside its folder: relative, no `..`, no scheme, no query.
+pub(crate) fn is_inside(file: &str) -> bool {
+    !file.is_empty()
+        && !file.contains(['\\', ':', '?', '#', '\0'])
+        && file.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+/// Percent-encodes everything but the unreserved characters; `/` too unless `keep_slash`.
+pub(crate) fn percent_encode(text: &str, keep_slash: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || (keep_slash && byte == b'/') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// Undoes [`percent_encode`]; `None` for what it cannot have written.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let digits = [bytes.next()?, bytes.next()?];
+            out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repo(id: &str, revision: Option<&str>) -> ModelRef {
+        ModelRef::Repo { id: id.to_string(), revision: revision.map(str::to_string) }
+    }
+
+    #[test]
+    fn names_are_read() {
+        let cases = [
+            ("Qwen/Qwen3-0.6B", repo("Qwen/Qwen3-0.6B", None)),
+            (" org/name@refs/pr/7 ", repo("org/name", Some("refs/pr/7"))),
+            ("https://huggingface.co/Qwen/Qwen3-0.6B/", repo("Qwen/Qwen3-0.6B", None)),
+            ("https://hf.co/a/b/tree/v1.0", repo("a/b", Some("v1.0"))),
+            ("https://cdn.example/models/x/", ModelRef::Folder { url: "https://cdn.example/models/x".to_string() }),
+            ("./models/x", ModelRef::Path { path: "./models/x".to_string() }),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(ModelRef::parse(text).expect(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn others_are_refused() {
+        let bad = ["", "gpt2", "a/b/c", "a/b@", "a/b@x y", "a/../b", "a/b?x", "ftp://a/b", "https://", "https://h/x?y=1"];
+        for text in bad {
+            assert_eq!(ModelRef::parse(text).expect_err(text).code(), "model_name", "{text}");
+        }
+    }
+
+    #[test]
+    fn encoding_round_trips() {
+        let text = "refs/pr/1 ä%";
+        assert_eq!(percent_encode(text, false), "refs%2Fpr%2F1%20%C3%A4%25");
+        assert_eq!(percent_decode(&percent_encode(text, false)).as_deref(), Some(text));
+        assert_eq!(percent_decode("%zz"), None);
+    }
+}

@@ -1,0 +1,319 @@
+//! The hub natively: HTTP through ureq on threads, a folder as the cache, folders on disk as sources.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::cache::{Store, StoreError};
+use super::chunk::Chunk;
+use super::model_ref::is_inside;
+use super::parts::{FileInfo, PartSource};
+use super::progress::Progress;
+use super::remote::Fault;
+use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
+use crate::{Error, Result};
+
+/// How many redirects are followed.
+const MAX_REDIRECTS: usize = 8;
+/// Bytes that are read from a socket at once.
+const READ_BYTES: usize = 256 << 10;
+
+/// HTTP on a thread per request, so that waiting for one does not stop the others.
+#[derive(Clone, Debug)]
+pub struct NativeTransport {
+    agent: ureq::Agent,
+}
+
+impl Default for NativeTransport {
+    fn default() -> NativeTransport {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_connect(Some(Duration::from_secs(15)))
+            .user_agent(concat!("jerboa/", env!("CARGO_PKG_VERSION")))
+            .build();
+        NativeTransport { agent: ureq::Agent::new_with_config(config) }
+    }
+}
+
+type Message = Result<Vec<u8>, Failure>;
+
+/// A body that a thread reads ahead, two buffers at the most.
+#[derive(Debug)]
+pub struct NativeBody(async_channel::Receiver<Message>);
+
+impl Body for NativeBody {
+    async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+        match self.0.recv().await {
+            Ok(message) => message.map(|bytes| Some(Chunk::from_vec(bytes))),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl Transport for NativeTransport {
+    type Body = NativeBody;
+
+    async fn send(&self, request: Request) -> Result<Response<NativeBody>, Failure> {
+        let (headers_in, headers_out) = async_channel::bounded(1);
+        let (body_in, body_out) = async_channel::bounded::<Message>(2);
+        let agent = self.agent.clone();
+        std::thread::spawn(move || match follow(&agent, request) {
+            Ok(response) => {
+                let status = response.status().as_u16();
+                let get = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_string);
+                let headers = Headers::read(get);
+                if headers_in.send_blocking(Ok((status, headers))).is_ok() {
+                    read_body(response.into_body().into_reader(), &body_in);
+                }
+            }
+            // Nobody listening any more is no fault.
+            Err(failure) => drop(headers_in.send_blocking(Err(failure))),
+        });
+        let (status, headers) = headers_out.recv().await.map_err(|e| Failure(e.to_string()))??;
+        Ok(Response { status, headers, body: NativeBody(body_out) })
+    }
+}
+
+/// Sends the request and follows redirects; the token goes to the first origin only.
+fn follow(agent: &ureq::Agent, request: Request) -> Result<ureq::http::Response<ureq::Body>, Failure> {
+    let failure = |e: &dyn std::fmt::Display| Failure(e.to_string());
+    let mut url = request.url.clone();
+    for _ in 0..=MAX_REDIRECTS {
+        let mut builder = match request.method {
+            Method::Get => agent.get(&url),
+            Method::Head => agent.head(&url),
+        };
+        if let Some(range) = &request.range {
+            builder = builder.header("range", range);
+        }
+        if let Some(token) = request.token.as_ref().filter(|_| origin(&url) == origin(&request.url)) {
+            builder = builder.header("authorization", format!("Bearer {token}"));
+        }
+        let response = builder.call().map_err(|e| failure(&e))?;
+        if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+            return Ok(response);
+        }
+        let location = response.headers().get("location").and_then(|l| l.to_str().ok());
+        let location = location.ok_or_else(|| Failure("a redirect without a Location".to_string()))?;
+        url = resolve(&url, location);
+    }
+    Err(Failure(format!("more than {MAX_REDIRECTS} redirects")))
+}
+
+fn read_body(mut reader: impl Read, to: &async_channel::Sender<Message>) {
+    loop {
+        let mut buffer = vec![0; READ_BYTES];
+        let message = match reader.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(count) => {
+                buffer.truncate(count);
+                Ok(buffer)
+            }
+            Err(e) => Err(Failure(e.to_string())),
+        };
+        let ends = message.is_err();
+        if to.send_blocking(message).is_err() || ends {
+            return;
+        }
+    }
+}
+
+/// Scheme, host and port.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |i| i + 3);
+    let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |i| host + i);
+    &url[..end]
+}
+
+/// A `Location` against the address that it came from.
+fn resolve(base: &str, location: &str) -> String {
+    if location.contains("://") {
+        location.to_string()
+    } else if let Some(rest) = location.strip_prefix("//") {
+        let scheme = base.split("://").next().unwrap_or("https");
+        format!("{scheme}://{rest}")
+    } else if location.starts_with('/') {
+        format!("{}{location}", origin(base))
+    } else {
+        let folder = base.rfind('/').map_or(base, |slash| &base[..=slash]);
+        format!("{folder}{location}")
+    }
+}
+
+/// A cache in a folder: one file per entry.
+#[derive(Clone, Debug)]
+pub struct DirStore {
+    root: PathBuf,
+}
+
+impl DirStore {
+    /// The cache in `root`, which is made when something is written.
+    pub fn new(root: impl Into<PathBuf>) -> DirStore {
+        DirStore { root: root.into() }
+    }
+
+    fn collect(folder: &Path, prefix: &str, keys: &mut Vec<String>) {
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = entry.path();
+            if path.is_dir() {
+                Self::collect(&path, &format!("{prefix}{name}/"), keys);
+            } else if !name.ends_with(".tmp") {
+                keys.push(format!("{prefix}{name}"));
+            }
+        }
+    }
+
+    fn write(&self, key: &str, value: &Chunk) -> std::io::Result<()> {
+        let path = self.root.join(key);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        // Renaming is what makes an entry appear as a whole.
+        let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+        std::fs::write(&draft, value.as_slice())?;
+        std::fs::rename(&draft, &path)
+    }
+}
+
+impl Store for DirStore {
+    async fn get(&self, key: &str) -> Option<Chunk> {
+        std::fs::read(self.root.join(key)).ok().map(Chunk::from_vec)
+    }
+
+    async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
+        self.write(key, value).map_err(|e| match e.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Quota(e.to_string()),
+            _ => StoreError::Other(format!("{}: {e}", self.root.display())),
+        })
+    }
+
+    async fn delete(&self, key: &str) {
+        // What cannot be removed is not used either: its name says what it is of.
+        let _ = std::fs::remove_file(self.root.join(key));
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        Self::collect(&self.root, "", &mut keys);
+        keys
+    }
+}
+
+/// A folder on this machine.
+#[derive(Debug)]
+pub struct LocalDir {
+    root: PathBuf,
+    name: String,
+    part_size: u64,
+    progress: Progress,
+}
+
+impl LocalDir {
+    /// The folder `root`.
+    pub fn open(root: &Path, part_size: u64, progress: Progress) -> Result<LocalDir> {
+        let name = root.display().to_string();
+        if !root.is_dir() {
+            return Err(Error::ModelName { name, reason: "there is no such folder".to_string() });
+        }
+        Ok(LocalDir { root: root.to_path_buf(), name, part_size: part_size.max(1), progress })
+    }
+
+    fn failed(&self, file: &str, error: &std::io::Error) -> Error {
+        Error::MissingFile {
+            file: file.to_string(),
+            place: self.name.clone(),
+            hint: format!("The system says: {error}."),
+        }
+    }
+
+    fn read(&self, file: &str, range: Range<u64>) -> std::io::Result<Chunk> {
+        use std::io::{Seek, SeekFrom};
+        let mut handle = std::fs::File::open(self.root.join(file))?;
+        handle.seek(SeekFrom::Start(range.start))?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        handle.read_exact(&mut bytes)?;
+        Ok(Chunk::from_vec(bytes))
+    }
+}
+
+impl PartSource for LocalDir {
+    type Reader = ();
+
+    fn place(&self) -> &str {
+        &self.name
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn part_size(&self) -> u64 {
+        self.part_size
+    }
+
+    fn streams(&self, _file: &str) -> usize {
+        1
+    }
+
+    fn is_stored(&self, _file: &str, _part: u64) -> bool {
+        true
+    }
+
+    async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
+        if !is_inside(file) {
+            let reason = "it points out of the model's folder".to_string();
+            return Err(Error::ModelName { name: file.to_string(), reason });
+        }
+        self.progress.file(file);
+        match std::fs::metadata(self.root.join(file)) {
+            Ok(data) if data.is_file() => Ok(Some(FileInfo { size: data.len(), etag: None, from_cache: false })),
+            Ok(_) => Ok(None),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.failed(file, &e)),
+        }
+    }
+
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
+        self.read(file, range).map_err(|e| Fault::Failed(self.failed(file, &e)))
+    }
+
+    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, Fault> {
+        let size = std::fs::metadata(self.root.join(file)).map_err(|e| self.failed(file, &e))?.len();
+        let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
+        let chunk = self.read(file, range).map_err(|e| self.failed(file, &e))?;
+        self.progress.add(chunk.len() as u64, false);
+        Ok(chunk)
+    }
+
+    async fn seal(&self, _file: &str) {}
+
+    async fn forget(&self, _file: &str) {}
+
+    fn missing(&self, file: &str) -> Error {
+        Error::MissingFile {
+            file: file.to_string(),
+            place: self.name.clone(),
+            hint: "Check the folder's path.".to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_are_resolved() {
+        let base = "https://hub.example:1/a/b?x=y";
+        assert_eq!(origin(base), "https://hub.example:1");
+        assert_eq!(resolve(base, "https://cdn.example/f"), "https://cdn.example/f");
+        assert_eq!(resolve(base, "/c"), "https://hub.example:1/c");
+        assert_eq!(resolve(base, "//cdn/c"), "https://cdn/c");
+        assert_eq!(resolve("https://h/a/b", "c"), "https://h/a/c");
+    }
+}

@@ -1,0 +1,209 @@
+//! What a load says while it runs: phase, file, bytes, rate, time left; at least four times a second, even when nothing
+//! moves. Knows nothing of how the bytes come.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+
+use futures_util::future::{Either, select};
+
+use super::clock;
+
+/// A pause between two reports at the most, in milliseconds: five a second leave room for a late timer.
+const TICK_MS: f64 = 200.0;
+/// Reports closer together than this are dropped.
+const THROTTLE_MS: f64 = 80.0;
+/// The rate is that of the last this many milliseconds.
+const WINDOW_MS: f64 = 4000.0;
+
+/// What a load is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Looking the model up; config.json.
+    Config,
+    /// Tokenizer and chat template.
+    Tokenizer,
+    /// Tensors, from their headers to the GPU.
+    Weights,
+    /// Compiling kernels.
+    Compile,
+    /// Done.
+    Ready,
+}
+
+impl Phase {
+    /// Its stable name in JavaScript.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Config => "config",
+            Phase::Tokenizer => "tokenizer",
+            Phase::Weights => "weights",
+            Phase::Compile => "compile",
+            Phase::Ready => "ready",
+        }
+    }
+}
+
+/// One report. `loaded` never falls within a phase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProgressEvent {
+    /// What is being done.
+    pub phase: Phase,
+    /// The file that is being read; empty between files.
+    pub file: String,
+    /// Bytes of this phase that have arrived.
+    pub loaded: u64,
+    /// Bytes of this phase in all; 0 while unknown.
+    pub total: u64,
+    /// Rate of the last seconds.
+    pub bytes_per_second: f64,
+    /// Time left at that rate, where both are known.
+    pub seconds_left: Option<f64>,
+    /// Whether the latest bytes came from the cache.
+    pub from_cache: bool,
+}
+
+struct Inner {
+    callback: RefCell<Box<dyn FnMut(&ProgressEvent)>>,
+    phase: Cell<Phase>,
+    file: RefCell<String>,
+    done: Cell<u64>,
+    shown: Cell<u64>,
+    total: Cell<u64>,
+    from_cache: Cell<bool>,
+    last_report: Cell<f64>,
+    samples: RefCell<VecDeque<(f64, u64)>>,
+}
+
+/// The one who reports. Clones report to the same callback.
+#[derive(Clone)]
+pub struct Progress(Rc<Inner>);
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Progress({}, {} of {})", self.0.phase.get().name(), self.0.done.get(), self.0.total.get())
+    }
+}
+
+impl Progress {
+    /// Reports to `callback`, which must not call back into this object.
+    pub fn new(callback: impl FnMut(&ProgressEvent) + 'static) -> Progress {
+        Progress(Rc::new(Inner {
+            callback: RefCell::new(Box::new(callback)),
+            phase: Cell::new(Phase::Config),
+            file: RefCell::default(),
+            done: Cell::new(0),
+            shown: Cell::new(0),
+            total: Cell::new(0),
+            from_cache: Cell::new(false),
+            last_report: Cell::new(0.0),
+            samples: RefCell::default(),
+        }))
+    }
+
+    /// Reports to nobody.
+    pub fn none() -> Progress {
+        Progress::new(|_| ())
+    }
+
+    /// Begins a phase: bytes count from zero again.
+    pub fn phase(&self, phase: Phase) {
+        self.0.phase.set(phase);
+        self.0.file.borrow_mut().clear();
+        self.0.done.set(0);
+        self.0.shown.set(0);
+        self.0.total.set(0);
+        self.0.from_cache.set(false);
+        self.0.samples.borrow_mut().clear();
+        self.report();
+    }
+
+    /// Names the file that is being read.
+    pub fn file(&self, name: &str) {
+        if *self.0.file.borrow() != name {
+            name.clone_into(&mut self.0.file.borrow_mut());
+            self.report();
+        }
+    }
+
+    /// Adds to the bytes that this phase will read.
+    pub fn expect(&self, bytes: u64) {
+        self.0.total.set(self.0.total.get() + bytes);
+        self.report();
+    }
+
+    /// Bytes have arrived.
+    pub fn add(&self, bytes: u64, from_cache: bool) {
+        self.0.done.set(self.0.done.get() + bytes);
+        self.0.shown.set(self.0.shown.get().max(self.0.done.get()));
+        self.0.from_cache.set(from_cache);
+        if clock::now_ms() - self.0.last_report.get() >= THROTTLE_MS {
+            self.report();
+        }
+    }
+
+    /// Bytes that had arrived must be read again; the number shown stands still until they have.
+    pub fn take_back(&self, bytes: u64) {
+        self.0.done.set(self.0.done.get().saturating_sub(bytes));
+    }
+
+    /// Bytes of this phase that have arrived.
+    pub fn loaded(&self) -> u64 {
+        self.0.done.get()
+    }
+
+    /// Bytes per second over the last seconds.
+    pub fn rate(&self) -> f64 {
+        let now = clock::now_ms();
+        let mut samples = self.0.samples.borrow_mut();
+        let done = self.0.done.get();
+        samples.push_back((now, done));
+        while samples.len() > 2 && samples.front().is_some_and(|(t, _)| now - t > WINDOW_MS) {
+            samples.pop_front();
+        }
+        match samples.front() {
+            Some((then, before)) if now - then >= 1.0 => done.saturating_sub(*before) as f64 * 1000.0 / (now - then),
+            _ => 0.0,
+        }
+    }
+
+    /// Reports now.
+    pub fn report(&self) {
+        let bytes_per_second = self.rate();
+        let (loaded, total) = (self.0.shown.get(), self.0.total.get());
+        let left = total.saturating_sub(self.0.done.get());
+        let known = total > 0 && (left == 0 || bytes_per_second > 0.0);
+        let event = ProgressEvent {
+            phase: self.0.phase.get(),
+            file: self.0.file.borrow().clone(),
+            loaded: if total > 0 { loaded.min(total) } else { loaded },
+            total,
+            bytes_per_second,
+            seconds_left: known.then(|| if left == 0 { 0.0 } else { left as f64 / bytes_per_second }),
+            from_cache: self.0.from_cache.get(),
+        };
+        self.0.last_report.set(clock::now_ms());
+        // A callback that calls back would find the cell taken: its report is dropped, not a panic.
+        if let Ok(mut callback) = self.0.callback.try_borrow_mut() {
+            callback(&event);
+        }
+    }
+
+    /// Runs `future` and reports all the while, so that no wait is silent.
+    pub async fn during<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        loop {
+            match select(future, clock::sleep(TICK_MS)).await {
+                Either::Left((value, _)) => return value,
+                Either::Right(((), rest)) => {
+                    future = rest;
+                    if clock::now_ms() - self.0.last_report.get() >= TICK_MS * 0.9 {
+                        self.report();
+                    }
+                }
+            }
+        }
+    }
+}

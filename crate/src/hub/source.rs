@@ -1,0 +1,197 @@
+//! The one type that a loader sees: files by name, whatever the place.
+
+use std::ops::Range;
+
+use super::abort::AbortFlag;
+use super::http::HttpSource;
+use super::model_ref::ModelRef;
+use super::parts::{FileInfo, PartSource};
+use super::progress::Progress;
+use super::{CachedModel, Chunk, HubOptions, cache, parts, tensors};
+use crate::format::{Checkpoint, TensorInfo};
+use crate::{Error, Result};
+
+#[cfg(target_arch = "wasm32")]
+use super::browser::{BrowserTransport as DefaultTransport, CacheStore as DefaultStore, PickedFile, PickedFiles};
+#[cfg(not(target_arch = "wasm32"))]
+use super::native::{DirStore as DefaultStore, LocalDir, NativeTransport as DefaultTransport};
+
+enum Place {
+    Http(Box<HttpSource<DefaultTransport, DefaultStore>>),
+    #[cfg(not(target_arch = "wasm32"))]
+    Local(LocalDir),
+    #[cfg(target_arch = "wasm32")]
+    Picked(PickedFiles),
+}
+
+/// The files of one model.
+pub struct Source {
+    place: Place,
+    abort: AbortFlag,
+}
+
+/// Calls a function of one generic parameter with the place, whichever it is.
+macro_rules! with_place {
+    ($self:expr, $place:ident => $call:expr) => {
+        match &$self.place {
+            Place::Http($place) => {
+                let $place = $place.as_ref();
+                $call
+            }
+            #[cfg(not(target_arch = "wasm32"))]
+            Place::Local($place) => $call,
+            #[cfg(target_arch = "wasm32")]
+            Place::Picked($place) => $call,
+        }
+    };
+}
+
+impl Source {
+    /// Looks a model up. Of the network this takes one HEAD request for a repository at a branch or tag, else none.
+    pub async fn open(
+        model: &ModelRef,
+        options: &HubOptions,
+        abort: AbortFlag,
+        progress: Progress,
+    ) -> Result<Source> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if let ModelRef::Path { path } = model {
+            let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
+            return Ok(Source { place: Place::Local(local), abort });
+        }
+        #[cfg(not(target_arch = "wasm32"))]
+        let store = options.cache_dir.as_ref().map(DefaultStore::new);
+        #[cfg(target_arch = "wasm32")]
+        let (store, problem) = match DefaultStore::open().await {
+            Ok(store) => (Some(store), None),
+            Err(error) => (None, Some(error)),
+        };
+        let store = store.filter(|_| options.cache);
+        let transport = DefaultTransport::default();
+        let http = HttpSource::open(model, options, transport, store, abort.clone(), progress).await?;
+        #[cfg(target_arch = "wasm32")]
+        if let (Some(problem), true) = (problem, options.cache) {
+            http.warn(problem);
+        }
+        Ok(Source { place: Place::Http(Box::new(http)), abort })
+    }
+
+    /// Files that the user picked.
+    #[cfg(target_arch = "wasm32")]
+    pub fn picked(files: Vec<PickedFile>, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
+        let picked = PickedFiles::new(files, options.part_size, progress)?;
+        Ok(Source { place: Place::Picked(picked), abort })
+    }
+
+    /// The model's place as messages name it: an address with its revision, or a folder.
+    pub fn name(&self) -> &str {
+        with_place!(self, place => place.place())
+    }
+
+    /// The commit that is being read, where the server named one.
+    pub fn commit(&self) -> Option<String> {
+        match &self.place {
+            Place::Http(http) => http.commit(),
+            #[allow(unreachable_patterns)]
+            _ => None,
+        }
+    }
+
+    /// What went wrong without stopping the load: a full cache, a server that could not be asked.
+    pub fn warnings(&self) -> Vec<Error> {
+        match &self.place {
+            Place::Http(http) => http.warnings(),
+            #[allow(unreachable_patterns)]
+            _ => Vec::new(),
+        }
+    }
+
+    /// Where bytes are reported.
+    pub fn progress(&self) -> &Progress {
+        with_place!(self, place => place.progress())
+    }
+
+    /// The flag that stops this load.
+    pub fn abort(&self) -> &AbortFlag {
+        &self.abort
+    }
+
+    async fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let what = format!("loading {}", self.name());
+        self.progress().during(self.abort.guard(&what, work)).await?
+    }
+
+    /// Length and ETag of a file; `None` when there is no such file.
+    pub async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
+        self.run(async { with_place!(self, place => place.info(file).await) }).await
+    }
+
+    /// Whether there is such a file.
+    pub async fn exists(&self, file: &str) -> Result<bool> {
+        Ok(self.info(file).await?.is_some())
+    }
+
+    /// A small file that must be there, as a whole.
+    pub async fn read(&self, file: &str) -> Result<Vec<u8>> {
+        let bytes = self.read_optional(file).await?;
+        bytes.ok_or_else(|| with_place!(self, place => place.missing(file)))
+    }
+
+    /// A small file as a whole; `None` when there is no such file.
+    pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
+        self.run(async { with_place!(self, place => parts::read(place, file).await) }).await
+    }
+
+    /// A small range of a file, cut off at the file's end.
+    pub async fn read_range(&self, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
+        self.run(async { with_place!(self, place => parts::read_range(place, file, range).await) }).await
+    }
+
+    /// A range of a file in order, as `sink(offset in the file, chunk)`.
+    pub async fn stream(
+        &self,
+        file: &str,
+        range: Range<u64>,
+        mut sink: impl AsyncFnMut(u64, Chunk) -> Result<()>,
+    ) -> Result<()> {
+        self.run(async { with_place!(self, place => parts::stream(place, file, range, &mut sink).await) }).await
+    }
+
+    /// The model's safetensors: reads the headers of `model.safetensors` or of the shards that its index names.
+    pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        self.run(async { with_place!(self, place => tensors::open_checkpoint(place).await) }).await
+    }
+
+    /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while the server is fast.
+    ///
+    /// Every offset is a multiple of 4, and so is every chunk's length but that of a tensor's last bytes
+    /// ([`Chunk::padded`]). Offsets of one tensor may come in any order and, when a file changes on the server with its
+    /// header unchanged, a second time. A tensor without bytes is not announced; one asked for twice comes once.
+    pub async fn stream_tensors(
+        &self,
+        checkpoint: &Checkpoint,
+        wanted: &[&TensorInfo],
+        mut sink: impl AsyncFnMut(&TensorInfo, u64, Chunk) -> Result<()>,
+    ) -> Result<()> {
+        self.run(async {
+            with_place!(self, place => tensors::stream_tensors(place, checkpoint, wanted, &mut sink).await)
+        })
+        .await
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Source({})", self.name())
+    }
+}
+
+/// All models of which something is in the cache.
+pub async fn cached_models(store: &DefaultStore) -> Vec<CachedModel> {
+    cache::cached_models(store).await
+}
+
+/// Removes a model from the cache, named as [`CachedModel::source`] or [`Source::name`] does.
+pub async fn delete_cached(store: &DefaultStore, source: &str) {
+    cache::delete_cached(store, source).await;
+}

@@ -1,0 +1,367 @@
+//! From a model's files to its tensors: reads the headers, then streams the tensors' bytes over parallel ranges, whole
+//! words at a time, so that a sink can write them to GPU buffers as they come. Knows nothing of GPUs.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::chunk::Chunk;
+use super::clock;
+use super::parts::{PartSource, RESTARTS, read, read_range};
+use super::remote::Fault;
+use crate::format::safetensors::{Header, PREFIX, header_range, parse_header};
+use crate::format::{Checkpoint, ShardIndex, TensorInfo};
+use crate::{Error, Result};
+
+/// Weights in one file.
+pub const SINGLE: &str = "model.safetensors";
+/// The index of weights in several files.
+pub const INDEX: &str = "model.safetensors.index.json";
+
+/// So much is read before the header's length is known: enough for the header of most files.
+const HEADER_GUESS: u64 = 64 << 10;
+/// Parts that one request asks for.
+const RUN: u64 = 4;
+/// A stream is added while each of those at work brings so many bytes per second.
+const FAST: f64 = 1.5e6;
+
+/// Reads the header of a safetensors file and returns it with the file's length.
+pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result<(u64, Header)> {
+    let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
+    let start = read_range(source, file, 0..HEADER_GUESS).await?;
+    let range = header_range(file, &start, info.size)?;
+    let header = match start.get(PREFIX as usize..range.end as usize) {
+        Some(header) => header.to_vec(),
+        None => read_range(source, file, range).await?,
+    };
+    Ok((info.size, parse_header(file, &header, info.size)?))
+}
+
+/// Finds the model's weights: one file, or the shards of an index.
+pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpoint> {
+    if source.info(SINGLE).await?.is_some() {
+        let (size, header) = read_header(source, SINGLE).await?;
+        return Checkpoint::from_single(SINGLE, size, header);
+    }
+    let Some(index) = read(source, INDEX).await? else {
+        return Err(Error::MissingFile {
+            file: SINGLE.to_string(),
+            place: source.place().to_string(),
+            hint: format!("There is no {INDEX} either. Choose a repository that has safetensors weights."),
+        });
+    };
+    let index = ShardIndex::parse(INDEX, &index)?;
+    let mut shards = Vec::new();
+    for name in index.shards() {
+        if source.info(&name).await?.is_none() {
+            return Err(Error::MissingFile {
+                file: name,
+                place: source.place().to_string(),
+                hint: format!("{INDEX} names it as a shard; the repository is incomplete."),
+            });
+        }
+        let (size, header) = read_header(source, &name).await?;
+        shards.push((name, size, header));
+    }
+    Checkpoint::from_shards(&index, shards)
+}
+
+/// Streams the bytes of `tensors` to `sink(tensor, offset, chunk)`. Every offset is a multiple of 4, and so is every
+/// chunk's length but that of a tensor's last bytes. Offsets of one tensor may come in any order and, when a file changes
+/// on the server with its header unchanged, a second time. A tensor without bytes is not announced.
+pub(crate) async fn stream_tensors<P: PartSource>(
+    source: &P,
+    checkpoint: &Checkpoint,
+    tensors: &[&TensorInfo],
+    sink: &mut impl AsyncFnMut(&TensorInfo, u64, Chunk) -> Result<()>,
+) -> Result<()> {
+    let mut plan = Plan::new(source, checkpoint, tensors)?;
+    let mut pool = FuturesUnordered::new();
+    let mut allowed = 1;
+    let (begin, mut fetched) = (clock::now_ms(), 0.0);
+    loop {
+        while pool.len() < allowed
+            && let Some(job) = plan.queue.pop_front()
+        {
+            pool.push(step(source, job));
+        }
+        let Some((mut job, result)) = pool.next().await else { break };
+        if job.generation != plan.files[job.file].generation {
+            continue;
+        }
+        let chunk = match result {
+            Ok(chunk) => chunk,
+            Err(Fault::Failed(error)) => return Err(error),
+            Err(Fault::Changed) => {
+                plan.restart(source, checkpoint, job.file).await?;
+                continue;
+            }
+        };
+        let (file, part) = (job.file, job.part);
+        fetched += chunk.len() as f64;
+        allowed = streams(allowed, source.throttled(), plan.streams, fetched, clock::now_ms() - begin);
+        job.part += 1;
+        if job.part < job.end {
+            // The next part of this run is under way while the sink has this one.
+            pool.push(step(source, job));
+        }
+        for (tensor, offset, piece) in plan.files[file].cut(part * source.part_size(), &chunk) {
+            sink(tensor, offset, piece).await?;
+        }
+        plan.files[file].left -= 1;
+        if plan.files[file].left == 0 {
+            source.seal(&checkpoint.files[plan.files[file].index].name).await;
+        }
+    }
+    Ok(())
+}
+
+/// How many streams to run: one more while those that run are fast, one alone for a server that complains.
+fn streams(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usize {
+    let rate = bytes * 1000.0 / ms.max(1.0);
+    if throttled {
+        1
+    } else if rate > FAST * now as f64 {
+        (now + 1).min(most)
+    } else {
+        now
+    }
+}
+
+/// A run of parts of one file that one request reads.
+struct Job<R> {
+    name: String,
+    file: usize,
+    generation: usize,
+    part: u64,
+    end: u64,
+    reader: Option<R>,
+}
+
+async fn step<P: PartSource>(source: &P, mut job: Job<P::Reader>) -> (Job<P::Reader>, Result<Chunk, Fault>) {
+    let result = source.part(&job.name, job.part, job.end, &mut job.reader).await;
+    (job, result)
+}
+
+/// One file of the plan.
+struct FilePlan<'a> {
+    /// Index into the checkpoint's files.
+    index: usize,
+    /// Counts how often it was begun.
+    generation: usize,
+    /// What is wanted of it, by place.
+    tensors: Vec<&'a TensorInfo>,
+    /// Parts that are wanted.
+    parts: Vec<u64>,
+    /// Parts that are not yet delivered.
+    left: usize,
+    /// Words of which only some bytes have come, by tensor and word.
+    broken: HashMap<(usize, u64), BrokenWord>,
+}
+
+#[derive(Default)]
+struct BrokenWord {
+    bytes: [u8; 4],
+    have: usize,
+}
+
+struct Plan<'a, R> {
+    files: Vec<FilePlan<'a>>,
+    queue: VecDeque<Job<R>>,
+    streams: usize,
+}
+
+impl<'a, R> Plan<'a, R> {
+    fn new<P: PartSource<Reader = R>>(source: &P, checkpoint: &Checkpoint, tensors: &[&'a TensorInfo]) -> Result<Self> {
+        let mut by_file: BTreeMap<usize, Vec<&'a TensorInfo>> = BTreeMap::new();
+        for tensor in tensors.iter().filter(|t| t.bytes() > 0) {
+            by_file.entry(tensor.file).or_default().push(tensor);
+        }
+        let mut plan = Plan { files: Vec::new(), queue: VecDeque::new(), streams: 1 };
+        for (index, mut tensors) in by_file {
+            let Some(file) = checkpoint.files.get(index) else {
+                return Err(Error::Internal(format!("a tensor names file {index}, which the checkpoint does not have")));
+            };
+            tensors.sort_by_key(|t| t.range.start);
+            // The same tensor asked for twice, as tied weights may be, is read once.
+            tensors.dedup_by_key(|t| t.range.start);
+            let size = source.part_size();
+            let mut parts: Vec<u64> =
+                tensors.iter().flat_map(|t| t.range.start / size..t.range.end.div_ceil(size)).collect();
+            parts.dedup();
+            let bytes: u64 = parts.iter().map(|p| (p * size + size).min(file.size) - p * size).sum();
+            source.progress().expect(bytes);
+            plan.streams = plan.streams.max(source.streams(&file.name));
+            let left = parts.len();
+            let broken = HashMap::new();
+            plan.files.push(FilePlan { index, generation: 0, tensors, parts, left, broken });
+            plan.enqueue(source, checkpoint, plan.files.len() - 1);
+        }
+        Ok(plan)
+    }
+
+    /// Queues all parts of a file as runs: consecutive, all from the cache or all from the network.
+    fn enqueue<P: PartSource<Reader = R>>(&mut self, source: &P, checkpoint: &Checkpoint, file: usize) {
+        let plan = &self.files[file];
+        let name = &checkpoint.files[plan.index].name;
+        let run = if source.streams(name) > 1 { RUN } else { u64::MAX };
+        let mut last: Option<(Range<u64>, bool)> = None;
+        for part in &plan.parts {
+            let stored = source.is_stored(name, *part);
+            match &mut last {
+                Some((range, kind)) if range.end == *part && *kind == stored && range.end - range.start < run => {
+                    range.end += 1;
+                }
+                _ => {
+                    let done = last.replace((*part..part + 1, stored));
+                    self.queue.extend(done.map(|(range, _)| plan.job(name, file, range)));
+                }
+            }
+        }
+        self.queue.extend(last.map(|(range, _)| plan.job(name, file, range)));
+    }
+
+    /// The file changed while it was read. If its header still says the same it is begun again; otherwise the plan of the
+    /// whole load is void.
+    async fn restart<P: PartSource<Reader = R>>(
+        &mut self,
+        source: &P,
+        checkpoint: &Checkpoint,
+        file: usize,
+    ) -> Result<()> {
+        let plan = &mut self.files[file];
+        let name = checkpoint.files[plan.index].name.clone();
+        plan.generation += 1;
+        plan.left = plan.parts.len();
+        plan.broken.clear();
+        self.queue.retain(|job| job.file != file);
+        source.forget(&name).await;
+        let (size, header) = read_header(source, &name).await?;
+        let plan = &self.files[file];
+        let same = |t: &&&TensorInfo| {
+            let found = header.tensors.iter().find(|new| new.name == t.name);
+            found.is_some_and(|new| new.range == t.range && new.dtype == t.dtype && new.shape == t.shape)
+        };
+        let alike = plan.tensors.iter().filter(same).count() == plan.tensors.len();
+        if plan.generation >= RESTARTS || size != checkpoint.files[plan.index].size || !alike {
+            source.forget(&name).await;
+            return Err(Error::Changed { file: format!("{}/{name}", source.place()) });
+        }
+        self.enqueue(source, checkpoint, file);
+        Ok(())
+    }
+}
+
+impl<'a> FilePlan<'a> {
+    fn job<R>(&self, name: &str, file: usize, parts: Range<u64>) -> Job<R> {
+        let generation = self.generation;
+        Job { name: name.to_string(), file, generation, part: parts.start, end: parts.end, reader: None }
+    }
+
+    /// The pieces of tensors that lie in a chunk at `begin`. Words that the chunk's ends break wait for their other half.
+    fn cut(&mut self, begin: u64, chunk: &Chunk) -> Vec<(&'a TensorInfo, u64, Chunk)> {
+        let end = begin + chunk.len() as u64;
+        let mut pieces = Vec::new();
+        let first = self.tensors.partition_point(|t| t.range.end <= begin);
+        for (index, tensor) in self.tensors.iter().enumerate().skip(first).take_while(|(_, t)| t.range.start < end) {
+            let (origin, length) = (tensor.range.start, tensor.bytes());
+            // From here on, offsets are those within the tensor.
+            let mut from = begin.max(origin) - origin;
+            let mut to = end.min(tensor.range.end) - origin;
+            let slice = |a: u64, b: u64| chunk.slice((origin + a - begin) as usize..(origin + b - begin) as usize);
+            let mut word = |at: u64, bytes: &[u8]| {
+                let key = (index, at / 4);
+                let broken = self.broken.entry(key).or_default();
+                let place = (at % 4) as usize;
+                for (to, from) in broken.bytes.iter_mut().skip(place).zip(bytes) {
+                    *to = *from;
+                }
+                broken.have += bytes.len();
+                let whole = (length - key.1 * 4).min(4) as usize;
+                if broken.have == whole {
+                    let bytes = broken.bytes.iter().copied().take(whole).collect();
+                    self.broken.remove(&key);
+                    return Some((*tensor, key.1 * 4, Chunk::from_vec(bytes)));
+                }
+                None
+            };
+            if from % 4 != 0 {
+                let stop = from.next_multiple_of(4).min(to);
+                pieces.extend(word(from, &slice(from, stop).to_vec()));
+                from = stop;
+            }
+            if to % 4 != 0 && to != length && to > from {
+                let stop = to / 4 * 4;
+                pieces.extend(word(stop, &slice(stop, to).to_vec()));
+                to = stop;
+            }
+            if to > from {
+                pieces.push((*tensor, from, slice(from, to)));
+            }
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Dtype;
+
+    /// Cuts a file at every possible place, in both orders, and puts it together again by whole words.
+    #[test]
+    fn pieces_are_whole_words_wherever_the_file_is_cut() {
+        let bytes: Vec<u8> = (0..40).collect();
+        let tensor = |name: &str, range: Range<u64>| TensorInfo {
+            name: name.to_string(),
+            dtype: Dtype::U8,
+            shape: vec![(range.end - range.start) as usize],
+            file: 0,
+            range,
+        };
+        let tensors = [tensor("a", 3..10), tensor("b", 10..11), tensor("c", 13..40)];
+        for size in 1..=40usize {
+            for reverse in [false, true] {
+                let mut plan = FilePlan {
+                    index: 0,
+                    generation: 0,
+                    tensors: tensors.iter().collect(),
+                    parts: Vec::new(),
+                    left: 0,
+                    broken: HashMap::new(),
+                };
+                let mut chunks: Vec<(usize, &[u8])> = bytes.chunks(size).enumerate().collect();
+                if reverse {
+                    chunks.reverse();
+                }
+                let mut found: BTreeMap<String, Vec<Option<u8>>> = BTreeMap::new();
+                for (index, part) in chunks {
+                    for (t, offset, piece) in plan.cut((index * size) as u64, &Chunk::from_vec(part.to_vec())) {
+                        let last = offset + piece.len() as u64 == t.bytes();
+                        assert!(offset % 4 == 0 && (piece.len() % 4 == 0 || last), "{} {offset}", t.name);
+                        let to = found.entry(t.name.clone()).or_insert_with(|| vec![None; t.bytes() as usize]);
+                        for (slot, byte) in to[offset as usize..].iter_mut().zip(piece.to_vec()) {
+                            assert!(slot.replace(byte).is_none(), "a byte came twice");
+                        }
+                    }
+                }
+                assert!(plan.broken.is_empty());
+                for t in &tensors {
+                    let expected: Vec<Option<u8>> =
+                        bytes[t.range.start as usize..t.range.end as usize].iter().copied().map(Some).collect();
+                    assert_eq!(found[&t.name], expected, "{} in parts of {size}", t.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn streams_follow_the_rate() {
+        assert_eq!(streams(1, false, 3, 8e6, 1000.0), 2);
+        assert_eq!(streams(2, false, 3, 8e6, 1000.0), 3);
+        assert_eq!(streams(3, false, 3, 8e6, 1000.0), 3);
+        assert_eq!(streams(1, false, 3, 1e6, 1000.0), 1);
+        assert_eq!(streams(3, true, 3, 8e6, 1000.0), 1);
+    }
+}

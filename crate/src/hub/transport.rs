@@ -1,0 +1,123 @@
+//! What the hub asks of HTTP: one request, one answer, a body in chunks. Redirects are followed below this line; retrying,
+//! resuming and caching happen above it, so that they are the same code in the browser and in native tests.
+
+use super::Chunk;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Headers and body.
+    Get,
+    /// Headers only.
+    Head,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// GET or HEAD.
+    pub method: Method,
+    /// The address.
+    pub url: String,
+    /// The `Range` header's value.
+    pub range: Option<String>,
+    /// Sent as `Authorization: Bearer`, to the URL's own origin only: never after a redirect to another one.
+    pub token: Option<String>,
+}
+
+/// The answer's headers that the hub reads; the browser hides those which the server does not expose to the page.
+#[derive(Debug, Clone, Default)]
+pub struct Headers {
+    /// `Content-Length`.
+    pub content_length: Option<String>,
+    /// `Content-Range`.
+    pub content_range: Option<String>,
+    /// `Content-Encoding`.
+    pub content_encoding: Option<String>,
+    /// `ETag`.
+    pub etag: Option<String>,
+    /// `Last-Modified`.
+    pub last_modified: Option<String>,
+    /// `Retry-After`.
+    pub retry_after: Option<String>,
+    /// `X-Repo-Commit`: the commit that the Hub resolved the revision to.
+    pub commit: Option<String>,
+    /// `X-Error-Code`: the Hub's reason, such as RepoNotFound.
+    pub error_code: Option<String>,
+}
+
+impl Headers {
+    /// Reads them through `get`, which looks a header up by its lower-case name.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Headers {
+        Headers {
+            content_length: get("content-length"),
+            content_range: get("content-range"),
+            content_encoding: get("content-encoding"),
+            etag: get("etag"),
+            last_modified: get("last-modified"),
+            retry_after: get("retry-after"),
+            commit: get("x-repo-commit"),
+            error_code: get("x-error-code"),
+        }
+    }
+
+    /// The body's length, unless an encoding makes it another number than that of the bytes which arrive.
+    pub fn length(&self) -> Option<u64> {
+        if self.content_encoding.as_deref().is_some_and(|e| e != "identity") {
+            return None;
+        }
+        self.content_length.as_deref()?.trim().parse().ok()
+    }
+
+    /// First byte and total length of a `Content-Range`: `bytes 0-99/1234`, `bytes */1234`.
+    pub fn content_range(&self) -> (Option<u64>, Option<u64>) {
+        let Some((range, total)) = self
+            .content_range
+            .as_deref()
+            .and_then(|v| v.trim().strip_prefix("bytes "))
+            .and_then(|v| v.split_once('/'))
+        else {
+            return (None, None);
+        };
+        let first = range.split_once('-').and_then(|(first, _)| first.trim().parse().ok());
+        (first, total.trim().parse().ok())
+    }
+
+    /// What changes when the file does: the ETag, or else the date of the last change.
+    pub fn validator(&self) -> Option<String> {
+        let etag = self.etag.as_deref().map(|e| e.trim().trim_start_matches("W/").trim_matches('"').to_string());
+        etag.filter(|e| !e.is_empty()).or_else(|| self.last_modified.clone())
+    }
+}
+
+/// An answer whose body is still to be read.
+#[derive(Debug)]
+pub struct Response<B> {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers.
+    pub headers: Headers,
+    /// The body.
+    pub body: B,
+}
+
+/// The connection failed: what it said.
+#[derive(Debug, Clone)]
+pub struct Failure(pub String);
+
+/// Sends requests. Dropping a future or a body cancels its request.
+#[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
+pub trait Transport {
+    /// The body of an answer.
+    type Body: Body;
+
+    /// Sends the request, follows redirects and returns when the headers are there.
+    async fn send(&self, request: Request) -> Result<Response<Self::Body>, Failure>;
+}
+
+/// A body in chunks as they come.
+#[allow(async_fn_in_trait)]
+pub trait Body {
+    /// The next bytes; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Chunk>, Failure>;
+}

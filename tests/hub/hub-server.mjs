@@ -1,0 +1,264 @@
+#!/usr/bin/env node
+// A server that behaves like the Hub, with faults on demand, for the tests of src/hub and of the page. No dependencies.
+//
+//   node hub-server.mjs --root DIR [--port N] [--cdn-port N]
+//
+// prints one line of JSON, {"hub": "http://127.0.0.1:P", "cdn": "http://127.0.0.1:Q"}, and serves until its stdin ends
+// (or for ever with --stay).
+//
+// Files of DIR, on the hub's origin:
+//   /ORG/NAME/resolve/REVISION/FILE   DIR/ORG/NAME/FILE as the Hub serves it: X-Repo-Commit, ETag; files that are large
+//                                     (.safetensors, .gguf, .bin) answer 302 to the second origin, as LFS files do
+//   /files/PATH                       DIR/PATH as any web server serves it: ETag, Range, no redirect
+//
+// Control, on the hub's origin:
+//   GET  /_control/log                every request since the last reset: origin, method, path, range, status, bytes of
+//                                     body sent, whether it carried a token
+//   POST /_control/reset              forgets log, faults, gates and changed files
+//   POST /_control/faults             [{match, kind, ...}], in addition to those that are set; `match` is part of the path:
+//     status    answer `status` (with `retryAfter` seconds, with `times` how often)
+//     drop      close the connection after `after` bytes of body
+//     short     end the body after `after` bytes although Content-Length says more
+//     stall     send `after` bytes and then nothing
+//     slow      send `rate` bytes a second
+//     change    after `after` bytes replace the file by `base64` and close the connection
+//     noRange   ignore Range;  noEtag: neither ETag nor Last-Modified;  noLength: chunked, no Content-Length
+//     noHead    answer HEAD with 403, as URLs signed for GET do
+//     noCommit  no X-Repo-Commit;  noExpose: expose no header to pages
+//   POST /_control/gate               {"ORG/NAME": "token"}: 401 without a token, 403 with another one
+//   POST /_control/file               {path, base64} replaces DIR/path until the reset; base64 null deletes it
+import { createHash } from 'node:crypto';
+import { createReadStream, statSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join, normalize } from 'node:path';
+
+const argument = (name, fallback) => {
+  const at = process.argv.indexOf(name);
+  return at < 0 ? fallback : process.argv[at + 1];
+};
+const root = argument('--root', '.');
+const origins = { hub: '', cdn: '' };
+
+let log, faults, gates, changed, generation, snapshots;
+function reset() {
+  log = [];
+  faults = [];
+  gates = {};
+  changed = new Map();
+  generation = 0;
+  snapshots = new Map();
+}
+reset();
+
+const sha = (text) => createHash('sha1').update(text).digest('hex');
+const commitOf = (repo) => sha(`${repo} ${[...changed.keys()].some((p) => p.startsWith(`${repo}/`)) ? generation : 0}`);
+
+function change(path, base64) {
+  // What a commit held stays what it holds.
+  const repo = path.split('/').slice(0, 2).join('/');
+  snapshots.set(commitOf(repo), new Map(changed));
+  changed.set(path, base64 === null ? null : Buffer.from(base64, 'base64'));
+  generation += 1;
+}
+
+/** The content of a file now or at a commit: {size, etag, modified, read(first, last)}, or null. */
+function content(path, commit) {
+  const clean = normalize(path).replace(/\\/g, '/');
+  if (clean.startsWith('..') || clean.startsWith('/')) return null;
+  const view = (commit && snapshots.get(commit)) || changed;
+  if (view.has(clean)) {
+    const bytes = view.get(clean);
+    if (bytes === null) return null;
+    const pieces = function* (first, last) {
+      for (let at = first; at <= last; at += 65536) yield bytes.subarray(at, Math.min(at + 65536, last + 1));
+    };
+    return { size: bytes.length, etag: sha(bytes), modified: new Date(1.7e12 + generation * 1000), read: pieces };
+  }
+  try {
+    const file = join(root, clean);
+    const stat = statSync(file);
+    if (!stat.isFile()) return null;
+    const read = (start, end) => createReadStream(file, { start, end, highWaterMark: 1 << 18 });
+    return { size: stat.size, etag: sha(`${clean} ${stat.size} ${stat.mtimeMs}`), modified: stat.mtime, read };
+  } catch {
+    return null;
+  }
+}
+
+/** The fault of a kind that applies to this request, counted down. */
+function fault(kind, path) {
+  const found = faults.find((f) => f.kind === kind && path.includes(f.match ?? '') && (f.times ?? 1e9) > 0);
+  if (found && found.times !== undefined) found.times -= 1;
+  return found;
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+function cors(request, headers, path) {
+  headers['Access-Control-Allow-Origin'] = '*';
+  if (!fault('noExpose', path)) {
+    headers['Access-Control-Expose-Headers'] =
+      'X-Repo-Commit, X-Error-Code, X-Error-Message, ETag, Link, Accept-Ranges, Content-Range, Retry-After, X-Linked-Size, X-Linked-ETag';
+  }
+}
+
+async function sendFile(request, response, entry, path, file, headers) {
+  cors(request, headers, path);
+  if (!fault('noEtag', path)) {
+    headers.ETag = `"${file.etag}"`;
+    headers['Last-Modified'] = file.modified.toUTCString();
+  }
+  headers['Content-Type'] = 'application/octet-stream';
+  let [first, last, status] = [0, file.size - 1, 200];
+  const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
+  if (!fault('noRange', path)) {
+    headers['Accept-Ranges'] = 'bytes';
+    if (range && request.method === 'GET') {
+      first = Number(range[1]);
+      last = range[2] === '' ? last : Math.min(last, Number(range[2]));
+      if (first >= file.size) {
+        headers['Content-Range'] = `bytes */${file.size}`;
+        entry.status = 416;
+        response.writeHead(416, headers).end();
+        return;
+      }
+      status = 206;
+      headers['Content-Range'] = `bytes ${first}-${last}/${file.size}`;
+    }
+  }
+  const length = last - first + 1;
+  if (!fault('noLength', path)) headers['Content-Length'] = length;
+  entry.status = status;
+  response.writeHead(status, headers);
+  if (request.method === 'HEAD' || length === 0) {
+    response.end();
+    return;
+  }
+  const cut = ['drop', 'short', 'stall', 'change'].map((kind) => fault(kind, path)).find(Boolean);
+  const slow = fault('slow', path);
+  const write = async (piece) => {
+    entry.bytes += piece.length;
+    if (slow) await sleep((piece.length / slow.rate) * 1000);
+    if (!response.write(piece)) await new Promise((resolve) => response.once('drain', resolve).once('close', resolve));
+  };
+  let left = cut ? Math.min(cut.after ?? 0, length) : length;
+  for await (let piece of file.read(first, last)) {
+    while (piece.length > 0 && left > 0 && !response.destroyed) {
+      const now = piece.subarray(0, Math.min(left, slow ? 16384 : piece.length));
+      await write(now);
+      left -= now.length;
+      piece = piece.subarray(now.length);
+    }
+    if (left === 0 || response.destroyed) break;
+  }
+  if (!cut || response.destroyed) {
+    response.end();
+  } else if (cut.kind === 'stall') {
+    // Nothing more, and no end either.
+  } else {
+    if (cut.kind === 'change') change(cut.path, cut.base64);
+    // Let what was written leave before the connection is closed.
+    await sleep(30);
+    if (cut.kind === 'short') response.socket?.end();
+    else response.destroy();
+  }
+}
+
+function refuse(request, response, entry, path, status, code, extra = {}) {
+  const headers = { ...extra, 'Content-Type': 'text/plain', 'Content-Length': 0 };
+  if (code) headers['X-Error-Code'] = code;
+  cors(request, headers, path);
+  entry.status = status;
+  response.writeHead(status, headers).end();
+}
+
+async function serve(origin, request, response) {
+  const url = new URL(request.url, origins.hub);
+  const path = decodeURIComponent(url.pathname);
+  if (request.method === 'OPTIONS') {
+    // Only what the real Hub lets a page send.
+    const headers = { 'Access-Control-Allow-Methods': 'GET, HEAD', 'Access-Control-Allow-Headers': 'authorization, range' };
+    cors(request, headers, path);
+    response.writeHead(204, headers).end();
+    return;
+  }
+  if (path.startsWith('/_control/')) return control(request, response, path);
+  const entry = {
+    origin,
+    method: request.method,
+    path,
+    range: request.headers.range ?? null,
+    authorization: request.headers.authorization !== undefined,
+    status: 0,
+    bytes: 0,
+  };
+  log.push(entry);
+  const error = fault('status', path);
+  if (error) {
+    const extra = error.retryAfter === undefined ? {} : { 'Retry-After': error.retryAfter };
+    return refuse(request, response, entry, path, error.status, null, extra);
+  }
+  if (request.method === 'HEAD' && fault('noHead', path)) return refuse(request, response, entry, path, 403, null);
+
+  const repo = /^\/(?:cdn\/)?([^/]+\/[^/]+)\/resolve\/([^/]+|refs\/[^/]+\/[^/]+)\/(.+)$/.exec(path);
+  if (repo) {
+    const [, name, revision, file] = repo;
+    const token = request.headers.authorization?.replace(/^Bearer /, '');
+    if (origin === 'hub' && gates[name] !== undefined && token !== gates[name]) {
+      return refuse(request, response, entry, path, token === undefined ? 401 : 403, 'GatedRepo');
+    }
+    const commit = /^[0-9a-f]{40}$/.test(revision) ? revision : commitOf(name);
+    const known = fault('noCommit', path) ? undefined : commit;
+    const headers = known && origin === 'hub' ? { 'X-Repo-Commit': known } : {};
+    const found = content(`${name}/${file}`, commit);
+    if (!found) return refuse(request, response, entry, path, 404, 'EntryNotFound', headers);
+    if (origin === 'hub' && /\.(safetensors|gguf|bin)$/.test(file)) {
+      cors(request, headers, path);
+      headers.Location = `${origins.cdn}/cdn/${name}/resolve/${commit}/${file}?signature=1`;
+      headers['X-Linked-Size'] = found.size;
+      headers['Content-Length'] = 0;
+      entry.status = 302;
+      response.writeHead(302, headers).end();
+      return;
+    }
+    return sendFile(request, response, entry, path, found, headers);
+  }
+  const found = path.startsWith('/files/') ? content(path.slice('/files/'.length)) : null;
+  if (!found) return refuse(request, response, entry, path, 404, null);
+  return sendFile(request, response, entry, path, found, {});
+}
+
+async function control(request, response, path) {
+  let text = '';
+  for await (const piece of request) text += piece;
+  const body = text === '' ? {} : JSON.parse(text);
+  let answer = {};
+  if (path === '/_control/log') answer = log;
+  else if (path === '/_control/reset') reset();
+  else if (path === '/_control/faults') faults.push(...body);
+  else if (path === '/_control/gate') Object.assign(gates, body);
+  else if (path === '/_control/file') change(body.path, body.base64);
+  else answer = { error: 'unknown control' };
+  response.writeHead(200, { 'Content-Type': 'application/json', 'Access-Control-Allow-Origin': '*' });
+  response.end(JSON.stringify(answer));
+}
+
+async function listen(origin, port) {
+  const server = createServer((request, response) => {
+    response.on('error', () => {});
+    serve(origin, request, response).catch((error) => {
+      console.error(error);
+      response.destroy();
+    });
+  });
+  await new Promise((resolve) => server.listen(port, '127.0.0.1', resolve));
+  origins[origin] = `http://127.0.0.1:${server.address().port}`;
+}
+
+await listen('hub', Number(argument('--port', 0)));
+await listen('cdn', Number(argument('--cdn-port', 0)));
+console.log(JSON.stringify(origins));
+if (!process.argv.includes('--stay')) {
+  process.stdin.resume();
+  process.stdin.on('end', () => process.exit(0));
+}
