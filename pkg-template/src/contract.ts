@@ -150,16 +150,25 @@ export interface EngineEmbedOptions {
   task?: string;
 }
 
-/** A model that is in the browser's cache. */
-export interface CachedModel {
-  /** The name that `loadModel` takes. */
-  model: string;
-  revision?: string;
-  /** Bytes that it takes in the cache. */
+/** What the engine's cache holds of one source: `endpoint/org/name@revision`, or a folder's URL. */
+export interface CachedSource {
+  source: string;
+  /** Its files, complete or not. */
+  files: number;
+  /** Bytes that they take. */
   bytes: number;
-  /** True when all of its files are there. */
-  complete?: boolean;
-  [more: string]: unknown;
+  /** True when every file that was begun is there as a whole. */
+  complete: boolean;
+}
+
+/** A model that is in the browser's cache. */
+export interface CachedModel extends CachedSource {
+  /** The name or URL that `loadModel` takes. */
+  model: string;
+  /** Of a repository. */
+  revision?: string;
+  /** Of a repository on another server than huggingface.co. */
+  endpoint?: string;
 }
 
 /** What this browser and GPU can do, for a bug report or a page about the device. */
@@ -193,7 +202,8 @@ export interface EngineModule {
   default(input?: unknown): Promise<unknown>;
   Engine: { load(options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<Engine> };
   deviceReport(): Promise<DeviceReport>;
-  cachedModels(): Promise<CachedModel[]>;
-  deleteModel(model: string, revision?: string): Promise<void>;
+  cachedModels(): Promise<CachedSource[]>;
+  /** Removes what the cache holds of a source, named as `cachedModels` does. */
+  deleteModel(source: string): Promise<void>;
   version(): string;
 }

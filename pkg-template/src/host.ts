@@ -1,7 +1,7 @@
 /** Runs the engine's calls on whatever thread it lives, one at a time on the GPU. Does not know who calls or over what wire. */
 
 import type {
-  CachedModel, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, MemoryUse,
+  CachedSource, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, MemoryUse,
 } from "./contract.js";
 import { aborted, JerboaError, unloaded } from "./errors.js";
 
@@ -19,8 +19,8 @@ export interface Methods {
   memory(): MemoryUse;
   deleteFromCache(): void;
   deviceReport(): DeviceReport;
-  cachedModels(): CachedModel[];
-  deleteModel(model: string, revision?: string): void;
+  cachedModels(): CachedSource[];
+  deleteModel(source: string): void;
   version(): string;
 }
 
@@ -103,7 +103,7 @@ export class Host implements Backend {
       case "cachedModels":
         return cachedModels();
       case "deleteModel":
-        return deleteModel(args[0] as string, args[1] as string | undefined);
+        return deleteModel(args[0] as string);
       case "version":
         return version();
     }

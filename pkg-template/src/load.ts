@@ -2,7 +2,7 @@
 
 import { openBackend } from "./backend.js";
 import { checked, describe, is } from "./check.js";
-import type { CachedModel, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
+import type { CachedModel, CachedSource, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
 import type { Backend } from "./host.js";
 import { Model } from "./model.js";
@@ -74,11 +74,7 @@ export async function loadModel(source: ModelSource, options?: LoadOptions): Pro
   const { onProgress, signal, worker = true, ...rest } = checked("loadModel", options, OPTIONS);
   if (rest.features) rest.features = checked("loadModel: features", rest.features, FEATURES);
   const model = sourceOf(source);
-  const place = typeof model === "string" && !model.includes("://") ? undefined : typeof model === "string" ? "an address" : "picked files";
-  for (const name of ["revision", "endpoint"] as const) {
-    if (place && rest[name] !== undefined) throw refused(`loadModel: '${name}' goes with a repository's name, not with ${place}.`);
-  }
-  if (typeof model !== "string" && rest.token !== undefined) throw refused("loadModel: 'token' goes with a download, not with picked files.");
+  refuseContradictions(model, rest);
   if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
 
   const { backend, warning } = await openBackend(worker);
@@ -93,16 +89,45 @@ export async function loadModel(source: ModelSource, options?: LoadOptions): Pro
   }
 }
 
-/** The models in this browser's cache. */
-export function cachedModels(): Promise<CachedModel[]> {
-  return once((backend) => backend.call("cachedModels", []));
+/** Options that go with a repository's name, against what was given. */
+function refuseContradictions(model: EngineLoadOptions["model"], { revision, endpoint, token }: LoadOptions): void {
+  if (typeof model !== "string") {
+    const name = Object.entries({ revision, endpoint, token }).find(([, value]) => value !== undefined)?.[0];
+    if (name) throw refused(`loadModel: '${name}' goes with a download, not with picked files.`);
+    return;
+  }
+  const folder = model.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(model);
+  const name = Object.entries({ revision, endpoint }).find(([, value]) => value !== undefined)?.[0];
+  if (folder && name) throw refused(`loadModel: '${name}' goes with a repository's name, not with the address of a folder.`);
+  const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model) ?? [];
+  if (inName && revision && inName !== revision) throw refused(`loadModel: the name says revision '${inName}' and the options say '${revision}'; give one.`);
 }
 
-/** Removes a model from this browser's cache; all of its revisions when none is named. */
-export function deleteModel(model: string, options?: { revision?: string }): Promise<void> {
+/** The models in this browser's cache. */
+export function cachedModels(): Promise<CachedModel[]> {
+  return once(async (backend) => (await backend.call("cachedModels", [])).map(cachedModel));
+}
+
+/** Removes a model from this browser's cache: the revision that is named, or all of them. */
+export async function deleteModel(model: string, options?: { revision?: string; endpoint?: string }): Promise<void> {
   if (is.string(model)) throw refused(`deleteModel takes the model's name, not ${describe(model)}.`);
-  const { revision } = checked("deleteModel", options, { revision: is.string });
-  return once((backend) => backend.call("deleteModel", revision === undefined ? [model] : [model, revision]));
+  const { revision, endpoint } = checked("deleteModel", options, { revision: is.string, endpoint: is.string });
+  const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
+  return once(async (backend) => {
+    for (const entry of (await backend.call("cachedModels", [])).map(cachedModel)) {
+      const wanted = revision === undefined || entry.revision === revision;
+      if (wanted && same(entry.model, model) && same(entry.endpoint ?? HUB, endpoint ?? HUB)) await backend.call("deleteModel", [entry.source]);
+    }
+  });
+}
+
+const HUB = "https://huggingface.co";
+
+/** A source of the cache as `loadModel` names it. */
+function cachedModel(entry: CachedSource): CachedModel {
+  const [, endpoint, model, revision] = /^(.+)\/([^/]+\/[^/@]+)@(.+)$/.exec(entry.source) ?? [];
+  if (!endpoint || !model || !revision) return { ...entry, model: entry.source };
+  return { ...entry, model, revision, ...(endpoint === HUB ? {} : { endpoint }) };
 }
 
 /** What this browser and its GPU can do: adapter, features, limits, and what the engine makes of them. */

@@ -63,6 +63,7 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder, or files/));
   await assert.rejects(load([]), refusal("request", /empty list of files/));
   await assert.rejects(load("https://x.test/m/", { revision: "main" }), refusal("request", /'revision' goes with a repository's name/));
+  await assert.rejects(load("a/b@v1", { revision: "v2" }), refusal("request", /says revision 'v1' and the options say 'v2'/));
   await assert.rejects(load([new File([], "config.json")], { token: "t" }), refusal("request", /'token' goes with a download/));
 });
 
@@ -248,9 +249,21 @@ test("unload stops what runs and refuses what follows", async () => {
 });
 
 test("cache and device functions", async () => {
-  assert.deepEqual(await jerboa.cachedModels(), [{ model: "a/b", bytes: 3 }]);
-  await jerboa.deleteModel("a/b");
-  assert.deepEqual(double.seen.loads.at(-1), { deleted: "a/b" });
+  const models = await jerboa.cachedModels();
+  assert.deepEqual(
+    models.map(({ model, revision, endpoint, bytes }) => [model, revision, endpoint, bytes]),
+    [
+      ["a/b", "main", undefined, 7],
+      ["a/b", "v2", undefined, 7],
+      ["a/b", "main", "https://hub.test", 7],
+      ["https://x.test/models/a", undefined, undefined, 7],
+    ],
+  );
+  const deleted = async (...args) => (await jerboa.deleteModel(...args), double.seen.deleted.splice(0));
+  assert.deepEqual(await deleted("a/b"), ["https://huggingface.co/a/b@main", "https://huggingface.co/a/b@v2"]);
+  assert.deepEqual(await deleted("a/b", { revision: "v2" }), ["https://huggingface.co/a/b@v2"]);
+  assert.deepEqual(await deleted("a/b", { endpoint: "https://hub.test/" }), ["https://hub.test/a/b@main"]);
+  assert.deepEqual(await deleted("https://x.test/models/a/"), ["https://x.test/models/a"]);
   assert.deepEqual(await jerboa.deviceReport(), { webgpu: true });
 });
 

@@ -1,6 +1,6 @@
 /** A test double of the wasm module: a model that counts words. Stands in for the engine in the facade's own tests and is never shipped. */
 
-export const seen = { init: 0, loads: [], requests: [], freed: 0 };
+export const seen = { init: 0, loads: [], requests: [], deleted: [], freed: 0 };
 
 export default async function init() {
   seen.init++;
@@ -101,6 +101,12 @@ export class Engine {
 }
 
 export const deviceReport = async () => ({ webgpu: true });
-export const cachedModels = async () => [{ model: "a/b", bytes: 3 }];
-export const deleteModel = async (model) => void seen.loads.push({ deleted: model });
+export const cachedModels = async () =>
+  ["https://huggingface.co/a/b@main", "https://huggingface.co/a/b@v2", "https://hub.test/a/b@main", "https://x.test/models/a"].map((source) => ({
+    source,
+    files: 3,
+    bytes: 7,
+    complete: true,
+  }));
+export const deleteModel = async (source) => void seen.deleted.push(source);
 export const version = () => "0.0.0";

@@ -128,9 +128,9 @@ function Cached({ load }: { load: (w: Wanted) => void }) {
     }
   };
   useEffect(() => void refresh(), []);
-  const remove = async ({ model, revision }: CachedModel): Promise<void> => {
+  const remove = async ({ model, revision, endpoint }: CachedModel): Promise<void> => {
     try {
-      await deleteModel(model, revision ? { revision } : {});
+      await deleteModel(model, { revision, endpoint });
       announce(`${model} was removed.`);
     } catch (thrown) {
       problem.value = thrown instanceof JerboaError ? thrown.message : String(thrown);
@@ -144,7 +144,7 @@ function Cached({ load }: { load: (w: Wanted) => void }) {
       {problem.value && <p class="hint">{problem}</p>}
       <ul class="choices">
         {models.value.map((entry) => (
-          <li key={`${entry.model}@${entry.revision ?? ""}`} class="row">
+          <li key={entry.source} class="row">
             <button type="button" class="choice grow" onClick={() => load(wantedOf(entry))}>
               <span class="choice-name">{nameOf(entry)}</span>
               {entry.complete === false && <span class="choice-note">Not complete; loading goes on where it stopped.</span>}
@@ -166,6 +166,6 @@ function nameOf({ model }: CachedModel): string {
 
 function wantedOf(entry: CachedModel): Wanted {
   const { token, maxContext, weights, kv } = advancedOptions();
-  const revision = entry.model.includes("://") ? undefined : entry.revision;
-  return { source: entry.model, label: nameOf(entry), options: { token, maxContext, weights, kv, revision } };
+  const { model, revision, endpoint } = entry;
+  return { source: model, label: nameOf(entry), options: { token, maxContext, weights, kv, revision, endpoint } };
 }
