@@ -1,5 +1,7 @@
 //! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors, comparison.
 
+pub mod golden;
+
 use jerboa::gpu::{Backend, DeviceOptions, Gpu, Pipeline, StepDesc, Usage};
 use jerboa::kernels::Launch;
 use jerboa::kernels::registry::Shader;

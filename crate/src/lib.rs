@@ -6,6 +6,7 @@
 
 pub mod arch;
 pub mod error;
+pub mod exec;
 pub mod format;
 pub mod gpu;
 pub mod hub;

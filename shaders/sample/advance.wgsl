@@ -1,5 +1,6 @@
 // Takes the best of the slices as the next token and moves the state on: the token becomes the input of the next step,
 // whose position follows this step's rows. After a stop token, or when the budget is spent, nothing changes any more.
+// Two words after the ring say how many tokens there are and whether it stopped: one readback tells all.
 struct Params {
     slices: u32,
     stops: u32,
@@ -45,4 +46,6 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     } else {
         ids[0] = token;
     }
+    tokens[params.ring] = state.step;
+    tokens[params.ring + 1u] = state.stopped;
 }

@@ -69,6 +69,7 @@ pub struct Pipeline(Rc<(wgpu::ComputePipeline, wgpu::BindGroupLayout)>);
 pub struct Program {
     steps: Vec<(Pipeline, wgpu::BindGroup, Grid)>,
     labels: Vec<String>,
+    /// What the bind groups refer to lives as long as they do.
     _owned: Vec<Buffer>,
 }
 
@@ -251,6 +252,7 @@ impl Backend for NativeGpu {
             let group = self.inner.device.create_bind_group(&descriptor);
             self.count(|c| c.bind_groups += 1);
             labels.push(step.label);
+            owned.extend(step.buffers.into_iter().map(|(_, buffer)| buffer));
             recorded.push((step.pipeline, group, step.grid));
         }
         if let Some(arena) = arena {

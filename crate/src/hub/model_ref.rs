@@ -111,7 +111,9 @@ pub(crate) fn is_revision(revision: &str) -> bool {
     !revision.is_empty()
         && revision.len() <= 255
         && !revision.contains("..")
-        && revision.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '?' | '#' | '\\' | '*' | '[' | '^' | '~' | ':'))
+        && revision
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !matches!(c, '?' | '#' | '\\' | '*' | '[' | '^' | '~' | ':'))
 }
 
 /// Whether a revision is a commit and so can never change.
@@ -179,7 +181,8 @@ mod tests {
 
     #[test]
     fn others_are_refused() {
-        let bad = ["", "gpt2", "a/b/c", "a/b@", "a/b@x y", "a/../b", "a/b?x", "ftp://a/b", "https://", "https://h/x?y=1"];
+        let bad =
+            ["", "gpt2", "a/b/c", "a/b@", "a/b@x y", "a/../b", "a/b?x", "ftp://a/b", "https://", "https://h/x?y=1"];
         for text in bad {
             assert_eq!(ModelRef::parse(text).expect_err(text).code(), "model_name", "{text}");
         }

@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use super::abort::AbortFlag;
 use super::chunk::{Chunk, ChunkBuffer};
+use super::clock;
 use super::progress::Progress;
 use super::retry::{RetryPolicy, is_transient};
 use super::transport::{Body, Headers, Method, Request, Response, Transport};
-use super::clock;
 use crate::Error;
 
 /// No file is larger; a server that says so would make sums overflow.
@@ -88,7 +88,8 @@ impl<T: Transport> Remote<T> {
         if wait > 0.0 {
             self.pause(url, wait).await?;
         }
-        let request = Request { method, url: url.to_string(), range: Some(range.to_string()), token: self.token.clone() };
+        let request =
+            Request { method, url: url.to_string(), range: Some(range.to_string()), token: self.token.clone() };
         let sent = clock::timeout(limit_ms, self.transport.send(request));
         Ok(match self.abort.guard(&format!("downloading {url}"), sent).await? {
             Some(answer) => answer.map_err(|failure| failure.0),

@@ -48,12 +48,7 @@ macro_rules! with_place {
 
 impl Source {
     /// Looks a model up. Of the network this takes one HEAD request for a repository at a branch or tag, else none.
-    pub async fn open(
-        model: &ModelRef,
-        options: &HubOptions,
-        abort: AbortFlag,
-        progress: Progress,
-    ) -> Result<Source> {
+    pub async fn open(model: &ModelRef, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
         #[cfg(not(target_arch = "wasm32"))]
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
@@ -78,7 +73,12 @@ impl Source {
 
     /// Files that the user picked.
     #[cfg(target_arch = "wasm32")]
-    pub fn picked(files: Vec<PickedFile>, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
+    pub fn picked(
+        files: Vec<PickedFile>,
+        options: &HubOptions,
+        abort: AbortFlag,
+        progress: Progress,
+    ) -> Result<Source> {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
         Ok(Source { place: Place::Picked(picked), abort })
     }

@@ -181,7 +181,9 @@ impl<'a, R> Plan<'a, R> {
         let mut plan = Plan { files: Vec::new(), queue: VecDeque::new(), streams: 1 };
         for (index, mut tensors) in by_file {
             let Some(file) = checkpoint.files.get(index) else {
-                return Err(Error::Internal(format!("a tensor names file {index}, which the checkpoint does not have")));
+                return Err(Error::Internal(format!(
+                    "a tensor names file {index}, which the checkpoint does not have"
+                )));
             };
             tensors.sort_by_key(|t| t.range.start);
             // The same tensor asked for twice, as tied weights may be, is read once.

@@ -71,11 +71,8 @@ impl Headers {
 
     /// First byte and total length of a `Content-Range`: `bytes 0-99/1234`, `bytes */1234`.
     pub fn content_range(&self) -> (Option<u64>, Option<u64>) {
-        let Some((range, total)) = self
-            .content_range
-            .as_deref()
-            .and_then(|v| v.trim().strip_prefix("bytes "))
-            .and_then(|v| v.split_once('/'))
+        let Some((range, total)) =
+            self.content_range.as_deref().and_then(|v| v.trim().strip_prefix("bytes ")).and_then(|v| v.split_once('/'))
         else {
             return (None, None);
         };

@@ -1,7 +1,7 @@
 //! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
 
 use super::memory::{self, Memory};
-use super::{Fusions, Plan, Slot, WeightPlans};
+use super::{Plan, Slot, WeightPlans};
 use crate::gpu::Caps;
 use crate::ir::{self, Graph, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
 use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
@@ -41,8 +41,6 @@ pub struct PlanOptions<'a> {
     pub kv: Kv,
     /// Positions that the caches hold.
     pub capacity: usize,
-    /// Which fusions are made.
-    pub fusions: Fusions,
 }
 
 /// Makes the plan of a graph that the passes have fused.

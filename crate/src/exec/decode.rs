@@ -1,0 +1,106 @@
+//! Greedy decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
+//! itself; tokens are read back in batches while later steps run.
+
+use super::model::{MAX_STOPS, Model, RING};
+use crate::gpu::{Backend, Readback, Work};
+use crate::plan::Slot;
+use crate::{Error, Result};
+use std::collections::VecDeque;
+
+/// The most steps of one submit; two submits are in flight.
+const MAX_BATCH: usize = 16;
+
+/// A greedy generation under way, after a prefill.
+pub struct GreedyDecode {
+    in_flight: VecDeque<Readback>,
+    batch: usize,
+    submitted: usize,
+    taken: usize,
+    budget: usize,
+    done: bool,
+}
+
+impl GreedyDecode {
+    /// Samples the first token from the prefill's logits; `end` is the position after the prompt, `stops` end the
+    /// generation, at most `budget` tokens come.
+    pub fn start(model: &Model, end: usize, stops: &[u32], budget: usize) -> Result<Self> {
+        if stops.len() > MAX_STOPS {
+            let reason = format!("at most {MAX_STOPS} stop tokens are possible");
+            return Err(Error::Request { parameter: "stop".into(), reason });
+        }
+        let budget = budget.min(model.capacity + 1 - end);
+        let mut words = [u32::MAX; MAX_STOPS];
+        words[..stops.len()].copy_from_slice(stops);
+        model.gpu.write(model.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
+        // The prefill's rows end at `end`: one row there makes the state right for the first sample.
+        model.set_state(end - 1, 1, budget)?;
+        let mut decode =
+            Self { in_flight: VecDeque::new(), batch: 1, submitted: 0, taken: 0, budget, done: budget == 0 };
+        if !decode.done {
+            model.gpu.submit(&[model.tail.one_row()])?;
+            decode.submitted = 1;
+            decode.read(model)?;
+        }
+        Ok(decode)
+    }
+
+    fn read(&mut self, model: &Model) -> Result<()> {
+        let size = u64::from(RING + 2) * 4;
+        self.in_flight.push_back(model.gpu.read_later(model.buffer(Slot::Tokens)?, 0, size)?);
+        Ok(())
+    }
+
+    /// Submits the next batch of steps.
+    fn ahead(&mut self, model: &Model) -> Result<()> {
+        let count = self.batch.min(self.budget - self.submitted);
+        if count == 0 {
+            return Ok(());
+        }
+        let mut work: [Option<Work<'_>>; 2 * MAX_BATCH] = [const { None }; 2 * MAX_BATCH];
+        for pair in work.chunks_exact_mut(2).take(count) {
+            pair[0] = Some(model.decode.one_row());
+            pair[1] = Some(model.tail.one_row());
+        }
+        for part in work.into_iter().flatten().collect::<Vec<_>>().chunks(2 * MAX_BATCH) {
+            model.gpu.submit(part)?;
+        }
+        self.submitted += count;
+        self.batch = (self.batch * 2).min(MAX_BATCH);
+        self.read(model)
+    }
+
+    /// The next tokens in order, at least one; empty when the generation is over.
+    ///
+    /// # Errors
+    /// `NotFinite` when the logits were no numbers.
+    pub async fn next(&mut self, model: &Model) -> Result<Vec<u32>> {
+        while !self.done {
+            while self.in_flight.len() < 2 && self.submitted < self.budget {
+                self.ahead(model)?;
+            }
+            let Some(read) = self.in_flight.pop_front() else { break };
+            let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
+            let count = words[RING as usize] as usize;
+            let stopped = words[RING as usize + 1] != 0;
+            let tokens: Vec<u32> = (self.taken..count).map(|i| words[i % RING as usize]).collect();
+            self.taken = count;
+            self.done = stopped || count >= self.budget;
+            if tokens.iter().any(|t| *t >= u32::MAX - 1) {
+                let hint = "The weights or the driver are damaged; load the model again.".into();
+                return Err(Error::NotFinite { step: format!("token {count}"), hint });
+            }
+            if !tokens.is_empty() {
+                return Ok(tokens);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Forgets what is still under way, so that another generation can start.
+    pub async fn finish(mut self) -> Result<()> {
+        while let Some(read) = self.in_flight.pop_front() {
+            read.wait().await?;
+        }
+        Ok(())
+    }
+}

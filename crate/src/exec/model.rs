@@ -1,0 +1,364 @@
+//! A decoder on a device: its weights, its caches, and the programs that prefill and decode.
+
+use super::load::{self, load_weights};
+use super::options::{Precision, RunOptions};
+use super::step::{Buffers, Step, StepTimes, compile};
+use crate::format::layout::{Float, Layout};
+use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::hub::Source;
+use crate::ir::Graph;
+use crate::kernels::attention::Kv;
+use crate::kernels::sample::{Advance, advance, argmax, slices};
+use crate::plan::{Fusions, Plan, PlanOptions, RowsMode, Slot, WeightPlans, fuse, lower, plan_weights};
+use crate::{Error, Result, arch};
+use serde_json::Value;
+
+/// Sampled tokens that the GPU holds before the first is overwritten.
+pub(super) const RING: u32 = 64;
+/// Stop tokens that the GPU compares with.
+pub(super) const MAX_STOPS: usize = 64;
+/// Words of shaders/common/state.wgsl, rounded up.
+const STATE_WORDS: u64 = 8;
+/// The context where neither the caller nor the model asks for less.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Bytes on the device by what they are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bytes {
+    /// Weights.
+    pub weights: u64,
+    /// KV cache.
+    pub kv: u64,
+    /// Activations, logits and what else a step needs.
+    pub activations: u64,
+}
+
+/// A loaded decoder.
+pub struct Model {
+    /// The device.
+    pub gpu: Gpu,
+    /// config.json, with what the checkpoint implies filled in.
+    pub config: Value,
+    /// The graph, with the fusions that prefill and decode share.
+    pub graph: Graph,
+    /// How the weights are stored.
+    pub weights: WeightPlans,
+    /// Element type of the cache.
+    pub kv: Kv,
+    /// Positions of the cache.
+    pub capacity: usize,
+    /// Bytes on the device.
+    pub bytes: Bytes,
+    pub(super) decode: Step,
+    pub(super) tail: Step,
+    prefill: Step,
+    every: Option<Step>,
+    shared: Buffers,
+    options: RunOptions,
+    rope_dirty: usize,
+}
+
+impl Model {
+    /// Loads a model from its files.
+    ///
+    /// # Errors
+    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    pub async fn load(gpu: Gpu, source: &Source, mut config: Value, options: RunOptions) -> Result<Self> {
+        let checkpoint = source.checkpoint().await?;
+        if checkpoint.get("lm_head.weight").is_none()
+            && let Some(object) = config.as_object_mut()
+        {
+            object.insert("tie_word_embeddings".into(), Value::Bool(true));
+        }
+        let layout_of = |name: &str| {
+            let stored = checkpoint.get(name).and_then(|t| load::float_of(t.dtype)).unwrap_or(Float::F32);
+            Layout::Dense(match options.overrides.precision {
+                Precision::Auto => stored,
+                Precision::F32 => Float::F32,
+                Precision::F16 => Float::F16,
+            })
+        };
+        let (graph, weights) = fused(&config, options.fusions, &layout_of, gpu.caps().max_weight_buffer())?;
+        let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
+        let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT).min(known).max(1);
+        let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
+        if kv == Kv::F16 && !gpu.caps().f16 {
+            let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
+            return Err(Error::Request { parameter: "kv".into(), reason });
+        }
+        let plan = |graph: &Graph, rows| {
+            let caps = gpu.caps();
+            lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity })
+        };
+        let few = fuse::few_rows(graph.clone(), options.fusions);
+        let decode_plan = plan(&few, RowsMode::Few(1))?;
+        let prefill_plan = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
+        let tail_plan = tail(decode_plan.output_cols as u32);
+        let plans = [&decode_plan, &prefill_plan, &tail_plan];
+        // Kernels are compiled while the weights come in.
+        let (pipelines, buffers) = futures_util::future::join(
+            compile(&gpu, &plans),
+            load_weights(&gpu, &graph, &weights, source, &checkpoint),
+        )
+        .await;
+        let (pipelines, mut shared) = (pipelines?, buffers?);
+        let weight_bytes = shared.values().map(Buffer::size).sum();
+        let kv_bytes = own_buffers(&gpu, &graph, kv, capacity, decode_plan.output, options.chunk, &mut shared)?;
+        let before = gpu.created().bytes;
+        let decode = Step::new(&gpu, "decode", &decode_plan, &shared, &pipelines)?;
+        let prefill = Step::new(&gpu, "prefill", &prefill_plan, &shared, &pipelines)?;
+        let tail = Step::new(&gpu, "sample", &tail_plan, &shared, &pipelines)?;
+        gpu.check().await?;
+        let activations = gpu.created().bytes - before + decode_plan.output;
+        let bytes = Bytes { weights: weight_bytes, kv: kv_bytes, activations };
+        let model = Self {
+            gpu,
+            config,
+            graph,
+            weights,
+            kv,
+            capacity,
+            bytes,
+            decode,
+            tail,
+            prefill,
+            every: None,
+            shared,
+            options,
+            rope_dirty: 0,
+        };
+        model.write_ropes(0, capacity, 0);
+        Ok(model)
+    }
+
+    /// Tokens of the vocabulary, as the logits count them.
+    pub fn vocab(&self) -> usize {
+        self.decode.output_cols
+    }
+
+    /// Parameters of the checkpoint.
+    pub fn parameters(&self) -> u64 {
+        self.weights.values().map(|w| (w.rows * w.cols) as u64).sum()
+    }
+
+    /// Dispatches of one greedy decode step.
+    pub fn dispatches(&self) -> usize {
+        self.decode.dispatches() + self.tail.dispatches()
+    }
+
+    pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
+        self.shared.get(&slot).ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))
+    }
+
+    /// Sets where the next step stands.
+    pub(super) fn set_state(&self, pos: usize, rows: usize, budget: usize) -> Result<()> {
+        let words = [pos as u32, rows as u32, 0, 0, budget as u32, 0, 0, 0];
+        self.gpu.write(self.buffer(Slot::State)?, 0, bytemuck::cast_slice(&words));
+        Ok(())
+    }
+
+    fn write_ropes(&self, first: usize, count: usize, total: usize) {
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            if let (Some(buffer), true) = (self.shared.get(&Slot::Rope(index)), total == 0 || spec.depends_on_length())
+            {
+                let table = spec.table(first, count, total);
+                self.gpu.write(buffer, (first * spec.dim * 4) as u64, bytemuck::cast_slice(&table));
+            }
+        }
+    }
+
+    /// The rotation of the positions from `start` on, where it depends on the whole prompt's length.
+    fn fit_ropes(&mut self, start: usize, end: usize) {
+        if !self.graph.ropes.iter().any(|r| r.depends_on_length()) {
+            return;
+        }
+        if self.rope_dirty > end {
+            self.write_ropes(end, self.rope_dirty - end, 0);
+        }
+        self.write_ropes(start, end - start, end);
+        self.rope_dirty = end;
+    }
+
+    /// Runs `ids` at positions from `start` on, in chunks; the logits of the last row stay on the device.
+    ///
+    /// # Errors
+    /// `ContextFull` when they do not fit; `Request` when there is no id or one is outside the vocabulary.
+    pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
+        self.check_ids(ids, start)?;
+        self.fit_ropes(start, start + ids.len());
+        let chunk = self.options.chunk.min(self.capacity);
+        for (index, part) in ids.chunks(chunk).enumerate() {
+            let pos = start + index * chunk;
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
+            self.set_state(pos, part.len(), 0)?;
+            if part.len() == 1 {
+                self.gpu.submit(&[self.decode.one_row()])?;
+            } else {
+                let grids = self.prefill.grids(part.len());
+                self.gpu.submit(&[self.prefill.with_grids(&grids)])?;
+            }
+            if index > 0 {
+                // One chunk ahead at the most: the page stays responsive and an abort takes hold soon.
+                self.gpu.wait_idle().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ids(&self, ids: &[u32], start: usize) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
+        if ids.is_empty() {
+            return refuse("there is no token to run".into());
+        }
+        if start + ids.len() > self.capacity {
+            return Err(Error::ContextFull { tokens: start + ids.len(), limit: self.capacity });
+        }
+        let vocab = self.vocab();
+        match ids.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => refuse(format!("{id} is outside the vocabulary of {vocab}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the logits of the last row.
+    ///
+    /// # Errors
+    /// `NotFinite` when they are not numbers.
+    pub async fn logits(&self) -> Result<Vec<f32>> {
+        let bytes = self.gpu.read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4).await?;
+        let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        finite(&logits)?;
+        Ok(logits)
+    }
+
+    /// Runs one token at a position and leaves its logits on the device.
+    pub fn step(&self, token: u32, pos: usize) -> Result<()> {
+        self.check_ids(&[token], pos)?;
+        self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
+        self.set_state(pos, 1, 0)?;
+        self.gpu.submit(&[self.decode.one_row()])
+    }
+
+    /// Logits of every token, or the last hidden states where `hidden` is set: `[ids, columns]`.
+    pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
+        self.check_ids(ids, 0)?;
+        let chunk = self.options.chunk.min(self.capacity);
+        let graph = arch::graph(&self.config)?;
+        let mut graph = fuse::common(graph, self.options.fusions, &|name| self.layout_of(name));
+        if hidden {
+            graph = fuse::without_head(graph);
+        }
+        let graph = fuse::all_rows(graph);
+        let (caps, weights) = (self.gpu.caps(), &self.weights);
+        let rows = RowsMode::Many(chunk);
+        let plan = lower(&graph, PlanOptions { rows, caps, weights, kv: self.kv, capacity: self.capacity })?;
+        let pipelines = compile(&self.gpu, &[&plan]).await?;
+        let mut shared = self.shared.clone();
+        shared.remove(&Slot::Output);
+        let step = Step::new(&self.gpu, "every row", &plan, &shared, &pipelines)?;
+        self.fit_ropes(0, ids.len());
+        let mut all = Vec::with_capacity(ids.len() * step.output_cols);
+        for (index, part) in ids.chunks(chunk).enumerate() {
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
+            self.set_state(index * chunk, part.len(), 0)?;
+            let grids = step.grids(part.len());
+            self.gpu.submit(&[step.with_grids(&grids)])?;
+            let stride = step.output_cols.next_multiple_of(4);
+            let bytes = self.gpu.read(&step.output, 0, (part.len() * stride * 4) as u64).await?;
+            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+            all.extend(values.chunks_exact(stride).flat_map(|row| row[..step.output_cols].iter().copied()));
+        }
+        self.gpu.check().await?;
+        finite(&all)?;
+        self.every = Some(step);
+        Ok(all)
+    }
+
+    fn layout_of(&self, name: &str) -> Layout {
+        let holds = |id: &crate::ir::WeightId| self.graph.weight(*id).parts.iter().any(|p| p.0 == name);
+        self.weights.iter().find(|(id, _)| holds(id)).map_or(Layout::Dense(Float::F32), |(_, w)| w.layout)
+    }
+
+    /// Times each dispatch of one decode step, and of a prefill of `rows` tokens.
+    pub async fn profile(&self, rows: usize, pos: usize) -> Result<StepTimes> {
+        self.set_state(pos, rows, 0)?;
+        if rows == 1 { self.decode.profile(&self.gpu, 1).await } else { self.prefill.profile(&self.gpu, rows).await }
+    }
+}
+
+/// Refuses logits that are no numbers, or all alike: both decode to fluent nonsense.
+fn finite(logits: &[f32]) -> Result<()> {
+    let hint = "The weights or the driver are damaged; load the model again, and try features: { f16: false }.";
+    if logits.iter().all(|v| v.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+}
+
+/// The graph with its shared fusions, and its weights' storage. Weights that only fit in several buffers are neither
+/// merged nor gated.
+fn fused(
+    config: &Value,
+    fusions: Fusions,
+    layout_of: &dyn Fn(&str) -> Layout,
+    max_buffer: u64,
+) -> Result<(Graph, WeightPlans)> {
+    let graph = fuse::common(arch::graph(config)?, fusions, layout_of);
+    let weights = plan_weights(&graph, layout_of, max_buffer)?;
+    let merged = |id| graph.weight(id).parts.len() > 1;
+    if weights.iter().all(|(id, w)| w.runs.len() == 1 || !merged(*id)) || !fusions.siblings {
+        return Ok((graph, weights));
+    }
+    fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, max_buffer)
+}
+
+/// Greedy sampling after the logits.
+fn tail(vocab: u32) -> Plan {
+    let advance = advance(Advance {
+        candidates: Slot::Candidates,
+        slices: slices(vocab),
+        stops: Slot::Stops,
+        stop_count: MAX_STOPS as u32,
+        state: Slot::State,
+        ids: Slot::Ids,
+        tokens: Slot::Tokens,
+        ring: RING,
+    });
+    let launches = vec![argmax(Slot::Output, Slot::Candidates, vocab), advance];
+    Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0 }
+}
+
+/// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.
+fn own_buffers(
+    gpu: &Gpu,
+    graph: &Graph,
+    kv: Kv,
+    capacity: usize,
+    output: u64,
+    chunk: usize,
+    shared: &mut Buffers,
+) -> Result<u64> {
+    let sizes = [
+        (Slot::Ids, chunk as u64 * 4),
+        (Slot::State, STATE_WORDS * 4),
+        (Slot::Tokens, u64::from(RING + 2) * 4),
+        (Slot::Stops, MAX_STOPS as u64 * 4),
+        (Slot::Candidates, 128 * 8),
+        (Slot::Output, output),
+    ];
+    for (slot, size) in sizes {
+        shared.insert(slot, gpu.buffer("state", size, Usage::Storage)?);
+    }
+    for (index, spec) in graph.ropes.iter().enumerate() {
+        shared.insert(Slot::Rope(index), gpu.buffer("rope", (capacity * spec.dim * 4) as u64, Usage::Storage)?);
+    }
+    let mut total = 0;
+    for (index, cache) in graph.caches.iter().enumerate() {
+        let bytes = (capacity * cache.kv_heads * cache.head_dim * kv.bytes()) as u64;
+        for slot in [Slot::CacheK(index), Slot::CacheV(index)] {
+            shared.insert(slot, gpu.buffer("kv cache", bytes, Usage::Storage)?);
+            total += bytes;
+        }
+    }
+    Ok(total)
+}

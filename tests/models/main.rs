@@ -1,0 +1,124 @@
+//! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
+
+use jerboa::exec::{GreedyDecode, Model, Overrides, RunOptions};
+use jerboa::gpu::DeviceOptions;
+use jerboa::kernels::attention::Kv;
+use jerboa::plan::Fusions;
+use jerboa_tests::golden::{Golden, golden, load};
+use jerboa_tests::{open, relative_l2};
+use pollster::block_on;
+
+/// Folder, and the relative L2 distance that its stored precision allows.
+const MODELS: &[(&str, f64)] = &[
+    ("llama", 2e-4),
+    ("llama3", 2e-4),
+    ("llama_linear", 2e-4),
+    ("llama_dynamic", 2e-4),
+    ("llama_yarn", 2e-4),
+    ("llama_bias", 2e-4),
+    ("llama_sharded", 2e-4),
+    ("mistral", 2e-4),
+    ("smollm3", 2e-4),
+    ("qwen2", 2e-4),
+    ("qwen2_untied", 2e-4),
+    ("qwen3", 2e-4),
+    ("qwen3_f16", 2e-4),
+    ("phi3", 2e-4),
+    ("phi3_longrope", 2e-4),
+    ("phi4_mini", 2e-4),
+];
+
+fn exact() -> DeviceOptions {
+    DeviceOptions { f16: false, ..DeviceOptions::default() }
+}
+
+fn with_kv(kv: Kv) -> RunOptions {
+    RunOptions { overrides: Overrides { kv: Some(kv), ..Overrides::default() }, ..RunOptions::default() }
+}
+
+fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Golden) {
+    let folder = golden(&format!("models/{name}"));
+    let model = load(open(device), &folder, options).unwrap_or_else(|e| panic!("{name}: {e}"));
+    (model, Golden::read(&folder.join("golden.safetensors")))
+}
+
+fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
+    block_on(async {
+        model.prefill(ids, 0).await.expect("prefill");
+        let mut decode = GreedyDecode::start(model, ids.len(), &[], count).expect("start");
+        let mut tokens = Vec::new();
+        loop {
+            let next = decode.next(model).await.expect("decode");
+            if next.is_empty() {
+                return tokens;
+            }
+            tokens.extend(next);
+        }
+    })
+}
+
+/// Logits of each token, run one after another with the cache.
+fn stepwise(model: &mut Model, ids: &[u32]) -> Vec<f32> {
+    let mut all = Vec::new();
+    for (pos, id) in ids.iter().enumerate() {
+        model.step(*id, pos).expect("step");
+        all.extend(block_on(model.logits()).expect("logits"));
+    }
+    all
+}
+
+#[test]
+fn logits_and_greedy_ids_equal_the_reference_in_f32() {
+    for (name, limit) in MODELS {
+        let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
+        let ids = golden.ids("input_ids");
+        let expected = golden.floats("logits");
+        let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let error = relative_l2(&found, &expected);
+        assert!(error < *limit, "{name}: prefill {error:e}");
+        assert_eq!(greedy(&mut model, &ids, 24), golden.ids("greedy"), "{name}");
+        // The last row alone, as generation asks for it.
+        block_on(model.prefill(&ids, 0)).expect("prefill");
+        let last = block_on(model.logits()).expect("logits");
+        let error = relative_l2(&last, &expected[expected.len() - last.len()..]);
+        assert!(error < *limit, "{name}: last row {error:e}");
+        if !model.graph.ropes.iter().any(|r| r.depends_on_length()) {
+            let error = relative_l2(&stepwise(&mut model, &ids), &expected);
+            assert!(error < *limit, "{name}: token by token {error:e}");
+        }
+    }
+}
+
+#[test]
+fn chunks_kv_modes_and_features_do_not_change_the_answer() {
+    for name in ["llama_bias", "mistral", "qwen3"] {
+        for (kv, device, options, limit) in [
+            (Kv::F32, exact(), RunOptions { chunk: 7, ..RunOptions::default() }, 2e-4),
+            (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),
+            (Kv::Packed, exact(), RunOptions::default(), 1e-2),
+            (Kv::F16, DeviceOptions::default(), RunOptions { chunk: 16, ..RunOptions::default() }, 1e-2),
+            (Kv::F32, exact(), RunOptions { fusions: Fusions::NONE, ..RunOptions::default() }, 2e-4),
+        ] {
+            let options = RunOptions { overrides: Overrides { kv: Some(kv), ..Overrides::default() }, ..options };
+            let (mut model, golden) = start(name, &device, options);
+            let ids = golden.ids("input_ids");
+            let expected = golden.floats("logits");
+            let error = relative_l2(&block_on(model.every_row(&ids, false)).expect("logits"), &expected);
+            assert!(error < limit, "{name} {kv:?}: {error:e}");
+            let error = relative_l2(&stepwise(&mut model, &ids), &expected);
+            assert!(error < limit, "{name} {kv:?}: token by token {error:e}");
+            assert_eq!(greedy(&mut model, &ids, 24), golden.ids("greedy"), "{name} {kv:?}");
+        }
+    }
+}
+
+#[test]
+fn stories260k_continues_as_the_reference_for_200_tokens() {
+    let folder = golden("../../www/public/models/stories260K");
+    let mut model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K");
+    let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("json");
+    let all: Vec<u32> = json["ids"].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect();
+    let prompt = all.len() - 200;
+    assert_eq!(greedy(&mut model, &all[..prompt], 200), all[prompt..]);
+}
