@@ -105,7 +105,7 @@ fn gguf_refusals() {
     assert_eq!(open("llama", &[]).tokenizer().expect_err("no tokens").code(), "tokenizer");
 }
 
-fn shards(record: serde_json::Value) -> Result<()> {
+fn shards(record: &serde_json::Value) -> Result<()> {
     let list =
         json!({"metadata": {}, "records": [{"dataPath": "params_shard_0.bin", "nbytes": 64, "records": [record]}]});
     mlc::parse_shards("ndarray-cache.json", &list.to_string()).map(|_| ())
@@ -114,7 +114,7 @@ fn shards(record: serde_json::Value) -> Result<()> {
 #[test]
 fn mlc_errors() {
     let record = |dtype: &str, shape: serde_json::Value, nbytes: u64, offset: u64| json!({"name": "p", "shape": shape, "dtype": dtype, "format": "raw", "nbytes": nbytes, "byteOffset": offset});
-    assert!(shards(record("float16", json!([4, 8]), 64, 0)).is_ok());
+    assert!(shards(&record("float16", json!([4, 8]), 64, 0)).is_ok());
     for (bad, expected) in [
         (record("float16", json!([4, 8]), 63, 0), "has 63 bytes"),
         (record("float16", json!([4, 8]), 64, 1), "ends behind its shard"),
@@ -123,7 +123,7 @@ fn mlc_errors() {
         (record("float16", json!([u32::MAX, u32::MAX, u32::MAX]), 64, 0), "has 64 bytes"),
         (json!({"name": "p"}), "missing field"),
     ] {
-        let message = shards(bad).expect_err(expected).to_string();
+        let message = shards(&bad).expect_err(expected).to_string();
         assert!(message.contains(expected), "{expected}: {message}");
     }
     for path in ["../x.bin", "/etc/x", "a/../../x"] {

@@ -1,3 +1,4 @@
 //! Every kernel against its CPU twin, over shapes that no tile divides.
 
 mod matmul;
+mod transcode;

@@ -30,7 +30,7 @@ pub(super) fn four_bit(job: &Job<'_>, block: usize, nested: Option<usize>, offse
     Ok(job.dense(|row, col| {
         let i = row * job.cols + col;
         // The high nibble is the first of the two.
-        let code = if i % 2 == 0 { codes[i / 2] >> 4 } else { codes[i / 2] & 15 };
+        let code = if i.is_multiple_of(2) { codes[i / 2] >> 4 } else { codes[i / 2] & 15 };
         Float::F32.get(map, usize::from(code)).unwrap_or(0.0) * absmax(i / block)
     }))
 }

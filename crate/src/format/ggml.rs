@@ -291,7 +291,7 @@ fn tq1_0(b: &[u8], e: usize) -> u8 {
         160..240 => (b[32 + e % 16], (e - 160) / 16),
         _ => (b[48 + e % 4], (e - 240) / 4),
     };
-    (u16::from(byte.wrapping_mul(POWERS[digit])) * 3 >> 8) as u8
+    ((u16::from(byte.wrapping_mul(POWERS[digit])) * 3) >> 8) as u8
 }
 
 fn q4_k(out: &mut Packed, row: usize, b: usize, block: &[u8]) {

@@ -18,6 +18,7 @@ pub mod layout;
 pub mod mlc;
 pub mod mlx;
 pub mod mxfp4;
+pub mod quantize;
 pub mod safetensors;
 pub mod transcode;
 

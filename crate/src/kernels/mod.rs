@@ -9,6 +9,7 @@ pub mod norm;
 pub mod preprocess;
 pub mod registry;
 pub mod sample;
+pub mod transcode;
 
 use crate::gpu::Grid;
 use crate::{Error, Result};

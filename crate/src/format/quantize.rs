@@ -1,0 +1,80 @@
+//! Plain numbers to affine codes: quantization on load, the twin of shaders/transcode/quantize.wgsl.
+//! Knows no files and no GPU.
+//!
+//! Groups of 32, f16 scale and bias. The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end;
+//! the clipping of least squared error wins. Every choice compares integers or values that are rounded once, so that
+//! the GPU, whose division is inexact and whose additions may be fused, comes to the same bits.
+
+use super::layout::{Float, Form, Layout, Packed};
+use half::f16;
+
+/// The layout that weights are quantised to: 4 or 8 bits.
+pub fn layout(bits: u8) -> Layout {
+    Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 }
+}
+
+/// One step of a range of 1.
+pub fn step(bits: u8) -> f32 {
+    1.0 / ((1u32 << bits) - 1) as f32
+}
+
+/// Quantises a matrix; `value` gives element (row, column).
+pub fn quantize(bits: u8, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Packed {
+    let mut out = Packed::zeros(layout(bits), rows, cols);
+    for row in 0..rows {
+        for block in 0..cols.div_ceil(32) {
+            let n = (cols - block * 32).min(32);
+            let x: Vec<f32> = (0..n).map(|i| value(row, block * 32 + i).clamp(-65504.0, 65504.0)).collect();
+            let (scale, bias) = best_pair(&x, bits);
+            let mut codes = [0u8; 32];
+            for (code, v) in codes.iter_mut().zip(&x) {
+                *code = nearest(*v, scale, bias, bits) as u8;
+            }
+            out.set_codes(row, block, &codes);
+            out.set_pair(row, block, (scale, bias));
+        }
+    }
+    out
+}
+
+fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
+    let low = x.iter().copied().fold(3.0e38, f32::min);
+    let high = x.iter().copied().fold(-3.0e38, f32::max);
+    let range = high - low;
+    let quarter = range * step(bits) * 0.25;
+    // Errors are counted in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
+    let exponent = (range.to_bits() >> 23).max(1);
+    let fine = if bits == 8 { 16 } else { 12 };
+    let unit = f32::from_bits((254 + fine - exponent).clamp(1, 254) << 23);
+    let mut best = (u32::MAX, (0.0, 0.0));
+    for clip in 0..16u32 {
+        let low_c = low + ((1u32 << (clip & 3)) >> 1) as f32 * quarter;
+        let high_c = high - ((1u32 << (clip >> 2)) >> 1) as f32 * quarter;
+        let scale = f16::from_f32((high_c - low_c) * step(bits)).to_f32();
+        let bias = f16::from_f32(low_c).to_f32();
+        let error = x.iter().fold(0u32, |sum, v| {
+            let q = nearest(*v, scale, bias, bits) as f32;
+            let e = ((v - (q * scale + bias)).abs() * unit).round_ties_even().min(8191.0) as u32;
+            sum.wrapping_add(e * e)
+        });
+        if error < best.0 {
+            best = (error, (scale, bias));
+        }
+    }
+    best.1
+}
+
+/// The code whose value is nearest to `v`, the smaller of two as near.
+fn nearest(v: f32, scale: f32, bias: f32, bits: u8) -> u32 {
+    let steps = (1i32 << bits) - 1;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let guess = ((v - bias) * inverse).round_ties_even().clamp(0.0, steps as f32) as i32;
+    let error = |code: i32| (v - (code as f32 * scale + bias)).abs();
+    let mut best = (guess - 1).max(0);
+    for code in best + 1..=(guess + 1).min(steps) {
+        if error(code) < error(best) {
+            best = code;
+        }
+    }
+    best as u32
+}

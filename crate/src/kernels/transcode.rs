@@ -1,0 +1,190 @@
+//! Raw bytes of a checkpoint to a canonical layout on the GPU, and quantization on load. The CPU twins are
+//! format/transcode.rs and format/quantize.rs, bit for bit. Knows neither files nor models.
+
+use super::matmul::groups;
+use super::registry::{Kernel, Variant};
+use super::{GridSpec, Launch};
+use crate::format::ggml::GgmlType;
+use crate::format::{Encoding, Float, Form, Layout, RowOrder, quantize};
+
+/// Bytes in a buffer: where a part of the source begins.
+#[derive(Debug, Clone)]
+pub struct Bytes<B> {
+    /// The buffer.
+    pub buffer: B,
+    /// The first byte; a multiple of 4 but for GGUF blocks.
+    pub at: u32,
+}
+
+/// Rows of a stored weight, as its bytes lie in GPU memory.
+#[derive(Debug, Clone)]
+pub struct Stored<B> {
+    /// How they are stored.
+    pub encoding: Encoding,
+    /// Elements or codes.
+    pub weight: Bytes<B>,
+    /// Scales, where the encoding has them apart.
+    pub scales: Option<Bytes<B>>,
+    /// Zero points, or MLX's biases.
+    pub zeros: Option<Bytes<B>>,
+    /// With act-order: the input of each column, sorted by group ([`crate::format::Packed::column_order`]).
+    pub order: Option<B>,
+    /// The first row to take, counted from the first byte.
+    pub first_row: u32,
+    /// Rows to take.
+    pub rows: u32,
+    /// Rows of the whole matrix; formats that are stored transposed need it.
+    pub all_rows: u32,
+    /// The order of the rows; the rows taken must be whole heads.
+    pub row_order: RowOrder,
+}
+
+/// Where the rows go.
+#[derive(Debug, Clone)]
+pub struct Target<B> {
+    /// The layout.
+    pub layout: Layout,
+    /// Columns of a row.
+    pub cols: u32,
+    /// Plane 0.
+    pub q: B,
+    /// Plane 1, where the layout has one.
+    pub s: Option<B>,
+    /// The first row to write.
+    pub first_row: u32,
+}
+
+/// What a source asks of the kernels beside the sizes.
+struct Choice {
+    variant: Variant,
+    group: u32,
+    scales: bool,
+    zeros: bool,
+}
+
+/// The launch that transcodes rows; None where only the CPU transcoder knows the way.
+///
+/// Dense sources go to dense layouts, or are quantised to [`quantize::layout`] of 4 or 8 bits.
+pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Option<Launch<B>> {
+    let choice = choose(from, to)?;
+    let blocks = to.layout.padded_cols(to.cols as usize) as u32 / 32;
+    let units = u64::from(from.rows) * u64::from(blocks);
+    let head_rows = match from.row_order {
+        RowOrder::Stored => 0,
+        RowOrder::Interleaved { head_rows } => head_rows as u32,
+    };
+    let at = |part: &Option<Bytes<B>>| part.as_ref().map_or(0, |p| p.at);
+    let mut launch =
+        Launch::new(label, choice.variant, GridSpec::Fixed { units: u32::try_from(units.div_ceil(64)).ok()? })
+            .bind("src", from.weight.buffer.clone())
+            .bind("out_q", to.q.clone());
+    if !matches!(to.layout, Layout::Dense(_)) {
+        launch = launch.bind("out_s", to.s.clone()?);
+    }
+    if choice.scales {
+        launch = launch.bind("src_s", from.scales.as_ref()?.buffer.clone());
+    }
+    if choice.zeros {
+        launch = launch.bind("src_z", from.zeros.as_ref()?.buffer.clone());
+    }
+    Some(
+        launch
+            .bind_opt("order", from.order.clone())
+            .set("rows", from.rows)
+            .set("cols", to.cols)
+            .set("blocks", blocks)
+            .set("groups", groups(to.layout, to.cols))
+            .set("first_row", from.first_row)
+            .set("head_rows", head_rows)
+            .set("out_row", to.first_row)
+            .set("n", from.all_rows)
+            .set("src_at", from.weight.at)
+            .set("scale_at", at(&from.scales))
+            .set("zero_at", at(&from.zeros))
+            .set("group", choice.group),
+    )
+}
+
+fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
+    let grouped = |source: u32, group: usize, zeros: bool, minus_one: bool| {
+        let Layout::Affine { bits, group: out, scale, .. } = to.layout else { return None };
+        let variant = Variant::new(Kernel::TranscodeGrouped)
+            .flag_if("ZEROS", zeros)
+            .flag_if("ORDER", from.order.is_some())
+            .set("SOURCE", source)
+            .set("BITS", bits.into())
+            .set("GROUP", out.into())
+            .set("SCALE", float_number(scale))
+            .set("MINUS_ONE", minus_one.into());
+        Some(Choice { variant, group: group as u32, scales: true, zeros })
+    };
+    // The kernels write the layout that the encoding goes to; quantization on load is the one choice beside it.
+    let default = from.encoding.layout(to.cols as usize) == Some(to.layout);
+    let has_zeros = from.zeros.is_some();
+    match from.encoding {
+        Encoding::Dense(float) => numbers(float, to.layout),
+        Encoding::Ggml(GgmlType::F32) => numbers(Float::F32, to.layout),
+        Encoding::Ggml(GgmlType::F16) => numbers(Float::F16, to.layout),
+        Encoding::Ggml(GgmlType::BF16) => numbers(Float::BF16, to.layout),
+        _ if !default => None,
+        Encoding::Ggml(kind) => blocks(kind),
+        Encoding::MlxAffine { group, .. } => grouped(0, group, true, false),
+        Encoding::Gptq { bits: 2 | 3 | 4 | 8, group, minus_one, .. } => {
+            grouped(1, group, has_zeros, minus_one && has_zeros)
+        }
+        Encoding::Awq { group, .. } => grouped(2, group, true, false),
+        Encoding::Mlc { transposed, .. } => grouped(if transposed { 4 } else { 3 }, 32, false, false),
+        Encoding::PackQuantized { bits, group, stream, .. } if stream && bits != 7 => {
+            grouped(5, group, has_zeros, false)
+        }
+        _ => None,
+    }
+}
+
+/// Plain numbers: copied, converted, or quantised.
+fn numbers(float: Float, layout: Layout) -> Option<Choice> {
+    let variant = match layout {
+        Layout::Dense(to) => Variant::new(Kernel::TranscodeDense).set("TO", float_number(to)),
+        Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 } if quantize::layout(bits) == layout => {
+            if !matches!(bits, 4 | 8) {
+                return None;
+            }
+            Variant::new(Kernel::Quantize).set("BITS", bits.into())
+        }
+        _ => return None,
+    };
+    Some(Choice { variant: variant.set("FROM", float_number(float)), group: 32, scales: false, zeros: false })
+}
+
+/// The block types that the kernel knows.
+fn blocks(kind: GgmlType) -> Option<Choice> {
+    use GgmlType as G;
+    let number = match kind {
+        G::Q4_0 => 2,
+        G::Q4_1 => 3,
+        G::Q5_0 => 6,
+        G::Q5_1 => 7,
+        G::Q8_0 => 8,
+        G::Q2_K => 10,
+        G::Q3_K => 11,
+        G::Q4_K => 12,
+        G::Q5_K => 13,
+        G::Q6_K => 14,
+        _ => return None,
+    };
+    let variant = Variant::new(Kernel::TranscodeGgml)
+        .set("KIND", number)
+        .set("BITS", kind.layout()?.bits() as u32)
+        .set("SUBS", kind.block() as u32 / 32)
+        .set("BLOCK_BYTES", kind.block_bytes() as u32);
+    Some(Choice { variant, group: 32, scales: false, zeros: false })
+}
+
+/// The shaders' number of a type.
+fn float_number(float: Float) -> u32 {
+    match float {
+        Float::F16 => 0,
+        Float::BF16 => 1,
+        Float::F32 => 2,
+    }
+}

@@ -1,0 +1,118 @@
+// Blocks of a GGUF file to their layouts. KIND is ggml's number of the type.
+#import transcode/pack
+@group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
+
+fn half_at(i: u32) -> f32 {
+    return f16_value(half_bits(i));
+}
+
+fn nibble(at: u32, i: u32) -> u32 {
+    return (byte(at + (i & 15u)) >> ((i >> 4u) * 4u)) & 15u;
+}
+
+// Code of element i of sub-block j of the block at byte b.
+fn code(b: u32, j: u32, i: u32) -> u32 {
+    if (KIND == 2u) { return nibble(b + 2u, i); }
+    if (KIND == 3u) { return nibble(b + 4u, i); }
+    if (KIND == 6u) { return nibble(b + 6u, i) | (((byte(b + 2u + i / 8u) >> (i % 8u)) & 1u) << 4u); }
+    if (KIND == 7u) { return nibble(b + 8u, i) | (((byte(b + 4u + i / 8u) >> (i % 8u)) & 1u) << 4u); }
+    if (KIND == 8u) { return byte(b + 2u + i) ^ 128u; }
+    if (KIND == 10u) { return (byte(b + 16u + j / 4u * 32u + i) >> (2u * (j % 4u))) & 3u; }
+    if (KIND == 11u) {
+        let low = (byte(b + 32u + j / 4u * 32u + i) >> (2u * (j % 4u))) & 3u;
+        return (low | (((byte(b + i) >> j) & 1u) << 2u)) + 28u;
+    }
+    if (KIND == 12u) { return (byte(b + 16u + j / 2u * 32u + i) >> (4u * (j % 2u))) & 15u; }
+    if (KIND == 13u) {
+        return ((byte(b + 48u + j / 2u * 32u + i) >> (4u * (j % 2u))) & 15u) | (((byte(b + 16u + i) >> j) & 1u) << 4u);
+    }
+    // 14: Q6_K
+    let quarter = j % 4u;
+    let low = (byte(b + j / 4u * 64u + (quarter % 2u) * 32u + i) >> (4u * (quarter / 2u))) & 15u;
+    return low | (((byte(b + 128u + j / 4u * 32u + i) >> (2u * quarter)) & 3u) << 4u);
+}
+
+// 6-bit scale (x) and minimum (y) of sub-block j from the twelve bytes of Q4_K and Q5_K.
+fn k_scale(s: u32, j: u32) -> vec2<u32> {
+    if (j < 4u) {
+        return vec2<u32>(byte(s + j) & 63u, byte(s + j + 4u) & 63u);
+    }
+    let both = byte(s + j + 4u);
+    return vec2<u32>((both & 15u) | ((byte(s + j - 4u) >> 2u) & 0x30u), (both >> 4u) | ((byte(s + j) >> 2u) & 0x30u));
+}
+
+// Scale s of Q3_K as the byte of an i8.
+fn q3_scale(b: u32, s: u32) -> u32 {
+    let low = (byte(b + s % 8u) >> (4u * (s / 8u))) & 15u;
+    let high = (byte(b + 8u + s % 4u) >> (2u * (s / 4u))) & 3u;
+    return ((low | (high << 4u)) + 224u) & 255u;
+}
+
+fn negated(x: f32) -> u32 {
+    return bitcast<u32>(x) ^ 0x80000000u;
+}
+
+// The scales of the block at byte b, of which this thread holds sub-block j.
+fn scales(row: u32, block: u32, b: u32, j: u32) {
+    let at = (params.out_row + row) * params.groups;
+    if (KIND == 2u || KIND == 6u || KIND == 8u) {
+        // Zero points 8, 16 and 128 as f16.
+        let zero = select(select(0x5800u, 0x4c00u, KIND == 6u), 0x4800u, KIND == 2u);
+        out_s[at + block] = half_bits(b) | (zero << 16u);
+    } else if (KIND == 3u || KIND == 7u) {
+        out_s[at + block] = half_bits(b) | (half_bits(b + 2u) << 16u);
+    } else if (KIND == 10u) {
+        for (var s = 0u; s < 2u; s++) {
+            let packed = byte(b + 2u * j + s);
+            let to = 2u * (at + 2u * block + s);
+            out_s[to] = bitcast<u32>(half_at(b + 80u) * f32(packed & 15u));
+            out_s[to + 1u] = negated(half_at(b + 82u) * f32(packed >> 4u));
+        }
+    } else if (KIND == 13u) {
+        let pair = k_scale(b + 4u, j);
+        out_s[2u * (at + block)] = bitcast<u32>(half_at(b) * f32(pair.x));
+        out_s[2u * (at + block) + 1u] = negated(half_at(b + 2u) * f32(pair.y));
+    } else if (j == 0u) {
+        // Five words per 256: the halves, then sixteen bytes.
+        let to = (at + block / 8u) * 5u;
+        var bytes: array<u32, 4>;
+        if (KIND == 12u) {
+            out_s[to] = half_bits(b) | (half_bits(b + 2u) << 16u);
+            for (var s = 0u; s < 8u; s++) {
+                let pair = k_scale(b + 4u, s);
+                bytes[s / 4u] |= pair.x << ((s % 4u) * 8u);
+                bytes[2u + s / 4u] |= pair.y << ((s % 4u) * 8u);
+            }
+        } else {
+            out_s[to] = half_bits(select(b + 208u, b + 108u, KIND == 11u));
+            for (var s = 0u; s < 16u; s++) {
+                var scale = byte(b + 192u + s);
+                if (KIND == 11u) {
+                    scale = q3_scale(b + 96u, s);
+                }
+                bytes[s / 4u] |= scale << ((s % 4u) * 8u);
+            }
+        }
+        for (var w = 0u; w < 4u; w++) {
+            out_s[to + 1u + w] = bytes[w];
+        }
+    }
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let t = (wid.x + wid.y * count.x) * 64u + lid;
+    let row = t / params.blocks;
+    if (row >= params.rows) {
+        return;
+    }
+    let block = t % params.blocks;
+    // Sub-blocks per block: 1 or 8; the source has no padding, for K is whole blocks.
+    let j = block % SUBS;
+    let b = params.src_at + (source_row(row) * (params.blocks / SUBS) + block / SUBS) * BLOCK_BYTES;
+    for (var i = 0u; i < 32u; i++) {
+        put(BITS, i, code(b, j, i));
+    }
+    store_block(BITS, row, block);
+    scales(row, block, b, j);
+}

@@ -1,0 +1,87 @@
+// Plain numbers to affine codes of 4 or 8 bits, groups of 32, f16 scale and bias: quantization on load.
+// The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end; the clipping of least squared error
+// wins. Every choice is made by comparing integers or exact products, so that the result is the CPU twin's bit for bit.
+#import transcode/pack
+#import transcode/number
+@group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
+
+const STEPS: u32 = (1u << BITS) - 1u;
+const STEP: f32 = 1.0 / f32(STEPS);
+var<private> x: array<f32, 32>;
+
+// The code whose value is nearest to v, the smaller of two as near.
+fn nearest(v: f32, scale: f32, bias: f32, inverse: f32) -> u32 {
+    let guess = i32(clamp(round((v - bias) * inverse), 0.0, f32(STEPS)));
+    var best = u32(max(guess - 1, 0));
+    var least = abs(v - (f32(best) * scale + bias));
+    for (var c = best + 1u; c <= min(u32(guess) + 1u, STEPS); c++) {
+        let error = abs(v - (f32(c) * scale + bias));
+        if (error < least) {
+            least = error;
+            best = c;
+        }
+    }
+    return best;
+}
+
+fn inverse_of(scale: f32) -> f32 {
+    if (scale == 0.0) {
+        return 0.0;
+    }
+    return 1.0 / scale;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let t = (wid.x + wid.y * count.x) * 64u + lid;
+    let row = t / params.blocks;
+    if (row >= params.rows) {
+        return;
+    }
+    let block = t % params.blocks;
+    let n = min(32u, params.cols - block * 32u);
+    let start = source_row(row) * params.cols + block * 32u;
+    var low = 3.0e38;
+    var high = -3.0e38;
+    for (var i = 0u; i < n; i++) {
+        x[i] = clamp(number(start + i), -65504.0, 65504.0);
+        low = min(low, x[i]);
+        high = max(high, x[i]);
+    }
+    let range = high - low;
+    let step = range * STEP;
+    let quarter = step * 0.25;
+    // Errors are counted in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
+    let exponent = bitcast<u32>(range) >> 23u;
+    let fine = select(12u, 16u, BITS == 8u);
+    let unit = bitcast<f32>(clamp(254u + fine - max(exponent, 1u), 1u, 254u) << 23u);
+    var best_error = 0xffffffffu;
+    var best = vec2<u32>(0u, 0u);
+    for (var c = 0u; c < 16u; c++) {
+        let clip = vec2<u32>(c & 3u, c >> 2u);
+        let low_c = low + f32((1u << clip.x) >> 1u) * quarter;
+        let high_c = high - f32((1u << clip.y) >> 1u) * quarter;
+        let bits = vec2<u32>(f16_bits((high_c - low_c) * STEP), f16_bits(low_c));
+        let scale = f16_value(bits.x);
+        let bias = f16_value(bits.y);
+        let inverse = inverse_of(scale);
+        var error = 0u;
+        for (var i = 0u; i < n; i++) {
+            let q = nearest(x[i], scale, bias, inverse);
+            let e = u32(min(round(abs(x[i] - (f32(q) * scale + bias)) * unit), 8191.0));
+            error += e * e;
+        }
+        if (error < best_error) {
+            best_error = error;
+            best = bits;
+        }
+    }
+    let scale = f16_value(best.x);
+    let bias = f16_value(best.y);
+    let inverse = inverse_of(scale);
+    for (var i = 0u; i < n; i++) {
+        put(BITS, i, nearest(x[i], scale, bias, inverse));
+    }
+    store_block(BITS, row, block);
+    out_s[(params.out_row + row) * params.groups + block] = best.x | (best.y << 16u);
+}

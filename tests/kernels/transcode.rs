@@ -1,0 +1,223 @@
+//! The GPU transcoders and quantization on load against their CPU twins, bit for bit.
+
+use jerboa::format::ggml::GgmlType;
+use jerboa::format::{
+    self, Encoding, Float, Layout, Packed, Role, RowOrder, WeightSource, encoding::rows_cols, quantize,
+};
+use jerboa::kernels::transcode::{Bytes, Stored, Target, transcode};
+use jerboa::reference::dequant::dequant;
+use jerboa_tests::{bytes, gpu, random, run};
+use safetensors::SafeTensors;
+
+/// Bytes of the parts of a weight.
+type Parts = Vec<(Role, Vec<u8>)>;
+
+fn golden(name: &str, case: &str, parts: &[(Role, &str)]) -> (Vec<usize>, Parts) {
+    let path = format!("{}/golden/quant/{name}/tensors.safetensors", env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read(path).expect("golden file");
+    let file = SafeTensors::deserialize(&file).expect("safetensors");
+    let get = |part: &str| file.tensor(&format!("{case}.{part}")).expect(part);
+    let shape = get("expected").shape().to_vec();
+    (shape, parts.iter().map(|(role, part)| (*role, get(part).data().to_vec())).collect())
+}
+
+fn words(data: &[u8]) -> Vec<u32> {
+    bytemuck::pod_collect_to_vec(data)
+}
+
+/// Both transcoders over the same bytes. The GPU writes behind `gap` rows that must stay as they are, and reads behind
+/// some bytes that are not the weight's.
+fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, gap: usize) {
+    let (rows, cols) = rows_cols(&source.shape);
+    let layout = expected.layout;
+    let lead = if matches!(source.encoding, Encoding::Ggml(_)) { 6 } else { 8 };
+    let mut buffers: Vec<Vec<u8>> = Vec::new();
+    let mut part = |role: Role| {
+        let data = parts.iter().find(|p| p.0 == role).map(|p| &p.1)?;
+        buffers.push([&vec![0xa5; lead][..], data].concat());
+        Some(Bytes { buffer: buffers.len() - 1, at: lead as u32 })
+    };
+    let weight = part(Role::Weight).expect("a weight");
+    let scales = part(Role::Scales);
+    let zeros = part(Role::Zeros).or_else(|| part(Role::Biases));
+    let order = expected.column_order.as_ref().map(|order| {
+        buffers.push(bytes(order));
+        buffers.len() - 1
+    });
+    let planes = layout.plane_bytes(rows + gap, cols).map(|n| {
+        buffers.push(vec![0; n as usize]);
+        buffers.len() - 1
+    });
+    let from = Stored {
+        encoding: source.encoding,
+        weight,
+        scales,
+        zeros,
+        order,
+        first_row: source.first_row as u32,
+        rows: rows as u32,
+        all_rows: source.stored_rows as u32,
+        row_order: source.row_order,
+    };
+    let s = (!matches!(layout, Layout::Dense(_))).then_some(planes[1]);
+    let to = Target { layout, cols: cols as u32, q: planes[0], s, first_row: gap as u32 };
+    let launch = transcode(what, &from, &to).unwrap_or_else(|| panic!("{what}: no kernel"));
+    let out = run(gpu(), &launch, 1, &buffers);
+    for plane in 0..2 {
+        let found = words(&out[planes[plane]]);
+        let row_words = if plane == 0 { layout.row_words(cols) } else { layout.row_params(cols) };
+        assert!(found[..gap * row_words].iter().all(|w| *w == 0), "{what}: wrote before its rows");
+        let found = &found[gap * row_words..];
+        if let Some(i) = (0..found.len()).find(|&i| found[i] != expected.planes[plane][i]) {
+            panic!("{what}: plane {plane} word {i}: {:08x} != {:08x}", found[i], expected.planes[plane][i]);
+        }
+    }
+}
+
+fn check(name: &str, case: &str, encoding: Encoding, wanted: &[(Role, &str)]) {
+    let (shape, parts) = golden(name, case, wanted);
+    let source = WeightSource::new(case, shape, encoding, Vec::new());
+    let all = parts.iter().fold(format::Bytes::new(), |all, (role, data)| all.with(*role, data));
+    let expected = format::transcode(&source, &all, false).expect("CPU transcoder");
+    compare(&format!("{name} {case}"), &source, &parts, &expected, 3);
+}
+
+const W: (Role, &str) = (Role::Weight, "weight");
+const S: (Role, &str) = (Role::Scales, "scales");
+const Q: (Role, &str) = (Role::Weight, "qweight");
+const Z: (Role, &str) = (Role::Zeros, "qzeros");
+
+#[test]
+fn mlx() {
+    for bits in [2u8, 3, 4, 5, 6, 8] {
+        for (group, scale) in [(32, Float::BF16), (64, Float::F16), (128, Float::F32)] {
+            let encoding = Encoding::MlxAffine { bits, group, scale };
+            check("mlx_affine", &format!("b{bits}_g{group}"), encoding, &[W, S, (Role::Biases, "biases")]);
+        }
+    }
+}
+
+#[test]
+fn gptq_and_awq() {
+    for (case, bits, minus_one) in [
+        ("b4_sym", 4u8, true),
+        ("b4_act_order", 4, true),
+        ("b4_asym", 4, true),
+        ("b8_sym", 8, true),
+        ("b8_act_order", 8, true),
+        ("b3_asym", 3, true),
+        ("b2_asym", 2, true),
+        ("b4_v2", 4, false),
+    ] {
+        let encoding = Encoding::Gptq { bits, group: 32, minus_one, scale: Float::F16 };
+        check("gptq", case, encoding, &[Q, Z, S, (Role::GroupIndex, "g_idx")]);
+    }
+    let sym = Encoding::Gptq { bits: 4, group: 32, minus_one: true, scale: Float::F16 };
+    check("gptq", "b4_sym", sym, &[Q, S]);
+    for group in [32usize, 64, 128] {
+        check("awq", &format!("g{group}"), Encoding::Awq { group, scale: Float::F16 }, &[Q, Z, S]);
+    }
+}
+
+#[test]
+fn mlc_and_compressed_tensors() {
+    for (case, transposed) in [("q4f16_1", false), ("q4f16_0", true)] {
+        let parts = [(Role::Weight, "q_weight"), (Role::Scales, "q_scale")];
+        check("mlc", case, Encoding::Mlc { transposed, scale: Float::F16 }, &parts);
+    }
+    let packed = |bits, group| Encoding::PackQuantized { bits, group, stream: true, scale: Float::BF16 };
+    let parts = [(Role::Weight, "weight_packed"), (Role::Scales, "weight_scale")];
+    let zeros = [parts[0], parts[1], (Role::Zeros, "weight_zero_point")];
+    check("more", "ct4_sym", packed(4, 32), &parts);
+    check("more", "ct4_asym", packed(4, 64), &zeros);
+    check("more", "ct8_row", packed(8, 192), &parts);
+    check("more", "ct3_dense", packed(3, 32), &zeros);
+    check("more", "ct4_order", packed(4, 32), &[parts[0], parts[1], (Role::GroupIndex, "weight_g_idx")]);
+}
+
+#[test]
+fn gguf() {
+    use GgmlType as G;
+    for kind in
+        [G::F16, G::BF16, G::Q4_0, G::Q4_1, G::Q5_0, G::Q5_1, G::Q8_0, G::Q2_K, G::Q3_K, G::Q4_K, G::Q5_K, G::Q6_K]
+    {
+        check("gguf_blocks", kind.name(), Encoding::Ggml(kind), &[(Role::Weight, "blocks")]);
+    }
+}
+
+/// Plain numbers of one type, of a shape that no block divides, converted to every other type.
+#[test]
+fn dense() {
+    let (rows, cols) = (70, 45);
+    let mut values = random(5, rows * cols);
+    values[..6].copy_from_slice(&[0.0, -0.0, 65519.9, 70000.0, 6.1e-8, -1e-5]);
+    for from in [Float::F16, Float::BF16, Float::F32] {
+        let data = encode(&values, from);
+        for to in [Float::F16, Float::BF16, Float::F32] {
+            for row_order in [RowOrder::Stored, RowOrder::Interleaved { head_rows: 14 }] {
+                let mut source = WeightSource::new("dense", vec![rows, cols], Encoding::Dense(from), Vec::new());
+                source.row_order = row_order;
+                let mut expected = Packed::zeros(Layout::Dense(to), rows, cols);
+                for row in 0..rows {
+                    for col in 0..cols {
+                        let i = row_order.stored(row) * cols + col;
+                        expected.set_dense(row, col, from.get(&data, i).expect("in range"));
+                    }
+                }
+                let parts = vec![(Role::Weight, data.clone())];
+                compare(&format!("{} to {}", from.name(), to.name()), &source, &parts, &expected, 2);
+            }
+        }
+    }
+}
+
+fn encode(values: &[f32], float: Float) -> Vec<u8> {
+    values.iter().flat_map(|v| float.to_bits(*v).to_le_bytes()[..float.bytes()].to_vec()).collect()
+}
+
+#[test]
+fn quantize_on_load() {
+    let (rows, cols) = (37, 77);
+    for bits in [4u8, 8] {
+        for from in [Float::F16, Float::BF16, Float::F32] {
+            let mut values: Vec<f32> = random(u64::from(bits), rows * cols).iter().map(|v| v * v * v * 0.1).collect();
+            values[..40].fill(0.125);
+            values[cols..cols + 4].copy_from_slice(&[1e6, -3.0, 1e-7, 0.0]);
+            values[2 * cols..2 * cols + 32].iter_mut().for_each(|v| *v *= 1e-6);
+            let data = encode(&values, from);
+            let stored = |row: usize, col: usize| from.get(&data, row * cols + col).expect("in range");
+            let expected = quantize::quantize(bits, rows, cols, stored);
+            let source = WeightSource::new("quantize", vec![rows, cols], Encoding::Dense(from), Vec::new());
+            let parts = vec![(Role::Weight, data.clone())];
+            compare(&format!("{} to q{bits}", from.name()), &source, &parts, &expected, 1);
+        }
+    }
+}
+
+/// The refinement is worth having: less error than the plain minimum and maximum of each group.
+#[test]
+fn quantization_error() {
+    let (rows, cols) = (64, 256);
+    let uniform = random(9, rows * cols * 4);
+    let values: Vec<f32> = uniform.chunks_exact(4).map(|c| c.iter().sum::<f32>() * 0.05).collect();
+    for (bits, limit) in [(4u8, 0.005), (8, 2.2e-5)] {
+        let packed = quantize::quantize(bits, rows, cols, |r, c| values[r * cols + c]);
+        let mut plain = Packed::zeros(quantize::layout(bits), rows, cols);
+        for row in 0..rows {
+            for block in 0..cols / 32 {
+                let x = &values[row * cols + block * 32..][..32];
+                let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+                let scale = (high - low) * quantize::step(bits);
+                plain.set_pair(row, block, (scale, low));
+                plain.set_codes(row, block, &std::array::from_fn(|i| ((x[i] - low) / scale).round() as u8));
+            }
+        }
+        let error = |m: &Packed| jerboa_tests::nmse(&dequant(m), &values);
+        assert!(
+            error(&packed) < error(&plain) && error(&packed) < limit,
+            "{bits} bits: {} {}",
+            error(&packed),
+            error(&plain)
+        );
+    }
+}
