@@ -11,11 +11,7 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
-#ifdef W_AFFINE
-#import weights/affine
-#else
-#import weights/dense
-#endif
+#import weights/any
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 
 @compute @workgroup_size(64)

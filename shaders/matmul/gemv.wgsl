@@ -23,11 +23,7 @@ struct Params {
 #import common/activation
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
-#ifdef W_AFFINE
-#import weights/affine
-#else
-#import weights/dense
-#endif
+#import weights/any
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 #ifdef BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
