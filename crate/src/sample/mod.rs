@@ -1,1 +1,14 @@
-//! See the module map in README.md.
+//! Picks the next token from a row of logits: parameters, the CPU sampler and log-probabilities. Knows no model,
+//! no tokenizer and no GPU; the GPU's sampler (shaders/sample) follows the arithmetic of `fixed` and so agrees bit by bit.
+
+mod distribution;
+pub mod fixed;
+mod logprobs;
+mod params;
+pub mod philox;
+mod sampler;
+
+pub use distribution::Distribution;
+pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
+pub use params::{Overrides, Params};
+pub use sampler::{Sampler, TokenMask};

@@ -1,0 +1,272 @@
+//! The distribution over a vocabulary as gaps and weights (see `fixed`), the filters that narrow it as transformers'
+//! warpers do, and the draw. Knows no parameters, no history and no random generator.
+
+use super::fixed::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, share, weight};
+
+/// Marks a token that typical-p removed: no limit keeps it.
+const REMOVED: u32 = u32::MAX;
+
+/// A first look at gaps distinguishes this many bins.
+const BINS: usize = 1 << 10;
+const BIN_SHIFT: u32 = 20;
+
+/// The draw first chooses a block of this many tokens, then the token in it.
+const BLOCK: usize = 1 << 10;
+
+/// The distribution that a row of scores means. All its buffers are kept from row to row.
+#[derive(Debug, Default)]
+pub struct Distribution {
+    gaps: Vec<u32>,
+    /// Tokens with a smaller gap are kept …
+    limit: u32,
+    /// … and those with this gap from this id on.
+    first_id: u32,
+    bins: Vec<u64>,
+    members: Vec<u32>,
+    blocks: Vec<u64>,
+}
+
+/// What [`Distribution::select`] found.
+struct Selected {
+    /// The key at which the sum reaches the goal.
+    key: u32,
+    /// What the sum over smaller keys lacks to the goal.
+    missing: u64,
+    /// How many tokens have that key.
+    ties: u64,
+}
+
+impl Distribution {
+    /// Reads the scores of a row, whose largest is `max`; `scale` is [`super::fixed::gap_scale`] of the temperature.
+    pub fn set(&mut self, scores: &[f32], max: f32, scale: f32) {
+        self.gaps.clear();
+        self.gaps.extend(scores.iter().map(|&score| gap(max, score, scale)));
+        self.limit = GAP_LIMIT;
+        self.first_id = 0;
+    }
+
+    /// Keeps the `count` most likely tokens and those as likely as the last of them.
+    pub fn top_k(&mut self, count: u32) {
+        if count == 0 || count as usize >= self.gaps.len() {
+            return;
+        }
+        let selected = self.select(|_| u64::from(count), |gap| gap, |_| 1);
+        self.narrow(selected.key);
+    }
+
+    /// Keeps the most likely tokens until their share of the mass reaches `share_kept`/2^32, at least one.
+    /// Of equally likely tokens at the border those with the highest ids are kept: a stable ascending sort's end.
+    pub fn top_p(&mut self, share_kept: u32) {
+        let selected = self.select(|mass| share(share_kept, mass).max(1), |gap| gap, weight);
+        self.narrow(selected.key);
+        let each = u64::from(weight(selected.key)).max(1);
+        let kept = selected.missing.div_ceil(each);
+        if kept < selected.ties {
+            let ids = self.gaps.iter().enumerate().rev().filter(|&(_, &gap)| gap == selected.key);
+            let last = ids.map(|(id, _)| id as u32).nth(kept as usize - 1);
+            self.first_id = last.unwrap_or(0);
+        }
+    }
+
+    /// Keeps tokens whose gap is at most `limit` (see [`super::fixed::min_p_limit`]).
+    pub fn min_p(&mut self, limit: u32) {
+        self.narrow(limit);
+    }
+
+    /// Keeps the tokens whose information is closest to the entropy until their share reaches `share_kept`/2^32, and
+    /// those as close as the last of them. The normalisation cancels: what is compared is |gap - mean gap|.
+    pub fn typical_p(&mut self, share_kept: u32) {
+        let (mut mass, mut sum) = (0u128, 0u128);
+        for (_, gap) in self.kept() {
+            let weight = u128::from(weight(gap));
+            mass += weight;
+            sum += weight * u128::from(gap);
+        }
+        let mean = (sum / mass.max(1)) as u32;
+        let goal = |mass| share(share_kept, mass).max(1);
+        let farthest = self.select(goal, |gap| gap.abs_diff(mean), weight).key;
+        let (limit, first_id) = (self.limit, self.first_id);
+        for (id, gap) in self.gaps.iter_mut().enumerate() {
+            if !is_kept(*gap, id, limit, first_id) || gap.abs_diff(mean) > farthest {
+                *gap = REMOVED;
+            }
+        }
+    }
+
+    /// The token at `random`/2^32 of the kept mass, in the order of the ids; `None` if no token has weight.
+    pub fn draw(&mut self, random: u32) -> Option<u32> {
+        let (limit, first_id) = (self.limit, self.first_id);
+        self.blocks.clear();
+        self.blocks.resize(self.gaps.len().div_ceil(BLOCK), 0);
+        for (id, &gap) in self.gaps.iter().enumerate() {
+            if is_kept(gap, id, limit, first_id) {
+                self.blocks[id / BLOCK] += u64::from(weight(gap));
+            }
+        }
+        let mut rest = share(random, self.blocks.iter().sum());
+        let block = self.blocks.iter().position(|&mass| take(&mut rest, mass))?;
+        let gaps = self.gaps.iter().enumerate().skip(block * BLOCK).take(BLOCK);
+        let mut kept = gaps.filter(|&(id, &gap)| is_kept(gap, id, limit, first_id));
+        kept.find(|&(_, &gap)| take(&mut rest, u64::from(weight(gap)))).map(|(id, _)| id as u32)
+    }
+
+    /// The kept tokens with their probabilities, in the order of the ids.
+    pub fn probabilities(&self) -> impl Iterator<Item = (u32, f32)> {
+        let mass = self.mass() as f64;
+        self.kept().map(move |(id, gap)| (id, (f64::from(weight(gap)) / mass) as f32))
+    }
+
+    /// The mass of the kept tokens, in units of 1/2^31 of the most likely token.
+    pub fn mass(&self) -> u64 {
+        self.kept().map(|(_, gap)| u64::from(weight(gap))).sum()
+    }
+
+    /// The natural logarithm of the sum over kept tokens of exp(score - max).
+    pub fn log_normaliser(&self) -> f64 {
+        (self.mass() as f64 / f64::from(WEIGHT_ONE)).ln()
+    }
+
+    fn kept(&self) -> impl Iterator<Item = (u32, u32)> {
+        let gaps = self.gaps.iter().enumerate();
+        gaps.filter(|&(id, &gap)| is_kept(gap, id, self.limit, self.first_id)).map(|(id, &gap)| (id as u32, gap))
+    }
+
+    fn narrow(&mut self, limit: u32) {
+        if limit < self.limit {
+            self.limit = limit;
+            self.first_id = 0;
+        }
+    }
+
+    /// The smallest key such that the values of the kept tokens with at most this key sum up to the goal, a positive
+    /// number made from the sum of all. One pass finds the bin of the key, a sort of this bin the key itself.
+    fn select(
+        &mut self,
+        goal: impl FnOnce(u64) -> u64,
+        key: impl Fn(u32) -> u32,
+        value: impl Fn(u32) -> u32,
+    ) -> Selected {
+        let (limit, first_id) = (self.limit, self.first_id);
+        let kept = |&(id, &gap): &(usize, &u32)| is_kept(gap, id, limit, first_id);
+        self.bins.clear();
+        self.bins.resize(BINS, 0);
+        for (_, &gap) in self.gaps.iter().enumerate().filter(kept) {
+            self.bins[(key(gap) >> BIN_SHIFT) as usize] += u64::from(value(gap));
+        }
+        let goal = goal(self.bins.iter().sum());
+        let mut missing = goal;
+        let bin = self.bins.iter().position(|&sum| take_before(&mut missing, sum)).unwrap_or(BINS - 1);
+        self.members.clear();
+        let gaps = self.gaps.iter().enumerate().filter(kept).map(|(_, &gap)| gap);
+        self.members.extend(gaps.filter(|&gap| (key(gap) >> BIN_SHIFT) as usize == bin));
+        self.members.sort_unstable_by_key(|&gap| key(gap));
+        for tied in self.members.chunk_by(|&a, &b| key(a) == key(b)) {
+            let sum = tied.iter().map(|&gap| u64::from(value(gap))).sum();
+            if take_before(&mut missing, sum) {
+                return Selected { key: key(tied[0]), missing, ties: tied.len() as u64 };
+            }
+        }
+        // Only if the goal is beyond the sum of all: everything is kept.
+        Selected { key: GAP_LIMIT, missing, ties: 0 }
+    }
+}
+
+fn is_kept(gap: u32, id: usize, limit: u32, first_id: u32) -> bool {
+    gap < limit || (gap == limit && id as u32 >= first_id)
+}
+
+/// Whether `rest` lies within `mass`; if not, it is taken off.
+fn take(rest: &mut u64, mass: u64) -> bool {
+    let within = *rest < mass;
+    if !within {
+        *rest -= mass;
+    }
+    within
+}
+
+/// Whether a sum reaches what is missing to a goal; if not, it is taken off.
+fn take_before(missing: &mut u64, sum: u64) -> bool {
+    let reached = sum >= *missing;
+    if !reached {
+        *missing -= sum;
+    }
+    reached
+}
+
+// The bins cover all gaps, and distances between gaps, which are no larger.
+const _: () = assert!((GAP_LIMIT >> BIN_SHIFT) < BINS as u32 && GAP_BITS > BIN_SHIFT);
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixed::{fraction, gap_scale, min_p_limit};
+    use super::*;
+
+    fn of(probabilities: &[f32]) -> Distribution {
+        let scores: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
+        let max = scores.iter().copied().fold(f32::MIN, f32::max);
+        let mut distribution = Distribution::default();
+        distribution.set(&scores, max, gap_scale(1.0));
+        distribution
+    }
+
+    fn ids(distribution: &Distribution) -> Vec<u32> {
+        distribution.probabilities().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn probabilities_are_the_softmax() {
+        let expected = [0.5, 0.25, 0.125, 0.1, 0.025];
+        for ((_, found), expected) in of(&expected).probabilities().zip(expected) {
+            assert!((found - expected).abs() < 2e-7, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn filters_keep_ties_as_transformers_does() {
+        let row = [0.1, 0.3, 0.1, 0.3, 0.1, 0.1];
+        let mut distribution = of(&row);
+        distribution.top_k(3);
+        assert_eq!(ids(&distribution), [0, 1, 2, 3, 4, 5]);
+        let mut distribution = of(&row);
+        distribution.top_k(2);
+        assert_eq!(ids(&distribution), [1, 3]);
+        let mut distribution = of(&row);
+        distribution.top_p(fraction(0.75));
+        assert_eq!(ids(&distribution), [1, 3, 4, 5]);
+        distribution.top_p(0);
+        assert_eq!(ids(&distribution), [3]);
+    }
+
+    #[test]
+    fn min_p_and_typical_p() {
+        let mut distribution = of(&[0.5, 0.26, 0.14, 0.1]);
+        distribution.min_p(min_p_limit(0.25));
+        assert_eq!(ids(&distribution), [0, 1, 2]);
+        // The entropy is 1.03 nats; -ln p is 0.2, 2.3 and 4.6: the second is the most typical, then the first.
+        let mut distribution = of(&[0.55, 0.3, 0.1, 0.05]);
+        distribution.typical_p(fraction(0.2));
+        assert_eq!(ids(&distribution), [1]);
+        let mut distribution = of(&[0.55, 0.3, 0.1, 0.05]);
+        distribution.typical_p(fraction(0.7));
+        assert_eq!(ids(&distribution), [0, 1]);
+    }
+
+    #[test]
+    fn draw_walks_the_kept_mass() {
+        let mut distribution = of(&[0.25, 0.5, 0.25]);
+        let drawn: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0].map(|u| distribution.draw(fraction(u))).into();
+        assert_eq!(drawn, [0, 0, 1, 1, 2, 2].map(Some));
+        distribution.top_k(1);
+        assert_eq!(distribution.draw(u32::MAX), Some(1));
+    }
+
+    #[test]
+    fn blocks_join_without_a_seam() {
+        let mut distribution = of(&vec![0.5; 3 * BLOCK + 5]);
+        let count = 3 * BLOCK as u64 + 5;
+        for id in [0, BLOCK as u64 - 1, BLOCK as u64, 2 * BLOCK as u64 + 7, count - 1] {
+            let random = ((id << 32) + (1 << 31)) / count;
+            assert_eq!(distribution.draw(random as u32), Some(id as u32));
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Sampling parameters: their defaults, where they may come from and what is allowed. Knows no logits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::fixed::MIN_TEMPERATURE;
+use crate::{Error, Result};
+
+/// How the next token is picked. The defaults are those of transformers' `GenerationConfig`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Params {
+    /// Take the token with the highest score; temperature, filters and seed then play no part.
+    pub greedy: bool,
+    /// Scores are divided by it. Zero means greedy.
+    pub temperature: f64,
+    /// Keep the `top_k` most likely tokens (and those as likely as the last of them); 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set of most likely tokens with at least this probability; 1 keeps all.
+    pub top_p: f64,
+    /// Keep tokens with at least this share of the most likely token's probability; 0 keeps all.
+    pub min_p: f64,
+    /// Keep the tokens whose information is closest to the entropy, up to this probability; 1 keeps all.
+    pub typical_p: f64,
+    /// Scores of tokens of the prompt and the answer are divided by it (multiplied where negative); 1 changes nothing.
+    pub repetition_penalty: f64,
+    /// Subtracted once from the score of each token of the answer so far.
+    pub presence_penalty: f64,
+    /// Subtracted from the score of each token of the answer as often as it occurs there.
+    pub frequency_penalty: f64,
+    /// Added to the scores of these tokens; negative infinity bans a token.
+    pub logit_bias: BTreeMap<u32, f64>,
+    /// The seed of the random numbers; without one, whoever makes the sampler chooses it.
+    pub seed: Option<u64>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params {
+            greedy: true,
+            temperature: 1.0,
+            top_k: 50,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: BTreeMap::new(),
+            seed: None,
+        }
+    }
+}
+
+/// Parameters as a request or generation_config.json gives them: what is absent or null keeps its default.
+/// Names are accepted as in Python and as in JavaScript; unknown names are left to other readers of the same object.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Overrides {
+    /// Sample, or be greedy.
+    #[serde(alias = "doSample")]
+    pub do_sample: Option<bool>,
+    /// See [`Params::temperature`].
+    pub temperature: Option<f64>,
+    /// See [`Params::top_k`].
+    #[serde(alias = "topK")]
+    pub top_k: Option<i64>,
+    /// See [`Params::top_p`].
+    #[serde(alias = "topP")]
+    pub top_p: Option<f64>,
+    /// See [`Params::min_p`].
+    #[serde(alias = "minP")]
+    pub min_p: Option<f64>,
+    /// See [`Params::typical_p`].
+    #[serde(alias = "typicalP")]
+    pub typical_p: Option<f64>,
+    /// See [`Params::repetition_penalty`].
+    #[serde(alias = "repetitionPenalty")]
+    pub repetition_penalty: Option<f64>,
+    /// See [`Params::presence_penalty`].
+    #[serde(alias = "presencePenalty")]
+    pub presence_penalty: Option<f64>,
+    /// See [`Params::frequency_penalty`].
+    #[serde(alias = "frequencyPenalty")]
+    pub frequency_penalty: Option<f64>,
+    /// See [`Params::logit_bias`]. The keys may be strings, as JSON wants them.
+    #[serde(alias = "logitBias")]
+    pub logit_bias: Option<BTreeMap<TokenKey, f64>>,
+    /// See [`Params::seed`].
+    pub seed: Option<i64>,
+}
+
+/// A token id as the key of a map: JSON and JavaScript write it as a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenKey(pub u32);
+
+impl<'de> Deserialize<'de> for TokenKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = TokenKey;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                formatter.write_str("a token id")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<TokenKey, E> {
+                let id = value.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))?;
+                Ok(TokenKey(id))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<TokenKey, E> {
+                let id = value.try_into().map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))?;
+                Ok(TokenKey(id))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<TokenKey, E> {
+                let id = value.try_into().map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
+                Ok(TokenKey(id))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Params {
+    /// The model's own defaults: those of transformers, changed by generation_config.json. As there, a configuration
+    /// that does not say `do_sample` is greedy, whatever temperature it names.
+    pub fn from_generation_config(config: &serde_json::Value) -> Result<Self> {
+        let refuse = |reason: String| Error::Config { file: "generation_config.json".into(), reason };
+        let mut overrides = Overrides::deserialize(config).map_err(|error| refuse(error.to_string()))?;
+        overrides.do_sample = Some(overrides.do_sample.unwrap_or(false));
+        Params::default().merge(&overrides).map_err(|error| refuse(error.to_string()))
+    }
+
+    /// These parameters with a request's put over them. A request that names a way of sampling (a temperature above
+    /// zero, a filter or a seed) without `do_sample` gets sampling; temperature 0 is greedy.
+    pub fn merge(&self, request: &Overrides) -> Result<Self> {
+        let mut merged = self.clone();
+        merged.greedy = match (request.do_sample, request.temperature) {
+            (Some(sample), _) => !sample,
+            (None, Some(temperature)) => temperature == 0.0,
+            (None, None) if request.names_sampling() => false,
+            (None, None) => self.greedy,
+        };
+        let put = |target: &mut f64, value: Option<f64>| *target = value.unwrap_or(*target);
+        put(&mut merged.temperature, request.temperature);
+        put(&mut merged.top_p, request.top_p);
+        put(&mut merged.min_p, request.min_p);
+        put(&mut merged.typical_p, request.typical_p);
+        put(&mut merged.repetition_penalty, request.repetition_penalty);
+        put(&mut merged.presence_penalty, request.presence_penalty);
+        put(&mut merged.frequency_penalty, request.frequency_penalty);
+        if let Some(top_k) = request.top_k {
+            // -1 is a common way to say "all".
+            merged.top_k = match top_k {
+                -1 => 0,
+                _ => u32::try_from(top_k)
+                    .map_err(|_| refuse("top_k", format!("{top_k} is not a number of tokens; 0 or -1 keeps all")))?,
+            };
+        }
+        if let Some(bias) = &request.logit_bias {
+            merged.logit_bias = bias.iter().map(|(key, value)| (key.0, *value)).collect();
+        }
+        if let Some(seed) = request.seed {
+            merged.seed = Some(seed as u64);
+        }
+        merged.validate()?;
+        Ok(merged)
+    }
+
+    /// Whether the highest score decides.
+    pub fn is_greedy(&self) -> bool {
+        self.greedy || self.temperature < MIN_TEMPERATURE
+    }
+
+    /// Whether the scores depend on the tokens so far.
+    pub fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+
+    /// Refuses values that have no meaning, by the name of the parameter.
+    pub fn validate(&self) -> Result<()> {
+        let within = |name: &str, value: f64, ok: bool, allowed: &str| {
+            if ok { Ok(()) } else { Err(refuse(name, format!("{value} is not allowed, it must be {allowed}"))) }
+        };
+        let unit = 0.0..=1.0;
+        let penalty = -2.0..=2.0;
+        let (t, r) = (self.temperature, self.repetition_penalty);
+        within("temperature", t, (0.0..=1000.0).contains(&t), "between 0 (greedy) and 1000")?;
+        within("top_p", self.top_p, unit.contains(&self.top_p), "between 0 and 1 (all)")?;
+        within("min_p", self.min_p, unit.contains(&self.min_p), "between 0 (all) and 1")?;
+        let typical = self.typical_p > 0.0 && self.typical_p <= 1.0;
+        within("typical_p", self.typical_p, typical, "above 0 and at most 1 (all)")?;
+        within("repetition_penalty", r, (0.01..=100.0).contains(&r), "between 0.01 and 100; 1 is none")?;
+        within(
+            "presence_penalty",
+            self.presence_penalty,
+            penalty.contains(&self.presence_penalty),
+            "between -2 and 2",
+        )?;
+        let frequency = self.frequency_penalty;
+        within("frequency_penalty", frequency, penalty.contains(&frequency), "between -2 and 2")?;
+        for (token, bias) in &self.logit_bias {
+            let allowed = bias.abs() <= 100.0 || *bias == f64::NEG_INFINITY;
+            let name = format!("logit_bias[{token}]");
+            within(&name, *bias, allowed, "between -100 and 100, or -Infinity to ban the token")?;
+        }
+        Ok(())
+    }
+}
+
+impl Overrides {
+    fn names_sampling(&self) -> bool {
+        let filter = self.top_p.is_some() || self.min_p.is_some() || self.typical_p.is_some();
+        filter || self.top_k.is_some() || self.seed.is_some()
+    }
+}
+
+fn refuse(parameter: &str, reason: String) -> Error {
+    Error::Request { parameter: parameter.into(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overrides(text: &str) -> Overrides {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn generation_config_as_in_transformers() {
+        let config: serde_json::Value = serde_json::from_str(
+            r#"{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": null,
+                "eos_token_id": [1, 2], "transformers_version": "4.51.0"}"#,
+        )
+        .unwrap();
+        let params = Params::from_generation_config(&config).unwrap();
+        let expected = Params { greedy: false, temperature: 0.6, top_k: 20, top_p: 0.95, ..Params::default() };
+        assert_eq!(params, expected);
+        let silent = Params::from_generation_config(&serde_json::json!({"temperature": 0.6})).unwrap();
+        assert!(silent.is_greedy());
+        let wrong = Params::from_generation_config(&serde_json::json!({"top_p": 3}));
+        assert!(matches!(wrong, Err(Error::Config { .. })));
+        assert!(matches!(Params::from_generation_config(&serde_json::json!([1])), Err(Error::Config { .. })));
+    }
+
+    #[test]
+    fn requests_in_both_spellings() {
+        let request = overrides(r#"{"topK": 5, "presence_penalty": 0.5, "logitBias": {"7": -100, "9": 2}, "n": 1}"#);
+        let params = Params::default().merge(&request).unwrap();
+        assert!(!params.is_greedy());
+        assert_eq!((params.top_k, params.presence_penalty), (5, 0.5));
+        assert_eq!(params.logit_bias, BTreeMap::from([(7, -100.0), (9, 2.0)]));
+        assert!(params.merge(&overrides(r#"{"temperature": 0}"#)).unwrap().is_greedy());
+        assert!(params.merge(&overrides(r#"{"doSample": false}"#)).unwrap().is_greedy());
+        assert_eq!(params.merge(&overrides(r#"{"top_k": -1, "seed": -3}"#)).unwrap().seed, Some(-3i64 as u64));
+    }
+
+    #[test]
+    fn refusals_name_the_parameter() {
+        let cases = [
+            (r#"{"temperature": -1}"#, "temperature"),
+            (r#"{"top_p": 1.5}"#, "top_p"),
+            (r#"{"min_p": -0.1}"#, "min_p"),
+            (r#"{"typical_p": 0}"#, "typical_p"),
+            (r#"{"top_k": -2}"#, "top_k"),
+            (r#"{"repetition_penalty": 0}"#, "repetition_penalty"),
+            (r#"{"presence_penalty": 2.5}"#, "presence_penalty"),
+            (r#"{"frequency_penalty": -9}"#, "frequency_penalty"),
+            (r#"{"logit_bias": {"3": 101}}"#, "logit_bias[3]"),
+        ];
+        for (request, name) in cases {
+            match Params::default().merge(&overrides(request)) {
+                Err(Error::Request { parameter, .. }) => assert_eq!(parameter, name),
+                other => panic!("{request}: {other:?}"),
+            }
+        }
+        assert!(serde_json::from_str::<Overrides>(r#"{"logit_bias": {"x": 1}}"#).is_err());
+    }
+}

@@ -1,0 +1,377 @@
+//! The CPU sampler: the reference for the GPU's, and what runs where the CPU must see the logits (grammars,
+//! log-probabilities, typical-p). Knows no model; its caller feeds it logits, and tells it the tokens of the prompt.
+//!
+//! The order is that of transformers: logit bias, repetition, frequency and presence penalty, token mask; then, unless
+//! greedy, temperature, top-k, top-p, min-p, typical-p and the draw.
+
+use super::fixed::{BANNED, fraction, gap_scale, min_p_limit};
+use super::philox::random;
+use super::{Distribution, LogProbs, Params, log_probabilities};
+use crate::{Error, Result};
+
+/// Marks, in a token's count, that it is in the prompt; the other bits count how often it was generated.
+pub const IN_PROMPT: u32 = 1 << 31;
+
+/// The tokens that may follow, one bit each: token `i` is bit `i % 32` of word `i / 32`. What is absent may not.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenMask<'a>(pub &'a [u32]);
+
+impl TokenMask<'_> {
+    /// Whether a token may follow.
+    pub fn allows(&self, token: usize) -> bool {
+        self.0.get(token / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+    }
+}
+
+/// Picks tokens from logits. The same parameters, seed and logits give the same tokens on every machine.
+#[derive(Debug)]
+pub struct Sampler {
+    params: Params,
+    seed: u64,
+    /// How many tokens were generated; it is the counter of the random numbers.
+    step: u32,
+    /// For each token of the vocabulary how often it occurred, see [`IN_PROMPT`].
+    counts: Vec<u32>,
+    /// The tokens with a count, each once.
+    seen: Vec<u32>,
+    scores: Vec<f32>,
+    distribution: Distribution,
+}
+
+impl Sampler {
+    /// A sampler for a vocabulary of this size; `fallback_seed` serves where the parameters have no seed.
+    pub fn new(params: Params, vocabulary: usize, fallback_seed: u64) -> Result<Self> {
+        params.validate()?;
+        if let Some((&token, _)) = params.logit_bias.iter().find(|&(&token, _)| token as usize >= vocabulary) {
+            let reason = format!("the vocabulary has {vocabulary} tokens, {token} is not among them");
+            return Err(Error::Request { parameter: "logit_bias".into(), reason });
+        }
+        Ok(Sampler {
+            seed: params.seed.unwrap_or(fallback_seed),
+            params,
+            step: 0,
+            counts: vec![0; vocabulary],
+            seen: Vec::new(),
+            scores: Vec::new(),
+            distribution: Distribution::default(),
+        })
+    }
+
+    /// The parameters.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The seed in use.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many tokens were accepted since the prompt.
+    pub fn step(&self) -> u32 {
+        self.step
+    }
+
+    /// Begins a generation with these tokens before it. Ids beyond the logits (of a larger embedding) are ignored.
+    pub fn start(&mut self, prompt: &[u32]) {
+        for token in self.seen.drain(..) {
+            self.counts[token as usize] = 0;
+        }
+        self.step = 0;
+        for &token in prompt {
+            self.note(token, |count| count | IN_PROMPT);
+        }
+    }
+
+    /// Notes a token as generated: one that [`Self::pick`] gave, or one that was decided elsewhere.
+    pub fn accept(&mut self, token: u32) {
+        self.note(token, |count| count + 1);
+        self.step += 1;
+    }
+
+    /// For each token how often it occurred, see [`IN_PROMPT`]: what the GPU's sampler starts from.
+    pub fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+
+    /// Picks a token and accepts it.
+    pub fn sample(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
+        let token = self.pick(logits, mask)?;
+        self.accept(token);
+        Ok(token)
+    }
+
+    /// Picks a token without accepting it. A mask says which tokens a grammar allows.
+    pub fn pick(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
+        if self.params.is_greedy() {
+            self.check(logits)?;
+            let scores = self.process(logits, mask);
+            let token = first_largest(scores.as_deref().unwrap_or(logits));
+            self.recycle(scores);
+            return token.ok_or_else(all_banned);
+        }
+        self.prepare(logits, mask)?;
+        let token = self.distribution.draw(random(self.seed, self.step));
+        token.ok_or_else(|| Error::Internal("no token was left to draw from".into()))
+    }
+
+    /// The distribution that the next token is drawn from, for diagnostics and tests.
+    pub fn distribution(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<&Distribution> {
+        self.prepare(logits, mask)?;
+        Ok(&self.distribution)
+    }
+
+    /// The scores after bias, penalties and mask, before the temperature, for diagnostics and tests.
+    pub fn scores(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<Vec<f32>> {
+        self.check(logits)?;
+        Ok(self.process(logits, mask).unwrap_or_else(|| logits.to_vec()))
+    }
+
+    /// Log-probabilities of the model's raw distribution: of the token that was picked and of the `top` most likely.
+    pub fn log_probabilities(&mut self, logits: &[f32], picked: u32, top: usize) -> Result<LogProbs> {
+        log_probabilities(logits, picked, top, &mut self.distribution)
+    }
+
+    fn note(&mut self, token: u32, change: impl Fn(u32) -> u32) {
+        if let Some(count) = self.counts.get_mut(token as usize) {
+            if *count == 0 {
+                self.seen.push(token);
+            }
+            *count = change(*count);
+        }
+    }
+
+    fn check(&self, logits: &[f32]) -> Result<f32> {
+        if logits.len() != self.counts.len() {
+            let (found, expected) = (logits.len(), self.counts.len());
+            return Err(Error::Internal(format!("the sampler was made for {expected} logits and got {found}")));
+        }
+        largest(logits, &format!("token {}", self.step))
+    }
+
+    /// The distribution after all filters.
+    fn prepare(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<()> {
+        let largest = self.check(logits)?;
+        let scores = self.process(logits, mask);
+        let max = scores.as_ref().map_or(largest, |scores| scores.iter().copied().fold(f32::MIN, f32::max));
+        let scale = gap_scale(self.params.temperature);
+        self.distribution.set(scores.as_deref().unwrap_or(logits), max, scale);
+        self.recycle(scores);
+        if max <= ALL_BANNED {
+            return Err(all_banned());
+        }
+        let Params { top_k, top_p, min_p, typical_p, .. } = self.params;
+        if top_k > 0 {
+            self.distribution.top_k(top_k);
+        }
+        if top_p < 1.0 {
+            self.distribution.top_p(fraction(top_p));
+        }
+        if min_p > 0.0 {
+            self.distribution.min_p(min_p_limit(min_p));
+        }
+        if typical_p < 1.0 {
+            self.distribution.typical_p(fraction(typical_p));
+        }
+        Ok(())
+    }
+
+    /// Bias, penalties and mask; `None` if they leave the logits as they are. The buffer comes back by `recycle`.
+    fn process(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Option<Vec<f32>> {
+        let penalties = self.params.has_penalties() && !self.seen.is_empty();
+        if self.params.logit_bias.is_empty() && !penalties && mask.is_none() {
+            return None;
+        }
+        let mut scores = std::mem::take(&mut self.scores);
+        scores.clear();
+        scores.extend_from_slice(logits);
+        for (&token, &bias) in &self.params.logit_bias {
+            if let Some(score) = scores.get_mut(token as usize) {
+                *score = biased(*score, bias as f32);
+            }
+        }
+        if penalties {
+            let penalty = Penalty::of(&self.params);
+            for &token in &self.seen {
+                let (score, count) = (&mut scores[token as usize], self.counts[token as usize]);
+                *score = penalty.apply(*score, count);
+            }
+        }
+        if let Some(mask) = mask {
+            for (token, score) in scores.iter_mut().enumerate() {
+                if !mask.allows(token) {
+                    *score = BANNED;
+                }
+            }
+        }
+        Some(scores)
+    }
+
+    fn recycle(&mut self, scores: Option<Vec<f32>>) {
+        if let Some(scores) = scores {
+            self.scores = scores;
+        }
+    }
+}
+
+/// No score of a token that is allowed is as low, even that of a banned one divided by a penalty is.
+const ALL_BANNED: f32 = BANNED / 1000.0;
+
+fn all_banned() -> Error {
+    let reason = "no token is left that the grammar and logit_bias allow; allow at least one".into();
+    Error::Request { parameter: "logit_bias".into(), reason }
+}
+
+/// The penalties as the shader has them: only additions, subtractions and multiplications, in this order.
+#[derive(Debug, Clone, Copy)]
+pub struct Penalty {
+    /// The repetition penalty, for negative scores.
+    pub repetition: f32,
+    /// Its reciprocal, for the others. (transformers divides; the last bit of the score may differ.)
+    pub repetition_inverse: f32,
+    /// Per occurrence in the answer.
+    pub frequency: f32,
+    /// Once, if in the answer.
+    pub presence: f32,
+}
+
+impl Penalty {
+    /// The penalties that the parameters name.
+    pub fn of(params: &Params) -> Self {
+        Penalty {
+            repetition: params.repetition_penalty as f32,
+            repetition_inverse: (1.0 / params.repetition_penalty) as f32,
+            frequency: params.frequency_penalty as f32,
+            presence: params.presence_penalty as f32,
+        }
+    }
+
+    /// The score of a token that occurred: `count` as in [`Sampler::counts`], not zero.
+    pub fn apply(&self, score: f32, count: u32) -> f32 {
+        let factor = if score < 0.0 { self.repetition } else { self.repetition_inverse };
+        let score = score * factor;
+        let generated = count & !IN_PROMPT;
+        if generated == 0 {
+            return score;
+        }
+        let frequency = self.frequency * generated as f32;
+        score - frequency - self.presence
+    }
+}
+
+/// A score with its bias; negative infinity bans the token.
+pub fn biased(score: f32, bias: f32) -> f32 {
+    if bias == f32::NEG_INFINITY { BANNED } else { score + bias }
+}
+
+/// The largest logit, after a check that all are numbers and that they are not all the same.
+pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
+    let hint = |what: &str| Error::NotFinite { step: step.into(), hint: what.into() };
+    let first = logits.first().copied().ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
+    let (mut min, mut max, mut finite) = (first, first, true);
+    for &logit in logits {
+        finite &= logit.is_finite();
+        min = min.min(logit);
+        max = max.max(logit);
+    }
+    if !finite {
+        return Err(hint(
+            "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model with f32 activations.",
+        ));
+    }
+    if min == max && logits.len() > 1 {
+        return Err(hint("All are the same: the weights are damaged, or the GPU's driver dropped a kernel."));
+    }
+    Ok(max)
+}
+
+/// The id of the largest score, the lowest of equal ones, unless all are banned.
+fn first_largest(scores: &[f32]) -> Option<u32> {
+    let mut best: Option<(usize, f32)> = None;
+    for (id, &score) in scores.iter().enumerate() {
+        if best.is_none_or(|(_, largest)| score > largest) {
+            best = Some((id, score));
+        }
+    }
+    best.filter(|&(_, score)| score > ALL_BANNED).map(|(id, _)| id as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logits(count: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 37 + 11) % 101) as f32 * 0.1).collect()
+    }
+
+    fn sampling() -> Params {
+        Params { greedy: false, top_k: 0, seed: Some(7), ..Params::default() }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_tokens() {
+        let row = logits(300);
+        let run = |seed| {
+            let mut sampler = Sampler::new(Params { seed: Some(seed), ..sampling() }, 300, 0).unwrap();
+            (0..40).map(|_| sampler.sample(&row, None).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn penalties_are_applied_once_per_token() {
+        let params = Params {
+            repetition_penalty: 2.0,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.25,
+            logit_bias: [(3, -1.0), (4, f64::NEG_INFINITY)].into(),
+            ..Params::default()
+        };
+        let mut sampler = Sampler::new(params, 6, 0).unwrap();
+        sampler.start(&[0, 0, 1, 900]);
+        sampler.accept(1);
+        sampler.accept(1);
+        sampler.accept(2);
+        let row = [4.0, -4.0, 3.0, 0.5, 9.0, 1.0];
+        let expected = [2.0, -8.0 - 0.5 - 0.5, 1.5 - 0.25 - 0.5, -0.5, BANNED, 1.0];
+        assert_eq!(sampler.scores(&row, None).unwrap(), expected);
+        assert_eq!(sampler.pick(&row, None).unwrap(), 0);
+        assert_eq!(sampler.pick(&row, Some(TokenMask(&[0b10_1010]))).unwrap(), 5);
+        sampler.start(&[]);
+        assert_eq!(sampler.scores(&row, None).unwrap(), [4.0, -4.0, 3.0, -0.5, BANNED, 1.0]);
+    }
+
+    #[test]
+    fn masks_bind_the_draw() {
+        let row = logits(100);
+        let mask = [0, 1 << 5 | 1 << 9, 0];
+        let mut sampler = Sampler::new(sampling(), 100, 0).unwrap();
+        for _ in 0..50 {
+            let token = sampler.sample(&row, Some(TokenMask(&mask))).unwrap();
+            assert!(token == 37 || token == 41, "{token}");
+        }
+        let nothing = sampler.pick(&row, Some(TokenMask(&[0; 4])));
+        assert!(matches!(nothing, Err(Error::Request { .. })));
+        let mut greedy = Sampler::new(Params::default(), 100, 0).unwrap();
+        assert!(matches!(greedy.pick(&row, Some(TokenMask(&[]))), Err(Error::Request { .. })));
+    }
+
+    #[test]
+    fn broken_logits_are_named() {
+        let mut sampler = Sampler::new(sampling(), 3, 0).unwrap();
+        for row in [[0.0, f32::NAN, 1.0], [0.0, f32::INFINITY, 1.0], [f32::NEG_INFINITY, 0.0, 1.0], [2.5; 3]] {
+            assert!(matches!(sampler.pick(&row, None), Err(Error::NotFinite { .. })), "{row:?}");
+        }
+        assert!(sampler.pick(&[1.0, 2.0], None).is_err());
+        let beyond = Params { logit_bias: [(3, 1.0)].into(), ..Params::default() };
+        assert!(matches!(Sampler::new(beyond, 3, 0), Err(Error::Request { .. })));
+    }
+
+    #[test]
+    fn temperature_zero_is_greedy() {
+        let params = Params { greedy: false, temperature: 0.0, ..Params::default() };
+        let mut sampler = Sampler::new(params, 4, 0).unwrap();
+        assert_eq!(sampler.pick(&[1.0, 3.0, 3.0, 2.0], None).unwrap(), 1);
+    }
+}
