@@ -2,3 +2,4 @@
 
 mod draw;
 mod golden;
+mod twin;

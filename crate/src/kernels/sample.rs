@@ -1,7 +1,11 @@
-//! Greedy sampling on the GPU, and the step from one token to the next.
+//! The next token on the GPU: the largest of the logits, or a draw that agrees with `sample::Sampler` bit by bit, and the
+//! step from one token to the next. Knows vocabularies and sampling parameters, not what they belong to.
 
 use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::sample::fixed::{BANNED, GAP_LIMIT, fraction, gap_scale, min_p_limit};
+use crate::sample::{Params, Penalty};
+use crate::{Error, Result};
 
 /// Slices that the vocabulary is cut into.
 pub fn slices(vocab: u32) -> u32 {
@@ -50,4 +54,162 @@ pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
         .set("slices", a.slices)
         .set("stops", a.stop_count)
         .set("ring", a.ring)
+}
+
+/// The largest vocabulary: the draw splits it into 1024 blocks of 1024 tokens.
+pub const MAX_VOCABULARY: usize = 1 << 20;
+
+/// Bytes of the buffer `sampling`.
+pub const SETTINGS_BYTES: u64 = 48;
+
+/// Bytes of the buffer `work` before its list.
+const WORK_HEAD: u64 = 32_800;
+
+/// Status words of `Sample::picked`, as in shaders/sample/fixed.wgsl.
+const NOT_FINITE: u32 = 1;
+const CONSTANT: u32 = 2;
+const ALL_BANNED: u32 = 3;
+
+/// One draw from a row of logits.
+#[derive(Debug, Clone)]
+pub struct Sample<B> {
+    /// For dumps and profiles.
+    pub label: String,
+    /// How many logits.
+    pub vocabulary: u32,
+    /// The buffer of logits.
+    pub logits: B,
+    /// The first logit in it.
+    pub offset: u32,
+    /// [`SETTINGS_BYTES`], filled with [`settings`].
+    pub sampling: B,
+    /// Scratch of [`work_bytes`].
+    pub work: B,
+    /// `State`: its `step` counts the random numbers, and nothing is picked once it is stopped.
+    pub state: B,
+    /// Three words: value and index as [`Advance::candidates`] wants them (one slice), then a status, see [`status`].
+    pub picked: B,
+    /// What bias and penalties need; without it they have no effect.
+    pub adjust: Option<Adjust<B>>,
+}
+
+/// Buffers for bias and penalties, one word per token each.
+#[derive(Debug, Clone)]
+pub struct Adjust<B> {
+    /// [`crate::sample::Sampler::counts`] at first; the draw counts its tokens itself.
+    pub counts: B,
+    /// [`bias`].
+    pub bias: B,
+    /// Scratch: the adjusted scores.
+    pub scores: B,
+}
+
+impl<B: Clone> Sample<B> {
+    /// The kernels of the draw in order.
+    pub fn launches(&self) -> Result<[Launch<B>; 4]> {
+        if self.vocabulary as usize > MAX_VOCABULARY {
+            let reason = format!("a vocabulary of {} is larger than {MAX_VOCABULARY}", self.vocabulary);
+            return Err(Error::Internal(reason));
+        }
+        let pick = self.after_adjustment("pick", Kernel::SamplePick, 1).bind("state", self.state.clone());
+        let mut pick = pick.bind("picked", self.picked.clone());
+        if let Some(adjust) = &self.adjust {
+            pick.variant = pick.variant.flag("ADJUST");
+            pick = pick.bind("counts", adjust.counts.clone());
+        }
+        Ok([
+            self.adjustment(),
+            self.after_adjustment("histogram", Kernel::SampleHistogram, self.vocabulary.div_ceil(4096)),
+            self.after_adjustment("gather", Kernel::SampleGather, self.vocabulary.div_ceil(1024)),
+            pick,
+        ])
+    }
+
+    /// The first kernel: bias and penalties, and the extremes of the logits. Greedy decoding with penalties runs it alone
+    /// and takes the largest of the scores.
+    pub fn adjustment(&self) -> Launch<B> {
+        let variant = Variant::new(Kernel::SamplePenalty).flag_if("ADJUST", self.adjust.is_some());
+        let adjust = self.adjust.as_ref();
+        self.launch("penalty", variant, self.vocabulary.div_ceil(1024))
+            .bind("logits", self.logits.clone())
+            .set("offset", self.offset)
+            .bind_opt("counts", adjust.map(|a| a.counts.clone()))
+            .bind_opt("bias", adjust.map(|a| a.bias.clone()))
+            .bind_opt("scores", adjust.map(|a| a.scores.clone()))
+    }
+
+    fn after_adjustment(&self, name: &str, kernel: Kernel, groups: u32) -> Launch<B> {
+        let adjusted = self.adjust.as_ref().map(|adjust| (adjust.scores.clone(), 0));
+        let (scores, offset) = adjusted.unwrap_or((self.logits.clone(), self.offset));
+        self.launch(name, Variant::new(kernel), groups).bind("scores", scores).set("offset", offset)
+    }
+
+    fn launch(&self, name: &str, variant: Variant, groups: u32) -> Launch<B> {
+        let grid = GridSpec::Exact([groups, 1, 1]);
+        Launch::new(format!("{} {name}", self.label), variant, grid)
+            .bind("sampling", self.sampling.clone())
+            .bind("work", self.work.clone())
+            .set("count", self.vocabulary)
+    }
+}
+
+/// Bytes of the buffer `work` for a vocabulary.
+pub fn work_bytes(vocabulary: u32) -> u64 {
+    WORK_HEAD + 8 * u64::from(vocabulary)
+}
+
+/// Whether the GPU draws with these parameters as the CPU does: typical-p is left to the CPU.
+pub fn runs_on_gpu(params: &Params) -> bool {
+    params.typical_p >= 1.0
+}
+
+/// Whether the draw needs [`Adjust`].
+pub fn needs_adjust(params: &Params) -> bool {
+    params.has_penalties() || !params.logit_bias.is_empty()
+}
+
+/// The words of the buffer `sampling`.
+pub fn settings(params: &Params, seed: u64, vocabulary: u32) -> [u32; 12] {
+    let penalty = Penalty::of(params);
+    let top_p = if params.top_p < 1.0 { fraction(params.top_p) } else { u32::MAX };
+    let min_p = if params.min_p > 0.0 { min_p_limit(params.min_p) } else { GAP_LIMIT };
+    // A temperature of zero is greedy, which the caller decides; the scale must be finite all the same.
+    let scale = gap_scale(params.temperature.max(crate::sample::fixed::MIN_TEMPERATURE));
+    [
+        scale.to_bits(),
+        if params.top_k < vocabulary { params.top_k } else { 0 },
+        top_p,
+        min_p,
+        seed as u32,
+        (seed >> 32) as u32,
+        penalty.repetition.to_bits(),
+        penalty.repetition_inverse.to_bits(),
+        penalty.frequency.to_bits(),
+        penalty.presence.to_bits(),
+        0,
+        0,
+    ]
+}
+
+/// The row of the buffer `bias`.
+pub fn bias(params: &Params, vocabulary: u32) -> Vec<f32> {
+    let mut row = vec![0.0; vocabulary as usize];
+    for (&token, &bias) in &params.logit_bias {
+        if let Some(value) = row.get_mut(token as usize) {
+            *value = bias.max(f64::from(BANNED)) as f32;
+        }
+    }
+    row
+}
+
+/// What the status of a pick means.
+pub fn status(word: u32, step: u32) -> Result<()> {
+    let broken = |hint: &str| Err(Error::NotFinite { step: format!("token {step}"), hint: hint.into() });
+    match word {
+        0 => Ok(()),
+        NOT_FINITE => broken(crate::sample::NOT_FINITE_HINT),
+        CONSTANT => broken(crate::sample::CONSTANT_HINT),
+        ALL_BANNED => Err(crate::sample::all_banned()),
+        _ => Err(Error::Internal(format!("a draw ended with the unknown status {word}"))),
+    }
 }

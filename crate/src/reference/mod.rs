@@ -2,3 +2,4 @@
 
 pub mod dequant;
 pub mod matmul;
+pub mod sample;

@@ -64,9 +64,9 @@ pub fn share(fraction: u32, mass: u64) -> u64 {
     ((u128::from(fraction) * u128::from(mass)) >> 32) as u64
 }
 
-/// A probability in [0, 1] in units of 2^-32; one itself becomes the largest value.
+/// A probability in [0, 1] in units of 2^-32. All ones is never given: shaders read it as "no filter".
 pub fn fraction(probability: f64) -> u32 {
-    (probability * 4_294_967_296.0) as u32
+    ((probability * 4_294_967_296.0) as u32).min(u32::MAX - 1)
 }
 
 /// The largest gap that min-p keeps: the last whose weight is at least `min_p` of the largest weight.
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(share(1 << 31, 101), 50);
         assert_eq!(share(u32::MAX, u64::from(u32::MAX)), u64::from(u32::MAX) - 1);
         assert_eq!(fraction(0.5), 1 << 31);
-        assert_eq!(fraction(1.0), u32::MAX);
+        assert_eq!(fraction(1.0), u32::MAX - 1);
         assert_eq!(min_p_limit(1.0), 0);
         assert_eq!(min_p_limit(0.0), GAP_LIMIT);
         assert!(min_p_limit(0.5).abs_diff(1 << GAP_BITS) <= 1);

@@ -11,4 +11,5 @@ mod sampler;
 pub use distribution::Distribution;
 pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
 pub use params::{Overrides, Params};
-pub use sampler::{Sampler, TokenMask};
+pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, all_banned};
+pub use sampler::{IN_PROMPT, Penalty, Sampler, TokenMask};

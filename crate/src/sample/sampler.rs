@@ -187,7 +187,7 @@ impl Sampler {
         scores.extend_from_slice(logits);
         for (&token, &bias) in &self.params.logit_bias {
             if let Some(score) = scores.get_mut(token as usize) {
-                *score = biased(*score, bias as f32);
+                *score += bias.max(f64::from(BANNED)) as f32;
             }
         }
         if penalties {
@@ -214,10 +214,15 @@ impl Sampler {
     }
 }
 
+pub(crate) const NOT_FINITE_HINT: &str =
+    "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model with f32 weights.";
+pub(crate) const CONSTANT_HINT: &str =
+    "All are the same: the weights are damaged, or the GPU's driver dropped a kernel.";
+
 /// No score of a token that is allowed is as low, even that of a banned one divided by a penalty is.
 const ALL_BANNED: f32 = BANNED / 1000.0;
 
-fn all_banned() -> Error {
+pub(crate) fn all_banned() -> Error {
     let reason = "no token is left that the grammar and logit_bias allow; allow at least one".into();
     Error::Request { parameter: "logit_bias".into(), reason }
 }
@@ -259,14 +264,9 @@ impl Penalty {
     }
 }
 
-/// A score with its bias; negative infinity bans the token.
-pub fn biased(score: f32, bias: f32) -> f32 {
-    if bias == f32::NEG_INFINITY { BANNED } else { score + bias }
-}
-
 /// The largest logit, after a check that all are numbers and that they are not all the same.
 pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
-    let hint = |what: &str| Error::NotFinite { step: step.into(), hint: what.into() };
+    let broken = |hint: &str| Error::NotFinite { step: step.into(), hint: hint.into() };
     let first = logits.first().copied().ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
     let (mut min, mut max, mut finite) = (first, first, true);
     for &logit in logits {
@@ -275,12 +275,10 @@ pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
         max = max.max(logit);
     }
     if !finite {
-        return Err(hint(
-            "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model with f32 activations.",
-        ));
+        return Err(broken(NOT_FINITE_HINT));
     }
     if min == max && logits.len() > 1 {
-        return Err(hint("All are the same: the weights are damaged, or the GPU's driver dropped a kernel."));
+        return Err(broken(CONSTANT_HINT));
     }
     Ok(max)
 }

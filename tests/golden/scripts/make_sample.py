@@ -6,6 +6,7 @@ metadata holds the sets of parameters (`params`) and for each shape the tokens s
 Run: python make_sample.py (needs torch, transformers 5.23 and safetensors).
 """
 
+import functools
 import json
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import generation
 from transformers.generation import LogitsProcessor, LogitsProcessorList
+
+# torch.sort promises no order among equal scores; rows of real vocabularies come out stable, so all do here.
+torch.sort = functools.partial(torch.sort, stable=True)
 
 OUT = Path(__file__).resolve().parent.parent / "sample"
 

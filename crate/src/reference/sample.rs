@@ -1,0 +1,61 @@
+//! Twin of shaders/sample, and of `sample::Sampler`: the draw by sorting everything. Only what defines a probability
+//! (`sample::fixed`) and the random word are shared; sums of integers need no common order.
+
+use std::cmp::Reverse;
+
+use crate::sample::fixed::{GAP_LIMIT, fraction, gap, gap_scale, min_p_limit, share, weight};
+use crate::sample::philox::random;
+use crate::sample::{Params, Penalty};
+
+/// The scores that bias and penalties make of logits; `counts` as in `sample::Sampler::counts`.
+pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
+    let penalty = Penalty::of(params);
+    let adjust = |(id, &logit): (usize, &f32)| {
+        let bias = params.logit_bias.get(&(id as u32)).map_or(0.0, |bias| bias.max(-1e30) as f32);
+        if counts[id] > 0 { penalty.apply(logit + bias, counts[id]) } else { logit + bias }
+    };
+    logits.iter().enumerate().map(adjust).collect()
+}
+
+/// The tokens that the filters keep, in the order of their ids, with their weights. Typical-p is not among the filters.
+pub fn kept(scores: &[f32], params: &Params) -> Vec<(u32, u32)> {
+    let max = scores.iter().copied().fold(f32::MIN, f32::max);
+    let scale = gap_scale(params.temperature);
+    // The most likely first; of equals the highest id, which top-p keeps longest.
+    let mut tokens: Vec<(u32, Reverse<u32>)> =
+        scores.iter().enumerate().map(|(id, &score)| (gap(max, score, scale), Reverse(id as u32))).collect();
+    tokens.sort_unstable();
+    let top_k = params.top_k as usize;
+    if top_k > 0 && top_k < tokens.len() {
+        let border = tokens[top_k - 1].0;
+        tokens.retain(|token| token.0 <= border);
+    }
+    if params.top_p < 1.0 {
+        let mass = tokens.iter().map(|token| u64::from(weight(token.0))).sum();
+        let goal = share(fraction(params.top_p), mass).max(1);
+        let mut sum = 0;
+        tokens.retain(|token| {
+            let before = sum;
+            sum += u64::from(weight(token.0));
+            before < goal
+        });
+    }
+    let limit = if params.min_p > 0.0 { min_p_limit(params.min_p) } else { GAP_LIMIT };
+    tokens.retain(|token| token.0 <= limit);
+    let mut kept: Vec<(u32, u32)> = tokens.iter().map(|&(gap, Reverse(id))| (id, weight(gap))).collect();
+    kept.sort_unstable();
+    kept
+}
+
+/// The token that is drawn for this seed and step, or `None` if no token has weight.
+pub fn draw(scores: &[f32], params: &Params, seed: u64, step: u32) -> Option<u32> {
+    let kept = kept(scores, params);
+    let mass = kept.iter().map(|&(_, weight)| u64::from(weight)).sum();
+    let point = share(random(seed, step), mass);
+    let mut sum = 0;
+    let found = kept.iter().find(|&&(_, weight)| {
+        sum += u64::from(weight);
+        sum > point
+    });
+    found.map(|&(id, _)| id)
+}

@@ -1,0 +1,162 @@
+// Last of a draw, one workgroup: finds the borders of top-k and top-p exactly, then the token at the random point of the
+// kept mass, in the order of the ids. Each search is a radix search: 1024 sums over ten bits of a key at a time.
+#import common/state
+#import sample/fixed
+#import sample/bins
+
+struct Params {
+    count: u32,
+    // The first score.
+    offset: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> scores: array<f32>;
+@group(0) @binding(2) var<storage, read> sampling: Sampling;
+@group(0) @binding(3) var<storage, read_write> work: Work;
+@group(0) @binding(4) var<storage, read> state: State;
+// Score and token, as a slice's best is written by argmax, and a status that is 0 when all is well.
+@group(0) @binding(5) var<storage, read_write> picked: array<u32>;
+#ifdef ADJUST
+// How often each token was generated; the highest bit: it is in the prompt.
+@group(0) @binding(6) var<storage, read_write> counts: array<u32>;
+#endif
+
+// In the place of the token when there is none, as in best.wgsl.
+const NOT_FINITE: u32 = 0xfffffffeu;
+// Keys of listed tokens: the gap of those up to a limit; of those at the limit the id, highest first.
+const BY_GAP: u32 = 0u;
+const BY_ID: u32 = 1u;
+const LAST_ID: u32 = 0xfffffu;
+
+struct Border {
+    key: u32,
+    missing: vec2<u32>,
+}
+
+// The smallest key at which the sum over listed tokens reaches goal; each counts as one, or as its weight.
+fn border(lid: u32, by: u32, limit: u32, count_each: bool, start: vec2<u32>) -> Border {
+    let listed = atomicLoad(&work.listed);
+    var result = Border(0u, start);
+    for (var level = 0u; level < 3u; level++) {
+        let shift = 20u - 10u * level;
+        clear_bins(lid);
+        workgroupBarrier();
+        for (var i = lid; i < listed; i += 256u) {
+            let entry = work.list[i];
+            var key = entry.y;
+            var counts_here = entry.y <= limit;
+            if (by == BY_ID) {
+                key = LAST_ID - entry.x;
+                counts_here = entry.y == limit;
+            }
+            if (counts_here && (level == 0u || (key >> (shift + 10u)) == result.key)) {
+                var value = 1u;
+                if (!count_each) {
+                    value = weight_of(entry.y);
+                }
+                add_to_bin((key >> shift) & 1023u, value);
+            }
+        }
+        workgroupBarrier();
+        find_bin(lid, result.missing);
+        result.key = (result.key << 10u) | found_bin;
+        result.missing = found_missing;
+        workgroupBarrier();
+    }
+    return result;
+}
+
+// The mass of listed tokens up to a limit.
+fn listed_mass(lid: u32, limit: u32) -> vec2<u32> {
+    let listed = atomicLoad(&work.listed);
+    var mass = vec2(0u, 0u);
+    for (var i = lid; i < listed; i += 256u) {
+        let gap = work.list[i].y;
+        if (gap <= limit) {
+            mass = add64(mass, vec2(weight_of(gap), 0u));
+        }
+    }
+    sum_before(lid, mass);
+    return workgroupUniformLoad(&found_missing);
+}
+
+fn is_kept(id: u32, gap: u32, limit: u32, first_id: u32) -> bool {
+    return gap < limit || (gap == limit && id >= first_id);
+}
+
+// The token at the random point of the kept mass: first its block, then itself.
+fn draw(lid: u32, limit: u32, first_id: u32) -> u32 {
+    let blocks = (params.count + BLOCK - 1u) / BLOCK;
+    for (var i = lid; i < 1024u; i += 256u) {
+        var mass = vec2(0u, 0u);
+        if (i < blocks) {
+            mass = work.blocks[i];
+        }
+        atomicStore(&bins_low[i], mass.x);
+        atomicStore(&bins_high[i], mass.y);
+    }
+    workgroupBarrier();
+    let listed = atomicLoad(&work.listed);
+    for (var i = lid; i < listed; i += 256u) {
+        let entry = work.list[i];
+        if (is_kept(entry.x, entry.y, limit, first_id)) {
+            add_to_bin(entry.x / BLOCK, weight_of(entry.y));
+        }
+    }
+    workgroupBarrier();
+    let point = share(random_word(state.step), total_of_bins(lid));
+    find_bin(lid, add64(point, vec2(1u, 0u)));
+    let block = found_bin;
+    let rest = found_missing;
+    workgroupBarrier();
+    clear_bins(lid);
+    workgroupBarrier();
+    let largest = work.largest;
+    let end = min(block * BLOCK + BLOCK, params.count);
+    for (var id = block * BLOCK + lid; id < end; id += 256u) {
+        let gap = gap_of(largest, scores[params.offset + id]);
+        if (is_kept(id, gap, limit, first_id)) {
+            add_to_bin(id % BLOCK, weight_of(gap));
+        }
+    }
+    workgroupBarrier();
+    find_bin(lid, rest);
+    return block * BLOCK + found_bin;
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(local_invocation_index) lid: u32) {
+    var limit = GAP_LIMIT;
+    var first_id = 0u;
+    if (sampling.top_k != 0u) {
+        limit = border(lid, BY_GAP, limit, true, vec2(sampling.top_k, 0u)).key;
+    }
+    if (sampling.top_p != NO_TOP_P) {
+        var goal = work.missing;
+        if (sampling.top_k != 0u) {
+            goal = at_least_one(share(sampling.top_p, listed_mass(lid, limit)));
+        }
+        let last = border(lid, BY_GAP, limit, false, goal);
+        limit = last.key;
+        first_id = LAST_ID - border(lid, BY_ID, limit, false, last.missing).key;
+    }
+    if (sampling.min_p_limit < limit) {
+        limit = sampling.min_p_limit;
+        first_id = 0u;
+    }
+    let token = draw(lid, limit, first_id);
+    if (lid != 0u || state.stopped != 0u) {
+        return;
+    }
+    picked[2] = work.status;
+    if (work.status != 0u) {
+        picked[1] = NOT_FINITE;
+        return;
+    }
+    picked[0] = bitcast<u32>(scores[params.offset + token]);
+    picked[1] = token;
+#ifdef ADJUST
+    counts[token] += 1u;
+#endif
+}

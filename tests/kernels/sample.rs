@@ -1,0 +1,148 @@
+//! The draw of a token: the GPU's ids equal the CPU sampler's, for thousands of random numbers.
+
+use jerboa::gpu::Gpu;
+use jerboa::kernels::Launch;
+use jerboa::kernels::sample::{Adjust, Sample, bias, needs_adjust, settings, status, work_bytes};
+use jerboa::sample::{Params, Sampler};
+use jerboa::{Error, reference};
+use jerboa_tests::{bytes, gpu, random, run_all};
+
+/// Buffers of one generation: the first are shared, then come a state and a picked token for each step.
+const LOGITS: usize = 0;
+const SAMPLING: usize = 1;
+const WORK: usize = 2;
+const COUNTS: usize = 3;
+const BIAS: usize = 4;
+const SCORES: usize = 5;
+const SHARED: usize = 6;
+
+fn sampling() -> Params {
+    Params { greedy: false, top_k: 0, ..Params::default() }
+}
+
+/// Draws `steps` tokens from the same logits in one submit; returns for each the token and the status.
+fn generate(gpu: &Gpu, params: &Params, seed: u64, logits: &[f32], prompt: &[u32], steps: usize) -> Vec<(u32, u32)> {
+    let vocabulary = logits.len() as u32;
+    let mut sampler = Sampler::new(params.clone(), logits.len(), seed).unwrap();
+    sampler.start(prompt);
+    // The row of interest is not the first of its buffer.
+    let offset = 5;
+    let padded: Vec<f32> = [&[f32::MAX; 5], logits].concat();
+    let mut buffers = vec![
+        bytes(&padded),
+        bytes(&settings(params, seed, vocabulary)),
+        vec![0xa5; work_bytes(vocabulary) as usize],
+        bytes(sampler.counts()),
+        bytes(&bias(params, vocabulary)),
+        bytes(&vec![f32::NAN; logits.len()]),
+    ];
+    let mut launches: Vec<Launch<usize>> = Vec::new();
+    for step in 0..steps {
+        let state = buffers.len();
+        buffers.push(bytes(&[7u32, 1, step as u32, 0, 100, 0, 0, 0]));
+        buffers.push(bytes(&[0u32; 4]));
+        let adjust = Adjust { counts: COUNTS, bias: BIAS, scores: SCORES };
+        let draw = Sample {
+            label: "draw".into(),
+            vocabulary,
+            logits: LOGITS,
+            offset,
+            sampling: SAMPLING,
+            work: WORK,
+            state,
+            picked: state + 1,
+            adjust: needs_adjust(params).then_some(adjust),
+        };
+        launches.extend(draw.launches().unwrap());
+    }
+    let after = run_all(gpu, &launches, 1, &buffers);
+    let picked = after[SHARED..].chunks_exact(2).map(|pair| bytemuck::pod_collect_to_vec::<u8, u32>(&pair[1]));
+    picked.map(|words| (words[1], words[2])).collect()
+}
+
+fn compare(name: &str, params: &Params, seed: u64, logits: &[f32], steps: usize) {
+    let prompt: Vec<u32> = (0..logits.len() as u32).step_by(11).collect();
+    let found = generate(gpu(), params, seed, logits, &prompt, steps);
+    let mut sampler = Sampler::new(params.clone(), logits.len(), seed).unwrap();
+    sampler.start(&prompt);
+    for (step, found) in found.into_iter().enumerate() {
+        let scores = reference::sample::adjust(logits, params, sampler.counts());
+        let twin = reference::sample::draw(&scores, params, seed, step as u32);
+        let expected = sampler.sample(logits, None).unwrap();
+        assert_eq!(twin, Some(expected), "{name}, {} logits, seed {seed}, step {step}", logits.len());
+        assert_eq!(found, (expected, 0), "{name}, {} logits, seed {seed}, step {step}", logits.len());
+    }
+}
+
+fn sets() -> Vec<(&'static str, Params)> {
+    let base = sampling();
+    let penalties = Params {
+        repetition_penalty: 1.3,
+        presence_penalty: 0.7,
+        frequency_penalty: 0.11,
+        logit_bias: [(0, 1.5), (3, f64::NEG_INFINITY), (5, -2.25)].into(),
+        ..base.clone()
+    };
+    vec![
+        ("temperature", Params { temperature: 0.7, ..base.clone() }),
+        ("hot", Params { temperature: 40.0, ..base.clone() }),
+        ("top_k", Params { top_k: 20, ..base.clone() }),
+        ("top_p", Params { top_p: 0.9, ..base.clone() }),
+        ("wide top_p", Params { top_p: 0.999, temperature: 1.5, ..base.clone() }),
+        ("top_p of nothing", Params { top_p: 0.0, ..base.clone() }),
+        ("min_p", Params { min_p: 0.1, ..base.clone() }),
+        ("qwen3", Params { temperature: 0.6, top_k: 20, top_p: 0.95, ..base.clone() }),
+        ("all filters", Params { temperature: 1.3, top_k: 400, top_p: 0.8, min_p: 0.02, ..base }),
+        ("penalties", penalties.clone()),
+        ("all", Params { temperature: 0.9, top_k: 40, top_p: 0.9, min_p: 0.01, ..penalties }),
+    ]
+}
+
+#[test]
+fn draws_equal_the_cpu_samplers() {
+    for (count, steps) in [(7, 30), (1000, 60), (5003, 60)] {
+        for (name, params) in sets() {
+            for (seed, width) in [(1, 6.0), (0xdead_beef_0000_0002, 1.0)] {
+                let logits: Vec<f32> = random(seed + 9, count).iter().map(|v| v * width).collect();
+                compare(name, &params, seed, &logits, steps);
+            }
+        }
+    }
+}
+
+#[test]
+fn draws_equal_the_cpu_samplers_among_ties() {
+    for (name, params) in sets() {
+        let logits: Vec<f32> = random(77, 3100).iter().map(|v| (v * 3.0).round()).collect();
+        compare(name, &params, 5, &logits, 25);
+    }
+}
+
+#[test]
+fn draws_from_a_real_vocabulary() {
+    let logits: Vec<f32> = random(4, 151_936).iter().map(|v| v * v * v * 14.0).collect();
+    for (name, params) in sets() {
+        compare(name, &params, 3, &logits, 2);
+    }
+}
+
+#[test]
+fn broken_logits_have_a_status() {
+    let good = random(1, 2000);
+    let with = |id: usize, value: f32| {
+        let mut row = good.clone();
+        row[id] = value;
+        row
+    };
+    let rows = [with(1999, f32::NAN), with(3, f32::INFINITY), with(1500, f32::NEG_INFINITY), vec![1.5; 2000]];
+    for params in [sets()[0].1.clone(), sets()[10].1.clone()] {
+        for row in &rows {
+            let (token, word) = generate(gpu(), &params, 1, row, &[], 1)[0];
+            assert_eq!(token, 0xffff_fffe);
+            assert!(matches!(status(word, 0), Err(Error::NotFinite { .. })), "{word}");
+        }
+    }
+    let banned = Params { logit_bias: (0..8).map(|id| (id, f64::NEG_INFINITY)).collect(), ..sampling() };
+    let (_, word) = generate(gpu(), &banned, 1, &good[..8], &[], 1)[0];
+    assert!(matches!(status(word, 0), Err(Error::Request { .. })), "{word}");
+}
