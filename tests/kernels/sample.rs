@@ -81,7 +81,7 @@ fn sets() -> Vec<(&'static str, Params)> {
         presence_penalty: 0.7,
         frequency_penalty: 0.11,
         logit_bias: [(0, 1.5), (3, f64::NEG_INFINITY), (5, -2.25)].into(),
-        ..base.clone()
+        ..sampling()
     };
     vec![
         ("temperature", Params { temperature: 0.7, ..base.clone() }),

@@ -56,11 +56,9 @@ fn each_case(mut check: impl FnMut(&str, &Params, Sampler, &[f32], &[f32])) {
 fn bias_and_penalties_as_in_transformers() {
     let mut compared = 0;
     each_case(|case, params, mut sampler, logits, expected| {
-        let warps = Params { temperature: params.temperature, ..neutral() };
-        if !(params.has_penalties() || !params.logit_bias.is_empty())
-            || (warps.temperature, params.top_k, params.top_p, params.min_p, params.typical_p)
-                != (1.0, 0, 1.0, 0.0, 1.0)
-        {
+        let filters = (params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p);
+        let adjusts = params.has_penalties() || !params.logit_bias.is_empty();
+        if !adjusts || filters != (1.0, 0, 1.0, 0.0, 1.0) {
             return;
         }
         compared += 1;
