@@ -33,7 +33,11 @@ fn exact() -> DeviceOptions {
 }
 
 fn with_kv(kv: Kv) -> RunOptions {
-    RunOptions { overrides: Overrides { kv: Some(kv), ..Overrides::default() }, ..RunOptions::default() }
+    RunOptions {
+        max_context: Some(256),
+        overrides: Overrides { kv: Some(kv), ..Overrides::default() },
+        ..RunOptions::default()
+    }
 }
 
 fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Golden) {

@@ -80,7 +80,7 @@ impl Model {
         };
         let (graph, weights) = fused(&config, options.fusions, &layout_of, gpu.caps().max_weight_buffer())?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
-        let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT).min(known).max(1);
+        let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
         if kv == Kv::F16 && !gpu.caps().f16 {
             let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();

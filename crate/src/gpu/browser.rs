@@ -1,1 +1,337 @@
-//! The device through the browser's WebGPU.
+//! The device through the browser's WebGPU, by js/gpu.js: asynchronous pipelines, subgroups, chunks that go to the GPU
+//! without passing WebAssembly's memory, a recorded program replayed by one call. wgpu offers none of these on the web.
+
+use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Usage, Work};
+use crate::kernels::preprocess::Access;
+use crate::kernels::registry::Shader;
+use crate::{Error, Result};
+use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
+use std::cell::Cell;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+
+#[wasm_bindgen(module = "/js/gpu.js")]
+extern "C" {
+    type JsGpu;
+    #[wasm_bindgen(static_method_of = JsGpu, catch)]
+    async fn open(f16: bool, subgroups: bool) -> std::result::Result<JsValue, JsValue>;
+    #[wasm_bindgen(method)]
+    fn facts(this: &JsGpu) -> JsValue;
+    #[wasm_bindgen(method, catch)]
+    fn buffer(this: &JsGpu, label: &str, size: f64, uniform: bool) -> std::result::Result<u32, JsValue>;
+    #[wasm_bindgen(method)]
+    fn destroy(this: &JsGpu, slot: u32);
+    #[wasm_bindgen(method)]
+    fn write(this: &JsGpu, slot: u32, offset: f64, bytes: &Uint8Array);
+    #[wasm_bindgen(method)]
+    fn compile(this: &JsGpu, labels: &Array, texts: &Array, layouts: &Array) -> Promise;
+    #[wasm_bindgen(method)]
+    fn program(this: &JsGpu, steps: &Int32Array, uniform: u32) -> u32;
+    #[wasm_bindgen(method, js_name = dropProgram)]
+    fn drop_program(this: &JsGpu, slot: u32);
+    #[wasm_bindgen(method)]
+    fn run(this: &JsGpu, programs: &[u32], grids: Option<Uint32Array>);
+    #[wasm_bindgen(method)]
+    fn copy(this: &JsGpu, from: u32, from_offset: f64, to: u32, to_offset: f64, size: f64);
+    #[wasm_bindgen(method)]
+    fn read(this: &JsGpu, slot: u32, offset: f64, size: f64) -> Promise;
+    #[wasm_bindgen(method)]
+    fn idle(this: &JsGpu) -> Promise;
+    #[wasm_bindgen(method)]
+    fn profile(this: &JsGpu, slot: u32, grids: &Uint32Array) -> Promise;
+    #[wasm_bindgen(method, js_name = takeError)]
+    fn take_error(this: &JsGpu) -> Promise;
+    #[wasm_bindgen(method)]
+    fn created(this: &JsGpu) -> Float64Array;
+}
+
+/// A device of the browser.
+pub struct BrowserGpu {
+    js: Rc<JsGpu>,
+    caps: Caps,
+    bytes: Rc<Cell<u64>>,
+}
+
+struct BufferInner {
+    js: Rc<JsGpu>,
+    slot: u32,
+    size: u64,
+    bytes: Rc<Cell<u64>>,
+}
+
+impl Drop for BufferInner {
+    fn drop(&mut self) {
+        self.bytes.set(self.bytes.get() - self.size);
+        self.js.destroy(self.slot);
+    }
+}
+
+/// A buffer that is counted while it lives.
+#[derive(Clone)]
+pub struct Buffer(Rc<BufferInner>);
+
+impl Buffer {
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Whether both handles name the same buffer.
+    pub fn same(&self, other: &Buffer) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.0.size)
+    }
+}
+
+/// A compiled kernel.
+#[derive(Clone, Debug)]
+pub struct Pipeline(u32);
+
+/// A recorded chain of dispatches.
+pub struct Program {
+    js: Rc<JsGpu>,
+    slot: u32,
+    labels: Vec<String>,
+    grids: Vec<Grid>,
+    /// What the bind groups refer to lives as long as they do.
+    _owned: Vec<Buffer>,
+}
+
+impl Program {
+    /// The labels of its steps.
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.js.drop_program(self.slot);
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Program({} steps)", self.labels.len())
+    }
+}
+
+/// A read under way.
+pub struct Readback(Promise);
+
+impl Readback {
+    /// Waits for the bytes.
+    pub async fn wait(self) -> Result<Vec<u8>> {
+        let bytes = JsFuture::from(self.0).await.map_err(|e| Error::DeviceLost { reason: message(&e) })?;
+        Ok(Uint8Array::from(bytes).to_vec())
+    }
+}
+
+/// What a JavaScript exception says.
+fn message(error: &JsValue) -> String {
+    let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string());
+    text.unwrap_or_else(|| format!("{error:?}"))
+}
+
+impl BrowserGpu {
+    /// Writes bytes that JavaScript holds; they do not pass through WebAssembly's memory.
+    pub fn write_js(&self, buffer: &Buffer, offset: u64, bytes: &Uint8Array) {
+        self.js.write(buffer.0.slot, offset as f64, bytes);
+    }
+}
+
+impl Backend for BrowserGpu {
+    async fn open(options: &DeviceOptions) -> Result<Self> {
+        let opened = JsGpu::open(options.f16, options.subgroups).await;
+        let js: JsGpu = opened
+            .map_err(|e| Error::NoWebGpu {
+                reason: message(&e),
+                hint: "Use a current Chrome, Edge, Safari (18 or newer) or Firefox, with hardware acceleration switched on"
+                    .into(),
+            })?
+            .unchecked_into();
+        let caps = caps_of(&js.facts(), options);
+        Ok(Self { js: Rc::new(js), caps, bytes: Rc::default() })
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer> {
+        let size = size.max(16).next_multiple_of(16);
+        let limit = self.caps.max_weight_buffer();
+        let refused = || Error::OutOfMemory {
+            what: label.into(),
+            needed: size,
+            limit,
+            hint: "Load a smaller or more strongly quantized model, or a smaller maxContext.".into(),
+        };
+        if size > limit {
+            return Err(refused());
+        }
+        let slot = self.js.buffer(label, size as f64, usage == Usage::Uniform).map_err(|_| refused())?;
+        self.bytes.set(self.bytes.get() + size);
+        Ok(Buffer(Rc::new(BufferInner { js: self.js.clone(), slot, size, bytes: self.bytes.clone() })))
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
+        self.write_js(buffer, offset, &Uint8Array::from(data));
+    }
+
+    async fn pipelines(&self, shaders: &[Shader]) -> Result<Vec<Pipeline>> {
+        let (labels, texts, layouts) = (Array::new(), Array::new(), Array::new());
+        for shader in shaders {
+            labels.push(&shader.label.as_str().into());
+            texts.push(&shader.text.as_str().into());
+            let kind = |a: Access| match a {
+                Access::Uniform => 0,
+                Access::Read => 1,
+                Access::ReadWrite => 2,
+            };
+            let pairs: Vec<u32> = shader.bindings.iter().flat_map(|b| [b.binding, kind(b.access)]).collect();
+            layouts.push(&Uint32Array::from(&pairs[..]));
+        }
+        let made = JsFuture::from(self.js.compile(&labels, &texts, &layouts)).await.map_err(|e| {
+            let text = message(&e);
+            let (kernel, reason) = text.split_once('\n').unwrap_or(("", &text));
+            Error::Kernel { kernel: kernel.into(), reason: reason.into() }
+        })?;
+        Ok(Uint32Array::from(made).to_vec().into_iter().map(Pipeline).collect())
+    }
+
+    fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
+        let stride = 256usize;
+        let count = steps.iter().filter(|s| s.params.is_some()).count();
+        let arena = self.buffer(label, (count.max(1) * stride) as u64, Usage::Uniform)?;
+        let mut uniforms = vec![0u8; count.max(1) * stride];
+        let (mut packed, mut labels, mut grids, mut owned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut slot = 0;
+        for step in steps {
+            packed.push(step.pipeline.0 as i32);
+            packed.extend(step.grid.map(|g| g as i32));
+            match &step.params {
+                Some((binding, words)) => {
+                    let bytes: &[u8] = bytemuck::cast_slice(words);
+                    let start = slot * stride;
+                    uniforms[start..start + bytes.len()].copy_from_slice(bytes);
+                    slot += 1;
+                    packed.extend([*binding as i32, start as i32, bytes.len().next_multiple_of(16) as i32]);
+                }
+                None => packed.extend([-1, 0, 0]),
+            }
+            packed.push(step.buffers.len() as i32);
+            packed.extend(step.buffers.iter().flat_map(|(binding, b)| [*binding as i32, b.0.slot as i32]));
+            labels.push(step.label);
+            grids.push(step.grid);
+            owned.extend(step.buffers.into_iter().map(|(_, b)| b));
+        }
+        self.write(&arena, 0, &uniforms);
+        let slot = self.js.program(&Int32Array::from(&packed[..]), arena.0.slot);
+        owned.push(arena);
+        Ok(Program { js: self.js.clone(), slot, labels, grids, _owned: owned })
+    }
+
+    fn submit(&self, work: &[Work<'_>]) -> Result<()> {
+        // Programs with their recorded grids are replayed together: one call, one pass, one submit.
+        let mut programs = [0u32; 64];
+        let mut count = 0;
+        for part in work {
+            match part {
+                Work::Run { program, grids: None } if count < programs.len() => {
+                    programs[count] = program.slot;
+                    count += 1;
+                    continue;
+                }
+                _ if count > 0 => {
+                    self.js.run(&programs[..count], None);
+                    count = 0;
+                }
+                _ => {}
+            }
+            match part {
+                Work::Run { program, grids } => {
+                    let flat = grids.map(|g| Uint32Array::from(g.as_flattened()));
+                    self.js.run(&[program.slot], flat);
+                }
+                Work::Copy { from, to, size } => {
+                    self.js.copy(from.0.0.slot, from.1 as f64, to.0.0.slot, to.1 as f64, *size as f64);
+                }
+            }
+        }
+        if count > 0 || work.is_empty() {
+            self.js.run(&programs[..count], None);
+        }
+        Ok(())
+    }
+
+    fn read_later(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
+        Ok(Readback(self.js.read(buffer.0.slot, offset as f64, size as f64)))
+    }
+
+    async fn wait_idle(&self) -> Result<()> {
+        let done = JsFuture::from(self.js.idle()).await;
+        done.map(|_| ()).map_err(|e| Error::DeviceLost { reason: message(&e) })
+    }
+
+    async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
+        let grids = grids.unwrap_or(&program.grids);
+        let times = self.js.profile(program.slot, &Uint32Array::from(grids.as_flattened()));
+        let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost { reason: message(&e) })?;
+        Ok(Float64Array::from(times).to_vec())
+    }
+
+    async fn check(&self) -> Result<()> {
+        let error = JsFuture::from(self.js.take_error()).await;
+        let text = match error {
+            Ok(value) => value.as_string(),
+            Err(e) => Some(format!("lost:{}", message(&e))),
+        };
+        let Some(text) = text else { return Ok(()) };
+        let (kind, reason) = text.split_once(':').unwrap_or(("invalid", &text));
+        Err(match kind {
+            "memory" => Error::OutOfMemory {
+                what: "the model".into(),
+                needed: self.bytes.get(),
+                limit: self.caps.max_buffer_size,
+                hint: "Load a smaller or more strongly quantized model, or a smaller maxContext.".into(),
+            },
+            "lost" => Error::DeviceLost { reason: reason.into() },
+            _ => Error::Kernel { kernel: "a command".into(), reason: reason.into() },
+        })
+    }
+
+    fn created(&self) -> Created {
+        let counts = self.js.created().to_vec();
+        let [buffers, pipelines, bind_groups] = [0, 1, 2].map(|i| counts.get(i).copied().unwrap_or(0.0) as u64);
+        Created { buffers, pipelines, bind_groups, bytes: self.bytes.get() }
+    }
+}
+
+fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
+    let get = |name: &str| Reflect::get(facts, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    let text = |name: &str| get(name).as_string().unwrap_or_default();
+    let number = |name: &str| get(name).as_f64().unwrap_or(0.0);
+    let flag = |name: &str| get(name).is_truthy();
+    let cap = |limit: f64| options.max_buffer_size.map_or(limit as u64, |m| m.min(limit as u64));
+    Caps {
+        vendor: text("vendor"),
+        architecture: text("architecture"),
+        description: text("description"),
+        f16: flag("f16"),
+        subgroups: flag("subgroups"),
+        subgroup_size: (number("subgroupMin") as u32, number("subgroupMax") as u32),
+        timestamps: flag("timestamps"),
+        max_buffer_size: cap(number("maxBufferSize")),
+        max_binding_size: cap(number("maxBindingSize")),
+        max_workgroup_storage: number("maxWorkgroupStorage") as u32,
+        webkit: flag("webkit"),
+        software: flag("software"),
+    }
+}
