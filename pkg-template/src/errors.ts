@@ -2,7 +2,7 @@
 
 /**
  * The stable name of an error. The engine's own codes come from the wasm module unchanged; `unloaded` and `worker` are
- * the facade's.
+ * the facade's, `store…` and `model_mismatch` the memory's.
  */
 export type JerboaErrorCode =
   // names, network, cache
@@ -17,6 +17,8 @@ export type JerboaErrorCode =
   | "request" | "context_full" | "not_finite" | "internal"
   // the facade
   | "unloaded" | "worker"
+  // the memory
+  | "store" | "store_version" | "store_locked" | "store_blocked" | "model_mismatch"
   // codes of newer engines
   | (string & {});
 

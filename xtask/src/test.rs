@@ -65,15 +65,16 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
     )
 }
 
-/// node's runner over tests/page, against the built package and page.
+/// node's runner over tests/page, against the built package and page, and over tests/memory.
 fn page(toolchain: Toolchain) -> Result<Tally> {
     package::build(toolchain)?;
     let mut node = command("node");
     // One file at a time: each may drive a browser of its own on a software GPU.
     node.args(["--test", "--test-reporter=spec", "--test-concurrency=1"]).current_dir(workspace::root());
-    node.args(
-        files(&workspace::path("tests/page"))?.iter().filter(|file| file.to_string_lossy().ends_with(".test.mjs")),
-    );
+    for folder in ["tests/page", "tests/memory"] {
+        let files = files(&workspace::path(folder))?;
+        node.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.mjs")));
+    }
     count(&mut node)
 }
 
