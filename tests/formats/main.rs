@@ -5,4 +5,5 @@ mod malformed;
 mod mlc;
 mod models;
 mod props;
+mod run;
 mod support;

@@ -1,36 +1,74 @@
-//! Weights from a checkpoint into buffers: chunks go straight to the GPU where the file's bytes are the layout's bytes;
-//! small or unaligned tensors are packed on the way. It knows buffers and containers, no architecture.
+//! Weights from files into buffers. Where a file's bytes are the layout's, chunks go straight to their place; the others
+//! go to staging buffers and are transcoded on the GPU, or on the CPU where no kernel knows the encoding.
+//! Knows buffers and encodings, no architecture.
 
-use crate::format::layout::{Float, Layout, Packed};
-use crate::format::{Checkpoint, Dtype, TensorInfo};
-use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::format::{
+    self, Bytes, Checkpoint, Dtype, Encoding, Float, Layout, Packed, Role, RowOrder, TensorInfo, WeightSource, Weights,
+};
+use crate::gpu::{Backend, Buffer, Gpu, Pipeline, StepDesc, Usage, Work};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
+use crate::kernels::Launch;
+use crate::kernels::registry::{Shader, Variant};
+use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::step::Buffers;
 
-/// One use of a tensor: rows of a weight.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    weight: WeightId,
-    first_row: usize,
-    rows: usize,
-}
+/// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
+const SLAB: u64 = 32 << 20;
+/// Bytes written before the queue is let drain.
+const IN_FLIGHT: usize = 64 << 20;
 
 /// The float type of a dense dtype.
 pub fn float_of(dtype: Dtype) -> Option<Float> {
-    match dtype {
-        Dtype::F32 => Some(Float::F32),
-        Dtype::F16 => Some(Float::F16),
-        Dtype::BF16 => Some(Float::BF16),
-        _ => None,
-    }
+    format::detect::float(dtype)
 }
 
-/// Makes the buffers of all weights and streams the checkpoint into them.
+/// Rows of a weight with the parts of files that they are made of.
+struct Unit {
+    weight: WeightId,
+    /// Where its rows begin in the weight.
+    row: usize,
+    source: WeightSource,
+    route: Route,
+    parts: Vec<Held>,
+}
+
+/// How a unit's bytes reach its buffers.
+#[derive(Clone, Copy, PartialEq)]
+enum Route {
+    /// They are the layout's bytes.
+    Direct,
+    Gpu,
+    Cpu,
+}
+
+/// What has come of a part.
+struct Held {
+    role: Role,
+    bytes: u64,
+    have: u64,
+    seen: HashSet<u64>,
+    cpu: Vec<u8>,
+    gpu: Option<Buffer>,
+}
+
+struct Loader<'a> {
+    gpu: &'a Gpu,
+    plans: &'a WeightPlans,
+    buffers: Buffers,
+    units: Vec<Option<Unit>>,
+    /// Units and parts by the place of their bytes.
+    wanted: BTreeMap<(usize, u64), Vec<(usize, usize)>>,
+    infos: BTreeMap<(usize, u64), TensorInfo>,
+    pipelines: HashMap<Variant, (Shader, Pipeline)>,
+    pending: usize,
+}
+
+/// Makes the buffers of all weights and streams the files into them.
 ///
 /// # Errors
 /// `MissingTensor`, `Shape`, `UnsupportedEncoding`, `OutOfMemory`, or what the source reports.
@@ -40,59 +78,37 @@ pub async fn load_weights(
     plans: &WeightPlans,
     source: &Source,
     checkpoint: &Checkpoint,
+    weights: &Weights,
 ) -> Result<Buffers> {
-    let mut buffers = Buffers::new();
-    let mut places: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    let mut loader = Loader {
+        gpu,
+        plans,
+        buffers: Buffers::new(),
+        units: Vec::new(),
+        wanted: BTreeMap::new(),
+        infos: BTreeMap::new(),
+        pipelines: HashMap::new(),
+        pending: 0,
+    };
     for (id, plan) in plans {
-        allocate(gpu, *id, plan, &mut buffers)?;
+        allocate(gpu, *id, plan, &mut loader.buffers)?;
         let weight = graph.weight(*id);
-        let mut first_row = 0;
+        let mut row = 0;
         for (name, rows) in &weight.parts {
-            let tensor = checkpoint.require(name, &graph.name)?;
-            check_shape(tensor, *rows, plan)?;
-            places.entry(name.clone()).or_default().push(Place { weight: *id, first_row, rows: *rows });
-            first_row += rows;
+            let stored = weights.get(name, &graph.name)?;
+            loader.add(*id, plan, row, &shaped(stored, *rows, plan)?)?;
+            row += rows;
         }
     }
-    let wanted: Vec<&TensorInfo> = places.keys().filter_map(|n| checkpoint.get(n)).collect();
-    let mut partial: HashMap<String, (u64, Vec<u8>)> = HashMap::new();
-    let mut pending = 0usize;
-    let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| -> Result<()> {
-        let mut collect = false;
-        for place in places.get(&tensor.name).into_iter().flatten() {
-            let Some(plan) = plans.get(&place.weight) else { continue };
-            if is_direct(tensor, plan) {
-                write_rows(gpu, &buffers, plan, *place, offset, &chunk)?;
-            } else {
-                collect = true;
-            }
-        }
-        if collect {
-            let (have, bytes) =
-                partial.entry(tensor.name.clone()).or_insert_with(|| (0, vec![0; tensor.bytes() as usize]));
-            let (data, at) = (chunk.to_vec(), offset as usize);
-            let end = (at + data.len()).min(bytes.len());
-            bytes[at..end].copy_from_slice(&data[..end - at]);
-            *have += (end - at) as u64;
-            if *have >= tensor.bytes() {
-                let (_, bytes) = partial.remove(&tensor.name).unwrap_or_default();
-                for place in places.get(&tensor.name).into_iter().flatten() {
-                    pack_rows(gpu, &buffers, plans, *place, tensor, &bytes)?;
-                }
-            }
-        }
-        // The queue holds written bytes until they are submitted: let it drain now and then.
-        pending += chunk.len();
-        if pending > 64 << 20 {
-            pending = 0;
-            gpu.submit(&[])?;
-            gpu.wait_idle().await?;
-        }
-        Ok(())
-    };
+    let infos: Vec<TensorInfo> = loader.infos.values().cloned().collect();
+    let wanted: Vec<&TensorInfo> = infos.iter().collect();
+    let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| loader.take(tensor, offset, &chunk).await;
     source.stream_tensors(checkpoint, &wanted, sink).await?;
+    if let Some(unit) = loader.units.iter().flatten().find(|u| u.route != Route::Direct) {
+        return Err(Error::Internal(format!("the bytes of {} did not all come", unit.source.name)));
+    }
     gpu.check().await?;
-    Ok(buffers)
+    Ok(loader.buffers)
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
@@ -110,99 +126,302 @@ fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -
     Ok(())
 }
 
-fn check_shape(tensor: &TensorInfo, rows: usize, plan: &WeightPlan) -> Result<()> {
+/// The source in the shape that the graph wants; an error where it holds something else.
+fn shaped(source: &WeightSource, rows: usize, plan: &WeightPlan) -> Result<WeightSource> {
+    let wrong =
+        |expected: Vec<usize>| Error::Shape { tensor: source.name.clone(), found: source.shape.clone(), expected };
     if plan.kind == WeightKind::Vector {
         // Some files keep a vector as [n, 1] or [1, n].
-        let found: usize = tensor.shape.iter().product();
-        return if found == rows { Ok(()) } else { tensor.expect_shape(&[rows]) };
+        let found: usize = source.shape.iter().product();
+        return if found == rows { Ok(source.clone()) } else { Err(wrong(vec![rows])) };
     }
-    tensor.expect_shape(&[rows, plan.cols])
+    if source.shape != [rows, plan.cols] {
+        return Err(wrong(vec![rows, plan.cols]));
+    }
+    Ok(source.clone())
 }
 
 /// Whether the file's bytes are what the layout wants.
-fn is_direct(tensor: &TensorInfo, plan: &WeightPlan) -> bool {
-    let Some(float) = float_of(tensor.dtype) else { return false };
-    match plan.kind {
-        WeightKind::Vector => float == Float::F32,
-        _ => plan.layout == Layout::Dense(float) && plan.cols % 32 == 0,
+fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
+    let float = match (source.encoding, source.encoding.layout(plan.cols)) {
+        (Encoding::Dense(float), _) | (Encoding::Ggml(_), Some(Layout::Dense(float))) => float,
+        _ => return false,
+    };
+    source.row_order == RowOrder::Stored
+        && source.offset == 0.0
+        && match plan.kind {
+            WeightKind::Vector => float == Float::F32,
+            _ => plan.layout == Layout::Dense(float) && plan.cols % 32 == 0,
+        }
+}
+
+impl Loader<'_> {
+    /// Adds a weight's rows as one unit, or as slabs where the encoding allows.
+    fn add(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
+        let route = self.route(source, plan, row);
+        let (rows, cols) = source.rows_cols();
+        let per_row = (source.stored_bytes() / rows.max(1) as u64).max(1);
+        // Slabs end on multiples of four rows, so that layouts which pack several rows' scales in a word stay apart.
+        let slab = ((SLAB / per_row) as usize / 4 * 4).max(4);
+        let whole = route == Route::Direct
+            || plan.kind == WeightKind::Vector
+            || rows <= slab
+            || !source.encoding.keeps_rows()
+            || source.row_order != RowOrder::Stored;
+        if whole {
+            return self.push(weight, row, source.clone(), route);
+        }
+        for first in (0..rows).step_by(slab) {
+            let n = slab.min(rows - first);
+            let piece = source.slice(&source.name, first, vec![n, cols]);
+            let piece = piece.ok_or_else(|| Error::Internal(format!("{} cannot be cut", source.name)))?;
+            self.push(weight, row + first, piece, route)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, weight: WeightId, row: usize, source: WeightSource, route: Route) -> Result<()> {
+        let unit = self.units.len();
+        let mut parts = Vec::new();
+        for (index, part) in source.parts.iter().enumerate() {
+            let key = (part.info.file, part.info.range.start);
+            let info = self.infos.entry(key).or_insert_with(|| part.info.clone());
+            if info.range != part.info.range {
+                return Err(Error::Internal(format!("two weights read {} in different pieces", part.info.name)));
+            }
+            self.wanted.entry(key).or_default().push((unit, index));
+            let bytes = part.info.bytes();
+            parts.push(Held { role: part.role, bytes, have: 0, seen: HashSet::new(), cpu: Vec::new(), gpu: None });
+        }
+        self.units.push(Some(Unit { weight, row, source, route, parts }));
+        Ok(())
+    }
+
+    /// Straight where the bytes fit, on the GPU where a kernel does it, else on the CPU.
+    fn route(&self, source: &WeightSource, plan: &WeightPlan, row: usize) -> Route {
+        if is_direct(source, plan) {
+            return Route::Direct;
+        }
+        let (rows, _) = source.rows_cols();
+        let one_run = plan.runs.iter().any(|r| r.start <= row && row + rows <= r.end);
+        let largest = source.parts.iter().map(|p| p.info.bytes()).max().unwrap_or(0);
+        let staged = source.encoding.keeps_rows() && source.row_order == RowOrder::Stored;
+        let fits = staged || largest <= self.gpu.caps().max_weight_buffer();
+        if plan.kind == WeightKind::Vector
+            || source.offset != 0.0
+            || source.is_scattered()
+            || !fits
+            || (source.row_order != RowOrder::Stored && !one_run)
+        {
+            return Route::Cpu;
+        }
+        let part = |role: Role| source.part(role).map(|_| transcode::Bytes { buffer: (), at: 0 });
+        let from = stored(source, 0, rows, part);
+        let from = from.as_ref().and_then(|f| {
+            let to = Target { layout: plan.layout, cols: plan.cols as u32, q: (), s: Some(()), first_row: 0 };
+            transcode::transcode("probe", f, &to)
+        });
+        if from.is_some() { Route::Gpu } else { Route::Cpu }
+    }
+
+    async fn take(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
+        let places = self.wanted.get(&(tensor.file, tensor.range.start)).cloned().unwrap_or_default();
+        for (unit, part) in places {
+            self.take_part(unit, part, offset, chunk)?;
+            let complete = self.units[unit]
+                .as_ref()
+                .is_some_and(|u| u.route != Route::Direct && u.parts.iter().all(|p| p.have >= p.bytes));
+            if complete && let Some(unit) = self.units[unit].take() {
+                self.finish(unit).await?;
+            }
+        }
+        // The queue holds written bytes until they are submitted: let it drain now and then.
+        self.pending += chunk.len();
+        if self.pending > IN_FLIGHT {
+            self.pending = 0;
+            self.gpu.submit(&[])?;
+            self.gpu.wait_idle().await?;
+        }
+        Ok(())
+    }
+
+    fn take_part(&mut self, unit: usize, part: usize, offset: u64, chunk: &Chunk) -> Result<()> {
+        let Some(Some(unit)) = self.units.get_mut(unit) else { return Ok(()) };
+        let plan = self.plans.get(&unit.weight).ok_or_else(no_buffer)?;
+        if unit.route == Route::Direct {
+            return write_rows(self.gpu, &self.buffers, plan, unit.weight, unit.row, offset, chunk);
+        }
+        let Some(held) = unit.parts.get_mut(part) else { return Ok(()) };
+        if held.seen.insert(offset) {
+            held.have += chunk.len() as u64;
+        }
+        if unit.route == Route::Cpu {
+            held.cpu.resize(held.bytes as usize, 0);
+            let (data, at) = (chunk.to_vec(), offset as usize);
+            let end = (at + data.len()).min(held.cpu.len());
+            if at < end {
+                held.cpu[at..end].copy_from_slice(&data[..end - at]);
+            }
+            return Ok(());
+        }
+        if held.gpu.is_none() {
+            held.gpu = Some(self.gpu.buffer("staging", held.bytes, Usage::Storage)?);
+        }
+        if let Some(buffer) = &held.gpu {
+            write_chunk(self.gpu, buffer, offset, chunk);
+        }
+        Ok(())
+    }
+
+    /// Transcodes a unit whose bytes are all there.
+    async fn finish(&mut self, unit: Unit) -> Result<()> {
+        let plan = self.plans.get(&unit.weight).ok_or_else(no_buffer)?;
+        if unit.route == Route::Gpu {
+            return self.finish_on_gpu(&unit, plan).await;
+        }
+        let bytes = unit.parts.iter().fold(Bytes::new(), |all, p| all.with(p.role, &p.cpu));
+        if plan.kind == WeightKind::Vector {
+            let packed = format::transcode_to(&unit.source, &bytes, Layout::Dense(Float::F32))?;
+            let (words, cols) = (packed.layout.row_words(packed.cols), packed.cols);
+            let values: Vec<u32> =
+                (0..packed.rows).flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec()).collect();
+            let buffer = self.buffers.get(&Slot::Vector(unit.weight)).ok_or_else(no_buffer)?;
+            self.gpu.write(buffer, unit.row as u64 * 4, bytemuck::cast_slice(&values));
+            return Ok(());
+        }
+        let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
+        if packed.column_order.is_some() || packed.layout != plan.layout {
+            return Err(unit.source.unsupported("Its columns are out of order in a way that is not read."));
+        }
+        write_packed(self.gpu, &self.buffers, plan, &unit, &packed)
+    }
+
+    async fn finish_on_gpu(&mut self, unit: &Unit, plan: &WeightPlan) -> Result<()> {
+        let (rows, _) = unit.source.rows_cols();
+        let part = |role: Role| {
+            let held = unit.parts.iter().find(|p| p.role == role)?;
+            Some(transcode::Bytes { buffer: held.gpu.clone()?, at: 0 })
+        };
+        let mut launches = Vec::new();
+        for (index, run) in plan.runs.iter().enumerate() {
+            let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
+            if range.is_empty() {
+                continue;
+            }
+            let from = stored(&unit.source, range.start - unit.row, range.len(), part).ok_or_else(no_buffer)?;
+            let to = Target {
+                layout: plan.layout,
+                cols: plan.cols as u32,
+                q: self.buffers.get(&Slot::WeightQ(unit.weight, index)).cloned().ok_or_else(no_buffer)?,
+                s: self.buffers.get(&Slot::WeightS(unit.weight, index)).cloned(),
+                first_row: (range.start - run.start) as u32,
+            };
+            launches.push(transcode::transcode(&unit.source.name, &from, &to).ok_or_else(no_buffer)?);
+        }
+        let mut steps = Vec::new();
+        for launch in &launches {
+            steps.push(self.step(launch).await?);
+        }
+        let program = self.gpu.program("transcode", steps)?;
+        self.gpu.submit(&[Work::Run { program: &program, grids: None }])
+    }
+
+    async fn step(&mut self, launch: &Launch<Buffer>) -> Result<StepDesc> {
+        if !self.pipelines.contains_key(&launch.variant) {
+            let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
+            let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop().ok_or_else(no_buffer)?;
+            self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
+        }
+        let (shader, pipeline) = self.pipelines.get(&launch.variant).ok_or_else(no_buffer)?;
+        let resolved = launch.resolve(shader)?;
+        Ok(StepDesc {
+            label: launch.label.clone(),
+            pipeline: pipeline.clone(),
+            buffers: resolved.buffers,
+            params: resolved.params,
+            grid: launch.grid.at(1),
+        })
     }
 }
 
-/// Writes a chunk of a tensor whose bytes are the layout's, over the borders of runs.
-fn write_rows(gpu: &Gpu, buffers: &Buffers, plan: &WeightPlan, place: Place, offset: u64, chunk: &Chunk) -> Result<()> {
-    let missing = || Error::Internal("a weight has no buffer".into());
+fn no_buffer() -> Error {
+    Error::Internal("a weight has no buffer".into())
+}
+
+/// Rows of a source for the kernels; `part` gives the bytes of a part.
+fn stored<B: Clone>(
+    source: &WeightSource,
+    first: usize,
+    rows: usize,
+    part: impl Fn(Role) -> Option<transcode::Bytes<B>>,
+) -> Option<Stored<B>> {
+    Some(Stored {
+        encoding: source.encoding,
+        weight: part(Role::Weight)?,
+        scales: part(Role::Scales),
+        zeros: part(Role::Zeros).or_else(|| part(Role::Biases)),
+        order: None,
+        first_row: (source.first_row + first) as u32,
+        rows: rows as u32,
+        all_rows: source.stored_rows as u32,
+        row_order: source.row_order,
+    })
+}
+
+/// Writes a chunk whose bytes are the layout's, over the borders of runs.
+fn write_rows(
+    gpu: &Gpu,
+    buffers: &Buffers,
+    plan: &WeightPlan,
+    weight: WeightId,
+    first_row: usize,
+    offset: u64,
+    chunk: &Chunk,
+) -> Result<()> {
     if plan.kind == WeightKind::Vector {
-        let buffer = buffers.get(&Slot::Vector(place.weight)).ok_or_else(missing)?;
-        write_chunk(gpu, buffer, place.first_row as u64 * 4 + offset, chunk);
+        let buffer = buffers.get(&Slot::Vector(weight)).ok_or_else(no_buffer)?;
+        write_chunk(gpu, buffer, first_row as u64 * 4 + offset, chunk);
         return Ok(());
     }
     let row_bytes = plan.layout.row_words(plan.cols) as u64 * 4;
-    let start = place.first_row as u64 * row_bytes + offset;
+    let start = first_row as u64 * row_bytes + offset;
     let end = start + chunk.len() as u64;
     for (index, run) in plan.runs.iter().enumerate() {
         let (low, high) = (run.start as u64 * row_bytes, run.end as u64 * row_bytes);
         let (from, to) = (start.max(low), end.min(high));
         if from < to {
-            let buffer = buffers.get(&Slot::WeightQ(place.weight, index)).ok_or_else(missing)?;
+            let buffer = buffers.get(&Slot::WeightQ(weight, index)).ok_or_else(no_buffer)?;
             write_chunk(gpu, buffer, from - low, &chunk.slice((from - start) as usize..(to - start) as usize));
         }
     }
     Ok(())
 }
 
-/// Packs a whole tensor into its layout and writes it.
-fn pack_rows(
-    gpu: &Gpu,
-    buffers: &Buffers,
-    plans: &WeightPlans,
-    place: Place,
-    tensor: &TensorInfo,
-    bytes: &[u8],
-) -> Result<()> {
-    let Some(plan) = plans.get(&place.weight) else { return Ok(()) };
-    if is_direct(tensor, plan) {
-        return Ok(());
-    }
-    let unsupported = || Error::UnsupportedEncoding {
-        tensor: tensor.name.clone(),
-        encoding: tensor.dtype.to_string(),
-        hint: "Weights may be F32, F16 or BF16.".into(),
-    };
-    let float = float_of(tensor.dtype).ok_or_else(unsupported)?;
-    let value = |i: usize| float.get(bytes, i).unwrap_or(f32::NAN);
-    let missing = || Error::Internal("a weight has no buffer".into());
-    if plan.kind == WeightKind::Vector {
-        let values: Vec<f32> = (0..place.rows * plan.cols).map(value).collect();
-        let buffer = buffers.get(&Slot::Vector(place.weight)).ok_or_else(missing)?;
-        gpu.write(buffer, place.first_row as u64 * 4, bytemuck::cast_slice(&values));
-        return Ok(());
-    }
-    if !matches!(plan.layout, Layout::Dense(_)) {
-        return Err(unsupported());
-    }
-    let mut packed = Packed::zeros(plan.layout, place.rows, plan.cols);
-    for row in 0..place.rows {
-        for col in 0..plan.cols {
-            packed.set_dense(row, col, value(row * plan.cols + col));
-        }
-    }
-    write_packed(gpu, buffers, plan, place, &packed)
-}
-
 /// Writes packed rows, over the borders of runs.
-fn write_packed(gpu: &Gpu, buffers: &Buffers, plan: &WeightPlan, place: Place, packed: &Packed) -> Result<()> {
+fn write_packed(gpu: &Gpu, buffers: &Buffers, plan: &WeightPlan, unit: &Unit, packed: &Packed) -> Result<()> {
     let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
     for (index, run) in plan.runs.iter().enumerate() {
-        let rows = place.first_row.max(run.start)..(place.first_row + place.rows).min(run.end);
+        let rows = unit.row.max(run.start)..(unit.row + packed.rows).min(run.end);
         if rows.is_empty() {
             continue;
         }
+        let (from, to) = (rows.start - unit.row, rows.end - unit.row);
         for (plane, words) in words.iter().enumerate().filter(|(_, w)| **w > 0) {
-            let slot = if plane == 0 { Slot::WeightQ(place.weight, index) } else { Slot::WeightS(place.weight, index) };
-            let buffer = buffers.get(&slot).ok_or_else(|| Error::Internal("a weight has no buffer".into()))?;
-            let (from, to) = (rows.start - place.first_row, rows.end - place.first_row);
+            let slot = if plane == 0 { Slot::WeightQ(unit.weight, index) } else { Slot::WeightS(unit.weight, index) };
+            let buffer = buffers.get(&slot).ok_or_else(no_buffer)?;
             let data = &packed.planes[plane][from * words..to * words];
             gpu.write(buffer, ((rows.start - run.start) * words * 4) as u64, bytemuck::cast_slice(data));
+        }
+        if packed.layout == Layout::Mxfp4 {
+            // Rows share words of scale bytes: they begin on whole words, as slabs, runs and heads do.
+            let blocks = packed.layout.padded_cols(packed.cols) / 32;
+            let (source, target) = (from * blocks, (rows.start - run.start) * blocks);
+            if source % 4 != 0 || target % 4 != 0 {
+                return Err(unit.source.unsupported("Its rows begin inside a word of scales."));
+            }
+            let buffer = buffers.get(&Slot::WeightS(unit.weight, index)).ok_or_else(no_buffer)?;
+            let data = &packed.planes[1][source / 4..(to * blocks).div_ceil(4)];
+            gpu.write(buffer, target as u64, bytemuck::cast_slice(data));
         }
     }
     Ok(())

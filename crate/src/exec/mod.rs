@@ -2,12 +2,14 @@
 //! It knows token ids and logits, not text.
 
 mod decode;
+mod files;
 mod load;
 mod model;
 mod options;
 mod step;
 
 pub use decode::GreedyDecode;
+pub use files::Files;
 pub use load::float_of;
 pub use model::{Bytes, Model};
 pub use options::{Overrides, Precision, RunOptions};

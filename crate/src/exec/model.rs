@@ -1,9 +1,10 @@
 //! A decoder on a device: its weights, its caches, and the programs that prefill and decode.
 
-use super::load::{self, load_weights};
+use super::files::Files;
+use super::load::load_weights;
 use super::options::{Precision, RunOptions};
 use super::step::{Buffers, Step, StepTimes, compile};
-use crate::format::layout::{Float, Layout};
+use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::Graph;
@@ -63,21 +64,24 @@ impl Model {
     ///
     /// # Errors
     /// Whatever the source, the configuration, the checkpoint or the device refuses.
-    pub async fn load(gpu: Gpu, source: &Source, mut config: Value, options: RunOptions) -> Result<Self> {
-        let checkpoint = source.checkpoint().await?;
-        if checkpoint.get("lm_head.weight").is_none()
+    pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Self> {
+        let files = Files::safetensors(source, config).await?;
+        Self::load_files(gpu, source, files, options).await
+    }
+
+    /// Loads a model whose files are opened: safetensors, MLC or GGUF.
+    ///
+    /// # Errors
+    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
+        let Files { mut config, checkpoint, weights: stored, .. } = files;
+        if !stored.contains("lm_head.weight")
             && let Some(object) = config.as_object_mut()
         {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
-        let layout_of = |name: &str| {
-            let stored = checkpoint.get(name).and_then(|t| load::float_of(t.dtype)).unwrap_or(Float::F32);
-            Layout::Dense(match options.overrides.precision {
-                Precision::Auto => stored,
-                Precision::F32 => Float::F32,
-                Precision::F16 => Float::F16,
-            })
-        };
+        let precision = options.overrides.precision;
+        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
         let (graph, weights) = fused(&config, options.fusions, &layout_of, gpu.caps().max_weight_buffer())?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
@@ -98,7 +102,7 @@ impl Model {
         // Kernels are compiled while the weights come in.
         let (pipelines, buffers) = futures_util::future::join(
             compile(&gpu, &plans),
-            load_weights(&gpu, &graph, &weights, source, &checkpoint),
+            load_weights(&gpu, &graph, &weights, source, &checkpoint, &stored),
         )
         .await;
         let (pipelines, mut shared) = (pipelines?, buffers?);
@@ -283,6 +287,25 @@ impl Model {
     pub async fn profile(&self, rows: usize, pos: usize) -> Result<StepTimes> {
         self.set_state(pos, rows, 0)?;
         if rows == 1 { self.decode.profile(&self.gpu, 1).await } else { self.prefill.profile(&self.gpu, rows).await }
+    }
+}
+
+/// The layout of a weight: its own where it is quantised, else what the precision asks for.
+fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
+    let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
+    let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
+    if weight.is_scattered() {
+        // Act-order wants a gather of the activations, which no kernel does: the values become plain numbers.
+        return Layout::Dense(dense);
+    }
+    let Layout::Dense(stored) = own else { return own };
+    let table = weight.name.contains("embed") || weight.name.ends_with("lm_head.weight");
+    match precision {
+        Precision::Auto => Layout::Dense(stored),
+        Precision::F32 | Precision::F16 => Layout::Dense(dense),
+        // The tables that words are read from and compared with suffer most from few bits.
+        Precision::Q4 if !table => quantize::layout(4),
+        Precision::Q4 | Precision::Q8 => quantize::layout(8),
     }
 }
 

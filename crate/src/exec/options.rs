@@ -14,6 +14,10 @@ pub enum Precision {
     F32,
     /// IEEE half precision.
     F16,
+    /// 8 bits, quantised while loading.
+    Q8,
+    /// 4 bits, quantised while loading; tables at 8.
+    Q4,
 }
 
 impl Precision {
@@ -23,9 +27,11 @@ impl Precision {
             "auto" => Ok(Self::Auto),
             "f32" => Ok(Self::F32),
             "f16" => Ok(Self::F16),
+            "q8" => Ok(Self::Q8),
+            "q4" => Ok(Self::Q4),
             other => Err(Error::Request {
                 parameter: "weights".into(),
-                reason: format!("'{other}' is not one of auto, f32, f16"),
+                reason: format!("'{other}' is not one of auto, f32, f16, q8, q4"),
             }),
         }
     }

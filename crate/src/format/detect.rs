@@ -48,6 +48,11 @@ impl Weights {
         self.refused.iter().map(|(name, error)| (name.as_str(), error))
     }
 
+    /// All weights that can be read, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut WeightSource> {
+        self.sources.values_mut()
+    }
+
     pub(super) fn insert(&mut self, name: &str, source: Result<WeightSource>) {
         match source {
             Ok(source) => drop(self.sources.insert(source.name.clone(), source)),

@@ -306,6 +306,11 @@ impl WeightSource {
         self.parts.iter().find(|p| p.role == role).map(|p| &p.info)
     }
 
+    /// Whether its columns are scattered over groups (act-order).
+    pub fn is_scattered(&self) -> bool {
+        self.part(Role::GroupIndex).is_some()
+    }
+
     /// Bytes to read from files for this weight.
     pub fn stored_bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.info.bytes()).sum()
@@ -359,7 +364,7 @@ fn narrowed(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
 
 impl Encoding {
     /// Whether every part of a matrix holds the rows one after the other, so that some rows are a range of bytes.
-    fn keeps_rows(&self) -> bool {
+    pub fn keeps_rows(&self) -> bool {
         match self {
             Encoding::Dense(_)
             | Encoding::MlxAffine { .. }

@@ -2,8 +2,8 @@
 //! Knows neither files nor the GPU; the bytes of the parts are given to it.
 
 use super::encoding::{Encoding, Role, WeightSource};
-use super::layout::{Float, Layout, Packed};
-use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4};
+use super::layout::{Float, Form, Layout, Packed};
+use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4, quantize};
 use crate::{Error, Result};
 
 /// The bytes of a weight's parts.
@@ -62,8 +62,17 @@ impl<'a> Job<'a> {
         self.source.first_row + self.source.row_order.stored(row)
     }
 
-    /// Packs an affine layout from the code of (stored row, column) and the pair of (stored row, first column).
+    /// Packs an affine layout from the code of (stored row, column) and the pair of (stored row, first column); a dense
+    /// layout holds the values.
     pub fn affine(&self, code: impl Fn(usize, usize) -> u8, pair: impl Fn(usize, usize) -> (f32, f32)) -> Packed {
+        if let (Layout::Dense(_), Some(Layout::Affine { form, .. })) =
+            (self.layout, self.source.encoding.layout(self.cols))
+        {
+            return self.dense(|row, k| {
+                let (q, (scale, second)) = (f32::from(code(row, k)), pair(row, k));
+                if form == Form::Bias { q * scale + second } else { (q - second) * scale }
+            });
+        }
         let mut out = Packed::zeros(self.layout, self.rows, self.cols);
         let Layout::Affine { group, .. } = self.layout else { return out };
         for row in 0..self.rows {
@@ -128,8 +137,10 @@ pub(super) fn grouped(
     }
     let mut order: Vec<u32> = (0..job.cols as u32).collect();
     order.sort_by_key(|k| g_idx[*k as usize]);
-    if order.iter().enumerate().any(|(at, &k)| g_idx[k as usize] != at / group) {
-        let job = Job { layout: Layout::Dense(Float::F32), ..*job };
+    let uneven = order.iter().enumerate().any(|(at, &k)| g_idx[k as usize] != at / group);
+    if uneven || matches!(job.layout, Layout::Dense(_)) {
+        let layout = if matches!(job.layout, Layout::Dense(_)) { job.layout } else { Layout::Dense(Float::F32) };
+        let job = Job { layout, ..*job };
         return Ok(job.dense(|row, k| {
             let (scale, zero) = pair(row, g_idx[k]);
             (f32::from(code(row, k)) - zero) * scale
@@ -156,6 +167,25 @@ pub(super) fn group_index(job: &Job<'_>) -> Result<Option<Vec<usize>>> {
 /// Transcodes a weight to [`WeightSource::layout`], or to dense f32 where `exact` is asked for and the layout rounds.
 pub fn transcode(source: &WeightSource, bytes: &Bytes<'_>, exact: bool) -> Result<Packed> {
     let layout = if exact && !source.is_exact() { Layout::Dense(Float::F32) } else { source.layout()? };
+    transcode_to(source, bytes, layout)
+}
+
+/// Transcodes a weight to its own layout, to a dense one, or (plain numbers) to a quantised one.
+pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) -> Result<Packed> {
+    let own = source.layout()?;
+    let to_dense = matches!(layout, Layout::Dense(_));
+    let number = matches!(own, Layout::Dense(_));
+    let known = own == layout || (to_dense && (number || matches!(own, Layout::Affine { .. })));
+    if !known && !(number && matches!(layout, Layout::Affine { .. }) && layout == quantize::layout(layout.bits() as u8))
+    {
+        return Err(source.unsupported(&format!("It cannot be brought to {layout}.")));
+    }
+    if !known {
+        let plain = transcode_to(source, bytes, Layout::Dense(Float::F32))?;
+        let (words, cols) = (plain.layout.row_words(plain.cols), plain.cols);
+        let value = |row: usize, col: usize| f32::from_bits(plain.planes[0][row * words + col]);
+        return Ok(quantize::quantize(layout.bits() as u8, plain.rows, cols, value));
+    }
     let (rows, cols) = source.rows_cols();
     let job = Job { source, bytes, rows, cols, layout };
     let last = source.first_row.checked_add(rows).filter(|last| *last <= source.stored_rows);

@@ -1,0 +1,103 @@
+//! What a model's files say: configuration, tensors and the weights made of them, from safetensors, MLC or GGUF.
+//! Knows no device.
+
+use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
+use crate::format::{Checkpoint, Float, Role, Weights, detect, detect::side_tensors, mlc};
+use crate::hub::Source;
+use crate::{Error, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A model's files, opened.
+#[derive(Debug)]
+pub struct Files {
+    /// config.json, or what stands for it.
+    pub config: Value,
+    /// The tensors of the containers.
+    pub checkpoint: Checkpoint,
+    /// The weights by their HuggingFace names.
+    pub weights: Weights,
+    /// The header of a GGUF file, which has the tokenizer.
+    pub gguf: Option<Gguf>,
+}
+
+impl Files {
+    /// Opens the files of a model: a GGUF file where one is named, else safetensors, else an MLC shard list.
+    ///
+    /// # Errors
+    /// Whatever the source or the containers' readers report.
+    pub async fn open(source: &Source, gguf: Option<&str>) -> Result<Files> {
+        if let Some(file) = gguf {
+            return Self::gguf(source, file).await;
+        }
+        for list in mlc::SHARD_LISTS {
+            if let Some(text) = source.read_optional(list).await? {
+                return Self::mlc(source, list, &text).await;
+            }
+        }
+        let config = source.read("config.json").await?;
+        let config = serde_json::from_slice(&config)
+            .map_err(|e| Error::Config { file: "config.json".into(), reason: e.to_string() })?;
+        Self::safetensors(source, config).await
+    }
+
+    /// Opens safetensors with a configuration that is already read.
+    pub async fn safetensors(source: &Source, config: Value) -> Result<Files> {
+        let checkpoint = source.checkpoint().await?;
+        let mut side = BTreeMap::new();
+        for tensor in side_tensors(&checkpoint) {
+            side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
+        }
+        let mut weights = detect(&config, &checkpoint, &side);
+        for weight in weights.iter_mut() {
+            let Some(index) = weight.part(Role::GroupIndex).cloned() else { continue };
+            let groups = read(source, &checkpoint, index.file, &index.range).await?;
+            let groups: Vec<u32> =
+                groups.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            if groups.is_sorted() {
+                weight.parts.retain(|p| p.role != Role::GroupIndex);
+            }
+        }
+        Ok(Files { config, checkpoint, weights, gguf: None })
+    }
+
+    async fn mlc(source: &Source, list: &str, text: &[u8]) -> Result<Files> {
+        let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let checkpoint = mlc::parse_shards(list, &utf8(text))?;
+        let config = mlc::config(&utf8(&source.read("mlc-chat-config.json").await?))?;
+        let weights = Weights::from_list(mlc::weights(&checkpoint, &config)?);
+        Ok(Files { config, checkpoint, weights, gguf: None })
+    }
+
+    async fn gguf(source: &Source, file: &str) -> Result<Files> {
+        let info = source.info(file).await?;
+        let size = info.map(|i| i.size).ok_or_else(|| Error::MissingFile {
+            file: file.into(),
+            place: source.name().into(),
+            hint: "Name one of its .gguf files.".into(),
+        })?;
+        let mut length = 1u64 << 20;
+        let header = loop {
+            let start = source.read_range(file, 0..length.min(size)).await?;
+            match gguf::parse(file, &start, size)? {
+                Some(header) => break header,
+                None => length = length.saturating_mul(2),
+            }
+        };
+        let checkpoint = header.checkpoint();
+        let mut factors = RopeFactors::default();
+        for (name, values) in FACTOR_TENSORS.iter().zip([&mut factors.all, &mut factors.long, &mut factors.short]) {
+            if let Some(tensor) = checkpoint.tensors.get(*name).filter(|t| t.bytes() < 1 << 16) {
+                let bytes = source.read_range(file, tensor.range.clone()).await?;
+                values.extend((0..bytes.len() / 4).filter_map(|i| Float::F32.get(&bytes, i)));
+            }
+        }
+        let (config, weights) = (header.config(&factors)?, header.weights()?);
+        Ok(Files { config, checkpoint, weights, gguf: Some(header) })
+    }
+}
+
+async fn read(source: &Source, checkpoint: &Checkpoint, file: usize, range: &std::ops::Range<u64>) -> Result<Vec<u8>> {
+    let name = checkpoint.files.get(file).map(|f| f.name.clone()).unwrap_or_default();
+    source.read_range(&name, range.clone()).await
+}
