@@ -90,7 +90,7 @@ function ModelButton({ onClick }: { onClick: () => void }) {
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
-  const parts = [`${parameters(info.parameters)} parameters`, bytes(info.bytes?.weights ?? 0), `context ${info.contextLength.toLocaleString("en")}`];
+  const parts = [info.parameters ? `${parameters(info.parameters)} parameters` : info.architecture, bytes(info.bytes?.weights ?? 0), `context ${info.contextLength.toLocaleString("en")}`];
   if (fromCache) parts.push("from this device");
   return parts.join(" · ");
 }
