@@ -1,0 +1,353 @@
+//! Chat templates: a conversation to the text that the model was trained on, as transformers renders it. It knows the
+//! template's source and JSON values, not ids.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use minijinja::value::ValueKind;
+use minijinja::{Environment, ErrorKind, Value};
+use serde_json::Value as Json;
+
+use super::clock::Clock;
+use super::guard::{Guard, Prompt};
+use super::python;
+use super::tokenizer::SpecialTokens;
+use crate::{Error, Result};
+
+/// Steps of the engine that no honest template takes; a hostile one is stopped instead of hanging the page.
+const FUEL: u64 = 20_000_000;
+/// Calls of macros inside each other, and nesting of blocks; the stack of a page is small.
+const RECURSION: usize = 120;
+
+/// What a conversation consists of.
+#[derive(Debug, Clone, Default)]
+pub struct ChatInput {
+    /// The messages, as in OpenAI's API: objects with `role`, `content`, `tool_calls`, …
+    pub messages: Vec<Json>,
+    /// The tools, as JSON schemas.
+    pub tools: Option<Vec<Json>>,
+    /// The documents of a retrieval.
+    pub documents: Option<Vec<Json>>,
+    /// Whether the text ends with the beginning of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// Further variables, such as `enable_thinking`.
+    pub variables: serde_json::Map<String, Json>,
+    /// What `strftime_now` answers; the time of the machine if absent.
+    pub clock: Option<Clock>,
+}
+
+/// The chat templates of a checkpoint, compiled.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    names: Vec<String>,
+    sources: String,
+}
+
+impl ChatTemplate {
+    /// A single template.
+    pub fn new(source: &str) -> Result<ChatTemplate> {
+        ChatTemplate::named([("default".to_owned(), source.to_owned())])
+    }
+
+    /// Several templates by name. `default` and `tool_use` are chosen as transformers does.
+    pub fn named(templates: impl IntoIterator<Item = (String, String)>) -> Result<ChatTemplate> {
+        let mut environment = environment();
+        let (mut names, mut sources) = (Vec::new(), String::new());
+        for (name, source) in templates {
+            sources.push_str(&source);
+            let source = generation_blocks(&source.replace("\r\n", "\n").replace('\r', "\n"));
+            environment.add_template_owned(name.clone(), source).map_err(|e| failed(&e))?;
+            names.push(name);
+        }
+        Ok(ChatTemplate { environment, names, sources })
+    }
+
+    /// The templates of a checkpoint's files, or none if it has none.
+    ///
+    /// chat_template.jinja comes first, then chat_template.json, then `chat_template` of tokenizer_config.json, which is
+    /// a text or a list of named ones.
+    pub fn load(
+        chat_template_jinja: Option<&[u8]>,
+        chat_template_json: Option<&[u8]>,
+        tokenizer_config: Option<&[u8]>,
+    ) -> Result<Option<ChatTemplate>> {
+        if let Some(bytes) = chat_template_jinja {
+            let bad = |_| template_error("chat_template.jinja is not UTF-8");
+            return ChatTemplate::new(std::str::from_utf8(bytes).map_err(bad)?).map(Some);
+        }
+        for (file, bytes) in [("chat_template.json", chat_template_json), ("tokenizer_config.json", tokenizer_config)] {
+            let Some(bytes) = bytes else { continue };
+            let json: Json = serde_json::from_slice(bytes)
+                .map_err(|e| Error::Config { file: file.to_owned(), reason: format!("is not JSON: {e}") })?;
+            match json.get("chat_template") {
+                None | Some(Json::Null) => {}
+                Some(Json::String(source)) => return ChatTemplate::new(source).map(Some),
+                Some(list) => return ChatTemplate::named(named_templates(list, file)?).map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The names of the templates.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Whether the template reads a variable of that name, such as `enable_thinking` or `tools`.
+    pub fn mentions(&self, name: &str) -> bool {
+        self.sources.contains(name)
+    }
+
+    /// Renders a conversation. `special_spellings` are those of the tokenizer: where a message contains one, the prompt
+    /// notes that it is no special token ([`super::Tokenizer::special_spellings`], [`super::Tokenizer::encode_prompt`]).
+    pub fn render(
+        &self,
+        input: &ChatInput,
+        special_tokens: &SpecialTokens,
+        special_spellings: &[String],
+    ) -> Result<Prompt> {
+        let has_tools = input.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        let messages = Json::Array(input.messages.clone());
+        let tools = input.tools.clone().map_or(Json::Null, Json::Array);
+        let documents = input.documents.clone().map_or(Json::Null, Json::Array);
+        let variables = Json::Object(input.variables.clone());
+        let all = [&messages, &tools, &documents, &variables];
+        let mut guard = Guard::new(special_spellings, all, &self.sources);
+
+        let mut context: BTreeMap<String, Value> = BTreeMap::new();
+        for (name, token) in special_tokens.iter() {
+            context.insert(name.to_owned(), Value::from(token));
+        }
+        context.insert("messages".to_owned(), python::value(&guard.protect(&messages)));
+        context.insert("tools".to_owned(), python::value(&guard.protect(&tools)));
+        context.insert("documents".to_owned(), python::value(&guard.protect(&documents)));
+        context.insert("add_generation_prompt".to_owned(), Value::from(input.add_generation_prompt));
+        let clock = input.clock;
+        let strftime = move |format: &str| clock.unwrap_or_else(Clock::now).strftime(format);
+        context.insert("strftime_now".to_owned(), Value::from_function(strftime));
+        for (name, value) in input.variables.iter() {
+            context.insert(name.clone(), python::value(&guard.protect(value)));
+        }
+
+        let rendered = self.template(has_tools)?.render(Value::from_pairs(context));
+        let rendered = rendered.map_err(|e| {
+            let mut error = failed(&e);
+            if let Error::ChatTemplate { reason } = &mut error {
+                *reason = guard.reveal(reason).text;
+            }
+            error
+        })?;
+        Ok(guard.reveal(&rendered))
+    }
+
+    fn template(&self, has_tools: bool) -> Result<minijinja::Template<'_, '_>> {
+        let has = |name: &str| self.names.iter().any(|n| n == name);
+        let name = match self.names.as_slice() {
+            [only] => only.as_str(),
+            _ if has_tools && has("tool_use") => "tool_use",
+            _ if has("default") => "default",
+            names => {
+                return Err(template_error(format!(
+                    "there are several templates ({}) and none is called 'default'",
+                    names.join(", ")
+                )));
+            }
+        };
+        self.environment.get_template(name).map_err(|e| failed(&e))
+    }
+}
+
+fn template_error(reason: impl Into<String>) -> Error {
+    Error::ChatTemplate { reason: reason.into() }
+}
+
+/// `[{"name": …, "template": …}, …]` or `{name: template, …}`
+fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
+    let text = |value: Option<&Json>| value.and_then(Json::as_str).map(str::to_owned);
+    let named: Option<Vec<(String, String)>> = match list {
+        Json::Array(items) => items.iter().map(|i| Some((text(i.get("name"))?, text(i.get("template"))?))).collect(),
+        Json::Object(fields) => fields.iter().map(|(name, t)| Some((name.clone(), text(Some(t))?))).collect(),
+        _ => None,
+    };
+    named.filter(|templates| !templates.is_empty()).ok_or_else(|| Error::Config {
+        file: file.to_owned(),
+        reason: "chat_template is neither a text nor a list of named templates".to_owned(),
+    })
+}
+
+/// The engine's error in one line: its message, what caused it, and the line of the template.
+fn failed(error: &minijinja::Error) -> Error {
+    let mut reason = match error.kind() {
+        // A template's own exceptions speak for themselves.
+        ErrorKind::InvalidOperation => error.detail().unwrap_or("invalid operation").to_owned(),
+        kind => error.detail().map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let _ = write!(reason, " ({error})");
+        cause = error.source();
+    }
+    if let Some(line) = error.line() {
+        let _ = write!(reason, " (line {line} of the template)");
+    }
+    template_error(reason)
+}
+
+/// The engine as transformers sets up Jinja.
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    if let Ok(syntax) = env.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build() {
+        env.set_syntax(syntax);
+    }
+    env.set_recursion_limit(RECURSION);
+    env.set_fuel(Some(FUEL));
+    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    env.set_unknown_method_callback(python::method);
+    env.set_formatter(|out, _, value| {
+        if value.kind() == ValueKind::Number && !value.is_integer() {
+            let number = python::number(f64::try_from(value.clone())?);
+            return out.write_str(&number).map_err(minijinja::Error::from);
+        }
+        write!(out, "{value}").map_err(minijinja::Error::from)
+    });
+    env.add_filter("tojson", python::tojson);
+    env.add_filter("indent", python::indent);
+    env.add_filter("trim", python::trim);
+    env.add_filter("length", python::length);
+    env.add_filter("count", python::length);
+    env.add_filter("string", |value: &Value| value.to_string());
+    env.add_filter("safe", |value: &Value| value.to_string());
+    env.add_test("sequence", python::is_sequence);
+    env.add_test("iterable", python::is_iterable);
+    env.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+    });
+    env
+}
+
+/// `{% generation %}` marks the assistant's words for training; for rendering it is a scope and nothing else.
+fn generation_blocks(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at + 2);
+        out.push_str(before);
+        let body = tag.trim_start_matches(['-', '+']);
+        let (sign, inner) = tag.split_at(tag.len() - body.len());
+        let word = inner.trim_start();
+        let replaced = [("generation", "with"), ("endgeneration", "endwith")].into_iter().find_map(|(from, to)| {
+            let after = word.strip_prefix(from)?;
+            let end = after.trim_start();
+            let closes = end.starts_with("%}") || end.starts_with("-%}") || end.starts_with("+%}");
+            closes.then(|| (format!("{sign} {to}"), after))
+        });
+        match replaced {
+            Some((tag, after)) => {
+                out.push_str(&tag);
+                rest = after;
+            }
+            None => rest = tag,
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn render(source: &str, variables: &Json) -> Result<String> {
+        let input = ChatInput { variables: variables.as_object().cloned().unwrap_or_default(), ..ChatInput::default() };
+        Ok(ChatTemplate::new(source)?.render(&input, &SpecialTokens::default(), &[])?.text)
+    }
+
+    fn shows(source: &str, want: &str) {
+        let variables = json!({"d": {"b": 1, "a": [true, null, 1.5, "x'y"], "items": {"k": 2}}, "s": " a b ", "n": null, "big": 1e20});
+        assert_eq!(render(source, &variables).expect(source), want, "{source}");
+    }
+
+    #[test]
+    fn python_values() {
+        shows("{{ d }}", "{'b': 1, 'a': [True, None, 1.5, \"x'y\"], 'items': {'k': 2}}");
+        shows("{{ n }}|{{ none ~ true }}|{{ undefined_name }}|{{ 1.0 }}|{{ big }}", "None|NoneTrue||1.0|1e+20");
+        shows("{{ d | tojson }}", r#"{"b": 1, "a": [true, null, 1.5, "x'y"], "items": {"k": 2}}"#);
+        shows("{{ d['items'] | tojson(indent=2) }}", "{\n  \"k\": 2\n}");
+        shows(
+            "{{ d | tojson(separators=(',', ':'), sort_keys=true) }}",
+            r#"{"a":[true,null,1.5,"x'y"],"b":1,"items":{"k":2}}"#,
+        );
+        shows(
+            "{{ 'h\u{e9}\u{1f600}<' | tojson }}{{ '\u{e9}\u{1f600}' | tojson(ensure_ascii=true) }}",
+            "\"h\u{e9}\u{1f600}<\"\"\\u00e9\\ud83d\\ude00\"",
+        );
+        shows("{% for k, v in d.items() %}{{ k }},{% endfor %}", "b,a,items,");
+        shows(
+            "{{ s.strip() }}|{{ s.split() | tojson }}|{{ 'a-b-c'.rsplit('-', 1) | tojson }}|{{ 'abc'[::-1] }}|{{ 'abc'[-2:] }}",
+            "a b|[\"a\", \"b\"]|[\"a-b\", \"c\"]|cba|bc",
+        );
+        shows(
+            "{{ '{\n' | indent(2, first=true) }}|{{ 'a\n\nb' | indent(1) }}|{{ 'a\r\nb\n'.splitlines() | tojson }}",
+            "  {\n|a\n\n b|[\"a\", \"b\"]",
+        );
+        shows(
+            "{{ d.get('zz', 'no') }}{{ d.get('zz') }}{{ 'x' if n else 'y' }}{{ 'x' is sequence }}{{ d is iterable }}",
+            "noNoneyTrueTrue",
+        );
+    }
+
+    #[test]
+    fn blocks() {
+        shows(
+            "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            "013",
+        );
+        shows(
+            "  {% set ns = namespace(x=1) %}\n  {% for i in range(3) %}\n    {% set ns.x = ns.x + i %}\n  {% endfor %}\n{{ ns.x }}\n",
+            "4",
+        );
+        shows("a{%- generation -%} b {%- endgeneration %} c", "ab c");
+        shows("{% generation %}\nx\n{% endgeneration %}\ny", "x\ny");
+        shows("{% macro m(a, b='q') %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}", "1q12");
+    }
+
+    #[test]
+    fn errors_have_the_message_and_the_line() {
+        let error = render("a\nb {{ raise_exception('Roles must alternate') }}", &Json::Null).expect_err("raised");
+        assert_eq!(error.to_string(), "the chat template failed: Roles must alternate (line 2 of the template)");
+        for broken in [
+            "{% if %}",
+            "{{ 'a' + 1 }}",
+            "{{ x.y.z }}",
+            "{{ [1].append(2) }}",
+            "{{ nofunction() }}",
+            "{% for i in range(100000) %}{% for j in range(100000) %}{{ i }}{% endfor %}{% endfor %}",
+            "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        ] {
+            let error = render(broken, &Json::Null).expect_err(broken);
+            assert!(matches!(error, Error::ChatTemplate { .. }), "{broken}: {error}");
+            assert!(error.to_string().contains("line 1"), "{broken}: {error}");
+        }
+    }
+
+    #[test]
+    fn files() {
+        let config =
+            br#"{"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]}"#;
+        let template = ChatTemplate::load(None, None, Some(config)).expect("readable").expect("there");
+        let mut input = ChatInput::default();
+        let text = |input: &ChatInput| template.render(input, &SpecialTokens::default(), &[]).expect("renders").text;
+        assert_eq!(text(&input), "D");
+        input.tools = Some(vec![json!({})]);
+        assert_eq!(text(&input), "T");
+        let sidecar = ChatTemplate::load(Some(b"S"), None, Some(config)).expect("readable").expect("there");
+        assert_eq!(sidecar.render(&input, &SpecialTokens::default(), &[]).expect("renders").text, "S");
+        assert!(ChatTemplate::load(None, None, Some(b"{}")).expect("readable").is_none());
+        assert!(ChatTemplate::load(None, None, Some(b"{")).is_err());
+        assert!(ChatTemplate::load(None, None, Some(br#"{"chat_template": 3}"#)).is_err());
+        assert!(ChatTemplate::load(Some(b"\xff"), None, None).is_err());
+    }
+}

@@ -1,0 +1,452 @@
+//! Token strings to text, one at a time: the decoders of tokenizer.json as a chain that keeps a little state, so that a
+//! stream costs the same per token at its start and after an hour. It knows no ids and no vocabulary.
+
+use serde_json::Value;
+use tokenizers::utils::byte_level::char_to_byte;
+
+use super::tokenizer::Tokenizer;
+use super::tokenizer_error;
+use crate::Result;
+
+const REPLACEMENT: char = '\u{FFFD}';
+
+/// A token on its way to text.
+pub(super) struct Piece {
+    pub text: String,
+    /// An added token's text stands as it is and is not written in the model's alphabet.
+    pub added: bool,
+}
+
+/// One decoder and what it remembers of the tokens before.
+#[derive(Debug, Clone)]
+enum Stage {
+    /// GPT-2's byte alphabet; `tail` is the beginning of a character. `strict`: added tokens are not in the alphabet.
+    Bytes {
+        strict: bool,
+        tail: Vec<u8>,
+    },
+    /// `<0x41>` is a byte. A run of them is text if it is valid as a whole.
+    ByteFallback {
+        run: Vec<u8>,
+    },
+    Replace {
+        from: String,
+        to: String,
+    },
+    Strip {
+        content: char,
+        start: usize,
+        stop: usize,
+        fused: bool,
+        cut: usize,
+        held: usize,
+    },
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+        first: bool,
+    },
+    Metaspace {
+        replacement: char,
+        drop_first: bool,
+        first: bool,
+    },
+    Suffix {
+        suffix: String,
+        last: Option<String>,
+    },
+    Ctc {
+        pad: String,
+        delimiter: String,
+        cleanup: bool,
+        last: Option<String>,
+    },
+    /// No decoder at all: tokens with spaces between them.
+    Join {
+        first: bool,
+    },
+}
+
+/// The decoders of a tokenizer, in the state before the first token.
+#[derive(Debug, Clone)]
+pub(super) struct Decoder {
+    stages: Vec<Stage>,
+}
+
+impl Decoder {
+    /// Reads the `decoder` of tokenizer.json. A byte-level BPE model decides by itself how it is read.
+    pub fn new(decoder: &Value, byte_level_model: bool) -> Result<Decoder> {
+        let mut stages = Vec::new();
+        if byte_level_model {
+            stages.push(Stage::Bytes { strict: true, tail: Vec::new() });
+        } else if decoder.is_null() {
+            stages.push(Stage::Join { first: true });
+        } else {
+            add_stages(decoder, &mut stages, &mut false, 0)?;
+        }
+        Ok(Decoder { stages })
+    }
+
+    /// Feeds one token and appends the text that is final to `out`.
+    pub fn push(&mut self, piece: Piece, out: &mut String) {
+        feed(&mut self.stages, piece, out);
+    }
+
+    /// Appends what the decoders still hold.
+    pub fn finish(&mut self, out: &mut String) {
+        finish(&mut self.stages, out);
+    }
+
+    /// The bytes of one token in the middle of a text.
+    pub fn bytes_of(&self, piece: Piece) -> Vec<u8> {
+        let mapped = || piece.text.chars().map(char_to_byte).collect::<Option<Vec<u8>>>();
+        match self.stages.first() {
+            Some(Stage::Bytes { strict, .. }) if !(piece.added && *strict) => {
+                mapped().unwrap_or_else(|| piece.text.clone().into_bytes())
+            }
+            Some(Stage::Bytes { .. }) => piece.text.into_bytes(),
+            _ => {
+                let has_bytes = self.stages.iter().any(|s| matches!(s, Stage::ByteFallback { .. }));
+                if let Some(byte) = fallback_byte(&piece.text).filter(|_| has_bytes) {
+                    return vec![byte];
+                }
+                // A token before it takes what decoders do to the first one, and is cut off again.
+                let first = || Piece { text: "x".to_owned(), added: false };
+                let (mut alone, mut both) = (String::new(), String::new());
+                let mut decoder = self.clone();
+                decoder.push(first(), &mut alone);
+                decoder.finish(&mut alone);
+                let mut decoder = self.clone();
+                decoder.push(first(), &mut both);
+                decoder.push(piece, &mut both);
+                decoder.finish(&mut both);
+                both.strip_prefix(alone.as_str()).unwrap_or(&both).as_bytes().to_vec()
+            }
+        }
+    }
+
+    /// Lets go of what can be shown now, and says whether the text ends in the middle of a character.
+    fn settle(&mut self, out: &mut String) -> bool {
+        for i in 0..self.stages.len() {
+            let Some((stage, rest)) = self.stages.get_mut(i..).and_then(<[Stage]>::split_first_mut) else { break };
+            match stage {
+                Stage::Bytes { tail, .. } if !tail.is_empty() => return true,
+                Stage::ByteFallback { run } if !run.is_empty() => match String::from_utf8(std::mem::take(run)) {
+                    Ok(text) => feed(rest, Piece { text, added: false }, out),
+                    Err(broken) => {
+                        *run = broken.into_bytes();
+                        return true;
+                    }
+                },
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: usize) -> Result<()> {
+    let text = |key: &str| node.get(key).and_then(Value::as_str).map(str::to_owned);
+    let missing = |key: &str| tokenizer_error(format!("tokenizer.json: a decoder has no usable {key:?}"));
+    let character = |key: &str| text(key).and_then(|t| t.chars().next()).ok_or_else(|| missing(key));
+    let count = |key: &str| node.get(key).and_then(Value::as_u64).unwrap_or(0).min(1 << 20) as usize;
+    let flag = |key: &str| node.get(key).and_then(Value::as_bool).unwrap_or(true);
+    stages.push(match node.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "Sequence" if depth < 16 => {
+            let members = node.get("decoders").and_then(Value::as_array).ok_or_else(|| missing("decoders"))?;
+            return members.iter().try_for_each(|member| add_stages(member, stages, fused, depth + 1));
+        }
+        "Fuse" => {
+            *fused = true;
+            return Ok(());
+        }
+        "ByteLevel" => Stage::Bytes { strict: false, tail: Vec::new() },
+        "ByteFallback" => Stage::ByteFallback { run: Vec::new() },
+        "Replace" => {
+            let from = node.pointer("/pattern/String").and_then(Value::as_str).ok_or_else(|| missing("pattern"))?;
+            Stage::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() }
+        }
+        "Strip" => {
+            let (start, stop) = (count("start"), count("stop"));
+            Stage::Strip { content: character("content")?, start, stop, fused: *fused, cut: 0, held: 0 }
+        }
+        "WordPiece" => Stage::WordPiece {
+            prefix: text("prefix").unwrap_or_else(|| "##".to_owned()),
+            cleanup: flag("cleanup"),
+            first: true,
+        },
+        "Metaspace" => {
+            // Before there were schemes, add_prefix_space said whether the first space is the tokenizer's own.
+            let scheme = text("prepend_scheme").unwrap_or_else(|| "always".to_owned());
+            Stage::Metaspace {
+                replacement: character("replacement")?,
+                drop_first: scheme != "never" && flag("add_prefix_space"),
+                first: true,
+            }
+        }
+        "BPEDecoder" => Stage::Suffix { suffix: text("suffix").unwrap_or_else(|| "</w>".to_owned()), last: None },
+        "CTC" => Stage::Ctc {
+            pad: text("pad_token").unwrap_or_else(|| "<pad>".to_owned()),
+            delimiter: text("word_delimiter_token").unwrap_or_else(|| "|".to_owned()),
+            cleanup: flag("cleanup"),
+            last: None,
+        },
+        other => return Err(tokenizer_error(format!("tokenizer.json: the decoder {other:?} is not supported"))),
+    });
+    Ok(())
+}
+
+/// Runs `piece` through the decoders.
+fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
+    let Some((stage, rest)) = stages.split_first_mut() else {
+        out.push_str(&piece.text);
+        return;
+    };
+    let Piece { text, added } = piece;
+    let text = match stage {
+        Stage::Bytes { strict, tail } => {
+            let mut bytes = std::mem::take(tail);
+            match text.chars().map(char_to_byte).collect::<Option<Vec<u8>>>() {
+                Some(mapped) if !(added && *strict) => bytes.extend(mapped),
+                _ => bytes.extend(text.as_bytes()),
+            }
+            let mut decoded = String::new();
+            *tail = decode_utf8(&bytes, &mut decoded);
+            decoded
+        }
+        Stage::ByteFallback { run } => match fallback_byte(&text) {
+            Some(byte) => {
+                run.push(byte);
+                return;
+            }
+            None => {
+                end_run(run, rest, out);
+                text
+            }
+        },
+        Stage::Replace { from, to } if !from.is_empty() => text.replace(from.as_str(), to),
+        Stage::Replace { .. } => text,
+        Stage::Strip { content, start, stop, fused, cut, held } => {
+            if !*fused {
+                (*cut, *held) = (0, 0);
+            }
+            let kept = text.trim_start_matches(|c| {
+                let goes = c == *content && *cut < *start;
+                *cut += usize::from(goes);
+                goes
+            });
+            if !kept.is_empty() {
+                *cut = *start;
+            }
+            let mut whole: String = std::iter::repeat_n(*content, *held).chain(kept.chars()).collect();
+            *held = 0;
+            while *held < *stop && whole.ends_with(*content) {
+                whole.pop();
+                *held += 1;
+            }
+            whole
+        }
+        Stage::WordPiece { prefix, cleanup, first } => {
+            let joined = match text.strip_prefix(prefix.as_str()) {
+                _ if std::mem::take(first) => text,
+                Some(rest) => rest.to_owned(),
+                None => format!(" {text}"),
+            };
+            if *cleanup { clean_up(&joined) } else { joined }
+        }
+        Stage::Metaspace { replacement, drop_first, first } => {
+            let to = if std::mem::take(first) && *drop_first { "" } else { " " };
+            text.replace(*replacement, to)
+        }
+        Stage::Suffix { suffix, last } => match last.replace(text) {
+            Some(previous) => previous.replace(suffix.as_str(), " "),
+            None => return,
+        },
+        Stage::Ctc { pad, delimiter, cleanup, last } => {
+            if last.as_ref() == Some(&text) {
+                return;
+            }
+            *last = Some(text.clone());
+            let text = text.replace(pad.as_str(), "");
+            if *cleanup { clean_up(&text).replace(delimiter.as_str(), " ") } else { text }
+        }
+        Stage::Join { first } => {
+            if std::mem::take(first) {
+                text
+            } else {
+                format!(" {text}")
+            }
+        }
+    };
+    feed(rest, Piece { text, added }, out);
+}
+
+/// Lets every decoder give up what it holds, the first one first.
+fn finish(stages: &mut [Stage], out: &mut String) {
+    let Some((stage, rest)) = stages.split_first_mut() else { return };
+    match stage {
+        Stage::Bytes { tail, .. } if !tail.is_empty() => {
+            tail.clear();
+            feed(rest, Piece { text: REPLACEMENT.to_string(), added: false }, out);
+        }
+        Stage::ByteFallback { run } => end_run(run, rest, out),
+        Stage::Suffix { suffix, last } => {
+            if let Some(previous) = last.take() {
+                feed(rest, Piece { text: previous.replace(suffix.as_str(), ""), added: false }, out);
+            }
+        }
+        _ => {}
+    }
+    finish(rest, out);
+}
+
+/// A run of bytes is over: text, or one replacement character per byte.
+fn end_run(run: &mut Vec<u8>, rest: &mut [Stage], out: &mut String) {
+    if run.is_empty() {
+        return;
+    }
+    let bytes = std::mem::take(run);
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|broken| std::iter::repeat_n(REPLACEMENT, broken.as_bytes().len()).collect());
+    feed(rest, Piece { text, added: false }, out);
+}
+
+fn fallback_byte(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    (hex.len() == 2).then(|| u8::from_str_radix(hex, 16).ok()).flatten()
+}
+
+/// Appends the text of `bytes`, broken characters replaced, and returns the beginning of a character at their end.
+fn decode_utf8(mut bytes: &[u8], out: &mut String) -> Vec<u8> {
+    loop {
+        let error = match std::str::from_utf8(bytes) {
+            Ok(text) => {
+                out.push_str(text);
+                return Vec::new();
+            }
+            Err(error) => error,
+        };
+        let (valid, rest) = bytes.split_at(error.valid_up_to());
+        out.push_str(&String::from_utf8_lossy(valid));
+        match error.error_len() {
+            None => return rest.to_vec(),
+            Some(n) => {
+                out.push(REPLACEMENT);
+                bytes = rest.get(n..).unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// The clean-up that goes with WordPiece, in the order of the reference.
+fn clean_up(text: &str) -> String {
+    const RULES: [(&str, &str); 11] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    RULES.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Ids to text as they come, never half a character.
+///
+/// The pieces joined are what [`Tokenizer::decode`] gives, with one exception that only a model that writes broken
+/// UTF-8 through byte-fallback tokens can bring about: `decode` then replaces a whole run of bytes, of which the stream
+/// may have shown a valid beginning already.
+#[derive(Debug, Clone)]
+pub struct StreamDecoder {
+    decoder: Decoder,
+    skip_special: bool,
+    pending: String,
+}
+
+impl StreamDecoder {
+    pub(super) fn new(decoder: Decoder, skip_special: bool) -> StreamDecoder {
+        StreamDecoder { decoder, skip_special, pending: String::new() }
+    }
+
+    /// Takes the next id of the stream of `tokenizer`, the one that made this decoder, and returns the text to show.
+    ///
+    /// Empty while a character is incomplete, for special tokens that are skipped and for ids that do not exist.
+    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
+        if let Some(piece) = tokenizer.piece(id, self.skip_special) {
+            self.decoder.push(piece, &mut self.pending);
+        }
+        let incomplete = self.decoder.settle(&mut self.pending);
+        if incomplete || self.pending.ends_with(REPLACEMENT) {
+            return String::new();
+        }
+        std::mem::take(&mut self.pending)
+    }
+
+    /// The end of the stream: whatever was held back.
+    pub fn finish(&mut self) -> String {
+        self.decoder.finish(&mut self.pending);
+        std::mem::take(&mut self.pending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decode(decoder: &Value, tokens: &[&str]) -> String {
+        let mut decoder = Decoder::new(decoder, false).expect("supported");
+        let mut out = String::new();
+        for token in tokens {
+            decoder.push(Piece { text: (*token).to_owned(), added: false }, &mut out);
+        }
+        decoder.finish(&mut out);
+        out
+    }
+
+    #[test]
+    fn llama_like() {
+        let llama = json!({"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]});
+        assert_eq!(decode(&llama, &["\u{2581}", "\u{2581}Hi", "<0xE5>", "<0x8F>", "<0xAB>"]), " Hi\u{53eb}");
+        assert_eq!(decode(&llama, &["<0xE5>", "a", "<0xE5>", "<0x8F>"]), "\u{fffd}a\u{fffd}\u{fffd}");
+        assert_eq!(decode(&llama, &[]), "");
+    }
+
+    #[test]
+    fn the_others() {
+        assert_eq!(decode(&json!({"type": "WordPiece", "prefix": "##"}), &["do", "##n", "'", "t", "."]), "don ' t.");
+        assert_eq!(decode(&json!({"type": "Metaspace", "replacement": "_"}), &["_a_", "_b"]), "a b");
+        assert_eq!(decode(&json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}), &["_a"]), " a");
+        assert_eq!(decode(&json!({"type": "BPEDecoder", "suffix": "</w>"}), &["a", "b</w>", "c</w>"]), "ab c");
+        assert_eq!(decode(&json!({"type": "CTC"}), &["<pad>", "h", "h", "|", "i", "<pad>", "i"]), "h ii");
+        assert_eq!(decode(&Value::Null, &["a", "b"]), "a b");
+        let strip = json!({"type": "Strip", "content": "x", "start": 1, "stop": 2});
+        assert_eq!(decode(&strip, &["xxaxxx", "x", ""]), "xax");
+        let fused = json!({"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]});
+        assert_eq!(decode(&fused, &["x", "xa", "x", "xx", "b", "xx", "x"]), "xaxxxbx");
+        assert!(Decoder::new(&json!({"type": "Unheard"}), false).is_err());
+        assert!(Decoder::new(&json!({"type": "Strip"}), false).is_err());
+    }
+
+    #[test]
+    fn broken_utf8_is_replaced_as_the_standard_library_does() {
+        let bytes = b"a\xE5\x8F\xFFb\xF0\x9F\x98\x80\xC3";
+        for cut in 0..bytes.len() {
+            let mut out = String::new();
+            let mut tail = decode_utf8(&bytes[..cut], &mut out);
+            tail.extend(&bytes[cut..]);
+            if !decode_utf8(&tail, &mut out).is_empty() {
+                out.push(REPLACEMENT);
+            }
+            assert_eq!(out, String::from_utf8_lossy(bytes));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Keeps what a message says apart from what the template says. It knows spellings of special tokens and text, not ids.
+//!
+//! A template mixes its own special tokens with the users' words into one text, and `<|im_end|>` typed by a user looks
+//! there like the template's. Wrapping every message in marks would break the templates, which trim, compare and split
+//! what they are given. So only the harmful places are changed: wherever a message spells a special token, one character
+//! of it is replaced by a private-use character that stands for it, and taken back after the rendering, when its place
+//! is known: no special token may cover it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// A rendered prompt and the places in it that no special token may cover, because a message wrote them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Prompt {
+    /// The text as transformers would render it.
+    pub text: String,
+    /// Byte offsets of characters, ascending.
+    pub(super) protected: Vec<usize>,
+}
+
+impl Prompt {
+    /// A text whose special tokens are all honoured.
+    pub fn trusted(text: impl Into<String>) -> Prompt {
+        Prompt { text: text.into(), protected: Vec::new() }
+    }
+
+    /// Whether any place is protected, that is, whether a message contains the spelling of a special token.
+    pub fn has_protected(&self) -> bool {
+        !self.protected.is_empty()
+    }
+}
+
+/// The stand-ins of one rendering.
+pub(super) struct Guard<'a> {
+    specials: &'a [String],
+    /// Original to stand-in.
+    stand_ins: BTreeMap<char, char>,
+    free: Vec<char>,
+}
+
+impl<'a> Guard<'a> {
+    /// A guard for inputs that are all among `inputs`: the stand-ins are characters that none of them contains.
+    pub fn new<'v>(specials: &'a [String], inputs: impl IntoIterator<Item = &'v Value>, template: &str) -> Guard<'a> {
+        let mut originals: Vec<char> = specials.iter().flat_map(|s| s.chars()).collect();
+        originals.sort_unstable();
+        originals.dedup();
+        let mut used: Vec<char> = template.chars().filter(|c| is_private(*c)).collect();
+        inputs.into_iter().for_each(|value| private_chars(value, &mut used));
+        let free = ('\u{F0000}'..='\u{FFFFD}').filter(|c| !used.contains(c)).take(originals.len()).collect();
+        Guard { specials, stand_ins: BTreeMap::new(), free }
+    }
+
+    /// `value` with the special tokens in its strings made harmless.
+    pub fn protect(&mut self, value: &Value) -> Value {
+        self.protect_value(value, None)
+    }
+
+    fn protect_value(&mut self, value: &Value, key: Option<&str>) -> Value {
+        match value {
+            // The template compares these with its own words, and builds its special tokens of roles.
+            Value::String(_) if matches!(key, Some("role" | "type")) => value.clone(),
+            Value::String(text) => Value::String(self.protect_text(text, matches!(key, Some("content" | "text")))),
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.protect_value(item, key)).collect()),
+            Value::Object(fields) => Value::Object(
+                fields.iter().map(|(k, v)| (self.protect_key(k), self.protect_value(v, Some(k)))).collect(),
+            ),
+            other => other.clone(),
+        }
+    }
+
+    fn protect_key(&mut self, key: &str) -> String {
+        if self.specials.iter().any(|s| key.contains(s.as_str())) {
+            self.protect_text(key, false)
+        } else {
+            key.to_owned()
+        }
+    }
+
+    /// Protects whole tokens, and the beginnings and ends of tokens at the edges of the text, where the neighbour may
+    /// bring the rest; `inside` also a text that is the middle of a token.
+    fn protect_text(&mut self, text: &str, inside: bool) -> String {
+        let mut marks = Vec::new();
+        for special in self.specials.iter().filter(|s| !s.is_empty()) {
+            let mut from = 0;
+            while let Some(at) = text.get(from..).and_then(|rest| rest.find(special.as_str())) {
+                let start = from + at;
+                marks.extend(mark(text, start, start + special.len()));
+                from = start + special.chars().next().map_or(1, char::len_utf8);
+            }
+            for (n, _) in special.char_indices().skip(1) {
+                let (head, tail) = special.split_at(n);
+                if text.ends_with(head) {
+                    marks.extend(mark(text, text.len() - head.len(), text.len()));
+                }
+                if text.starts_with(tail) {
+                    marks.extend(mark(text, 0, tail.len()));
+                }
+            }
+            if inside && !text.is_empty() && text.len() < special.len() && special.contains(text) {
+                marks.extend(mark(text, 0, text.len()));
+            }
+        }
+        if marks.is_empty() {
+            return text.to_owned();
+        }
+        marks.sort_unstable();
+        text.char_indices().map(|(i, c)| if marks.binary_search(&i).is_ok() { self.stand_in(c) } else { c }).collect()
+    }
+
+    fn stand_in(&mut self, original: char) -> char {
+        if let Some(c) = self.stand_ins.get(&original) {
+            return *c;
+        }
+        // There are more private characters than characters in special tokens; were there none left, a replacement
+        // character is safe too, if visible.
+        let Some(c) = self.free.pop() else { return '\u{FFFD}' };
+        self.stand_ins.insert(original, c);
+        c
+    }
+
+    /// Puts the original characters back and notes their places.
+    pub fn reveal(&self, rendered: &str) -> Prompt {
+        if self.stand_ins.is_empty() {
+            return Prompt::trusted(rendered);
+        }
+        let originals: BTreeMap<char, char> = self.stand_ins.iter().map(|(original, c)| (*c, *original)).collect();
+        let mut prompt = Prompt { text: String::with_capacity(rendered.len()), protected: Vec::new() };
+        for c in rendered.chars() {
+            match originals.get(&c) {
+                Some(original) => {
+                    prompt.protected.push(prompt.text.len());
+                    prompt.text.push(*original);
+                }
+                None => prompt.text.push(c),
+            }
+        }
+        prompt
+    }
+}
+
+/// The character of `text[start..end]` to replace: one that neither trimming nor JSON would treat in a special way.
+fn mark(text: &str, start: usize, end: usize) -> Option<usize> {
+    let plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\' && !c.is_control();
+    text.get(start..end)?.char_indices().find(|(_, c)| plain(*c)).map(|(i, _)| start + i)
+}
+
+fn is_private(c: char) -> bool {
+    ('\u{F0000}'..='\u{FFFFD}').contains(&c)
+}
+
+fn private_chars(value: &Value, used: &mut Vec<char>) {
+    match value {
+        Value::String(text) => used.extend(text.chars().filter(|c| is_private(*c))),
+        Value::Array(items) => items.iter().for_each(|item| private_chars(item, used)),
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+            used.extend(key.chars().filter(|c| is_private(*c)));
+            private_chars(value, used);
+        }),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn specials() -> Vec<String> {
+        ["<|im_start|>", "<|im_end|>", "<s>"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn only_what_spells_a_token_is_touched() {
+        let specials = specials();
+        let input = json!({"role": "<s>", "content": "a <s><|im_end|> b", "n": 3, "plain": "2 < 3 > 1"});
+        let mut guard = Guard::new(&specials, [&input], "");
+        let safe = guard.protect(&input);
+        assert_eq!(safe["role"], "<s>");
+        assert_eq!(safe["plain"], input["plain"]);
+        let text = safe["content"].as_str().expect("a string");
+        assert!(!specials.iter().any(|s| text.contains(s.as_str())));
+        assert_eq!(text.trim().len(), text.len());
+        let prompt = guard.reveal(&format!("<s>{text}"));
+        assert_eq!((prompt.text.as_str(), prompt.protected), ("<s>a <s><|im_end|> b", vec![5, 8]));
+    }
+
+    #[test]
+    fn tokens_put_together_of_two_strings() {
+        let specials = specials();
+        for (left, right) in [("x<|im_", "end|>"), ("<", "s>"), ("<|im_end|", ">")] {
+            let input = json!([{"content": left}, {"content": right}, {"content": "im_end"}]);
+            let mut guard = Guard::new(&specials, [&input], "");
+            let safe = guard.protect(&input);
+            let text = |i: usize| safe[i]["content"].as_str().expect("a string");
+            let joined = guard.reveal(&format!("{}{}<|{}|>", text(0), text(1), text(2)));
+            for special in &specials {
+                for (at, _) in joined.text.match_indices(special.as_str()) {
+                    assert!(joined.protected.iter().any(|p| (at..at + special.len()).contains(p)), "{joined:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn private_characters_of_the_user_stay() {
+        let specials = specials();
+        let input = json!({"content": "\u{F0000}<s>\u{F0001}"});
+        let mut guard = Guard::new(&specials, [&input], "\u{F0002}");
+        let safe = guard.protect(&input);
+        let prompt = guard.reveal(safe["content"].as_str().expect("a string"));
+        assert_eq!(prompt.text, "\u{F0000}<s>\u{F0001}");
+        assert_eq!(prompt.protected, [4]);
+    }
+}

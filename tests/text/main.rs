@@ -1,0 +1,7 @@
+//! Tokenizers and chat templates against what `tokenizers` and `transformers` recorded: the committed files of
+//! tests/golden/text always, those of ../shared/refs when that folder is there.
+
+mod files;
+mod malformed;
+mod templates;
+mod tokenizers;

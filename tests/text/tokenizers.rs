@@ -1,0 +1,140 @@
+//! Ids, decoded text and streamed pieces as recorded from the `tokenizers` library of Python.
+
+use std::path::Path;
+
+use jerboa::text::{Prompt, Tokenizer, TokenizerFiles};
+use serde::Deserialize;
+
+use crate::files;
+
+#[derive(Deserialize)]
+struct Recording {
+    vocab_size: usize,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    ids: Vec<u32>,
+    ids_special: Vec<u32>,
+    /// With special tokens in the text taken as plain text; only the newer recordings have it.
+    ids_plain: Option<Vec<u32>>,
+    decoded: String,
+    decoded_special: String,
+    stream: Option<Vec<String>>,
+}
+
+/// The pieces that a stream of `ids` gives, the empty ones left out.
+fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
+    let mut decoder = tokenizer.stream_decoder(true);
+    let mut pieces: Vec<String> = ids.iter().map(|id| decoder.push(tokenizer, *id)).collect();
+    // The recording flushes with the last id.
+    let rest = decoder.finish();
+    match pieces.last_mut() {
+        Some(last) => last.push_str(&rest),
+        None => pieces.push(rest),
+    }
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+#[derive(Default)]
+struct Score {
+    cases: usize,
+    checks: usize,
+    wrong: Vec<String>,
+}
+
+impl Score {
+    fn check<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, text: &str, got: &T, want: &T) {
+        self.checks += 1;
+        if got != want {
+            self.wrong.push(format!("{what} of {text:?}:\n     got {got:?}\n  wanted {want:?}"));
+        }
+    }
+}
+
+fn compare(tokenizer: &Tokenizer, recording: &Recording) -> Score {
+    let mut score = Score::default();
+    score.check("vocabulary size", "", &tokenizer.vocab_size(), &recording.vocab_size);
+    for case in &recording.cases {
+        let text = case.text.as_str();
+        score.cases += 1;
+        score.check("ids", text, &tokenizer.encode_trusted(text, false).expect("encodes"), &case.ids);
+        score.check("ids_special", text, &tokenizer.encode_trusted(text, true).expect("encodes"), &case.ids_special);
+        score.check("prompt", text, &tokenizer.encode_prompt(&Prompt::trusted(text)).expect("encodes"), &case.ids);
+        score.check("decoded", text, &tokenizer.decode(&case.ids, true), &case.decoded);
+        score.check("decoded_special", text, &tokenizer.decode(&case.ids_special, false), &case.decoded_special);
+        if let Some(pieces) = &case.stream {
+            score.check("stream", text, &stream(tokenizer, &case.ids), pieces);
+        }
+        let plain = tokenizer.encode(text, false).expect("encodes");
+        // An unknown character is [UNK], which is special, wherever it stands.
+        let unknown = |id: u32| tokenizer.id_to_token(id).is_some_and(|t| t.to_lowercase().contains("unk"));
+        let clean = |ids: &[u32]| ids.iter().all(|id| !tokenizer.is_special(*id) || unknown(*id));
+        score.check("special ids of plain text", text, &clean(&plain), &true);
+        // Unigram finds `</s>` among its pieces, which the reference lets through; we do not.
+        if let Some(want) = case.ids_plain.as_ref().filter(|want| clean(want)) {
+            score.check("ids_plain", text, &plain, want);
+        }
+    }
+    score
+}
+
+fn run(dir: &Path, config: bool) -> Score {
+    let packed = files::list(dir);
+    let named =
+        |start: &str| packed.iter().find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(start)));
+    let tokenizer_json = files::read(named("tokenizer.json").expect("tokenizer.json"));
+    let recording = files::read(named("strings.json").expect("strings.json"));
+    let recording: Recording = serde_json::from_slice(&recording).expect("a recording");
+    let config = named("tokenizer_config.json").filter(|_| config).map(|p| files::read(p));
+    let files =
+        TokenizerFiles { tokenizer: &tokenizer_json, tokenizer_config: config.as_deref(), ..TokenizerFiles::default() };
+    let started = std::time::Instant::now();
+    let tokenizer = Tokenizer::load(files).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let loaded = started.elapsed();
+    let score = compare(&tokenizer, &recording);
+    println!(
+        "{}{}: {} strings, {} of {} comparisons equal (loaded in {loaded:.0?})",
+        dir.file_name().unwrap_or_default().to_string_lossy(),
+        if config.is_some() { " with tokenizer_config.json" } else { "" },
+        score.cases,
+        score.checks - score.wrong.len(),
+        score.checks
+    );
+    for wrong in score.wrong.iter().take(5) {
+        println!("  {wrong}");
+    }
+    score
+}
+
+#[test]
+fn committed_tokenizers() {
+    let mut strings = std::collections::BTreeSet::new();
+    let mut wrong = 0;
+    for dir in files::list(&files::golden().join("tokenizers")) {
+        let score = run(&dir, false);
+        let path = dir.join("strings.json.gz");
+        let recording: Recording = serde_json::from_slice(&files::read(&path)).expect("a recording");
+        strings.extend(recording.cases.into_iter().map(|case| case.text));
+        wrong += score.wrong.len();
+    }
+    println!("{} different strings", strings.len());
+    assert!(strings.len() >= 200, "only {} strings", strings.len());
+    assert_eq!(wrong, 0);
+}
+
+#[test]
+fn all_recorded_tokenizers() {
+    let Some(refs) = files::refs("tokenizers") else { return };
+    let only = std::env::var("JERBOA_TOKENIZER").ok();
+    let mut wrong = 0;
+    for dir in files::list(&refs).into_iter().filter(|dir| dir.is_dir()) {
+        if only.as_ref().is_none_or(|name| dir.ends_with(name)) {
+            wrong += run(&dir, false).wrong.len();
+        }
+    }
+    assert_eq!(wrong, 0);
+}
