@@ -16,6 +16,9 @@ pub mod plan;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod reference;
 pub mod sample;
+pub mod task;
 pub mod text;
+#[cfg(target_arch = "wasm32")]
+pub mod web;
 
 pub use error::{Error, Result};

@@ -150,6 +150,11 @@ impl Model {
         self.decode.dispatches() + self.tail.dispatches()
     }
 
+    /// Whether keys and values of a common prefix hold for another prompt.
+    pub fn reuses_prefix(&self) -> bool {
+        !self.graph.ropes.iter().any(|r| r.depends_on_length())
+    }
+
     pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
         self.shared.get(&slot).ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))
     }
@@ -173,7 +178,7 @@ impl Model {
 
     /// The rotation of the positions from `start` on, where it depends on the whole prompt's length.
     fn fit_ropes(&mut self, start: usize, end: usize) {
-        if !self.graph.ropes.iter().any(|r| r.depends_on_length()) {
+        if self.reuses_prefix() {
             return;
         }
         if self.rope_dirty > end {

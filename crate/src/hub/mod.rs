@@ -6,7 +6,7 @@
 mod abort;
 mod cache;
 mod chunk;
-mod clock;
+pub(crate) mod clock;
 mod http;
 mod model_ref;
 mod parts;

@@ -1,0 +1,311 @@
+//! The generation loop: prefill what is not in the cache yet, pick tokens on the GPU (greedy) or by the CPU sampler,
+//! turn them into text as they come, stop where asked.
+
+use super::loaded::Loaded;
+use super::request::{GenerateRequest, Overflow};
+use crate::exec::{GreedyDecode, Model};
+use crate::hub::AbortFlag;
+use crate::hub::clock::now_ms;
+use crate::sample::{LogProbs, Sampler};
+use crate::text::{StopStrings, StreamDecoder, Tokenizer};
+use crate::{Error, Result};
+use serde::Serialize;
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finish {
+    /// An end-of-text token or a stop string.
+    Stop,
+    /// The most tokens, or the context's end.
+    Length,
+    /// The caller.
+    Abort,
+}
+
+/// A token with its log-probability.
+#[derive(Debug, Clone, Serialize)]
+pub struct TokenInfo {
+    /// Its text.
+    pub token: String,
+    /// Its id.
+    pub id: u32,
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// Its bytes.
+    pub bytes: Option<Vec<u8>>,
+    /// The most likely tokens at its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top: Option<Vec<TokenInfo>>,
+}
+
+/// What came since the last event.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Event {
+    /// Whole characters; may be empty.
+    pub text: String,
+    /// The tokens.
+    pub ids: Vec<u32>,
+    /// One for each token, where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Vec<TokenInfo>>,
+}
+
+/// What a generation came to.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// The whole text.
+    pub text: String,
+    /// The generated tokens.
+    pub ids: Vec<u32>,
+    /// Why it ended.
+    pub finish_reason: Finish,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Those of them that were in the cache.
+    pub cached_tokens: usize,
+    /// Generated tokens.
+    pub completion_tokens: usize,
+    /// Milliseconds to the first token.
+    pub prefill_ms: f64,
+    /// Milliseconds from there to the last.
+    pub decode_ms: f64,
+}
+
+/// How tokens are picked.
+enum Picker {
+    Gpu,
+    Cpu(Box<Sampler>),
+}
+
+/// Text made of tokens, with what may not be shown yet.
+struct Text<'a> {
+    tokenizer: Option<&'a Tokenizer>,
+    decoder: Option<StreamDecoder>,
+    stops: StopStrings,
+    shown: String,
+}
+
+impl<'a> Text<'a> {
+    fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String]) -> Self {
+        let decoder = tokenizer.map(|t| t.stream_decoder(true));
+        Self { tokenizer, decoder, stops: StopStrings::new(stops.iter().cloned()), shown: String::new() }
+    }
+
+    fn push(&mut self, id: u32) -> String {
+        let (Some(tokenizer), Some(decoder)) = (self.tokenizer, &mut self.decoder) else { return String::new() };
+        let piece = decoder.push(tokenizer, id);
+        let text = self.stops.push(&piece);
+        self.shown.push_str(&text);
+        text
+    }
+
+    fn finish(&mut self) -> String {
+        let rest = self.decoder.as_mut().map(StreamDecoder::finish).unwrap_or_default();
+        let mut text = self.stops.push(&rest);
+        text.push_str(&self.stops.finish());
+        self.shown.push_str(&text);
+        text
+    }
+
+    fn info(&self, logprobs: &LogProbs) -> TokenInfo {
+        let one = |id: u32, logprob: f32| TokenInfo {
+            token: self.tokenizer.map(|t| t.decode(&[id], false)).unwrap_or_default(),
+            id,
+            logprob,
+            bytes: self.tokenizer.and_then(|t| t.id_to_bytes(id)),
+            top: None,
+        };
+        let top = logprobs.top.iter().map(|t| one(t.token, t.logprob)).collect();
+        TokenInfo { top: Some(top), ..one(logprobs.picked.token, logprobs.picked.logprob) }
+    }
+}
+
+/// What the loop carries along.
+struct Run<'a> {
+    text: Text<'a>,
+    ids: Vec<u32>,
+    finish: Option<Finish>,
+    max_tokens: usize,
+    eos: Vec<u32>,
+    first_token_ms: f64,
+}
+
+impl Run<'_> {
+    /// Takes tokens; returns the event to send, and notes when the generation is over.
+    fn take(&mut self, tokens: &[u32], logprobs: Option<Vec<LogProbs>>) -> Event {
+        if self.ids.is_empty() {
+            self.first_token_ms = now_ms();
+        }
+        let mut event = Event { logprobs: logprobs.as_ref().map(|_| Vec::new()), ..Event::default() };
+        for (index, id) in tokens.iter().enumerate() {
+            self.ids.push(*id);
+            event.ids.push(*id);
+            if self.eos.contains(id) {
+                self.finish = Some(Finish::Stop);
+                break;
+            }
+            event.text += &self.text.push(*id);
+            if let (Some(all), Some(list)) = (&logprobs, &mut event.logprobs) {
+                list.extend(all.get(index).map(|l| self.text.info(l)));
+            }
+            if self.text.stops.stopped().is_some() {
+                self.finish = Some(Finish::Stop);
+                break;
+            }
+            if self.ids.len() >= self.max_tokens {
+                self.finish = Some(Finish::Length);
+                break;
+            }
+        }
+        event
+    }
+}
+
+impl Loaded {
+    /// Generates until a stop, the most tokens, or the caller's abort; `on_event` gets text and tokens as they come.
+    ///
+    /// # Errors
+    /// `Request` for contradictory parameters, `ContextFull` for a prompt that does not fit, what the device reports.
+    pub async fn generate(
+        &mut self,
+        request: &GenerateRequest,
+        abort: &AbortFlag,
+        mut on_event: impl FnMut(&Event),
+    ) -> Result<Outcome> {
+        let start_ms = now_ms();
+        let params = self.defaults.merge(&request.sampling)?;
+        let room = request.max_tokens.unwrap_or(self.model.capacity / 4).min(self.model.capacity / 2);
+        let prompt = self.fitting_prompt(request, room)?;
+        if prompt.is_empty() {
+            let reason = "the prompt is empty; give at least one token".into();
+            return Err(Error::Request { parameter: "prompt".into(), reason });
+        }
+        let penalized = params.has_penalties() || !params.logit_bias.is_empty();
+        let picker = if params.is_greedy() && !penalized && !request.logprobs {
+            Picker::Gpu
+        } else {
+            let seed = (now_ms() * 1000.0) as u64;
+            let mut sampler = Sampler::new(params, self.model.vocab(), seed)?;
+            sampler.start(&prompt);
+            Picker::Cpu(Box::new(sampler))
+        };
+        let parts = self.text.clone();
+        let mut run = Run {
+            text: Text::new(parts.tokenizer().ok(), &request.stop),
+            ids: Vec::new(),
+            finish: None,
+            max_tokens: request.max_tokens.unwrap_or(usize::MAX),
+            eos: if request.ignore_eos { Vec::new() } else { self.eos.clone() },
+            first_token_ms: start_ms,
+        };
+        let mut picker = picker;
+        let mut context = prompt.clone();
+        let mut cached = None;
+        while run.finish.is_none() {
+            let reused = self.prefill(&context, abort).await?;
+            cached.get_or_insert(reused);
+            let before = run.ids.len();
+            match &mut picker {
+                Picker::Gpu => self.greedy(&mut run, context.len(), abort, &mut on_event).await?,
+                Picker::Cpu(sampler) => {
+                    self.sampled(&mut run, sampler, request, context.len(), abort, &mut on_event).await?;
+                }
+            }
+            context.extend_from_slice(&run.ids[before..]);
+            // The last token was picked but not run.
+            self.cached = context[..context.len() - 1].to_vec();
+            if run.finish.is_none() {
+                if request.overflow != Overflow::Rolling {
+                    run.finish = Some(Finish::Length);
+                } else {
+                    // The older half goes, but for the first token, which attention leans on.
+                    let keep = context.split_off(context.len() - self.model.capacity / 2);
+                    context.truncate(1);
+                    context.extend(keep);
+                }
+            }
+        }
+        let end_ms = now_ms();
+        let text = run.text.finish();
+        if !text.is_empty() {
+            on_event(&Event { text, ..Event::default() });
+        }
+        Ok(Outcome {
+            text: run.text.shown,
+            finish_reason: run.finish.unwrap_or(Finish::Length),
+            prompt_tokens: prompt.len(),
+            cached_tokens: cached.unwrap_or(0),
+            completion_tokens: run.ids.len(),
+            prefill_ms: run.first_token_ms - start_ms,
+            decode_ms: end_ms - run.first_token_ms,
+            ids: run.ids,
+        })
+    }
+
+    /// Runs what the cache does not hold yet; returns how many tokens it held.
+    async fn prefill(&mut self, ids: &[u32], abort: &AbortFlag) -> Result<usize> {
+        let common = self.cached.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        // The last token runs again: its logits are wanted. Tables that depend on the length hold for all tokens.
+        let reused = if self.model.reuses_prefix() { common.min(ids.len() - 1) } else { 0 };
+        self.cached.truncate(reused);
+        abort.check("generating")?;
+        self.model.prefill(&ids[reused..], reused).await?;
+        Ok(reused)
+    }
+
+    async fn greedy(
+        &mut self,
+        run: &mut Run<'_>,
+        end: usize,
+        abort: &AbortFlag,
+        on_event: &mut impl FnMut(&Event),
+    ) -> Result<()> {
+        let model: &Model = &self.model;
+        let mut decode = GreedyDecode::start(model, end, &run.eos, run.max_tokens - run.ids.len())?;
+        while run.finish.is_none() {
+            if abort.is_aborted() {
+                run.finish = Some(Finish::Abort);
+                break;
+            }
+            let tokens = decode.next(model).await?;
+            if tokens.is_empty() {
+                break;
+            }
+            on_event(&run.take(&tokens, None));
+        }
+        decode.finish().await
+    }
+
+    async fn sampled(
+        &mut self,
+        run: &mut Run<'_>,
+        sampler: &mut Sampler,
+        request: &GenerateRequest,
+        end: usize,
+        abort: &AbortFlag,
+        on_event: &mut impl FnMut(&Event),
+    ) -> Result<()> {
+        let mut pos = end;
+        loop {
+            if abort.is_aborted() {
+                run.finish = Some(Finish::Abort);
+                return Ok(());
+            }
+            let logits = self.model.logits().await?;
+            let token = sampler.sample(&logits, None)?;
+            let logprobs = if request.logprobs {
+                Some(vec![sampler.log_probabilities(&logits, token, request.top_logprobs)?])
+            } else {
+                None
+            };
+            on_event(&run.take(&[token], logprobs));
+            if run.finish.is_some() || pos >= self.model.capacity {
+                return Ok(());
+            }
+            self.model.step(token, pos)?;
+            pos += 1;
+        }
+    }
+}

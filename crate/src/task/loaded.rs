@@ -1,0 +1,243 @@
+//! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
+
+use super::request::{GenerateRequest, Overflow};
+use crate::exec::{Model, RunOptions};
+use crate::gpu::{Backend, Gpu};
+use crate::hub::{Phase, Source};
+use crate::sample::Params;
+use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
+use crate::{Error, Result};
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// The parts that turn text into ids and back.
+#[derive(Debug)]
+pub struct TextParts {
+    tokenizer: Option<Tokenizer>,
+    template: Option<ChatTemplate>,
+}
+
+impl TextParts {
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// `Tokenizer` when the checkpoint has none: then only ids can be given.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        let reason = || "the checkpoint has no tokenizer.json; give token ids instead of text".into();
+        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: reason() })
+    }
+
+    /// Whether there is a tokenizer.
+    pub fn has_tokenizer(&self) -> bool {
+        self.tokenizer.is_some()
+    }
+
+    /// Whether conversations can be rendered.
+    pub fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Renders a conversation as a prompt.
+    ///
+    /// # Errors
+    /// `ChatTemplate` when there is none, or what the template raises.
+    pub fn render(&self, input: &ChatInput) -> Result<crate::text::Prompt> {
+        let reason = "this model has no chat template: it is a base model. Use generate with a prompt instead";
+        let template = self.template.as_ref().ok_or_else(|| Error::ChatTemplate { reason: reason.into() })?;
+        let tokenizer = self.tokenizer()?;
+        template.render(input, tokenizer.special_tokens(), tokenizer.special_spellings())
+    }
+
+    /// The ids of a request's prompt; for conversations `drop` of the oldest turns that may go are left out.
+    pub(super) fn prompt_ids(&self, request: &GenerateRequest, drop: usize) -> Result<Option<Vec<u32>>> {
+        if let Some(ids) = &request.ids {
+            return Ok(Some(ids.clone()));
+        }
+        if let Some(prompt) = &request.prompt {
+            return self.tokenizer()?.encode(prompt, true).map(Some);
+        }
+        let Some(messages) = without_oldest(request.messages.as_deref().unwrap_or_default(), drop) else {
+            return Ok(None);
+        };
+        let input = ChatInput {
+            messages,
+            tools: request.tools.clone(),
+            documents: request.documents.clone(),
+            add_generation_prompt: true,
+            variables: request.chat_template.clone(),
+            clock: None,
+        };
+        self.tokenizer()?.encode_prompt(&self.render(&input)?).map(Some)
+    }
+}
+
+/// The conversation without its `drop` oldest turns: system messages stay, and so does the last message. A turn is a
+/// user's message with all that answers it, so that roles still alternate.
+fn without_oldest(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
+    let role = |m: &Value| m.get("role").and_then(Value::as_str).unwrap_or("").to_string();
+    let is_system = |m: &Value| matches!(role(m).as_str(), "system" | "developer");
+    let starts: Vec<usize> = (0..messages.len()).filter(|i| role(&messages[*i]) == "user").collect();
+    if drop == 0 {
+        return Some(messages.to_vec());
+    }
+    let first_kept = *starts.get(drop)?;
+    let keep = |(i, m): (usize, &Value)| (i >= first_kept || is_system(m)).then(|| m.clone());
+    Some(messages.iter().enumerate().filter_map(keep).collect())
+}
+
+/// A loaded model.
+pub struct Loaded {
+    /// The engine.
+    pub model: Model,
+    /// Tokenizer and template.
+    pub text: Rc<TextParts>,
+    /// The name that it was loaded by.
+    pub name: String,
+    /// The commit, where the server named one.
+    pub revision: Option<String>,
+    /// What did not go as asked.
+    pub warnings: Vec<String>,
+    /// Sampling that generation_config.json asks for.
+    pub(super) defaults: Params,
+    /// Tokens that end an answer.
+    pub(super) eos: Vec<u32>,
+    /// Tokens whose keys and values are in the cache.
+    pub(super) cached: Vec<u32>,
+}
+
+impl Loaded {
+    /// Loads everything from a source.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
+        let progress = source.progress();
+        progress.phase(Phase::Config);
+        let config = parse("config.json", &source.read("config.json").await?)?;
+        // An unsupported architecture is refused before anything large is fetched.
+        crate::arch::graph(&config)?;
+        progress.phase(Phase::Tokenizer);
+        let tokenizer = source.read_optional("tokenizer.json").await?;
+        let tokenizer_config = source.read_optional("tokenizer_config.json").await?;
+        let special_tokens_map = source.read_optional("special_tokens_map.json").await?;
+        let generation_config = source.read_optional("generation_config.json").await?;
+        let jinja = source.read_optional("chat_template.jinja").await?;
+        let template_json = source.read_optional("chat_template.json").await?;
+        let template = ChatTemplate::load(jinja.as_deref(), template_json.as_deref(), tokenizer_config.as_deref())?;
+        let tokenizer = match &tokenizer {
+            None => None,
+            Some(bytes) => Some(Tokenizer::load(TokenizerFiles {
+                tokenizer: bytes,
+                tokenizer_config: tokenizer_config.as_deref(),
+                special_tokens_map: special_tokens_map.as_deref(),
+                generation_config: generation_config.as_deref(),
+            })?),
+        };
+        let generation = match &generation_config {
+            Some(bytes) => parse("generation_config.json", bytes)?,
+            None => json!({}),
+        };
+        let mut eos = tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
+        for id in ids_of(&generation).into_iter().chain(ids_of(&config)) {
+            if !eos.contains(&id) {
+                eos.push(id);
+            }
+        }
+        let defaults = Params::from_generation_config(&generation)?;
+        progress.phase(Phase::Weights);
+        let model = Model::load(gpu, source, config, options).await?;
+        progress.phase(Phase::Ready);
+        Ok(Self {
+            model,
+            text: Rc::new(TextParts { tokenizer, template }),
+            name: name.to_string(),
+            revision: source.commit(),
+            warnings: source.warnings().iter().map(ToString::to_string).collect(),
+            defaults,
+            eos,
+            cached: Vec::new(),
+        })
+    }
+
+    /// What the model is and what it costs, in the names of the JavaScript face.
+    pub fn info(&self) -> Value {
+        let (model, caps) = (&self.model, self.model.gpu.caps());
+        let number = |name: &str| model.config.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let layouts: std::collections::BTreeSet<String> = model
+            .weights
+            .values()
+            .filter(|w| w.kind != crate::ir::WeightKind::Vector)
+            .map(|w| w.layout.name())
+            .collect();
+        json!({
+            "model": self.name,
+            "revision": self.revision,
+            "architecture": model.graph.name,
+            "modelType": model.config.get("model_type").cloned().unwrap_or(Value::Null),
+            "task": "generate",
+            "parameters": model.parameters(),
+            "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),
+            "kv": model.kv.name(),
+            "contextLength": model.capacity,
+            "vocabSize": model.vocab(),
+            "hiddenSize": number("hidden_size"),
+            "layers": number("num_hidden_layers"),
+            "dispatchesPerToken": model.dispatches(),
+            "bytes": {
+                "weights": model.bytes.weights, "kv": model.bytes.kv, "activations": model.bytes.activations,
+            },
+            "device": {
+                "vendor": caps.vendor, "architecture": caps.architecture, "description": caps.description,
+                "f16": caps.f16, "subgroups": caps.subgroups, "software": caps.software,
+            },
+            "warnings": self.warnings,
+            "hasChatTemplate": self.text.has_template(),
+        })
+    }
+
+    /// Logits of the last token, or of all; what the cache held is forgotten.
+    pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
+        self.cached.clear();
+        if all {
+            return self.model.every_row(ids, false).await;
+        }
+        self.model.prefill(ids, 0).await?;
+        self.model.logits().await
+    }
+
+    /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.
+    pub(super) fn fitting_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
+        let limit = self.model.capacity.saturating_sub(room).max(1);
+        let full = |tokens| Err(Error::ContextFull { tokens, limit: self.model.capacity });
+        let mut ids = self.text.prompt_ids(request, 0)?.unwrap_or_default();
+        if request.overflow == Overflow::Error {
+            return if ids.len() <= self.model.capacity { Ok(ids) } else { full(ids.len()) };
+        }
+        let mut drop = 0;
+        while ids.len() > limit {
+            drop += 1;
+            match self.text.prompt_ids(request, drop)? {
+                Some(shorter) if request.messages.is_some() => ids = shorter,
+                // Even the last turn is too long, or there are no turns: the oldest tokens go.
+                _ if request.messages.is_none() => ids = ids.split_off(ids.len() - limit),
+                _ => return full(ids.len()),
+            }
+        }
+        Ok(ids)
+    }
+}
+
+fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
+    let reason = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
+    serde_json::from_slice(bytes).map_err(reason)
+}
+
+/// `eos_token_id`: one id or several.
+fn ids_of(config: &Value) -> Vec<u32> {
+    let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
+    match config.get("eos_token_id") {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}

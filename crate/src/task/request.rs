@@ -1,0 +1,76 @@
+//! What a generation is asked for, in the names of the JavaScript face.
+
+use crate::sample::Overrides;
+use crate::{Error, Result};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// What happens when the context is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    /// A prompt that does not fit is refused; an answer ends with `length`.
+    #[default]
+    Error,
+    /// The oldest turns of a prompt are dropped, those of the system kept.
+    Truncate,
+    /// Like truncate, and an answer goes on after the older half of the context is dropped.
+    Rolling,
+}
+
+/// A request: one of prompt, ids and messages.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GenerateRequest {
+    /// Text to continue.
+    pub prompt: Option<String>,
+    /// Token ids to continue.
+    pub ids: Option<Vec<u32>>,
+    /// A conversation, rendered by the model's chat template.
+    pub messages: Option<Vec<Value>>,
+    /// Tools for the template.
+    pub tools: Option<Vec<Value>>,
+    /// Documents for the template.
+    pub documents: Option<Vec<Value>>,
+    /// Further variables of the template.
+    pub chat_template: Map<String, Value>,
+    /// The most tokens of the answer; the context's rest by default.
+    pub max_tokens: Option<usize>,
+    /// How tokens are picked.
+    #[serde(flatten)]
+    pub sampling: Overrides,
+    /// Texts that end the answer.
+    pub stop: Vec<String>,
+    /// Whether log-probabilities are wanted.
+    pub logprobs: bool,
+    /// How many alternatives each has.
+    pub top_logprobs: usize,
+    /// What happens when the context is full.
+    pub overflow: Overflow,
+    /// Go on after an end-of-text token.
+    pub ignore_eos: bool,
+}
+
+impl GenerateRequest {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// `Request` that says which field is wrong.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let refuse = |reason: String| Error::Request { parameter: "request".into(), reason };
+        let request: Self = serde_json::from_str(text).map_err(|e| refuse(e.to_string()))?;
+        let given = [request.prompt.is_some(), request.ids.is_some(), request.messages.is_some()];
+        if given.iter().filter(|g| **g).count() != 1 {
+            return Err(refuse("exactly one of prompt, ids and messages is needed".into()));
+        }
+        if request.max_tokens == Some(0) {
+            let reason = "0 tokens were asked for; ask for at least one".into();
+            return Err(Error::Request { parameter: "maxTokens".into(), reason });
+        }
+        if request.top_logprobs > 20 {
+            let reason = format!("{} alternatives were asked for; at most 20 are given", request.top_logprobs);
+            return Err(Error::Request { parameter: "topLogprobs".into(), reason });
+        }
+        Ok(request)
+    }
+}

@@ -1,0 +1,267 @@
+//! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
+//! and holds no logic of its own.
+
+use crate::exec::{Overrides, Precision, RunOptions};
+use crate::gpu::{Backend, DeviceOptions, Gpu};
+use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
+use crate::kernels::attention::Kv;
+use crate::task::{GenerateRequest, Loaded, TextParts};
+use crate::text::ChatInput;
+use crate::{Error, Result};
+use js_sys::{Array, Float32Array, Function, JSON, Object, Reflect, Uint32Array};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+
+/// Sends panics to the console with their place.
+#[wasm_bindgen(start)]
+pub fn start() {
+    console_error_panic_hook::set_once();
+}
+
+/// The version of the engine.
+#[wasm_bindgen]
+pub fn version() -> String {
+    env!("CARGO_PKG_VERSION").into()
+}
+
+/// A loaded model.
+#[wasm_bindgen]
+pub struct Engine {
+    text: Rc<TextParts>,
+    info: Value,
+    source: String,
+    busy: Rc<RefCell<Option<Loaded>>>,
+}
+
+/// An error as the facade expects it: `{ name, code, message }`.
+fn to_js(error: &Error) -> JsValue {
+    let object = js_sys::Error::new(&error.to_string());
+    object.set_name("JerboaError");
+    // Setting a property of a fresh object cannot fail.
+    let _ = Reflect::set(&object, &"code".into(), &error.code().into());
+    object.into()
+}
+
+fn get(object: &JsValue, name: &str) -> JsValue {
+    Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
+}
+
+fn text_of(object: &JsValue, name: &str) -> Option<String> {
+    get(object, name).as_string()
+}
+
+/// A plain JavaScript value as JSON; functions and signals in it are left out.
+fn to_json(value: &JsValue) -> Result<String> {
+    let refuse = || Error::Request { parameter: "request".into(), reason: "is not a plain object".into() };
+    JSON::stringify(value).ok().and_then(|s| s.as_string()).ok_or_else(refuse)
+}
+
+fn from_json(value: &impl serde::Serialize) -> JsValue {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    JSON::parse(&text).unwrap_or(JsValue::NULL)
+}
+
+fn abort_flag(options: &JsValue) -> AbortFlag {
+    match get(options, "signal").dyn_into::<web_sys::AbortSignal>() {
+        Ok(signal) => AbortFlag::from_signal(&signal),
+        Err(_) => AbortFlag::new(),
+    }
+}
+
+fn run_options(options: &JsValue) -> Result<RunOptions> {
+    let mut run = RunOptions { overrides: Overrides::default(), ..RunOptions::default() };
+    if let Some(context) = get(options, "maxContext").as_f64() {
+        if !(1.0..=16_777_216.0).contains(&context) {
+            let reason = format!("{context} is not a number of tokens");
+            return Err(Error::Request { parameter: "maxContext".into(), reason });
+        }
+        run.max_context = Some(context as usize);
+    }
+    if let Some(weights) = text_of(options, "weights") {
+        run.overrides.precision = Precision::from_name(&weights)?;
+    }
+    if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
+        let reason = || format!("'{kv}' is not one of auto, f32, f16, packed");
+        let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
+        run.overrides.kv = Some(Kv::from_name(&kv).ok_or_else(refuse)?);
+    }
+    Ok(run)
+}
+
+fn progress_to(callback: Function) -> Progress {
+    Progress::new(move |event: &ProgressEvent| {
+        let report = json!({
+            "phase": event.phase.name(),
+            "file": event.file,
+            "loaded": event.loaded,
+            "total": event.total,
+            "bytesPerSecond": event.bytes_per_second,
+            "secondsLeft": event.seconds_left,
+            "fromCache": event.from_cache,
+        });
+        // A callback that throws must not stop the load.
+        let _ = callback.call1(&JsValue::NULL, &from_json(&report));
+    })
+}
+
+async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
+    let features = get(options, "features");
+    let wanted = |name: &str| !matches!(get(&features, name).as_bool(), Some(false));
+    let device = DeviceOptions { f16: wanted("f16"), subgroups: wanted("subgroups"), max_buffer_size: None };
+    let run = run_options(options)?;
+    let hub = HubOptions {
+        revision: text_of(options, "revision"),
+        token: text_of(options, "token"),
+        endpoint: text_of(options, "endpoint"),
+        cache: get(options, "cache").as_bool() != Some(false),
+        ..HubOptions::default()
+    };
+    let (abort, progress) = (abort_flag(options), progress_to(on_progress));
+    let model = get(options, "model");
+    let (name, source) = if let Some(name) = model.as_string() {
+        let source = Source::open(&ModelRef::parse(&name)?, &hub, abort, progress).await?;
+        (name, source)
+    } else {
+        let mut files = Vec::new();
+        for entry in Array::from(&model).iter() {
+            let file: web_sys::Blob = get(&entry, "file").dyn_into().map_err(|_| Error::ModelName {
+                name: "the files".into(),
+                reason: "an entry has no file".into(),
+            })?;
+            files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
+        }
+        ("picked files".into(), Source::picked(files, &hub, abort, progress)?)
+    };
+    let gpu = Gpu::open(&device).await?;
+    let loaded = Loaded::load(gpu, &source, &name, run).await?;
+    let (text, info) = (loaded.text.clone(), loaded.info());
+    Ok(Engine { text, info, source: source.name().to_string(), busy: Rc::new(RefCell::new(Some(loaded))) })
+}
+
+impl Engine {
+    /// Takes the model for one call; only one runs at a time.
+    fn take(&self) -> Result<Loaded> {
+        let reason = "the model is already running a request; wait for it or abort it".into();
+        self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })
+    }
+}
+
+#[wasm_bindgen]
+impl Engine {
+    /// Loads a model; see the facade's `loadModel`.
+    pub async fn load(options: JsValue, on_progress: Function) -> std::result::Result<Engine, JsValue> {
+        load(&options, on_progress).await.map_err(|e| to_js(&e))
+    }
+
+    /// What the model is and what it costs.
+    pub fn info(&self) -> JsValue {
+        from_json(&self.info)
+    }
+
+    /// The ids of a text; special tokens in it are not honoured.
+    pub fn tokenize(&self, text: &str, add_special_tokens: bool) -> std::result::Result<Uint32Array, JsValue> {
+        let ids = self.text.tokenizer().and_then(|t| t.encode(text, add_special_tokens));
+        ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
+    }
+
+    /// The text of ids.
+    pub fn detokenize(&self, ids: &[u32], skip_special: bool) -> std::result::Result<String, JsValue> {
+        self.text.tokenizer().map(|t| t.decode(ids, skip_special)).map_err(|e| to_js(&e))
+    }
+
+    /// A conversation as the model's template renders it.
+    #[wasm_bindgen(js_name = renderChat)]
+    pub fn render_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<String, JsValue> {
+        let render = || -> Result<String> {
+            let parse = |value: &JsValue| -> Result<Value> {
+                serde_json::from_str(&to_json(value)?)
+                    .map_err(|e| Error::Request { parameter: "messages".into(), reason: e.to_string() })
+            };
+            let list = |value: Value| value.as_array().cloned();
+            let mut variables = match parse(options) {
+                Ok(Value::Object(map)) => map,
+                _ => serde_json::Map::new(),
+            };
+            let generation = variables.remove("addGenerationPrompt").and_then(|v| v.as_bool()).unwrap_or(true);
+            let input = ChatInput {
+                messages: list(parse(messages)?).unwrap_or_default(),
+                tools: variables.remove("tools").and_then(list),
+                documents: variables.remove("documents").and_then(list),
+                add_generation_prompt: generation,
+                variables,
+                clock: None,
+            };
+            Ok(self.text.render(&input)?.text)
+        };
+        render().map_err(|e| to_js(&e))
+    }
+
+    /// Generates text; `on_event` gets `{ text, ids, logprobs? }` as they come.
+    pub async fn generate(&self, request: JsValue, on_event: Function) -> std::result::Result<JsValue, JsValue> {
+        let abort = abort_flag(&request);
+        let parsed = to_json(&request).and_then(|text| GenerateRequest::from_json(&text)).map_err(|e| to_js(&e))?;
+        let busy = self.busy.clone();
+        let mut loaded = self.take().map_err(|e| to_js(&e))?;
+        let outcome = loaded
+            .generate(&parsed, &abort, |event| {
+                let _ = on_event.call1(&JsValue::NULL, &from_json(event));
+            })
+            .await;
+        *busy.borrow_mut() = Some(loaded);
+        outcome.map(|o| from_json(&o)).map_err(|e| to_js(&e))
+    }
+
+    /// Logits of the last token, or of all: for tests and tools.
+    pub async fn logits(&self, ids: Vec<u32>, all: bool) -> std::result::Result<Float32Array, JsValue> {
+        let busy = self.busy.clone();
+        let mut loaded = self.take().map_err(|e| to_js(&e))?;
+        let result = loaded.logits(&ids, all).await;
+        *busy.borrow_mut() = Some(loaded);
+        result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
+    }
+
+    /// Bytes in use.
+    pub fn memory(&self) -> JsValue {
+        let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
+        let wasm = get(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
+        let gpu = self.busy.borrow().as_ref().map_or(0, |l| l.model.gpu.created().bytes);
+        from_json(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
+    }
+
+    /// Removes the model's files from the browser's cache.
+    #[wasm_bindgen(js_name = deleteFromCache)]
+    pub async fn delete_from_cache(&self) -> std::result::Result<(), JsValue> {
+        delete_model(self.source.clone()).await
+    }
+}
+
+/// What the cache holds.
+#[wasm_bindgen(js_name = cachedModels)]
+pub async fn cached_models() -> std::result::Result<JsValue, JsValue> {
+    let Ok(store) = CacheStore::open().await else { return Ok(Array::new().into()) };
+    let list: Vec<Value> = hub::cached_models(&store)
+        .await
+        .iter()
+        .map(|m| json!({ "source": m.source, "files": m.files, "bytes": m.bytes, "complete": m.complete }))
+        .collect();
+    Ok(from_json(&list))
+}
+
+/// Removes a source from the cache, named as `cachedModels` does.
+#[wasm_bindgen(js_name = deleteModel)]
+pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
+    let store = CacheStore::open().await.map_err(|e| to_js(&e))?;
+    hub::delete_cached(&store, &source).await;
+    Ok(())
+}
+
+/// What this browser and GPU can do.
+#[wasm_bindgen(js_name = deviceReport)]
+pub async fn device_report() -> std::result::Result<JsValue, JsValue> {
+    let gpu = Gpu::open(&DeviceOptions::default()).await.map_err(|e| to_js(&e))?;
+    let report = from_json(gpu.caps());
+    let _ = Reflect::set(&report, &"engine".into(), &version().into());
+    Ok(Object::from(report).into())
+}
