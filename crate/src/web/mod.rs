@@ -126,10 +126,9 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     } else {
         let mut files = Vec::new();
         for entry in Array::from(&model).iter() {
-            let file: web_sys::Blob = get(&entry, "file").dyn_into().map_err(|_| Error::ModelName {
-                name: "the files".into(),
-                reason: "an entry has no file".into(),
-            })?;
+            let file: web_sys::Blob = get(&entry, "file")
+                .dyn_into()
+                .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no file".into() })?;
             files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
         }
         ("picked files".into(), Source::picked(files, &hub, abort, progress)?)
@@ -141,6 +140,12 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
 }
 
 impl Engine {
+    fn not_for(&self, what: &str, instead: &str) -> Error {
+        let architecture = self.info.get("architecture").and_then(Value::as_str).unwrap_or_default().to_string();
+        let hint = format!("It generates text; load {instead} of a supported architecture.");
+        Error::UnsupportedOption { architecture, option: what.into(), hint }
+    }
+
     /// Takes the model for one call; only one runs at a time.
     fn take(&self) -> Result<Loaded> {
         let reason = "the model is already running a request; wait for it or abort it".into();
@@ -220,6 +225,26 @@ impl Engine {
         let result = loaded.logits(&ids, all).await;
         *busy.borrow_mut() = Some(loaded);
         result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
+    }
+
+    /// Vectors of texts: for embedding models.
+    pub async fn embed(
+        &self,
+        _texts: JsValue,
+        _options: JsValue,
+        _on_progress: JsValue,
+    ) -> std::result::Result<JsValue, JsValue> {
+        Err(to_js(&self.not_for("embeddings", "an embedding model")))
+    }
+
+    /// Scores of documents: for rerankers.
+    pub async fn rerank(
+        &self,
+        _query: JsValue,
+        _documents: JsValue,
+        _options: JsValue,
+    ) -> std::result::Result<JsValue, JsValue> {
+        Err(to_js(&self.not_for("reranking", "a reranker")))
     }
 
     /// Bytes in use.
