@@ -1,0 +1,306 @@
+//! The native runner, for people who work on models: `cargo run --release -p jerboa --example run -- COMMAND`.
+
+#[cfg(target_arch = "wasm32")]
+fn main() {}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn main() -> std::process::ExitCode {
+    match native::run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod native {
+    use jerboa::exec::{Files, Model, Precision, RunOptions};
+    use jerboa::gpu::{DeviceOptions, Gpu};
+    use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+    use jerboa::kernels::attention::Kv;
+    use jerboa::task::{GenerateRequest, Loaded};
+    use jerboa::text::ChatInput;
+    use pollster::block_on;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+
+    const USAGE: &str = "\
+usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
+  logits   --ids 1,2,3 [--all] --out FILE.safetensors   tensor `logits`, f32
+  hidden   --ids 1,2,3 --out FILE.safetensors           tensor `last_hidden_state`, f32
+  generate --prompt TEXT | --chat FILE.json | --ids LIST [--max-new N] [--temperature T] [--top-k K] [--top-p P]
+           [--min-p P] [--seed S] [--stop TEXT] [--ignore-eos] [--json]
+  tokenize --text TEXT
+  render-chat --chat FILE.json
+  plan                                                  graph, dispatches per decode token, bytes
+  inspect                                               tensors with their encodings
+  perplexity --text TEXT | --file FILE
+options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no-f16,no-subgroups
+         --context N   --chunk N   --max-buffer BYTES   --profile";
+
+    type Result<T> = std::result::Result<T, String>;
+
+    struct Args {
+        command: String,
+        values: BTreeMap<String, String>,
+    }
+
+    impl Args {
+        fn parse() -> Result<Self> {
+            let mut raw = std::env::args().skip(1).peekable();
+            let command = raw.next().ok_or(USAGE)?;
+            let mut values = BTreeMap::new();
+            while let Some(name) = raw.next() {
+                let name = name.strip_prefix("--").ok_or_else(|| format!("unexpected '{name}'\n{USAGE}"))?;
+                let value = raw.next_if(|v| !v.starts_with("--")).unwrap_or_default();
+                values.insert(name.to_string(), value);
+            }
+            Ok(Self { command, values })
+        }
+
+        fn get(&self, name: &str) -> Option<&str> {
+            self.values.get(name).map(String::as_str)
+        }
+
+        fn need(&self, name: &str) -> Result<&str> {
+            self.get(name).ok_or_else(|| format!("--{name} is missing\n{USAGE}"))
+        }
+
+        fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>> {
+            let parse = |v: &str| v.parse().map_err(|_| format!("--{name}: '{v}' is not a number"));
+            self.get(name).map(parse).transpose()
+        }
+
+        fn ids(&self) -> Result<Vec<u32>> {
+            let parse = |v: &str| v.trim().parse().map_err(|_| format!("--ids: '{v}' is not a token id"));
+            self.need("ids")?.split(',').map(parse).collect()
+        }
+
+        fn options(&self) -> Result<RunOptions> {
+            let mut run = RunOptions { max_context: self.number("context")?, ..RunOptions::default() };
+            if let Some(weights) = self.get("weights") {
+                run.overrides.precision = Precision::from_name(weights).map_err(|e| e.to_string())?;
+            }
+            if let Some(kv) = self.get("kv").filter(|k| *k != "auto") {
+                run.overrides.kv = Some(Kv::from_name(kv).ok_or("--kv is auto, f32, f16 or packed")?);
+            }
+            if let Some(chunk) = self.number("chunk")? {
+                run.chunk = chunk;
+            }
+            Ok(run)
+        }
+
+        fn device(&self) -> Result<DeviceOptions> {
+            let features = self.get("features").unwrap_or("");
+            let off = |name: &str| features.split(',').any(|f| f == name);
+            let max_buffer_size = self.number("max-buffer")?;
+            Ok(DeviceOptions { f16: !off("no-f16"), subgroups: !off("no-subgroups"), max_buffer_size })
+        }
+    }
+
+    pub fn run() -> Result<()> {
+        let args = Args::parse()?;
+        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
+        block_on(async {
+            match args.command.as_str() {
+                "logits" => save(&args, "logits", false).await,
+                "hidden" => save(&args, "last_hidden_state", true).await,
+                "generate" => generate(&args).await,
+                "tokenize" => {
+                    let loaded = loaded(&args).await?;
+                    let ids = loaded.text.tokenizer().and_then(|t| t.encode(args.get("text").unwrap_or(""), true));
+                    println!("{:?}", ids.map_err(text)?);
+                    Ok(())
+                }
+                "render-chat" => {
+                    let loaded = loaded(&args).await?;
+                    let input =
+                        ChatInput { add_generation_prompt: true, messages: chat(&args)?, ..ChatInput::default() };
+                    print!("{}", loaded.text.render(&input).map_err(text)?.text);
+                    Ok(())
+                }
+                "plan" => plan(&args).await,
+                "inspect" => inspect(&args).await,
+                "perplexity" => perplexity(&args).await,
+                other => Err(format!("unknown command '{other}'\n{USAGE}")),
+            }
+        })
+    }
+
+    /// The source of `--model`, and the GGUF file in it where one is named.
+    async fn source(args: &Args) -> Result<(Source, Option<String>)> {
+        let name = args.need("model")?;
+        let (folder, file) = match name.rsplit_once('/') {
+            Some((folder, file)) if file.ends_with(".gguf") => (folder.to_string(), Some(file.to_string())),
+            None if name.ends_with(".gguf") => (".".to_string(), Some(name.to_string())),
+            _ => (name.to_string(), None),
+        };
+        // A folder on disk may be written without a leading './'.
+        let local = std::path::Path::new(&folder).is_dir() && !folder.starts_with(['/', '.']);
+        let folder = if local { format!("./{folder}") } else { folder };
+        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
+        let model = ModelRef::parse(&folder).map_err(text)?;
+        let opened = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await;
+        Ok((opened.map_err(text)?, file))
+    }
+
+    async fn model(args: &Args) -> Result<Model> {
+        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
+        let (source, file) = source(args).await?;
+        let files = Files::open(&source, file.as_deref()).await.map_err(text)?;
+        let gpu = jerboa_gpu(args).await?;
+        Model::load_files(gpu, &source, files, args.options()?).await.map_err(text)
+    }
+
+    async fn jerboa_gpu(args: &Args) -> Result<Gpu> {
+        use jerboa::gpu::Backend;
+        Gpu::open(&args.device()?).await.map_err(|e| e.to_string())
+    }
+
+    async fn loaded(args: &Args) -> Result<Loaded> {
+        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
+        let (source, file) = source(args).await?;
+        if file.is_some() {
+            return Err("this command needs a folder with tokenizer.json; a .gguf file runs with --ids".into());
+        }
+        let gpu = jerboa_gpu(args).await?;
+        Loaded::load(gpu, &source, args.need("model")?, args.options()?).await.map_err(text)
+    }
+
+    fn chat(args: &Args) -> Result<Vec<Value>> {
+        let file = args.need("chat")?;
+        let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+        let value: Value = serde_json::from_str(&text).map_err(|e| format!("{file}: {e}"))?;
+        let list = value.get("messages").unwrap_or(&value).as_array().cloned();
+        list.ok_or_else(|| format!("{file} is not a list of messages"))
+    }
+
+    async fn save(args: &Args, name: &str, hidden: bool) -> Result<()> {
+        let mut model = model(args).await?;
+        let ids = args.ids()?;
+        let all = hidden || args.get("all").is_some();
+        let mut values = model.every_row(&ids, hidden).await.map_err(|e| e.to_string())?;
+        let cols = values.len() / ids.len();
+        let rows = if all { ids.len() } else { 1 };
+        values = values.split_off(values.len() - rows * cols);
+        let bytes: &[u8] = bytemuck::cast_slice(&values);
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![rows, cols], bytes);
+        let view = view.map_err(|e| e.to_string())?;
+        let out = args.need("out")?;
+        let data = safetensors::serialize([(name, view)], None).map_err(|e| e.to_string())?;
+        std::fs::write(out, data).map_err(|e| format!("{out}: {e}"))
+    }
+
+    async fn generate(args: &Args) -> Result<()> {
+        let mut request = json!({});
+        let mut set = |name: &str, value: Value| request[name] = value;
+        if args.get("ids").is_some() {
+            set("ids", json!(args.ids()?));
+        } else if args.get("chat").is_some() {
+            set("messages", Value::Array(chat(args)?));
+        } else {
+            set("prompt", json!(args.need("prompt")?));
+        }
+        set("maxTokens", json!(args.number::<usize>("max-new")?.unwrap_or(128)));
+        for (flag, name) in
+            [("temperature", "temperature"), ("top-k", "topK"), ("top-p", "topP"), ("min-p", "minP"), ("seed", "seed")]
+        {
+            if let Some(value) = args.number::<f64>(flag)? {
+                let whole = value.fract() == 0.0 && matches!(flag, "top-k" | "seed");
+                set(name, if whole { json!(value as i64) } else { json!(value) });
+            }
+        }
+        if let Some(stop) = args.get("stop") {
+            set("stop", json!([stop]));
+        }
+        set("ignoreEos", json!(args.get("ignore-eos").is_some()));
+        let request = GenerateRequest::from_json(&request.to_string()).map_err(|e| e.to_string())?;
+        let mut loaded = loaded(args).await?;
+        let as_json = args.get("json").is_some();
+        let outcome = loaded
+            .generate(&request, &AbortFlag::new(), |event| {
+                use std::io::Write;
+                if !as_json {
+                    print!("{}", event.text);
+                    // A terminal that went away is no reason to stop.
+                    let _ = std::io::stdout().flush();
+                }
+            })
+            .await
+            .map_err(|e| e.to_string())?;
+        if as_json {
+            println!("{}", serde_json::to_string(&outcome).map_err(|e| e.to_string())?);
+        } else {
+            let rate = (outcome.completion_tokens.max(1) - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3);
+            eprintln!(
+                "\nprefill {:.1} ms, {} tokens at {rate:.1} tok/s",
+                outcome.prefill_ms, outcome.completion_tokens
+            );
+        }
+        Ok(())
+    }
+
+    async fn plan(args: &Args) -> Result<()> {
+        let model = model(args).await?;
+        print!("{}", model.graph);
+        println!("dispatches per decode token: {}", model.dispatches());
+        let bytes = model.bytes;
+        println!("bytes: weights {}, KV cache {}, activations {}", bytes.weights, bytes.kv, bytes.activations);
+        if args.get("profile").is_some() {
+            for rows in [1, 128] {
+                let times = model.profile(rows.min(model.capacity), 0).await.map_err(|e| e.to_string())?;
+                let mut families: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
+                for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
+                    let entry = families.entry(kernel).or_default();
+                    *entry = (entry.0 + 1, entry.1 + ms);
+                }
+                println!("{rows} rows, {:.3} ms in {} dispatches", times.ms.iter().sum::<f64>(), times.ms.len());
+                for (family, (count, ms)) in families {
+                    println!("  {family}: {count} dispatches, {ms:.3} ms");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn inspect(args: &Args) -> Result<()> {
+        let (source, file) = source(args).await?;
+        let files = Files::open(&source, file.as_deref()).await.map_err(|e| e.to_string())?;
+        let architecture = files.config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
+        println!("architecture: {}", architecture.unwrap_or("(none)"));
+        match jerboa::arch::graph(&files.config) {
+            Ok(_) => println!("runs: yes"),
+            Err(e) => println!("runs: no; {e}"),
+        }
+        println!("{} tensors, {} bytes", files.checkpoint.tensors.len(), files.checkpoint.bytes());
+        for tensor in files.checkpoint.tensors.values() {
+            println!("{} {} {:?} {} bytes", tensor.name, tensor.dtype, tensor.shape, tensor.bytes());
+        }
+        Ok(())
+    }
+
+    async fn perplexity(args: &Args) -> Result<()> {
+        let text = match args.get("file") {
+            Some(file) => std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?,
+            None => args.need("text")?.to_string(),
+        };
+        let mut loaded = loaded(args).await?;
+        let ids = loaded.text.tokenizer().and_then(|t| t.encode(&text, true)).map_err(|e| e.to_string())?;
+        let window = loaded.model.capacity;
+        let (mut total, mut count) = (0.0f64, 0usize);
+        for part in ids.chunks(window).filter(|p| p.len() > 1) {
+            let logits = loaded.logits(part, true).await.map_err(|e| e.to_string())?;
+            let vocab = logits.len() / part.len();
+            for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
+                let max = row.iter().copied().fold(f32::MIN, f32::max);
+                let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
+                total += sum.ln() - f64::from(row[*next as usize] - max);
+                count += 1;
+            }
+        }
+        println!("{}", json!({ "perplexity": (total / count as f64).exp(), "tokens": count }));
+        Ok(())
+    }
+}
