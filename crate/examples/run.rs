@@ -162,11 +162,8 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
     async fn loaded(args: &Args) -> Result<Loaded> {
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
         let (source, file) = source(args).await?;
-        if file.is_some() {
-            return Err("this command needs a folder with tokenizer.json; a .gguf file runs with --ids".into());
-        }
         let gpu = jerboa_gpu(args).await?;
-        Loaded::load(gpu, &source, args.need("model")?, args.options()?).await.map_err(text)
+        Loaded::load_file(gpu, &source, file.as_deref(), args.need("model")?, args.options()?).await.map_err(text)
     }
 
     fn chat(args: &Args) -> Result<Vec<Value>> {

@@ -79,3 +79,22 @@ fn quantised_on_load_stays_near() {
         }
     }
 }
+
+/// The tokenizer inside a GGUF file is the one that its tokens and merges describe.
+#[test]
+fn gguf_file_brings_its_tokenizer() {
+    let loaded = block_on(async {
+        let model = ModelRef::parse(&golden("quant/gguf_q8_0").to_string_lossy())?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let gpu = open(&DeviceOptions::default());
+        jerboa::task::Loaded::load_file(gpu, &source, Some("model.gguf"), "tiny", options(Precision::Auto)).await
+    })
+    .expect("loads");
+    let tokenizer = loaded.text.tokenizer().expect("a tokenizer");
+    let text = "the rest, aß\n";
+    let ids = tokenizer.encode(text, true).expect("ids");
+    // 3 special tokens and 256 bytes come before the merged pieces, of which the first are th, he, in, er.
+    assert_eq!(ids[0], 259);
+    assert_eq!(tokenizer.decode(&ids, true), text);
+    assert_eq!(tokenizer.eos_ids(), [2]);
+}

@@ -30,15 +30,20 @@ impl Files {
         if let Some(file) = gguf {
             return Self::gguf(source, file).await;
         }
-        for list in mlc::SHARD_LISTS {
-            if let Some(text) = source.read_optional(list).await? {
-                return Self::mlc(source, list, &text).await;
-            }
-        }
-        let config = source.read("config.json").await?;
+        let Some(config) = source.read_optional("config.json").await? else {
+            return match Self::mlc(source).await? {
+                Some(files) => Ok(files),
+                None => Err(source.read("config.json").await.err().unwrap_or_else(|| changed(source))),
+            };
+        };
         let config = serde_json::from_slice(&config)
             .map_err(|e| Error::Config { file: "config.json".into(), reason: e.to_string() })?;
-        Self::safetensors(source, config).await
+        // An unsupported architecture is refused before anything large is fetched.
+        crate::arch::graph(&config)?;
+        match Self::safetensors(source, config).await {
+            Err(error @ Error::MissingFile { .. }) => Self::mlc(source).await?.ok_or(error),
+            other => other,
+        }
     }
 
     /// Opens safetensors with a configuration that is already read.
@@ -61,12 +66,17 @@ impl Files {
         Ok(Files { config, checkpoint, weights, gguf: None })
     }
 
-    async fn mlc(source: &Source, list: &str, text: &[u8]) -> Result<Files> {
+    /// Opens an MLC repository; None where there is no shard list.
+    async fn mlc(source: &Source) -> Result<Option<Files>> {
         let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let checkpoint = mlc::parse_shards(list, &utf8(text))?;
-        let config = mlc::config(&utf8(&source.read("mlc-chat-config.json").await?))?;
-        let weights = Weights::from_list(mlc::weights(&checkpoint, &config)?);
-        Ok(Files { config, checkpoint, weights, gguf: None })
+        for list in mlc::SHARD_LISTS {
+            let Some(text) = source.read_optional(list).await? else { continue };
+            let checkpoint = mlc::parse_shards(list, &utf8(&text))?;
+            let config = mlc::config(&utf8(&source.read("mlc-chat-config.json").await?))?;
+            let weights = Weights::from_list(mlc::weights(&checkpoint, &config)?);
+            return Ok(Some(Files { config, checkpoint, weights, gguf: None }));
+        }
+        Ok(None)
     }
 
     async fn gguf(source: &Source, file: &str) -> Result<Files> {
@@ -95,6 +105,10 @@ impl Files {
         let (config, weights) = (header.config(&factors)?, header.weights()?);
         Ok(Files { config, checkpoint, weights, gguf: Some(header) })
     }
+}
+
+fn changed(source: &Source) -> Error {
+    Error::Network { url: source.name().into(), reason: "the files changed while they were read".into() }
 }
 
 async fn read(source: &Source, checkpoint: &Checkpoint, file: usize, range: &std::ops::Range<u64>) -> Result<Vec<u8>> {

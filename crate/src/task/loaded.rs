@@ -1,7 +1,8 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::request::{GenerateRequest, Overflow};
-use crate::exec::{Model, RunOptions};
+use crate::exec::{Files, Model, RunOptions};
+use crate::format::gguf::Gguf;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
 use crate::sample::Params;
@@ -85,6 +86,44 @@ fn without_oldest(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
     Some(messages.iter().enumerate().filter_map(keep).collect())
 }
 
+/// The files that text needs, as they are read.
+#[derive(Default)]
+struct TextFiles {
+    tokenizer: Option<Vec<u8>>,
+    tokenizer_config: Option<Vec<u8>>,
+    special_tokens_map: Option<Vec<u8>>,
+    generation_config: Option<Vec<u8>>,
+    jinja: Option<Vec<u8>>,
+    template_json: Option<Vec<u8>>,
+}
+
+impl TextFiles {
+    async fn of_source(source: &Source) -> Result<Self> {
+        Ok(Self {
+            tokenizer: source.read_optional("tokenizer.json").await?,
+            tokenizer_config: source.read_optional("tokenizer_config.json").await?,
+            special_tokens_map: source.read_optional("special_tokens_map.json").await?,
+            generation_config: source.read_optional("generation_config.json").await?,
+            jinja: source.read_optional("chat_template.jinja").await?,
+            template_json: source.read_optional("chat_template.json").await?,
+        })
+    }
+
+    /// What a GGUF file holds of them.
+    fn of_gguf(gguf: &Gguf) -> Result<Self> {
+        let tokenizer = match gguf.metadata.contains_key("tokenizer.ggml.tokens") {
+            true => Some(gguf.tokenizer()?.to_string().into_bytes()),
+            false => None,
+        };
+        Ok(Self {
+            tokenizer,
+            tokenizer_config: Some(gguf.tokenizer_config().to_string().into_bytes()),
+            generation_config: Some(json!({ "eos_token_id": gguf.stop_ids() }).to_string().into_bytes()),
+            ..Self::default()
+        })
+    }
+}
+
 /// A loaded model.
 pub struct Loaded {
     /// The engine.
@@ -111,18 +150,29 @@ impl Loaded {
     /// # Errors
     /// What the files, the configuration or the device refuse.
     pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
+        Self::load_file(gpu, source, None, name, options).await
+    }
+
+    /// Loads everything from a source, the weights and the tokenizer from a GGUF file where one is named.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load_file(
+        gpu: Gpu,
+        source: &Source,
+        gguf: Option<&str>,
+        name: &str,
+        options: RunOptions,
+    ) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
-        let config = parse("config.json", &source.read("config.json").await?)?;
-        // An unsupported architecture is refused before anything large is fetched.
-        crate::arch::graph(&config)?;
+        let files = Files::open(source, gguf).await?;
         progress.phase(Phase::Tokenizer);
-        let tokenizer = source.read_optional("tokenizer.json").await?;
-        let tokenizer_config = source.read_optional("tokenizer_config.json").await?;
-        let special_tokens_map = source.read_optional("special_tokens_map.json").await?;
-        let generation_config = source.read_optional("generation_config.json").await?;
-        let jinja = source.read_optional("chat_template.jinja").await?;
-        let template_json = source.read_optional("chat_template.json").await?;
+        let TextFiles { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json } =
+            match &files.gguf {
+                Some(gguf) => TextFiles::of_gguf(gguf)?,
+                None => TextFiles::of_source(source).await?,
+            };
         let template = ChatTemplate::load(jinja.as_deref(), template_json.as_deref(), tokenizer_config.as_deref())?;
         let tokenizer = match &tokenizer {
             None => None,
@@ -138,14 +188,14 @@ impl Loaded {
             None => json!({}),
         };
         let mut eos = tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
-        for id in ids_of(&generation).into_iter().chain(ids_of(&config)) {
+        for id in ids_of(&generation).into_iter().chain(ids_of(&files.config)) {
             if !eos.contains(&id) {
                 eos.push(id);
             }
         }
         let defaults = Params::from_generation_config(&generation)?;
         progress.phase(Phase::Weights);
-        let model = Model::load(gpu, source, config, options).await?;
+        let model = Model::load_files(gpu, source, files, options).await?;
         progress.phase(Phase::Ready);
         Ok(Self {
             model,
