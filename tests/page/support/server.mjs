@@ -20,14 +20,16 @@ export async function serve(mounts) {
   const requests = [];
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://x").pathname);
-    requests.push(path);
+    const entry = { method: request.method, path, status: 0 };
+    requests.push(entry);
+    response.on("close", () => (entry.status = response.statusCode));
     answer(mounts, path, request, response).catch(() => response.destroy());
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address();
   return {
     url: `http://127.0.0.1:${port}`,
-    /** The paths that were asked for so far. */
+    /** What was asked for so far: `{ method, path, status }`. */
     requests,
     close: () => {
       server.closeAllConnections();

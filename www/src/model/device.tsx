@@ -64,7 +64,7 @@ function Table({ value }: { value: Record<string, unknown> }) {
   return (
     <dl class="table">
       {Object.entries(value).map(([name, entry]) =>
-        entry === undefined || entry === null ? null : (
+        entry === undefined || entry === null || entry === "" ? null : (
           <div key={name}>
             <dt>{words(name)}</dt>
             <dd>{cell(entry)}</dd>
@@ -82,7 +82,8 @@ function cell(entry: unknown) {
   return typeof entry === "number" ? entry.toLocaleString("en") : String(entry);
 }
 
-/** camelCase as words. */
+/** camelCase and snake_case as words. */
 function words(name: string): string {
+  if (/^[a-z0-9]+(_[a-z0-9]+)+$/.test(name)) return name.replaceAll("_", " ");
   return /^[a-z]+([A-Z][a-z0-9]*)+$/.test(name) ? name.replace(/([A-Z])/g, " $1").toLowerCase() : name;
 }
