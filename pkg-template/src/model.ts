@@ -53,8 +53,6 @@ export interface RenderChatOptions {
   tools?: Tool[];
   /** Opens the assistant's turn at the end; true by default. */
   addGenerationPrompt?: boolean;
-  /** One of several named templates. */
-  templateName?: string;
   /** More variables for the template, such as `enable_thinking`. */
   kwargs?: Record<string, unknown>;
 }
@@ -137,7 +135,7 @@ export class Model {
 
   /** The text that the model's chat template makes of a conversation. */
   async renderChat(messages: ChatMessage[], options?: RenderChatOptions): Promise<string> {
-    const spec = { tools: is.array, addGenerationPrompt: is.boolean, templateName: is.string, kwargs: is.object };
+    const spec = { tools: is.array, addGenerationPrompt: is.boolean, kwargs: is.object };
     const { kwargs, ...rest } = checked("renderChat", options, spec);
     return this.#backend.call("renderChat", [engineMessages("renderChat", messages), { addGenerationPrompt: true, ...kwargs, ...rest }]);
   }

@@ -1,0 +1,99 @@
+/** The package's API over the real engine in Chromium: picked files, a chat template, completions whole and streamed, aborts, refusals. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch, warmUp } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { stories } from "./support/golden.mjs";
+import { PACKAGE, STORIES } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+const PATIENCE = 180_000;
+
+let server, browser, page, golden;
+
+before(async () => {
+  assertBuilt();
+  golden = await stories();
+  server = await serve({ "/": PACKAGE, "/model/": STORIES });
+  browser = await launch();
+  page = await browser.newPage();
+  // Any file will do as a page on this origin.
+  await page.goto(`${server.url}/package.json`);
+  await warmUp(page);
+  // The bundled model with a chat template that writes the messages' contents one after the other.
+  await page.evaluate(async () => {
+    window.jerboa = await import("/index.js");
+    const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
+    const files = await Promise.all(names.map(async (name) => new File([await (await fetch(`/model/${name}`)).blob()], name)));
+    files.push(new File(["{% for m in messages %}{{ m.content }}{% endfor %}"], "chat_template.jinja"));
+    window.model = await jerboa.loadModel(files);
+  });
+}, { timeout: PATIENCE });
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+test("picked files make a model that chats", { timeout: PATIENCE }, async () => {
+  const info = await page.evaluate(() => model.info);
+  assert.deepEqual([info.hasChatTemplate, info.worker, info.task, info.vocabSize], [true, true, "generate", 512]);
+  const rendered = await page.evaluate(() => model.renderChat([{ role: "user", content: "Once upon" }, { role: "assistant", content: " a time" }]));
+  assert.equal(rendered, "Once upon a time");
+});
+
+test("a completion and its stream are the same text", { timeout: PATIENCE }, async () => {
+  const { whole, chunks } = await page.evaluate(async (content) => {
+    const params = { messages: [{ role: "user", content }], temperature: 0, max_tokens: 24 };
+    const whole = await model.chat.completions.create({ ...params, logprobs: true, top_logprobs: 2 });
+    const chunks = [];
+    for await (const chunk of await model.chat.completions.create({ ...params, stream: true, stream_options: { include_usage: true } })) chunks.push(chunk);
+    return { whole, chunks };
+  }, golden.prompt);
+  const { message, finish_reason, logprobs } = whole.choices[0];
+  assert.ok(message.content.length > 20);
+  assert.equal(finish_reason, "length");
+  assert.equal(whole.usage.completion_tokens, 24);
+  assert.equal(logprobs.content.length, 24);
+  for (const token of logprobs.content) {
+    assert.equal(token.top_logprobs.length, 2);
+    assert.equal(token.top_logprobs[0].logprob, token.logprob, "greedy takes the likeliest");
+  }
+  assert.equal(chunks.map((c) => c.choices[0]?.delta.content ?? "").join(""), message.content);
+  assert.equal(chunks.at(-1).usage.completion_tokens, 24);
+  assert.equal(chunks.at(-2).choices[0].finish_reason, "length");
+});
+
+test("a stop string ends it, a seed repeats it, an abort keeps the rest usable", { timeout: PATIENCE }, async () => {
+  const result = await page.evaluate(async (prompt) => {
+    const stopped = await model.generate(prompt, { temperature: 0, maxTokens: 60, stop: "Lily" }).details;
+    const draw = () => model.generate(prompt, { temperature: 1, topK: 20, seed: 7, maxTokens: 12 }).details;
+    const [one, two] = [await draw(), await draw()];
+    const generation = model.generate(prompt, { temperature: 0, maxTokens: 400 });
+    for await (const _ of generation) generation.abort();
+    const aborted = await generation.details;
+    const after = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
+    return { stopped, one: one.ids, two: two.ids, aborted, after };
+  }, golden.prompt);
+  assert.equal(result.stopped.finishReason, "stop");
+  assert.equal(result.stopped.text, golden.newText.slice(0, golden.newText.indexOf("Lily")));
+  assert.deepEqual(result.one, result.two);
+  assert.equal(result.aborted.finishReason, "abort");
+  assert.ok(result.aborted.ids.length < 400);
+  assert.deepEqual(result.after.ids, golden.newIds.slice(0, 8));
+});
+
+test("what the model is not for is refused, and the cache and the device answer", { timeout: PATIENCE }, async () => {
+  const { codes, report, memory, cached } = await page.evaluate(async () => {
+    const code = (promise) => promise.then(() => "none", (e) => e.code);
+    const codes = [await code(model.embed("x")), await code(model.rerank("x", ["y"])), await code(jerboa.loadModel("not a name"))];
+    codes.push(await code(jerboa.loadModel([new File(["{"], "config.json")])));
+    codes.push(await code(model.generate("a ".repeat(2000), { maxTokens: 1 })));
+    return { codes, report: await jerboa.deviceReport(), memory: await model.memory(), cached: await jerboa.cachedModels() };
+  });
+  assert.deepEqual(codes, ["request", "request", "model_name", "config", "context_full"]);
+  assert.equal(typeof report.vendor, "string");
+  assert.ok(memory.wasmBytes > 0 && memory.gpuBytes > 1e6);
+  assert.deepEqual(cached, [], "picked files are not cached");
+});
