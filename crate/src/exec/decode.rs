@@ -3,17 +3,22 @@
 
 use super::model::{MAX_STOPS, Model, RING};
 use crate::gpu::{Backend, Readback, Work};
+use crate::hub::clock::now_ms;
 use crate::plan::Slot;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
 /// The most steps of one submit; two submits are in flight.
 const MAX_BATCH: usize = 16;
+/// A batch grows while batches come back faster than this, and shrinks when they take twice as long: text flows
+/// smoothly on a slow device, and a fast one is not kept waiting for readbacks. Milliseconds.
+const SMOOTH_MS: f64 = 25.0;
 
 /// A greedy generation under way, after a prefill.
 pub struct GreedyDecode {
     in_flight: VecDeque<Readback>,
     batch: usize,
+    last_ms: f64,
     submitted: usize,
     taken: usize,
     budget: usize,
@@ -34,8 +39,15 @@ impl GreedyDecode {
         model.gpu.write(model.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
         // The prefill's rows end at `end`: one row there makes the state right for the first sample.
         model.set_state(end - 1, 1, budget)?;
-        let mut decode =
-            Self { in_flight: VecDeque::new(), batch: 1, submitted: 0, taken: 0, budget, done: budget == 0 };
+        let mut decode = Self {
+            in_flight: VecDeque::new(),
+            batch: 1,
+            last_ms: now_ms(),
+            submitted: 0,
+            taken: 0,
+            budget,
+            done: budget == 0,
+        };
         if !decode.done {
             model.gpu.submit(&[model.tail.one_row()])?;
             decode.submitted = 1;
@@ -65,8 +77,18 @@ impl GreedyDecode {
             model.gpu.submit(part)?;
         }
         self.submitted += count;
-        self.batch = (self.batch * 2).min(MAX_BATCH);
         self.read(model)
+    }
+
+    fn adapt(&mut self) {
+        let now = now_ms();
+        let took = std::mem::replace(&mut self.last_ms, now);
+        let took = now - took;
+        if took < SMOOTH_MS {
+            self.batch = (self.batch * 2).min(MAX_BATCH);
+        } else if took > 2.0 * SMOOTH_MS {
+            self.batch = (self.batch / 2).max(1);
+        }
     }
 
     /// The next tokens in order, at least one; empty when the generation is over.
@@ -80,6 +102,7 @@ impl GreedyDecode {
             }
             let Some(read) = self.in_flight.pop_front() else { break };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
+            self.adapt();
             let count = words[RING as usize] as usize;
             let stopped = words[RING as usize + 1] != 0;
             let tokens: Vec<u32> = (self.taken..count).map(|i| words[i % RING as usize]).collect();

@@ -151,7 +151,7 @@ fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
         && source.offset == 0.0
         && match plan.kind {
             WeightKind::Vector => float == Float::F32,
-            _ => plan.layout == Layout::Dense(float) && plan.cols % 32 == 0,
+            _ => plan.layout == Layout::Dense(float) && plan.cols.is_multiple_of(32),
         }
 }
 

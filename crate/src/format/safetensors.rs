@@ -66,7 +66,7 @@ pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header>
     for (name, info) in raw.tensors {
         tensors.push(check_tensor(file, name, &info, data_start, data_size)?);
     }
-    tensors.sort_by(|a, b| (a.range.start, a.range.end).cmp(&(b.range.start, b.range.end)));
+    tensors.sort_by_key(|t| (t.range.start, t.range.end));
     check_layout(file, &tensors, data_start..file_size)?;
     Ok(Header { tensors, metadata: raw.metadata })
 }

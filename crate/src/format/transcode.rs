@@ -176,8 +176,9 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
     let to_dense = matches!(layout, Layout::Dense(_));
     let number = matches!(own, Layout::Dense(_));
     let known = own == layout || (to_dense && (number || matches!(own, Layout::Affine { .. })));
-    if !known && !(number && matches!(layout, Layout::Affine { .. }) && layout == quantize::layout(layout.bits() as u8))
-    {
+    let is_affine = matches!(layout, Layout::Affine { .. });
+    let quantized = number && is_affine && layout == quantize::layout(layout.bits() as u8);
+    if !known && !quantized {
         return Err(source.unsupported(&format!("It cannot be brought to {layout}.")));
     }
     if !known {

@@ -80,10 +80,13 @@ mod imp {
     use std::task::{Context, Poll, Waker};
     use std::time::{Duration, Instant};
 
+    /// The next number, and who waits until when.
+    type Waiting = (u64, BTreeMap<(Instant, u64), Waker>);
+
     /// One thread for all timers, which sleeps until the next of them is due.
     #[derive(Default)]
     struct Timers {
-        waiting: Mutex<(u64, BTreeMap<(Instant, u64), Waker>)>,
+        waiting: Mutex<Waiting>,
         changed: Condvar,
     }
 
@@ -98,7 +101,7 @@ mod imp {
             timers
         }
 
-        fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<(Instant, u64), Waker>)> {
+        fn lock(&self) -> MutexGuard<'_, Waiting> {
             self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
         }
 

@@ -168,9 +168,9 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
             return Ok(known.clone());
         }
         self.remote.progress.file(file);
-        let entry = match self.from_cache(file).await? {
+        let entry = match self.cached_entry(file).await? {
             Some(found) => found,
-            None => self.from_server(file).await?,
+            None => self.served_entry(file).await?,
         };
         let entry = entry.map(Rc::new);
         self.files.borrow_mut().insert(file.to_string(), entry.clone());
@@ -192,7 +192,7 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
     }
 
     /// The file as the cache knows it, if that is still true. The inner `None`: the server has no such file.
-    async fn from_cache(&self, file: &str) -> Result<Option<Option<Entry<T>>>> {
+    async fn cached_entry(&self, file: &str) -> Result<Option<Option<Entry<T>>>> {
         let Some(shelf) = &self.shelf else { return Ok(None) };
         let Some(manifest) = shelf.manifest(file).await else { return Ok(None) };
         let same_commit = manifest.commit.is_some() && manifest.commit == *self.commit.borrow();
@@ -226,7 +226,7 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
     }
 
     /// Asks the server for the file's first bytes and with them for all that there is to know.
-    async fn from_server(&self, file: &str) -> Result<Option<Entry<T>>> {
+    async fn served_entry(&self, file: &str) -> Result<Option<Entry<T>>> {
         for _ in 0..parts::RESTARTS {
             match self.first_bytes(file).await {
                 Ok((identity, first, reader)) => {

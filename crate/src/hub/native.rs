@@ -60,7 +60,7 @@ impl Transport for NativeTransport {
         let (headers_in, headers_out) = async_channel::bounded(1);
         let (body_in, body_out) = async_channel::bounded::<Message>(2);
         let agent = self.agent.clone();
-        std::thread::spawn(move || match follow(&agent, request) {
+        std::thread::spawn(move || match follow(&agent, &request) {
             Ok(response) => {
                 let status = response.status().as_u16();
                 let get = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_string);
@@ -78,7 +78,7 @@ impl Transport for NativeTransport {
 }
 
 /// Sends the request and follows redirects; the token goes to the first origin only.
-fn follow(agent: &ureq::Agent, request: Request) -> Result<ureq::http::Response<ureq::Body>, Failure> {
+fn follow(agent: &ureq::Agent, request: &Request) -> Result<ureq::http::Response<ureq::Body>, Failure> {
     let failure = |e: &dyn std::fmt::Display| Failure(e.to_string());
     let mut url = request.url.clone();
     for _ in 0..=MAX_REDIRECTS {

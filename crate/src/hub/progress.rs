@@ -65,8 +65,11 @@ pub struct ProgressEvent {
     pub from_cache: bool,
 }
 
+/// Who is told.
+type Callback = Box<dyn FnMut(&ProgressEvent)>;
+
 struct Inner {
-    callback: RefCell<Box<dyn FnMut(&ProgressEvent)>>,
+    callback: RefCell<Callback>,
     phase: Cell<Phase>,
     file: RefCell<String>,
     done: Cell<u64>,

@@ -124,7 +124,7 @@ impl<B: Clone + PartialEq> Attention<B> {
     }
 
     /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`), k and v into the cache.
-    pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: B) -> Vec<Launch<B>> {
+    pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: &B) -> Vec<Launch<B>> {
         let together = q.buffer == k.buffer && k.buffer == v.buffer;
         let launch = |flag: &'static str, count: u32| {
             let norm = self.head_norm.as_ref();

@@ -120,7 +120,7 @@ fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> Layout) -> 
     let layout = |w: &Weight| w.parts.iter().map(|p| layout_of(&p.0)).collect::<Vec<_>>();
     let weight = graph.weight(linear.weight);
     // Views start at multiples of four columns, so that they can be read four at a time.
-    let fits = |n: &Node| graph.value(n.output).cols % 4 == 0;
+    let fits = |n: &Node| graph.value(n.output).cols.is_multiple_of(4);
     if weight.kind != WeightKind::Matrix || !fits(node) {
         return vec![];
     }

@@ -237,7 +237,7 @@ impl Lowering<'_> {
         }
         let rows = self.options.rows.max() as u64;
         self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
-        self.launches.extend(kernel.rope_kv(&q, &k, &v, Slot::Rotated));
+        self.launches.extend(kernel.rope_kv(&q, &k, &v, &Slot::Rotated));
         if matches!(self.options.rows, RowsMode::Many(_)) {
             self.launches.push(kernel.prefill(Slot::Rotated, &out));
         } else {

@@ -134,11 +134,11 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Takes tokens; returns the event to send, and notes when the generation is over.
-    fn take(&mut self, tokens: &[u32], logprobs: Option<Vec<LogProbs>>) -> Event {
+    fn take(&mut self, tokens: &[u32], logprobs: Option<&[LogProbs]>) -> Event {
         if self.ids.is_empty() {
             self.first_token_ms = now_ms();
         }
-        let mut event = Event { logprobs: logprobs.as_ref().map(|_| Vec::new()), ..Event::default() };
+        let mut event = Event { logprobs: logprobs.map(|_| Vec::new()), ..Event::default() };
         for (index, id) in tokens.iter().enumerate() {
             self.ids.push(*id);
             event.ids.push(*id);
@@ -147,7 +147,7 @@ impl Run<'_> {
                 break;
             }
             event.text += &self.text.push(*id);
-            if let (Some(all), Some(list)) = (&logprobs, &mut event.logprobs) {
+            if let (Some(all), Some(list)) = (logprobs, &mut event.logprobs) {
                 list.extend(all.get(index).map(|l| self.text.info(l)));
             }
             if self.text.stops.stopped().is_some() {
@@ -300,7 +300,7 @@ impl Loaded {
             } else {
                 None
             };
-            on_event(&run.take(&[token], logprobs));
+            on_event(&run.take(&[token], logprobs.as_deref()));
             if run.finish.is_some() || pos >= self.model.capacity {
                 return Ok(());
             }
