@@ -35,7 +35,7 @@ fn property(object: &JsValue, name: &str) -> Option<JsValue> {
 
 /// HTTP through fetch. The browser follows redirects and takes the token off those that lead to another origin.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BrowserTransport;
+pub struct BrowserTransport {}
 
 /// Cancels its request when it is dropped.
 #[derive(Debug)]

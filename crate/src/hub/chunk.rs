@@ -22,6 +22,7 @@ impl Chunk {
     }
 
     /// Copies bytes out of WebAssembly's memory.
+    #[allow(clippy::needless_pass_by_value)] // natively it takes them
     pub fn from_vec(bytes: Vec<u8>) -> Chunk {
         Chunk { bytes: js_sys::Uint8Array::from(bytes.as_slice()) }
     }
