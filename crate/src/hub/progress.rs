@@ -142,7 +142,9 @@ impl Progress {
         self.0.done.set(self.0.done.get() + bytes);
         self.0.shown.set(self.0.shown.get().max(self.0.done.get()));
         self.0.from_cache.set(from_cache);
-        if clock::now_ms() - self.0.last_report.get() >= THROTTLE_MS {
+        // The last bytes are always reported: nothing may follow them that would say that all is there.
+        let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
+        if all || clock::now_ms() - self.0.last_report.get() >= THROTTLE_MS {
             self.report();
         }
     }

@@ -29,7 +29,7 @@ const FAST: f64 = 1.5e6;
 /// Reads the header of a safetensors file and returns it with the file's length.
 pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result<(u64, Header)> {
     let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
-    let start = read_range(source, file, 0..HEADER_GUESS).await?;
+    let start = read_range(source, file, 0..HEADER_GUESS.min(source.part_size())).await?;
     let range = header_range(file, &start, info.size)?;
     let header = match start.get(PREFIX as usize..range.end as usize) {
         Some(header) => header.to_vec(),

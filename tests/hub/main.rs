@@ -1,0 +1,451 @@
+//! Loading from a server that behaves like the Hub, with every fault that the Hub and the network between have shown.
+
+mod malformed;
+mod server;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use jerboa::hub::{
+    AbortFlag, DirStore, HubOptions, ModelRef, Phase, Progress, ProgressEvent, RetryPolicy, Source, cached_models,
+    delete_cached,
+};
+use jerboa::{Error, Result};
+use pollster::block_on;
+use serde_json::json;
+use server::{Server, pattern, safetensors};
+
+const CONFIG: &[u8] = br#"{"model_type":"llama"}"#;
+const WEIGHTS: &str = "model.safetensors";
+/// Small, so that a model of a few hundred kilobytes has many parts.
+const PART: u64 = 16 << 10;
+
+fn options(server: &Server) -> HubOptions {
+    HubOptions {
+        endpoint: Some(server.hub.clone()),
+        part_size: PART,
+        retry: RetryPolicy { base_ms: 5.0, max_ms: 40.0, stall_ms: 2000.0, ..RetryPolicy::default() },
+        cache_dir: Some(server.root.join("cache")),
+        ..HubOptions::default()
+    }
+}
+
+fn model() -> ModelRef {
+    ModelRef::parse("org/model").expect("a name")
+}
+
+async fn open(options: &HubOptions) -> Result<Source> {
+    Source::open(&model(), options, AbortFlag::new(), Progress::none()).await
+}
+
+type Tensors = BTreeMap<String, Vec<u8>>;
+
+/// Reads all tensors and checks what is promised of the pieces.
+async fn tensors(source: &Source) -> Result<Tensors> {
+    let checkpoint = source.checkpoint().await?;
+    let wanted: Vec<_> = checkpoint.tensors.values().collect();
+    let mut found: Tensors = wanted.iter().map(|t| (t.name.clone(), vec![0; t.bytes() as usize])).collect();
+    source
+        .stream_tensors(&checkpoint, &wanted, async |tensor, offset, chunk| {
+            let end = offset + chunk.len() as u64;
+            assert!(offset % 4 == 0 && (chunk.len() % 4 == 0 || end == tensor.bytes()), "{} at {offset}", tensor.name);
+            let bytes = found.get_mut(&tensor.name).expect("a wanted tensor");
+            bytes[offset as usize..end as usize].copy_from_slice(chunk.as_slice());
+            Ok(())
+        })
+        .await?;
+    Ok(found)
+}
+
+/// What a loader does: configuration, an optional file, tensors.
+async fn load(source: &Source) -> Result<(Vec<u8>, Tensors)> {
+    let config = source.read("config.json").await?;
+    source.read_optional("chat_template.jinja").await?;
+    Ok((config, tensors(source).await?))
+}
+
+fn content(seed: u64) -> Tensors {
+    let sizes = [("a.weight", 70_001), ("b.bias", 3), ("c.weight", 150_002), ("d.empty", 0), ("e.weight", 40_000)];
+    sizes.iter().enumerate().map(|(i, (name, size))| (name.to_string(), pattern(seed + i as u64, *size))).collect()
+}
+
+fn file_of(content: &Tensors) -> Vec<u8> {
+    let list: Vec<(&str, Vec<u8>)> = content.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    safetensors(&list)
+}
+
+/// A server with a model in one file.
+fn single() -> (Server, Tensors) {
+    let server = Server::start();
+    let content = content(1);
+    server.file("config.json", CONFIG);
+    server.file(WEIGHTS, &file_of(&content));
+    (server, content)
+}
+
+#[test]
+fn a_model_is_loaded_over_a_redirect_to_another_origin() {
+    let (server, expected) = single();
+    server.gate("secret");
+    let options = HubOptions { token: Some("secret".to_string()), ..options(&server) };
+    let (config, found) = block_on(async { load(&open(&options).await?).await }).expect("a model");
+    assert_eq!((config.as_slice(), found), (CONFIG, expected));
+    let log = server.log(0);
+    assert!(log.iter().any(|r| r.origin == "cdn" && r.status == 206));
+    assert!(log.iter().filter(|r| r.origin == "cdn").all(|r| !r.authorization), "the token went to another origin");
+    assert!(log.iter().filter(|r| r.origin == "hub").all(|r| r.authorization));
+}
+
+#[test]
+fn shards_are_found_through_their_index() {
+    let server = Server::start();
+    let content = content(5);
+    let (mut first, mut second) = (content.clone(), Tensors::new());
+    second.extend(first.remove("c.weight").map(|bytes| ("c.weight".to_string(), bytes)));
+    let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    server.file(names[0], &file_of(&first));
+    server.file(names[1], &file_of(&second));
+    let map: BTreeMap<_, _> = content.keys().map(|n| (n, names[usize::from(second.contains_key(n))])).collect();
+    server.file("model.safetensors.index.json", json!({ "weight_map": map }).to_string().as_bytes());
+    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    assert_eq!(found, content);
+
+    // A shard that is not there, and a tensor that its shard does not hold.
+    server.change(names[1], &file_of(&Tensors::new()));
+    let error = block_on(async { tensors(&open(&options(&server)).await?).await }).expect_err("no such tensor");
+    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("c.weight")), "{error}");
+    server.fault(&json!({ "kind": "status", "match": names[1], "status": 404 }));
+    let uncached = HubOptions { cache: false, ..options(&server) };
+    let error = block_on(async { tensors(&open(&uncached).await?).await }).expect_err("no such shard");
+    assert_eq!(error.code(), "missing_file", "{error}");
+}
+
+#[test]
+fn the_second_load_takes_no_byte_from_the_network() {
+    let (server, expected) = single();
+    block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
+    let commit = block_on(open(&options(&server))).expect("a source").commit().expect("a commit");
+
+    let seen = server.log(0).len();
+    let events = Rc::new(RefCell::new(Vec::<ProgressEvent>::new()));
+    let sink = events.clone();
+    let progress = Progress::new(move |e| sink.borrow_mut().push(e.clone()));
+    let source = block_on(Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()));
+    progress.phase(Phase::Weights);
+    let (_, found) = block_on(load(&source.expect("a source"))).expect("the second load");
+    assert_eq!(found, expected);
+    assert!(events.borrow().last().is_some_and(|e| e.from_cache && e.loaded == e.total && e.total > 0));
+    let log = server.log(seen);
+    assert_eq!(log.iter().map(|r| r.bytes).sum::<u64>(), 0, "{log:?}");
+    assert_eq!((log.len(), log[0].method.as_str()), (1, "HEAD"), "one question for the commit: {log:?}");
+
+    // Not even a question is asked when the revision is the commit or when asking is switched off.
+    let pinned = HubOptions { revision: Some(commit), ..options(&server) };
+    block_on(async { load(&open(&pinned).await?).await }).expect("the commit's first load");
+    let seen = server.log(0).len();
+    for silent in [pinned, HubOptions { revalidate: false, ..options(&server) }] {
+        let (_, found) = block_on(async { load(&open(&silent).await?).await }).expect("a silent load");
+        assert_eq!(found, expected);
+    }
+    assert_eq!(server.log(seen).len(), 0);
+}
+
+#[test]
+fn a_folder_is_asked_file_by_file() {
+    let (server, expected) = single();
+    let folder = ModelRef::parse(&format!("{}/files/org/model/", server.hub)).expect("a folder");
+    let all = async || {
+        let source = Source::open(&folder, &options(&server), AbortFlag::new(), Progress::none()).await?;
+        load(&source).await
+    };
+    assert_eq!(block_on(all()).expect("the first load").1, expected);
+    let seen = server.log(0).len();
+    assert_eq!(block_on(all()).expect("the second load").1, expected);
+    assert_eq!(server.log(seen).iter().map(|r| r.bytes).sum::<u64>(), 0);
+    // The same length, another content.
+    let changed = content(50);
+    server.change(WEIGHTS, &file_of(&changed));
+    assert_eq!(block_on(all()).expect("the third load").1, changed);
+}
+
+#[test]
+fn what_changed_between_visits_is_noticed_and_the_rest_kept() {
+    let (server, expected) = single();
+    block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
+    server.change("config.json", b"{}");
+    let seen = server.log(0).len();
+    let (config, found) = block_on(async { load(&open(&options(&server)).await?).await }).expect("the second load");
+    assert_eq!((config.as_slice(), found), (b"{}".as_slice(), expected));
+    let weights: u64 = server.log(seen).iter().filter(|r| r.path.contains(WEIGHTS)).map(|r| r.bytes).sum();
+    assert_eq!(weights, 0, "the weights have not changed");
+
+    let changed = content(90);
+    server.change(WEIGHTS, &file_of(&changed));
+    let (_, found) = block_on(async { load(&open(&options(&server)).await?).await }).expect("the third load");
+    assert_eq!(found, changed);
+}
+
+#[test]
+fn without_the_server_the_cache_serves() {
+    let (mut server, expected) = single();
+    block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
+    server.stop();
+    let source = block_on(open(&options(&server))).expect("a source");
+    assert_eq!(block_on(load(&source)).expect("the cached model").1, expected);
+    assert_eq!(source.warnings().iter().map(Error::code).collect::<Vec<_>>(), ["unverified"]);
+    let uncached = HubOptions { cache: false, ..options(&server) };
+    assert_eq!(block_on(open(&uncached)).expect_err("no server").code(), "network");
+}
+
+#[test]
+fn refusals_have_their_own_errors() {
+    let (server, _) = single();
+    server.gate("secret");
+    let code = |options: &HubOptions| match block_on(async { load(&open(options).await?).await }) {
+        Err(Error::Gated { status, .. }) => format!("gated {status}"),
+        Err(error) => error.code().to_string(),
+        Ok(_) => "loaded".to_string(),
+    };
+    let with = |token: Option<&str>| HubOptions { token: token.map(str::to_string), ..options(&server) };
+    assert_eq!(code(&with(None)), "gated 401");
+    assert_eq!(code(&with(Some("wrong"))), "gated 403");
+    assert_eq!(code(&with(Some("secret"))), "loaded");
+    let nowhere = ModelRef::parse("org/other").expect("a name");
+    let error = block_on(async {
+        Source::open(&nowhere, &options(&server), AbortFlag::new(), Progress::none()).await?.read("config.json").await
+    });
+    assert_eq!(error.expect_err("no such repository").code(), "not_found");
+    let error = block_on(async { open(&with(Some("secret"))).await?.read("../secret").await });
+    assert_eq!(error.expect_err("outside").code(), "model_name");
+}
+
+#[test]
+fn passing_troubles_pass() {
+    for fault in [
+        json!({ "kind": "status", "match": "config.json", "status": 429, "retryAfter": 1, "times": 1 }),
+        json!({ "kind": "status", "match": WEIGHTS, "status": 429, "times": 2 }),
+        json!({ "kind": "status", "match": WEIGHTS, "status": 503, "times": 3 }),
+        json!({ "kind": "status", "match": "config.json", "status": 500, "times": 2 }),
+        json!({ "kind": "drop", "match": "cdn", "after": 1000, "times": 5 }),
+        json!({ "kind": "drop", "match": "config.json", "after": 0, "times": 2 }),
+        json!({ "kind": "short", "match": "cdn", "after": 5000, "times": 3 }),
+        json!({ "kind": "stall", "match": "cdn", "after": 20_000, "times": 1 }),
+        json!({ "kind": "noRange" }),
+        json!({ "kind": "noEtag" }),
+        json!({ "kind": "noHead" }),
+        json!({ "kind": "noLength" }),
+        json!({ "kind": "noCommit" }),
+    ] {
+        let (server, expected) = single();
+        server.fault(&fault);
+        for visit in ["first", "second"] {
+            let begin = Instant::now();
+            let result = block_on(async { load(&open(&options(&server)).await?).await });
+            let (config, found) = result.unwrap_or_else(|e| panic!("{visit} load with {fault}: {e}"));
+            assert!(config == CONFIG && found == expected, "{visit} load with {fault}");
+            assert!(fault["retryAfter"].is_null() || visit == "second" || begin.elapsed().as_millis() >= 1000);
+        }
+    }
+}
+
+#[test]
+fn a_body_without_ranges_and_without_end_is_resumed_too() {
+    let (server, expected) = single();
+    server.fault(&json!({ "kind": "noRange" }));
+    server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 100_000, "times": 1 }));
+    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_dropped_connection_is_resumed_from_the_byte() {
+    let (server, expected) = single();
+    let size = file_of(&expected).len() as u64;
+    server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 9000, "times": 8 }));
+    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    assert_eq!(found, expected);
+    let sent: u64 = server.log(0).iter().filter(|r| r.origin == "cdn").map(|r| r.bytes).sum();
+    // Nothing is asked for twice but what a closed connection swallowed.
+    assert!(sent < size + 9 * 9000, "{sent} bytes sent for a file of {size}");
+    let starts = server.log(0).iter().filter(|r| r.range.as_deref() == Some("bytes=0-16383")).count();
+    assert!(starts <= 2, "began again {starts} times");
+}
+
+#[test]
+fn lasting_troubles_end_in_an_error_that_says_why() {
+    for (fault, reason) in [
+        (json!({ "kind": "short", "match": "cdn", "after": 0 }), "attempts"),
+        (json!({ "kind": "drop", "match": "cdn", "after": 0 }), "attempts"),
+        (json!({ "kind": "status", "match": "cdn", "status": 503 }), "HTTP 503"),
+        (json!({ "kind": "status", "match": "cdn", "status": 429, "retryAfter": 3600 }), "wait 3600 s"),
+        (json!({ "kind": "status", "match": "cdn", "status": 418 }), "HTTP 418"),
+    ] {
+        let (server, _) = single();
+        server.fault(&fault);
+        let error = block_on(async { tensors(&open(&options(&server)).await?).await }).expect_err("a fault");
+        assert_eq!(error.code(), "network", "{fault}: {error}");
+        assert!(error.to_string().contains(reason), "{fault}: {error}");
+    }
+}
+
+#[test]
+fn a_file_that_changes_midway_is_begun_again() {
+    // The same header: what was delivered is delivered again. At a branch without commits, so that the change shows.
+    let (server, _) = single();
+    let changed = content(70);
+    let to = json!({ "kind": "change", "match": "cdn", "after": 12_000, "times": 1, "path": format!("org/model/{WEIGHTS}"),
+        "base64": server::base64(&file_of(&changed)) });
+    server.fault(&json!({ "kind": "noCommit" }));
+    let source = block_on(open(&options(&server))).expect("a source");
+    let checkpoint = block_on(source.checkpoint()).expect("a header");
+    server.fault(&to);
+    let wanted: Vec<_> = checkpoint.tensors.values().collect();
+    let mut found: Tensors = wanted.iter().map(|t| (t.name.clone(), vec![0; t.bytes() as usize])).collect();
+    block_on(source.stream_tensors(&checkpoint, &wanted, async |tensor, offset, chunk| {
+        let bytes = found.get_mut(&tensor.name).expect("a wanted tensor");
+        bytes[offset as usize..offset as usize + chunk.len()].copy_from_slice(chunk.as_slice());
+        Ok(())
+    }))
+    .expect("the new file");
+    assert_eq!(found, changed);
+
+    // Another header: the load is void, and the next one finds the new file.
+    let (server, _) = single();
+    let other: Tensors = [("x".to_string(), pattern(3, 100_000))].into();
+    server.fault(&json!({ "kind": "noCommit" }));
+    let source = block_on(open(&options(&server))).expect("a source");
+    let checkpoint = block_on(source.checkpoint()).expect("a header");
+    server.fault(&json!({ "kind": "change", "match": "cdn", "after": 12_000, "times": 1,
+        "path": format!("org/model/{WEIGHTS}"), "base64": server::base64(&file_of(&other)) }));
+    let wanted: Vec<_> = checkpoint.tensors.values().collect();
+    let error = block_on(source.stream_tensors(&checkpoint, &wanted, async |_, _, _| Ok(())));
+    assert_eq!(error.expect_err("another file").code(), "changed");
+    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("the new model");
+    assert_eq!(found, other);
+}
+
+#[test]
+fn an_abort_leaves_nothing_that_looks_whole() {
+    let (server, expected) = single();
+    let size = file_of(&expected).len() as u64;
+    for after in [0, 1, 5] {
+        let abort = AbortFlag::new();
+        let pieces = Cell::new(0);
+        let result = block_on(async {
+            let source = Source::open(&model(), &options(&server), abort.clone(), Progress::none()).await?;
+            let checkpoint = source.checkpoint().await?;
+            let wanted: Vec<_> = checkpoint.tensors.values().collect();
+            if after == 0 {
+                abort.abort();
+            }
+            source
+                .stream_tensors(&checkpoint, &wanted, async |_, _, _| {
+                    pieces.set(pieces.get() + 1);
+                    if pieces.get() == after {
+                        abort.abort();
+                    }
+                    Ok(())
+                })
+                .await
+        });
+        assert_eq!(result.expect_err("an abort").code(), "aborted");
+        assert!(pieces.get() <= after + 1);
+        let store = DirStore::new(server.root.join("cache"));
+        assert!(block_on(cached_models(&store)).iter().all(|m| !m.complete), "half a model looks whole");
+    }
+    // What did arrive is not fetched again. Requests of the aborted load may still be on their way to the server's log.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let seen = server.log(0).len();
+    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    assert_eq!(found, expected);
+    let sent: u64 = server.log(seen).iter().filter(|r| r.origin == "cdn").map(|r| r.bytes).sum();
+    assert!(sent < size, "{sent} of {size} bytes were fetched after the abort");
+}
+
+#[test]
+fn an_abort_ends_a_wait() {
+    let (server, _) = single();
+    server.fault(&json!({ "kind": "stall", "match": "config.json", "after": 0 }));
+    let abort = AbortFlag::new();
+    let other = abort.clone();
+    let begin = Instant::now();
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        other.abort();
+    });
+    let result = block_on(async {
+        Source::open(&model(), &options(&server), abort, Progress::none()).await?.read("config.json").await
+    });
+    assert_eq!(result.expect_err("an abort").code(), "aborted");
+    assert!(begin.elapsed().as_millis() < 1500);
+}
+
+#[test]
+fn progress_is_steady_and_never_falls() {
+    let (server, _) = single();
+    server.fault(&json!({ "kind": "slow", "match": "cdn", "rate": 400_000 }));
+    server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 40_000, "times": 2 }));
+    let events = Rc::new(RefCell::new(Vec::<(Instant, ProgressEvent)>::new()));
+    let sink = events.clone();
+    let progress = Progress::new(move |e| sink.borrow_mut().push((Instant::now(), e.clone())));
+    block_on(async {
+        let source = Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()).await?;
+        progress.phase(Phase::Weights);
+        tensors(&source).await
+    })
+    .expect("a model");
+    let events = events.borrow();
+    let weights: Vec<_> = events.iter().filter(|(_, e)| e.phase == Phase::Weights).collect();
+    for pair in weights.windows(2) {
+        assert!(pair[1].1.loaded >= pair[0].1.loaded, "progress fell");
+        assert!((pair[1].0 - pair[0].0).as_millis() < 400, "a silence of {:?}", pair[1].0 - pair[0].0);
+    }
+    let last = &weights.last().expect("events").1;
+    assert!(last.loaded == last.total && last.total > 0 && last.seconds_left == Some(0.0), "{last:?}");
+    assert!(weights.iter().any(|(_, e)| e.bytes_per_second > 0.0 && e.seconds_left.is_some_and(|s| s > 0.0)));
+    assert!(weights.iter().any(|(_, e)| e.file == WEIGHTS));
+}
+
+#[test]
+fn cached_models_are_listed_and_deleted() {
+    let (server, _) = single();
+    let source = block_on(open(&options(&server))).expect("a source");
+    let (_, found) = block_on(load(&source)).expect("a model");
+    let store = DirStore::new(server.root.join("cache"));
+    let models = block_on(cached_models(&store));
+    let bytes = (file_of(&found).len() + CONFIG.len()) as u64;
+    assert_eq!(models.len(), 1);
+    assert_eq!((models[0].source.as_str(), models[0].files), (source.name(), 2));
+    assert!(models[0].complete && models[0].bytes == bytes, "{models:?}");
+    block_on(delete_cached(&store, source.name()));
+    assert!(block_on(cached_models(&store)).is_empty());
+}
+
+#[test]
+fn ranges_and_streams_are_exact() {
+    let (server, expected) = single();
+    let file = file_of(&expected);
+    let local = ModelRef::Path { path: server.root.join("org/model").display().to_string() };
+    for model in [model(), local] {
+        let source = block_on(Source::open(&model, &options(&server), AbortFlag::new(), Progress::none()));
+        let source = source.expect("a source");
+        for range in [0..10u64, 16_380..16_390, 100_000..200_000, 260_000..10_000_000, 5..5] {
+            let end = (range.end as usize).min(file.len());
+            let slice = &file[range.start as usize..end];
+            assert_eq!(block_on(source.read_range(WEIGHTS, range.clone())).expect("a range"), slice);
+            let mut at = range.start;
+            block_on(source.stream(WEIGHTS, range, async |offset, chunk| {
+                assert_eq!(offset, at);
+                assert_eq!(chunk.as_slice(), &file[at as usize..at as usize + chunk.len()]);
+                at += chunk.len() as u64;
+                Ok(())
+            }))
+            .expect("a stream");
+            assert_eq!(at as usize, end);
+        }
+        assert_eq!(block_on(tensors(&source)).expect("a model"), expected);
+        assert_eq!(block_on(source.info("nothing.json")).expect("an answer"), None);
+    }
+}
