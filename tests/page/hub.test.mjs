@@ -1,0 +1,138 @@
+/** Loading in Chromium from a server that behaves like the Hub, with its faults; what the native tests of tests/hub say of the
+ * shared code is said here of fetch and the Cache API. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, beforeEach, test } from "node:test";
+import { launch, warmUp } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { stories } from "./support/golden.mjs";
+import { PACKAGE, ROOT, STORIES } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+const options = { timeout: 180_000 };
+let server, browser, page, golden, child, hub, folder;
+
+const control = async (what, body) => {
+  const method = body === undefined ? "GET" : "POST";
+  const response = await fetch(`${hub}/_control/${what}`, { method, body: body && JSON.stringify(body) });
+  return response.json();
+};
+const log = () => control("log");
+const bytes = async () => (await log()).reduce((sum, request) => sum + request.bytes, 0);
+
+/** Loads the model in the page: the first greedy ids, or the error's code. */
+const load = (extra = {}) =>
+  page.evaluate(
+    async ([endpoint, prompt, extra]) => {
+      const { abortAfter, ...rest } = extra;
+      const abort = new AbortController();
+      if (abortAfter === 0) abort.abort();
+      const progress = [];
+      const onProgress = (p) => {
+        progress.push({ phase: p.phase, loaded: p.loaded, total: p.total, fromCache: p.fromCache });
+        if (p.phase === abortAfter) abort.abort();
+      };
+      try {
+        const model = await jerboa.loadModel("org/model", { endpoint, onProgress, signal: abort.signal, ...rest });
+        const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
+        await model.unload();
+        return { ids: [...ids], progress };
+      } catch (error) {
+        return { code: error.code, message: error.message, name: error.name };
+      }
+    },
+    [hub, golden.prompt, extra],
+  );
+
+const assertLoaded = (result, what) => assert.deepEqual(result.ids, golden.newIds.slice(0, 8), `${what}: ${JSON.stringify(result)}`);
+
+before(async () => {
+  assertBuilt();
+  golden = await stories();
+  folder = await mkdtemp(join(tmpdir(), "jerboa-hub-"));
+  await mkdir(join(folder, "org"));
+  await symlink(STORIES, join(folder, "org/model"));
+  child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
+  for await (const line of createInterface({ input: child.stdout })) {
+    hub = JSON.parse(line).hub;
+    break;
+  }
+  server = await serve({ "/": PACKAGE });
+  browser = await launch();
+  page = await browser.newPage();
+  await page.goto(`${server.url}/package.json`);
+  await warmUp(page);
+  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+}, options);
+
+beforeEach(async () => {
+  await control("reset", {});
+  await page.evaluate(async () => Promise.all((await caches.keys()).map((name) => caches.delete(name))));
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+  child?.kill();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test("a redirect to another origin is followed without the token; the second load takes no byte", options, async () => {
+  await control("gate", { "org/model": "secret" });
+  assertLoaded(await load({ token: "secret" }), "first");
+  const first = await log();
+  assert.ok(first.some((r) => r.origin === "cdn" && r.status === 206));
+  assert.ok(first.every((r) => r.authorization === (r.origin === "hub")), "the token goes to the hub and nowhere else");
+  const before = await bytes();
+  const second = await load({ token: "secret" });
+  assertLoaded(second, "second");
+  assert.equal(await bytes(), before, "bytes over the network on the second load");
+  assert.ok(second.progress.some((p) => p.phase === "weights" && p.fromCache));
+});
+
+test("refusals have their codes", options, async () => {
+  await control("gate", { "org/model": "secret" });
+  assert.equal((await load()).code, "gated");
+  assert.equal((await load({ token: "wrong" })).code, "gated");
+  await control("reset", {});
+  await control("faults", [{ kind: "status", match: "config.json", status: 404 }]);
+  assert.equal((await load()).code, "not_found");
+  await control("reset", {});
+  assertLoaded(await load(), "after the refusals");
+});
+
+test("passing troubles pass", options, async () => {
+  await control("faults", [
+    { kind: "status", match: "config.json", status: 429, retryAfter: 1, times: 1 },
+    { kind: "status", match: "tokenizer.json", status: 503, times: 1 },
+    { kind: "drop", match: "cdn", after: 100_000, times: 2 },
+    { kind: "short", match: "cdn", after: 50_000, times: 1 },
+  ]);
+  assertLoaded(await load(), "with faults");
+  assert.ok((await log()).some((r) => r.origin === "cdn" && /^bytes=(?!0-)/.test(r.range)), "resumed from a byte");
+});
+
+test("what changed between visits is noticed", options, async () => {
+  assertLoaded(await load(), "first");
+  const config = JSON.parse(await readFile(join(STORIES, "config.json"), "utf8"));
+  const base64 = Buffer.from(JSON.stringify({ ...config, model_type: "unheard_of", architectures: ["UnheardOf"] })).toString("base64");
+  await control("file", { path: "org/model/config.json", base64 });
+  assert.equal((await load()).code, "unknown_architecture");
+});
+
+test("an abort leaves nothing that looks whole", options, async () => {
+  await control("faults", [{ kind: "slow", match: "cdn", rate: 200_000 }]);
+  assert.equal((await load({ abortAfter: "weights" })).code, "aborted");
+  const kept = await page.evaluate(async () => {
+    const cache = await caches.open("jerboa-models-1");
+    return (await cache.keys()).map((request) => request.url).filter((url) => url.includes("safetensors/manifest"));
+  });
+  assert.deepEqual(kept, []);
+  await control("reset", {});
+  assertLoaded(await load(), "after the abort");
+});
