@@ -136,3 +136,25 @@ test("an abort leaves nothing that looks whole", options, async () => {
   await control("reset", {});
   assertLoaded(await load(), "after the abort");
 });
+
+test("a full storage keeps the model running and says so", options, async () => {
+  const result = await page.evaluate(
+    async ([endpoint, prompt]) => {
+      const { put } = Cache.prototype;
+      Cache.prototype.put = () => Promise.reject(new DOMException("no room is left", "QuotaExceededError"));
+      try {
+        // On the page's own thread, where the storage can be made to refuse.
+        const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
+        const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
+        const { warnings } = model.info;
+        await model.unload();
+        return { ids: [...ids], warnings };
+      } finally {
+        Cache.prototype.put = put;
+      }
+    },
+    [hub, golden.prompt],
+  );
+  assertLoaded(result, "without room");
+  assert.ok(result.warnings.some((warning) => warning.includes("no room is left")), JSON.stringify(result.warnings));
+});
