@@ -1,0 +1,110 @@
+/** Golden logits in the browser: loads tiny checkpoints through the built package and compares. Knows the golden files' layout; see golden.html. */
+
+import { deviceReport, loadModel } from "../../dist/jerboa/index.js";
+
+const ROOT = new URL("../../", import.meta.url);
+const MODELS = ["llama", "mistral", "smollm3", "qwen2", "qwen3"];
+/** Relative L2 distance that the precision allows: exact, and with halves in products or in the cache. */
+const EXACT = 2e-4;
+const HALF = 1e-2;
+const CASES = [
+  { name: "as the device is", options: {}, limit: HALF },
+  { name: "f16 refused", options: { features: { f16: false } }, limit: HALF },
+  { name: "plain", options: { features: { f16: false }, kv: "f32" }, limit: EXACT },
+  { name: "no subgroups", options: { features: { f16: false, subgroups: false }, kv: "f32" }, limit: EXACT },
+  { name: "packed", options: { kv: "packed" }, limit: HALF },
+];
+
+const query = new URLSearchParams(location.search);
+const chosen = (all, name, of = (x) => x) => {
+  const wanted = query.get(name)?.split(",");
+  return wanted ? all.filter((each) => wanted.includes(of(each))) : all;
+};
+
+const post = (path, body) => fetch(path, { method: "POST", body }).catch(() => {});
+async function say(line) {
+  document.getElementById("lines").append(`${line}\n`);
+  await post("/log", line);
+}
+
+async function file(path, name) {
+  const response = await fetch(new URL(path, ROOT));
+  if (!response.ok) throw new Error(`${path}: HTTP ${response.status}`);
+  return new File([await response.blob()], name);
+}
+
+/** The tensors of a safetensors file: F32 as Float32Array, I64 as ids. */
+async function tensors(path) {
+  const bytes = await (await file(path, "golden")).arrayBuffer();
+  const length = Number(new DataView(bytes).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 8, length)));
+  const read = ({ dtype, data_offsets: [from, to] }) => {
+    const data = bytes.slice(8 + length + from, 8 + length + to);
+    return dtype === "I64" ? Array.from(new BigInt64Array(data), Number) : dtype === "F32" ? new Float32Array(data) : undefined;
+  };
+  return Object.fromEntries(Object.entries(header).filter(([name]) => name !== "__metadata__").map(([name, t]) => [name, read(t)]));
+}
+
+function relativeL2(found, expected) {
+  if (found.length !== expected.length) return Infinity;
+  let [error, size] = [0, 0];
+  for (let i = 0; i < found.length; i++) {
+    error += (found[i] - expected[i]) ** 2;
+    size += expected[i] ** 2;
+  }
+  return Math.sqrt(error / size);
+}
+
+const same = (a, b) => a.length === b.length && a.every((x, i) => x === b[i]);
+
+/** One model in one case: the distance of all rows, of the last row, and whether greedy ids are the reference's. */
+async function compare(name, { options, limit }) {
+  const folder = `tests/golden/models/${name}`;
+  const files = await Promise.all(["config.json", "generation_config.json", "model.safetensors"].map((f) => file(`${folder}/${f}`, f)));
+  const golden = await tensors(`${folder}/golden.safetensors`);
+  const model = await loadModel(files, options);
+  try {
+    const all = relativeL2(await model.logits(golden.input_ids, { all: true }), golden.logits);
+    const last = relativeL2(await model.logits(golden.input_ids), golden.logits.slice(-model.info.vocabSize));
+    const generate = { temperature: 0, maxTokens: golden.greedy.length, ignoreEos: true };
+    const { ids } = await model.generate(golden.input_ids, generate).details;
+    const { f16, subgroups } = model.info.device;
+    return { all, last, greedy: same(ids, golden.greedy), ok: all < limit && last < limit && same(ids, golden.greedy), f16, subgroups, kv: model.info.kv };
+  } finally {
+    await model.unload();
+  }
+}
+
+/** The bundled model's 200 greedy ids, which no rounding may change. */
+async function stories({ options }) {
+  const folder = "www/public/models/stories260K";
+  const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
+  const golden = JSON.parse(await (await file("tests/golden/stories260K/golden.json", "golden")).text());
+  const model = await loadModel(await Promise.all(names.map((f) => file(`${folder}/${f}`, f))), options);
+  try {
+    const wanted = golden.ids.slice(golden.prompt_ids.length);
+    const { ids } = await model.generate(golden.prompt_ids, { temperature: 0, maxTokens: wanted.length, ignoreEos: true }).details;
+    return { greedy: same(ids, wanted), ok: same(ids, wanted) };
+  } finally {
+    await model.unload();
+  }
+}
+
+async function all() {
+  const result = { agent: navigator.userAgent, device: await deviceReport(), results: [] };
+  await say(`device: ${JSON.stringify(result.device)}`);
+  for (const entry of chosen(CASES, "cases", (c) => c.name)) {
+    for (const model of chosen([...MODELS, "stories260K"], "models")) {
+      const found = await (model === "stories260K" ? stories(entry) : compare(model, entry)).catch((e) => ({ ok: false, error: `${e.code}: ${e.message}` }));
+      result.results.push({ model, case: entry.name, limit: entry.limit, ...found });
+      await say(JSON.stringify(result.results.at(-1)));
+    }
+  }
+  result.passed = result.results.filter((r) => r.ok).length;
+  result.failed = result.results.length - result.passed;
+  await say(`${result.passed} passed, ${result.failed} failed`);
+  return result;
+}
+
+window.result = await all().catch((e) => ({ failed: 1, error: `${e.code}: ${e.message}` }));
+await post("/result", JSON.stringify(window.result));
