@@ -1,5 +1,11 @@
 //! Every kernel against its CPU twin, over shapes that no tile divides.
 
+mod argmax;
+mod attention;
+mod elementwise;
+mod embed;
 mod matmul;
+mod norm;
+mod op;
 mod sample;
 mod transcode;

@@ -8,7 +8,7 @@ use jerboa::reference::matmul as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run};
 
 /// A packed random matrix with the values that it stands for.
-fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed, Vec<f32>) {
+pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed, Vec<f32>) {
     let mut packed = Packed::zeros(layout, n, k);
     let values = random(seed, n * k);
     let mut exact = vec![0.0; n * k];
@@ -71,7 +71,7 @@ fn fill(packed: &mut Packed, seed: u64) {
     }
 }
 
-fn layouts() -> Vec<Layout> {
+pub(super) fn layouts() -> Vec<Layout> {
     let mut all = vec![Layout::Dense(Float::F32), Layout::Dense(Float::F16), Layout::Dense(Float::BF16)];
     let forms = [
         (32, Form::Bias, Float::F16),

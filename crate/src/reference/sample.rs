@@ -7,6 +7,15 @@ use crate::sample::fixed::{GAP_LIMIT, fraction, gap, gap_scale, min_p_limit, sha
 use crate::sample::philox::random;
 use crate::sample::{Params, Penalty};
 
+/// The index of the largest logit, of equal ones the lowest; none when one is no number.
+pub fn argmax(logits: &[f32]) -> Option<u32> {
+    if logits.iter().any(|v| !v.is_finite()) {
+        return None;
+    }
+    let best = logits.iter().copied().fold(f32::MIN, f32::max);
+    logits.iter().position(|v| *v == best).map(|i| i as u32)
+}
+
 /// The scores that bias and penalties make of logits; `counts` as in `sample::Sampler::counts`.
 pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
     let penalty = Penalty::of(params);

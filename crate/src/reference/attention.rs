@@ -1,0 +1,73 @@
+//! Twin of shaders/attention: norm of heads, rotation, softmax over the keys that a row sees, in f64. It knows no cache:
+//! all keys and values are given.
+
+use super::norm::rms_norm;
+use std::ops::Range;
+
+/// Heads and what is done to their scores.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention<'a> {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Columns of a head.
+    pub head_dim: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// `cap * tanh(score / cap)`; 0 for none.
+    pub softcap: f32,
+    /// One logit a query head that joins the softmax and has no value.
+    pub sinks: Option<&'a [f32]>,
+}
+
+impl Attention<'_> {
+    /// Attention of the rows of q over those rows of k and v that `visible` names.
+    pub fn of(&self, q: &[f32], k: &[f32], v: &[f32], visible: impl Fn(usize) -> Range<usize>) -> Vec<f32> {
+        let d = self.head_dim;
+        let mut out = Vec::with_capacity(q.len());
+        for (row, heads) in q.chunks_exact(self.heads * d).enumerate() {
+            for (h, query) in heads.chunks_exact(d).enumerate() {
+                let kv_head = h / (self.heads / self.kv_heads);
+                let at = |x: &[f32], key: usize, i: usize| f64::from(x[(key * self.kv_heads + kv_head) * d + i]);
+                let keys: Vec<usize> = visible(row).collect();
+                let score = |key: &usize| {
+                    let dot: f64 = query.iter().enumerate().map(|(i, q)| f64::from(*q) * at(k, *key, i)).sum();
+                    let (score, cap) = (dot * f64::from(self.scale), f64::from(self.softcap));
+                    if cap > 0.0 { cap * (score / cap).tanh() } else { score }
+                };
+                let scores: Vec<f64> = keys.iter().map(score).collect();
+                let sink = self.sinks.map(|s| f64::from(s[h]));
+                let best = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
+                let weights: Vec<f64> = scores.iter().map(|s| (s - best).exp()).collect();
+                let sum = weights.iter().sum::<f64>() + sink.map_or(0.0, |s| (s - best).exp());
+                out.extend((0..d).map(|i| {
+                    let mixed: f64 = keys.iter().zip(&weights).map(|(key, w)| w * at(v, *key, i)).sum();
+                    (mixed / sum) as f32
+                }));
+            }
+        }
+        out
+    }
+}
+
+/// Rotates the first `dim` columns of each head of `x`, whose rows stand at the positions of `table`'s rows (dim / 2 pairs of
+/// cosine and sine each).
+pub fn rotate(x: &mut [f32], heads: usize, head_dim: usize, table: &[[f32; 2]], dim: usize, interleaved: bool) {
+    for (row, pairs) in x.chunks_exact_mut(heads * head_dim).zip(table.chunks_exact(dim / 2)) {
+        for head in row.chunks_exact_mut(head_dim) {
+            for (i, [cos, sin]) in pairs.iter().enumerate() {
+                let (a, b) = if interleaved { (2 * i, 2 * i + 1) } else { (i, i + dim / 2) };
+                let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+                let (cos, sin) = (f64::from(*cos), f64::from(*sin));
+                head[a] = (x * cos - y * sin) as f32;
+                head[b] = (y * cos + x * sin) as f32;
+            }
+        }
+    }
+}
+
+/// RMSNorm of each head.
+pub fn norm_heads(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
+    rms_norm(x, gain, offset, eps)
+}

@@ -1,0 +1,43 @@
+//! Twin of shaders/norm: RMSNorm and LayerNorm of rows, in f64.
+
+/// A norm of rows of `cols` columns: `(x - mean) / sqrt(mean square + eps) * (gain + offset) + bias`, where the mean is that
+/// of the row for a layer norm and 0 for an RMS norm.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm<'a> {
+    /// Columns of a row.
+    pub cols: usize,
+    /// Whether the mean is subtracted.
+    pub layer: bool,
+    /// `[cols]`; 1 - offset where there is none.
+    pub gain: Option<&'a [f32]>,
+    /// `[cols]`.
+    pub bias: Option<&'a [f32]>,
+    /// Added to the gain.
+    pub offset: f32,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl Norm<'_> {
+    /// The norm of each row.
+    pub fn of(&self, x: &[f32]) -> Vec<f32> {
+        let mut y = Vec::with_capacity(x.len());
+        for row in x.chunks_exact(self.cols) {
+            let count = self.cols as f64;
+            let mean = if self.layer { row.iter().map(|v| f64::from(*v)).sum::<f64>() / count } else { 0.0 };
+            let square = row.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / count;
+            let factor = 1.0 / (square + f64::from(self.eps)).sqrt();
+            y.extend(row.iter().enumerate().map(|(c, v)| {
+                let gain = self.gain.map_or(1.0, |g| f64::from(g[c]) + f64::from(self.offset));
+                let bias = self.bias.map_or(0.0, |b| f64::from(b[c]));
+                ((f64::from(*v) - mean) * factor * gain + bias) as f32
+            }));
+        }
+        y
+    }
+}
+
+/// RMSNorm of each row: `x / sqrt(mean(x²) + eps) * (gain + offset)`.
+pub fn rms_norm(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
+    Norm { cols: gain.len(), layer: false, gain: Some(gain), bias: None, offset, eps }.of(x)
+}

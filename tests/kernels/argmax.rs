@@ -1,0 +1,118 @@
+//! Greedy decoding's tail against its twin: the largest logit, and the step from one token to the next.
+
+use jerboa::kernels::sample::{Advance, advance, argmax, slices};
+use jerboa::reference::sample as twin;
+use jerboa_tests::{bytes, gpu, random, run_all};
+
+const RING: usize = 4;
+const NOT_FINITE: u32 = u32::MAX - 1;
+const LOGITS: usize = 0;
+const STATE: usize = 3;
+const IDS: usize = 4;
+const TOKENS: usize = 5;
+
+/// Buffers of a tail; `state` as in shaders/common/state.wgsl.
+fn buffers(logits: &[f32], stops: &[u32], state: [u32; 8]) -> Vec<Vec<u8>> {
+    let candidates = vec![0u8; 128 * 8];
+    vec![bytes(logits), candidates, bytes(stops), bytes(&state), bytes(&[7u32]), bytes(&[0u32; RING + 2])]
+}
+
+/// One step of the tail.
+fn step(buffers: &mut Vec<Vec<u8>>) {
+    let vocab = (buffers[LOGITS].len() / 4) as u32;
+    let stop_count = (buffers[2].len() / 4) as u32;
+    let tail = Advance {
+        candidates: 1,
+        slices: slices(vocab),
+        stops: 2,
+        stop_count,
+        state: STATE,
+        ids: IDS,
+        tokens: TOKENS,
+        ring: RING as u32,
+    };
+    *buffers = run_all(gpu(), &[argmax(LOGITS, 1, vocab), advance(tail)], 1, buffers);
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytemuck::pod_collect_to_vec(bytes)
+}
+
+fn picked(logits: &[f32]) -> u32 {
+    let mut all = buffers(logits, &[], [9, 1, 0, 0, 5, 0, 0, 0]);
+    step(&mut all);
+    words(&all[TOKENS])[0]
+}
+
+#[test]
+fn the_largest_of_any_vocabulary() {
+    for vocab in [1, 2, 255, 256, 1024, 1025, 5000, 151_937] {
+        for seed in 0..3 {
+            let logits = random(seed + vocab as u64, vocab);
+            assert_eq!(Some(picked(&logits)), twin::argmax(&logits), "{vocab}");
+        }
+        let mut logits = vec![-3e38; vocab];
+        logits[vocab - 1] = -2.9e38;
+        assert_eq!(picked(&logits), vocab as u32 - 1, "the last of {vocab}");
+    }
+}
+
+#[test]
+fn of_equal_logits_the_lowest_index_wins() {
+    for (a, b) in [(0, 4999), (1023, 1024), (77, 78), (255, 511)] {
+        let mut logits = random(1, 5000);
+        (logits[a], logits[b]) = (2.0, 2.0);
+        assert_eq!(picked(&logits), a as u32);
+    }
+}
+
+#[test]
+fn what_is_no_number_is_noticed_wherever_it_stands() {
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in [0, 1500, 4999] {
+            let mut logits = random(2, 5000);
+            logits[at] = value;
+            assert_eq!(twin::argmax(&logits), None);
+            let mut all = buffers(&logits, &[], [9, 1, 0, 0, 5, 0, 0, 0]);
+            step(&mut all);
+            let tokens = words(&all[TOKENS]);
+            assert_eq!((tokens[0], tokens[RING + 1]), (NOT_FINITE, 1), "{value} at {at} ends the generation");
+            assert_eq!(words(&all[IDS]), [7], "it becomes no input");
+        }
+    }
+}
+
+/// A prompt of five rows, then single tokens through more than the ring holds, until the budget is spent.
+#[test]
+fn position_ring_and_budget_move_on() {
+    let mut all = buffers(&random(3, 300), &[1000, u32::MAX], [20, 5, 0, 0, 6, 0, 0, 0]);
+    for number in 1..=8u32 {
+        let logits = random(u64::from(number), 300);
+        all[LOGITS] = bytes(&logits);
+        let before = all.clone();
+        step(&mut all);
+        if number > 6 {
+            assert_eq!(all[STATE..=TOKENS], before[STATE..=TOKENS], "nothing moves once the budget is spent");
+            continue;
+        }
+        let token = twin::argmax(&logits).expect("finite logits");
+        let (state, tokens) = (words(&all[STATE]), words(&all[TOKENS]));
+        assert_eq!(state[..5], [24 + number, 1, number, u32::from(number == 6), 6 - number], "step {number}");
+        assert_eq!(tokens[(number as usize - 1) % RING], token);
+        assert_eq!(tokens[RING..], [number, u32::from(number == 6)]);
+        assert_eq!(words(&all[IDS])[0], if number == 6 { words(&before[IDS])[0] } else { token });
+    }
+}
+
+#[test]
+fn a_stop_token_ends_it() {
+    let mut logits = random(4, 300);
+    logits[123] = 5.0;
+    let mut all = buffers(&logits, &[5, 123, u32::MAX], [20, 1, 0, 0, 6, 0, 0, 0]);
+    step(&mut all);
+    let tokens = words(&all[TOKENS]);
+    assert_eq!((tokens[0], tokens[RING], tokens[RING + 1]), (123, 1, 1));
+    let before = all.clone();
+    step(&mut all);
+    assert_eq!(all[STATE..=TOKENS], before[STATE..=TOKENS]);
+}

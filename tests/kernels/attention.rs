@@ -1,0 +1,269 @@
+//! Attention against its twin: heads of every width, each element type of the cache, tiled, split and over segments.
+
+use super::op::{Case, Cut, Setting, few, many};
+use half::f16;
+use jerboa::gpu::{Backend, DeviceOptions, Gpu};
+use jerboa::ir::{Attention, HeadNorm, Mask, Op, RopeScaling, RopeSpec};
+use jerboa::kernels::attention::Kv;
+use jerboa::reference::attention::{self as twin, rotate};
+use jerboa_tests::{gpu, nmse, open, random};
+use std::ops::Range;
+
+/// One layer by all that may differ.
+#[derive(Debug, Clone, Copy)]
+struct Layer {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    window: usize,
+    softcap: f32,
+    sinks: bool,
+    /// None, or whether the norm of heads comes after the rotation.
+    norm: Option<bool>,
+    /// Rotated columns, and whether pairs are neighbours.
+    rope: Option<(usize, bool)>,
+    /// q, k and v are columns of one value.
+    together: bool,
+    kv: Kv,
+}
+
+const PLAIN: Layer = Layer {
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 32,
+    window: 0,
+    softcap: 0.0,
+    sinks: false,
+    norm: None,
+    rope: Some((32, false)),
+    together: true,
+    kv: Kv::F32,
+};
+
+/// What the twin holds of its inputs.
+struct Given {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    gains: Vec<f32>,
+    sinks: Vec<f32>,
+}
+
+impl Layer {
+    fn given(&self, rows: usize) -> Given {
+        let (q_cols, kv_cols) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        // Scores of about three: a softmax that has to decide.
+        let scaled = |seed: u64, count: usize| random(seed, count).iter().map(|v| v * 2.0).collect();
+        Given {
+            q: scaled(1, rows * q_cols),
+            k: scaled(2, rows * kv_cols),
+            v: scaled(3, rows * kv_cols),
+            gains: random(4, 2 * self.head_dim),
+            sinks: scaled(5, self.heads),
+        }
+    }
+
+    fn spec(&self) -> Option<RopeSpec> {
+        self.rope.map(|(dim, interleaved)| RopeSpec { dim, base: 100.0, scaling: RopeScaling::Default, interleaved })
+    }
+
+    /// Normed and rotated heads.
+    fn turned(&self, x: &[f32], heads: usize, gain: &[f32]) -> Vec<f32> {
+        let (d, rows) = (self.head_dim, x.len() / heads / self.head_dim);
+        let mut x = match self.norm {
+            None => x.to_vec(),
+            Some(false) => twin::norm_heads(x, gain, 0.5, 1e-5),
+            Some(true) => twin::norm_heads(x, &vec![1.0; d], 0.0, 1e-5),
+        };
+        if let Some(spec) = self.spec() {
+            rotate(&mut x, heads, d, &spec.table(0, rows, 0), spec.dim, spec.interleaved);
+        }
+        if self.norm == Some(true) {
+            x.iter_mut().enumerate().for_each(|(i, v)| *v *= gain[i % d] + 0.5);
+        }
+        x
+    }
+
+    fn expected(&self, given: &Given, visible: impl Fn(usize) -> Range<usize>) -> Vec<f32> {
+        let (q_gain, k_gain) = given.gains.split_at(self.head_dim);
+        let stored = |x: Vec<f32>| -> Vec<f32> {
+            if self.kv == Kv::F32 { x } else { x.iter().map(|v| f16::from_f32(*v).to_f32()).collect() }
+        };
+        let (q, k) = (self.turned(&given.q, self.heads, q_gain), self.turned(&given.k, self.kv_heads, k_gain));
+        let sinks = self.sinks.then_some(&given.sinks[..]);
+        let Layer { heads, kv_heads, head_dim, softcap, .. } = *self;
+        let spec = twin::Attention { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks };
+        spec.of(&q, &stored(k), &stored(given.v.clone()), visible)
+    }
+
+    fn scale(&self) -> f32 {
+        (self.head_dim as f32).powf(-0.5)
+    }
+
+    /// Runs the layer and gives its distance from the twin.
+    fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
+        let given = self.given(rows);
+        let (q_cols, kv_cols) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut case = Case::new();
+        let [q, k, v] = if self.together {
+            let mut all = Vec::new();
+            for row in 0..rows {
+                all.extend(&given.q[row * q_cols..(row + 1) * q_cols]);
+                all.extend(&given.k[row * kv_cols..(row + 1) * kv_cols]);
+                all.extend(&given.v[row * kv_cols..(row + 1) * kv_cols]);
+            }
+            let all = case.input(&all, q_cols + 2 * kv_cols);
+            let b = &mut case.b;
+            [
+                b.view("q", all, 0, q_cols),
+                b.view("k", all, q_cols, kv_cols),
+                b.view("v", all, q_cols + kv_cols, kv_cols),
+            ]
+        } else {
+            [case.input(&given.q, q_cols), case.input(&given.k, kv_cols), case.input(&given.v, kv_cols)]
+        };
+        let gains = self.norm.map(|after_rope| (case.vector(&given.gains), after_rope));
+        let sinks = self.sinks.then(|| case.vector(&given.sinks));
+        let causal = matches!(mask, Mask::Causal { .. });
+        let op = Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            scale: self.scale(),
+            mask,
+            softcap: self.softcap,
+            sinks,
+            head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope }),
+            rope: self.spec().map(|spec| case.b.rope(spec)),
+            cache: causal.then(|| case.b.cache(self.kv_heads, self.head_dim)),
+        };
+        let out = case.b.node("attention", Op::Attention(op), &[q, k, v], q_cols);
+        let found = case.run(gpu, out, setting, cuts);
+        let visible = |row: usize| match mask {
+            Mask::Causal { window: 0 } => 0..row + 1,
+            Mask::Causal { window } => (row + 1).saturating_sub(window)..row + 1,
+            Mask::Segment { window } => {
+                let [first, end] = setting.segments[row].map(|x| x as usize);
+                let reach = if window == 0 { rows } else { window };
+                first.max(row.saturating_sub(reach))..end.min(row + reach + 1)
+            }
+        };
+        nmse(&found, &self.expected(&given, visible))
+    }
+
+    /// A causal run over a cache: prompt and single tokens, or however the rows are cut.
+    fn check(&self, gpu: &Gpu, cuts: &[Cut]) {
+        let rows = cuts.iter().map(|c| c.rows).sum();
+        let setting = Setting { kv: self.kv, capacity: 150, ..Setting::default() };
+        let error = self.error(gpu, rows, cuts, Mask::Causal { window: self.window }, &setting);
+        // Rounding to halves flips where the twin's f64 and the kernel's f32 meet the middle, and f16 devices multiply in f16.
+        let limit = if gpu.caps().f16 {
+            3e-6
+        } else if self.kv == Kv::F32 {
+            1e-10
+        } else {
+            1e-7
+        };
+        assert!(error < limit, "{self:?} {cuts:?} f16 {}: {error:e}", gpu.caps().f16);
+    }
+}
+
+fn plain() -> Gpu {
+    open(&DeviceOptions { f16: false, ..DeviceOptions::default() })
+}
+
+/// A prompt over one tile and over one split of keys, single tokens behind it, a short chunk, and tokens again.
+const TURNS: [fn(usize) -> Cut; 6] = [many, few, few, many, few, few];
+
+fn turns(prompt: usize) -> Vec<Cut> {
+    TURNS.iter().zip([prompt, 1, 1, 11, 1, 3]).map(|(cut, rows)| cut(rows)).collect()
+}
+
+#[test]
+fn heads_of_every_width_in_every_cache() {
+    let plain = plain();
+    for head_dim in [12, 20, 64, 80, 96, 128, 256] {
+        for kv in [Kv::F32, Kv::Packed] {
+            let layer = Layer { head_dim, kv, rope: Some((head_dim / 8 * 4, false)), heads: 2, kv_heads: 1, ..PLAIN };
+            layer.check(&plain, &turns(70));
+        }
+        let layer = Layer { head_dim, kv: Kv::F16, rope: Some((head_dim, false)), heads: 2, kv_heads: 1, ..PLAIN };
+        layer.check(gpu(), &turns(70));
+    }
+}
+
+#[test]
+fn groups_of_query_heads() {
+    let gpu = plain();
+    for (heads, kv_heads) in [(1, 1), (3, 3), (9, 3), (8, 1), (14, 2), (20, 2), (17, 1)] {
+        Layer { heads, kv_heads, ..PLAIN }.check(&gpu, &[many(9), few(1), few(2)]);
+    }
+}
+
+#[test]
+fn windows_softcaps_and_sinks() {
+    let gpu = plain();
+    for window in [0, 1, 7, 64, 65, 100] {
+        for (softcap, sinks) in [(0.0, false), (5.0, true)] {
+            Layer { window, softcap, sinks, ..PLAIN }.check(&gpu, &turns(70));
+        }
+    }
+    Layer { sinks: true, ..PLAIN }.check(&gpu, &[few(1), few(1), many(1)]);
+    Layer { softcap: 30.0, ..PLAIN }.check(&gpu, &[many(66), few(1)]);
+}
+
+#[test]
+fn norms_of_heads_and_rotations() {
+    let gpu = plain();
+    for norm in [None, Some(false), Some(true)] {
+        for rope in [None, Some((32, false)), Some((16, false)), Some((32, true)), Some((12, true))] {
+            for together in [true, false] {
+                Layer { norm, rope, together, ..PLAIN }.check(&gpu, &[many(5), few(1)]);
+            }
+        }
+    }
+}
+
+/// However the rows come, the cache is filled alike, up to its last position.
+#[test]
+fn rows_may_be_cut_anywhere() {
+    let gpu = plain();
+    for cuts in [vec![many(150)], vec![many(1), many(149)], vec![many(64), many(64), few(1), few(4), many(17)]] {
+        Layer { head_dim: 20, rope: Some((20, false)), ..PLAIN }.check(&gpu, &cuts);
+    }
+    Layer { window: 9, ..PLAIN }.check(&gpu, &vec![few(1); 20]);
+}
+
+#[test]
+fn without_subgroups_it_is_the_same() {
+    let gpu = open(&DeviceOptions { subgroups: false, f16: false, ..DeviceOptions::default() });
+    for head_dim in [20, 64, 128] {
+        let rope = Some((head_dim / 8 * 8, false));
+        Layer { head_dim, rope, norm: Some(false), ..PLAIN }.check(&gpu, &turns(67));
+    }
+}
+
+/// Packed sequences: each row sees its own segment, both ways.
+#[test]
+fn segments() {
+    for gpu in [&plain(), gpu()] {
+        for (lengths, window) in
+            [(vec![1, 70, 3, 9], 0), (vec![83], 0), (vec![83], 5), (vec![30, 1, 52], 64), (vec![8, 8, 8], 1)]
+        {
+            let mut segments = Vec::new();
+            for length in lengths {
+                let first = segments.len() as u32;
+                segments.extend((0..length).map(|_| [first, first + length]));
+            }
+            for (head_dim, kv_heads, together) in [(32, 4, false), (64, 2, true), (12, 1, true)] {
+                let layer = Layer { head_dim, kv_heads, together, rope: None, ..PLAIN };
+                let (rows, mask) = (segments.len(), Mask::Segment { window });
+                let setting = Setting { segments: segments.clone(), ..Setting::default() };
+                let cut = Cut { rows, mode: jerboa::plan::RowsMode::Many(rows) };
+                let error = layer.error(gpu, rows, &[cut], mask, &setting);
+                let limit = if gpu.caps().f16 { 3e-6 } else { 1e-10 };
+                assert!(error < limit, "{layer:?} {rows} rows, window {window}: {error:e}");
+            }
+        }
+    }
+}

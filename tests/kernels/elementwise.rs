@@ -1,0 +1,96 @@
+//! Elementwise operations, gated activations and the last row against their twins.
+
+use super::op::{Case, Setting, few, many};
+use jerboa::ir::{Activation, Op};
+use jerboa::reference::elementwise::{activate, last_row};
+use jerboa_tests::{gpu, random};
+
+const ACTIVATIONS: [Activation; 8] = [
+    Activation::None,
+    Activation::Silu,
+    Activation::GeluTanh,
+    Activation::Gelu,
+    Activation::Relu,
+    Activation::Sigmoid,
+    Activation::Tanh,
+    Activation::Relu2,
+];
+
+fn expected(op: &Op, a: f32, b: f32) -> f32 {
+    match op {
+        Op::Add => a + b,
+        Op::Mul => a * b,
+        Op::Gated(act) => activate(*act as u32, a) * b,
+        Op::Unary(act) => activate(*act as u32, a),
+        Op::Scale(factor) => a * factor,
+        other => panic!("{other:?} is not elementwise"),
+    }
+}
+
+fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
+    let binary = matches!(op, Op::Add | Op::Mul | Op::Gated(_));
+    let rows = a.len() / cols;
+    let mut case = Case::new();
+    let mut inputs = vec![case.input(a, cols)];
+    if binary {
+        inputs.push(case.input(b, cols));
+    }
+    let out = case.b.node("op", op.clone(), &inputs, cols);
+    let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
+    assert_eq!(found.len(), a.len());
+    for (i, value) in found.iter().enumerate() {
+        let expected = expected(op, a[i], b[i]);
+        let error = (value - expected).abs() / expected.abs().max(1.0);
+        assert!(error < 3e-6, "{op:?} of {} and {}, {cols} columns: {value} instead of {expected}", a[i], b[i]);
+    }
+}
+
+#[test]
+fn every_operation_over_awkward_shapes() {
+    let mut operations = vec![Op::Add, Op::Mul, Op::Scale(-0.7)];
+    operations.extend(ACTIVATIONS.map(Op::Gated));
+    operations.extend(ACTIVATIONS.map(Op::Unary));
+    for cols in [1, 6, 257, 1028] {
+        for op in &operations {
+            let a: Vec<f32> = random(1, 3 * cols).iter().map(|v| v * 6.0).collect();
+            check(op, &a, &random(2, 3 * cols), cols);
+        }
+    }
+}
+
+/// Metal's fast math makes NaN of an exponential that overflows: arguments are clamped.
+#[test]
+fn activations_of_large_values_are_finite() {
+    let large: Vec<f32> = [0.0f32, 15.5, 81.0, 120.0, 1e4, 3e8].iter().flat_map(|v| [*v, -v]).collect();
+    let a: Vec<f32> = large.iter().chain(&large).copied().collect();
+    for act in ACTIVATIONS.into_iter().filter(|a| *a != Activation::Relu2) {
+        check(&Op::Unary(act), &a, &vec![0.0; a.len()], large.len());
+    }
+}
+
+#[test]
+fn operations_read_views() {
+    let x = random(5, 4 * 24);
+    let mut case = Case::new();
+    let both = case.input(&x, 24);
+    let (gate, up) = (case.b.view("gate", both, 0, 12), case.b.view("up", both, 12, 12));
+    let out = case.b.node("gated", Op::Gated(Activation::Silu), &[gate, up], 12);
+    let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1)]);
+    for (i, value) in found.iter().enumerate() {
+        let at = i / 12 * 24 + i % 12;
+        assert!((value - activate(1, x[at]) * x[at + 12]).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn the_last_row_is_that_of_the_step() {
+    for cols in [1, 63, 130] {
+        let x = random(6, 12 * cols);
+        let mut case = Case::new();
+        let input = case.input(&x, cols);
+        let out = case.b.node("last", Op::LastRow, &[input], cols);
+        let found = case.run(gpu(), out, &Setting::default(), &[many(7), few(1), many(4)]);
+        let expected: Vec<f32> = [7, 8, 12].into_iter().flat_map(|rows| last_row(&x, cols, rows)).collect();
+        assert_eq!(found, expected, "{cols} columns");
+    }
+}

@@ -1,0 +1,42 @@
+//! Lookup of table rows in every weight layout, whole and cut into several buffers.
+
+use super::matmul::{layouts, weights};
+use super::op::{Case, Setting, few, many};
+use jerboa::format::layout::{Float, Layout};
+use jerboa::ir::Op;
+use jerboa::reference::embed::lookup;
+use jerboa_tests::{gpu, nmse};
+
+const IDS: [u32; 9] = [3, 0, 36, 36, 7, 19, 35, 1, 20];
+
+fn error(layout: Layout, cols: usize, max_buffer: u64) -> f64 {
+    let (packed, exact) = weights(layout, 37, cols, 5);
+    let mut case = Case::new();
+    let table = case.table(packed);
+    case.ids = IDS.to_vec();
+    let out = case.b.node("embed", Op::Embed { table, scale: 2.5 }, &[], cols);
+    let setting = Setting { max_buffer, ..Setting::default() };
+    let found = case.run(gpu(), out, &setting, &[many(7), few(1), few(1)]);
+    nmse(&found, &lookup(&exact, cols, &IDS, 2.5))
+}
+
+#[test]
+fn rows_of_every_layout() {
+    for layout in layouts() {
+        for cols in [12, 300] {
+            let error = error(layout, cols, u64::MAX);
+            assert!(error < 1e-12, "{layout}, {cols} columns: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn a_table_over_the_limit_lies_in_several_buffers() {
+    for layout in [Layout::Dense(Float::F32), Layout::Dense(Float::BF16), layouts()[7]] {
+        let rows = layout.plane_bytes(1, 64).into_iter().max().unwrap_or(0);
+        for per_buffer in [36, 17, 4] {
+            let error = error(layout, 64, rows * per_buffer);
+            assert!(error < 1e-12, "{layout}, {per_buffer} rows a buffer: {error:e}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Norms of rows against their twin.
+
+use super::op::{Case, Setting, few, many};
+use jerboa::ir::{Norm, Op};
+use jerboa::reference::norm as twin;
+use jerboa_tests::{gpu, nmse, random};
+
+#[test]
+fn rms_and_layer_norm_with_and_without_gain_and_bias() {
+    for cols in [1, 5, 64, 257, 1030] {
+        for bits in 0..8 {
+            let (layer, has_gain, has_bias) = (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0);
+            // The mean is far from zero: what is subtracted must be exact.
+            let x: Vec<f32> = random(7, 6 * cols).iter().map(|v| v + if layer { 20.0 } else { 0.3 }).collect();
+            let (gain, bias) = (random(8, cols), random(9, cols));
+            let offset = if has_gain { 1.0 } else { 0.0 };
+            let mut case = Case::new();
+            let input = case.input(&x, cols);
+            let norm = Norm {
+                gain: has_gain.then(|| case.vector(&gain)),
+                bias: has_bias.then(|| case.vector(&bias)),
+                layer,
+                offset,
+                eps: 1e-5,
+            };
+            let out = case.b.node("norm", Op::Norm(norm), &[input], cols);
+            let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1), few(2)]);
+            let (gain, bias) = (has_gain.then_some(&gain[..]), has_bias.then_some(&bias[..]));
+            let expected = twin::Norm { cols, layer, gain, bias, offset, eps: 1e-5 }.of(&x);
+            let error: f64 = found.iter().zip(&expected).map(|(f, e)| f64::from(f - e).abs()).fold(0.0, f64::max);
+            let limit = if layer { 2e-4 } else { 1e-5 };
+            assert!(error < limit && nmse(&found, &expected).is_finite(), "{cols} columns, {bits:#b}: {error:e}");
+        }
+    }
+}
+
+/// The row after the last token's, and a view of some columns.
+#[test]
+fn a_norm_reads_views_and_single_rows() {
+    let (cols, rows) = (76, 5);
+    let x = random(3, rows * (cols + 8));
+    let gain = random(4, cols);
+    let mut case = Case::new();
+    let input = case.input(&x, cols + 8);
+    let view = case.b.view("view", input, 4, cols);
+    let last = case.b.node("last", Op::LastRow, &[view], cols);
+    let norm = Norm { gain: Some(case.vector(&gain)), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
+    let out = case.b.node("norm", Op::Norm(norm), &[last], cols);
+    let found = case.run(gpu(), out, &Setting::default(), &[many(rows)]);
+    let start = (rows - 1) * (cols + 8) + 4;
+    let expected = twin::rms_norm(&x[start..start + cols], &gain, 0.0, 1e-6);
+    assert!(nmse(&found, &expected) < 1e-11);
+}

@@ -1,0 +1,212 @@
+//! Runs a graph of one operation through the planner: whatever kernels it chooses must agree with the twin. Inputs are rows
+//! of tables that an embedding looks up, so that no other way into a graph is needed.
+
+use jerboa::format::layout::{Float, Layout, Packed};
+use jerboa::gpu::{Backend, Gpu};
+use jerboa::ir::{Builder, Graph, Op, ValueId, WeightId, WeightKind};
+use jerboa::kernels::Launch;
+use jerboa::kernels::attention::Kv;
+use jerboa::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower, plan_weights};
+use jerboa_tests::{bytes, floats, run_all};
+use std::collections::{BTreeMap, HashMap};
+
+/// Words of the state, as exec keeps it.
+const STATE_WORDS: usize = 8;
+
+/// A graph under construction with the values of its weights.
+pub struct Case {
+    /// Adds nodes.
+    pub b: Builder,
+    tensors: HashMap<String, Tensor>,
+    /// Token ids; 0, 1, 2, … unless they are set, which makes inputs of tables.
+    pub ids: Vec<u32>,
+}
+
+enum Tensor {
+    Matrix(Packed),
+    Vector(Vec<f32>),
+}
+
+/// How the rows of a run are cut into steps.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// Rows of the step.
+    pub rows: usize,
+    /// The kind of plan, and the most rows that it is made for.
+    pub mode: RowsMode,
+}
+
+/// A tiled step.
+pub fn many(rows: usize) -> Cut {
+    Cut { rows, mode: RowsMode::Many(rows + 3) }
+}
+
+/// A step of a plan for few rows.
+pub fn few(rows: usize) -> Cut {
+    Cut { rows, mode: RowsMode::Few(rows) }
+}
+
+/// What a run depends on beside the graph.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Element type of caches.
+    pub kv: Kv,
+    /// Positions of caches.
+    pub capacity: usize,
+    /// The most bytes of a weight's buffer.
+    pub max_buffer: u64,
+    /// First and end row of each row's segment.
+    pub segments: Vec<[u32; 2]>,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { kv: Kv::F32, capacity: 256, max_buffer: u64::MAX, segments: Vec::new() }
+    }
+}
+
+impl Case {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self { b: Builder::new("test"), tensors: HashMap::new(), ids: Vec::new() }
+    }
+
+    /// An input of so many columns, one row after another.
+    pub fn input(&mut self, values: &[f32], cols: usize) -> ValueId {
+        let rows = values.len() / cols;
+        let mut packed = Packed::zeros(Layout::Dense(Float::F32), rows, cols);
+        for (i, value) in values.iter().enumerate() {
+            packed.set_dense(i / cols, i % cols, *value);
+        }
+        let table = self.table(packed);
+        if self.ids.len() < rows {
+            self.ids = (0..rows as u32).collect();
+        }
+        self.b.node("input", Op::Embed { table, scale: 1.0 }, &[], cols)
+    }
+
+    /// A table or matrix.
+    pub fn table(&mut self, packed: Packed) -> WeightId {
+        let name = format!("weight {}", self.tensors.len());
+        let id = self.b.weight(&name, packed.rows, packed.cols, WeightKind::Table);
+        self.tensors.insert(name, Tensor::Matrix(packed));
+        id
+    }
+
+    /// A vector.
+    pub fn vector(&mut self, values: &[f32]) -> WeightId {
+        let name = format!("weight {}", self.tensors.len());
+        let id = self.b.vector(&name, values.len());
+        self.tensors.insert(name, Tensor::Vector(values.to_vec()));
+        id
+    }
+
+    /// Computes `out`, in steps of rows one after another; the rows of all of them. Where the graph ends with the last row
+    /// alone, that of each step.
+    pub fn run(self, gpu: &Gpu, out: ValueId, setting: &Setting, cuts: &[Cut]) -> Vec<f32> {
+        let Self { b, tensors, ids } = self;
+        let graph = b.finish(out, None).expect("a graph");
+        let layout_of = |name: &str| match tensors.get(name) {
+            Some(Tensor::Matrix(packed)) => packed.layout,
+            _ => Layout::Dense(Float::F32),
+        };
+        let weights = plan_weights(&graph, &layout_of, setting.max_buffer).expect("storage of the weights");
+        let mut buffers = own_buffers(&graph, &weights, &tensors, setting);
+        let (mut found, mut pos) = (Vec::new(), 0);
+        for cut in cuts {
+            let (caps, kv, capacity) = (gpu.caps(), setting.kv, setting.capacity);
+            let options = PlanOptions { rows: cut.mode, caps, weights: &weights, kv, capacity };
+            let plan = lower(&graph, options).expect("a plan");
+            let mut state = [0u32; STATE_WORDS];
+            (state[0], state[1]) = (pos as u32, cut.rows as u32);
+            buffers.insert(Slot::State, bytes(&state));
+            let most = match cut.mode {
+                RowsMode::Few(n) | RowsMode::Many(n) => n,
+            };
+            let mut step_ids = ids[pos..pos + cut.rows].to_vec();
+            step_ids.resize(most, 0);
+            buffers.insert(Slot::Ids, bytes(&step_ids));
+            let rows = if graph.value(graph.root(out).0).rows == jerboa::ir::Rows::Last { 1 } else { cut.rows };
+            found.extend(step(gpu, &plan, &mut buffers, cut.rows, rows));
+            pos += cut.rows;
+        }
+        found
+    }
+}
+
+/// Weights, tables of rotations, caches with something stale in them.
+fn own_buffers(
+    graph: &Graph,
+    weights: &WeightPlans,
+    tensors: &HashMap<String, Tensor>,
+    setting: &Setting,
+) -> BTreeMap<Slot, Vec<u8>> {
+    let mut buffers = BTreeMap::new();
+    for (id, plan) in weights {
+        let parts: Vec<&Tensor> = graph.weight(*id).parts.iter().map(|p| &tensors[&p.0]).collect();
+        match parts[0] {
+            Tensor::Vector(_) => {
+                let all: Vec<f32> =
+                    parts.iter().flat_map(|t| if let Tensor::Vector(v) = t { v.clone() } else { vec![] }).collect();
+                buffers.insert(Slot::Vector(*id), bytes(&all));
+            }
+            Tensor::Matrix(packed) => {
+                let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
+                for (index, run) in plan.runs.iter().enumerate() {
+                    let plane = |p: usize| {
+                        let whole = run.len() == packed.rows;
+                        let (from, to) = (run.start * words[p], run.end * words[p]);
+                        bytes(if whole { &packed.planes[p] } else { &packed.planes[p][from..to] })
+                    };
+                    buffers.insert(Slot::WeightQ(*id, index), plane(0));
+                    buffers.insert(Slot::WeightS(*id, index), plane(1));
+                }
+            }
+        }
+    }
+    for (index, spec) in graph.ropes.iter().enumerate() {
+        buffers.insert(Slot::Rope(index), bytes(&spec.table(0, setting.capacity, 0)));
+    }
+    for (index, cache) in graph.caches.iter().enumerate() {
+        let size = setting.capacity * cache.kv_heads * cache.head_dim * setting.kv.bytes();
+        // 1124 as halves and 4e21 as f32: what an earlier conversation left must not be seen.
+        let stale = bytes(&vec![0x6464_6464u32; size / 4]);
+        buffers.insert(Slot::CacheK(index), stale.clone());
+        buffers.insert(Slot::CacheV(index), stale);
+    }
+    buffers.insert(Slot::Segments, bytes(&setting.segments));
+    buffers
+}
+
+/// Runs a plan; `rows` of its output without what lies between columns and stride.
+fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, rows: usize, out_rows: usize) -> Vec<f32> {
+    for (index, size) in plan.activations.iter().enumerate() {
+        buffers.insert(Slot::Activation(index), poison(*size));
+    }
+    for (slot, size) in [(Slot::Output, plan.output), (Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)] {
+        buffers.insert(slot, poison(size));
+    }
+    let slots: Vec<Slot> = buffers.keys().copied().collect();
+    let number = |slot: &Slot| slots.iter().position(|s| s == slot).unwrap_or_else(|| panic!("no buffer for {slot:?}"));
+    let numbered = |launch: &Launch<Slot>| Launch {
+        label: launch.label.clone(),
+        variant: launch.variant.clone(),
+        binds: launch.binds.iter().map(|(name, slot)| (*name, number(slot))).collect(),
+        params: launch.params.clone(),
+        grid: launch.grid,
+    };
+    let launches: Vec<Launch<usize>> = plan.launches.iter().map(numbered).collect();
+    let given: Vec<Vec<u8>> = buffers.values().cloned().collect();
+    let left = run_all(gpu, &launches, rows as u32, &given);
+    for (slot, bytes) in slots.iter().zip(left) {
+        buffers.insert(*slot, bytes);
+    }
+    let output = floats(&buffers[&Slot::Output]);
+    let stride = plan.output_cols.next_multiple_of(4);
+    output.chunks_exact(stride).take(out_rows).flat_map(|row| row[..plan.output_cols].to_vec()).collect()
+}
+
+/// Memory that nobody has written is NaN, so that reading it shows.
+fn poison(size: u64) -> Vec<u8> {
+    bytes(&vec![f32::NAN; size as usize / 4])
+}
