@@ -1,6 +1,7 @@
 // Plain numbers to affine codes of 4 or 8 bits, groups of 32, f16 scale and bias: quantization on load.
-// The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end; the clipping of least squared error
-// wins. Every choice is made by comparing integers or exact products, so that the result is the CPU twin's bit for bit.
+// The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end; with 4 bits each clipping's codes are
+// then fitted by a line. The pair of least squared error wins. Every choice is made by comparing integers or exact
+// products, so that the result is the CPU twin's bit for bit.
 #import transcode/pack
 #import transcode/number
 @group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
@@ -31,6 +32,62 @@ fn inverse_of(scale: f32) -> f32 {
     return 1.0 / scale;
 }
 
+var<private> best_error: u32;
+var<private> best: vec2<u32>;
+
+// Keeps a pair (as f16 bits) when its error is the least so far; errors are counted in units of 1 / unit.
+fn offer(bits: vec2<u32>, n: u32, unit: f32) {
+    let scale = f16_value(bits.x);
+    let bias = f16_value(bits.y);
+    let inverse = inverse_of(scale);
+    var error = 0u;
+    for (var i = 0u; i < n; i++) {
+        let q = nearest(x[i], scale, bias, inverse);
+        let e = u32(min(round(abs(x[i] - (f32(q) * scale + bias)) * unit), 8191.0));
+        error += e * e;
+    }
+    if (error < best_error) {
+        best_error = error;
+        best = bits;
+    }
+}
+
+// Offers the line of least squared error through the codes that a pair gives, in integers of 1 / unit above low.
+fn offer_fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32) {
+    let scale = f16_value(bits.x);
+    let bias = f16_value(bits.y);
+    let inverse = inverse_of(scale);
+    var q1 = 0;
+    var q2 = 0;
+    var x1 = 0;
+    var qx = 0;
+    for (var i = 0u; i < n; i++) {
+        let q = i32(nearest(x[i], scale, bias, inverse));
+        let at = i32(round((x[i] - low) * unit));
+        q1 += q;
+        q2 += q * q;
+        x1 += at;
+        qx += q * at;
+    }
+    let square = i32(n) * q2 - q1 * q1;
+    let slope = i32(n) * qx - q1 * x1;
+    if (square <= 0 || slope <= 0) {
+        return;
+    }
+    let sixteenths = (u32(slope) * 16u + u32(square) / 2u) / u32(square);
+    var start = x1 * q2 - q1 * qx;
+    if (start < 0) {
+        start -= square / 2;
+    } else {
+        start += square / 2;
+    }
+    start /= square;
+    if (abs(start) > 1048576) {
+        return;
+    }
+    offer(vec2<u32>(f16_bits(f32(sixteenths) * 0.0625 * inverse_unit), f16_bits(low + f32(start) * inverse_unit)), n, unit);
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let t = (wid.x + wid.y * count.x) * 64u + lid;
@@ -55,25 +112,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: v
     let exponent = bitcast<u32>(range) >> 23u;
     let fine = select(12u, 16u, BITS == 8u);
     let unit = bitcast<f32>(clamp(254u + fine - max(exponent, 1u), 1u, 254u) << 23u);
-    var best_error = 0xffffffffu;
-    var best = vec2<u32>(0u, 0u);
+    best_error = 0xffffffffu;
+    best = vec2<u32>(0u, 0u);
     for (var c = 0u; c < 16u; c++) {
         let clip = vec2<u32>(c & 3u, c >> 2u);
         let low_c = low + f32((1u << clip.x) >> 1u) * quarter;
         let high_c = high - f32((1u << clip.y) >> 1u) * quarter;
         let bits = vec2<u32>(f16_bits((high_c - low_c) * STEP), f16_bits(low_c));
-        let scale = f16_value(bits.x);
-        let bias = f16_value(bits.y);
-        let inverse = inverse_of(scale);
-        var error = 0u;
-        for (var i = 0u; i < n; i++) {
-            let q = nearest(x[i], scale, bias, inverse);
-            let e = u32(min(round(abs(x[i] - (f32(q) * scale + bias)) * unit), 8191.0));
-            error += e * e;
-        }
-        if (error < best_error) {
-            best_error = error;
-            best = bits;
+        offer(bits, n, unit);
+        // Sums of 8-bit codes would not fit 32 bits; 8 bits do not need the fit.
+        if (BITS == 4u && exponent >= 32u && exponent < 223u) {
+            offer_fitted(bits, n, unit, bitcast<f32>((exponent - 12u) << 23u), low);
         }
     }
     let scale = f16_value(best.x);

@@ -2,8 +2,9 @@
 //! Knows no files and no GPU.
 //!
 //! Groups of 32, f16 scale and bias. The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end;
-//! the clipping of least squared error wins. Every choice compares integers or values that are rounded once, so that
-//! the GPU, whose division is inexact and whose additions may be fused, comes to the same bits.
+//! with 4 bits each clipping's codes are then fitted by a line. The pair of least squared error wins. Every choice
+//! compares integers or values that are rounded once, so that the GPU, whose division is inexact and whose additions may
+//! be fused, comes to the same bits.
 
 use super::layout::{Float, Form, Layout, Packed};
 use half::f16;
@@ -47,21 +48,55 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     let fine = if bits == 8 { 16 } else { 12 };
     let unit = f32::from_bits((254 + fine - exponent).clamp(1, 254) << 23);
     let mut best = (u32::MAX, (0.0, 0.0));
+    let mut offer = |pair: (f32, f32)| {
+        let error = x.iter().fold(0u32, |sum, v| {
+            let q = nearest(*v, pair.0, pair.1, bits) as f32;
+            let e = ((v - (q * pair.0 + pair.1)).abs() * unit).round_ties_even().min(8191.0) as u32;
+            sum.wrapping_add(e * e)
+        });
+        if error < best.0 {
+            best = (error, pair);
+        }
+    };
     for clip in 0..16u32 {
         let low_c = low + ((1u32 << (clip & 3)) >> 1) as f32 * quarter;
         let high_c = high - ((1u32 << (clip >> 2)) >> 1) as f32 * quarter;
         let scale = f16::from_f32((high_c - low_c) * step(bits)).to_f32();
         let bias = f16::from_f32(low_c).to_f32();
-        let error = x.iter().fold(0u32, |sum, v| {
-            let q = nearest(*v, scale, bias, bits) as f32;
-            let e = ((v - (q * scale + bias)).abs() * unit).round_ties_even().min(8191.0) as u32;
-            sum.wrapping_add(e * e)
-        });
-        if error < best.0 {
-            best = (error, (scale, bias));
+        offer((scale, bias));
+        // Sums of 8-bit codes would not fit 32 bits; 8 bits do not need the fit.
+        if bits == 4
+            && (32..223).contains(&exponent)
+            && let Some(pair) = fitted(x, low, (scale, bias), unit)
+        {
+            offer(pair);
         }
     }
     best.1
+}
+
+/// The line of least squared error through the codes that a pair gives, in integers of 1 / `unit` above `low`.
+fn fitted(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)> {
+    let (n, mut q1, mut q2, mut x1, mut qx) = (x.len() as i32, 0i32, 0i32, 0i32, 0i32);
+    for v in x {
+        let q = nearest(*v, pair.0, pair.1, 4) as i32;
+        let at = ((v - low) * unit).round_ties_even() as i32;
+        (q1, q2, x1, qx) = (q1 + q, q2 + q * q, x1 + at, qx + q * at);
+    }
+    let square = n * q2 - q1 * q1;
+    let (slope, start) = (n * qx - q1 * x1, x1 * q2 - q1 * qx);
+    if square <= 0 || slope <= 0 {
+        return None;
+    }
+    let sixteenths = (slope as u32 * 16 + square as u32 / 2) / square as u32;
+    let half = if start < 0 { -(square / 2) } else { square / 2 };
+    let start = (start + half) / square;
+    if start.abs() > 1 << 20 {
+        return None;
+    }
+    let inverse = 1.0 / unit;
+    let scale = f16::from_f32(sixteenths as f32 * 0.0625 * inverse).to_f32();
+    Some((scale, f16::from_f32(low + start as f32 * inverse).to_f32()))
 }
 
 /// The code whose value is nearest to `v`, the smaller of two as near.
