@@ -18,8 +18,15 @@ struct Params {
     src_at: u32,
     scale_at: u32,
     zero_at: u32,
-    // Elements per group of the source.
+    // Elements per group of the source (columns of a block where rows share scales too).
     group: u32,
+    // Rows that share a scale; scales per scale of the second level.
+    block_rows: u32,
+    nested: u32,
+    // BitNet's scale, or what is added to the second level of scales.
+    constant: f32,
+    // Always 0: what is or'ed with it cannot be fused with what follows.
+    nothing: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> src: array<u32>;

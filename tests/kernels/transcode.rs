@@ -16,7 +16,8 @@ fn golden(name: &str, case: &str, parts: &[(Role, &str)]) -> (Vec<usize>, Parts)
     let path = format!("{}/golden/quant/{name}/tensors.safetensors", env!("CARGO_MANIFEST_DIR"));
     let file = std::fs::read(path).expect("golden file");
     let file = SafeTensors::deserialize(&file).expect("safetensors");
-    let get = |part: &str| file.tensor(&format!("{case}.{part}")).expect(part);
+    let name = |part: &str| if case.is_empty() { part.to_string() } else { format!("{case}.{part}") };
+    let get = |part: &str| file.tensor(&name(part)).expect(part);
     let shape = get("expected").shape().to_vec();
     (shape, parts.iter().map(|(role, part)| (*role, get(part).data().to_vec())).collect())
 }
@@ -32,6 +33,14 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
     let layout = expected.layout;
     let lead = if matches!(source.encoding, Encoding::Ggml(_)) { 6 } else { 8 };
     let mut buffers: Vec<Vec<u8>> = Vec::new();
+    let mut whole = |role: Role| {
+        let data = parts.iter().find(|p| p.0 == role).map(|p| p.1.clone())?;
+        buffers.push(data);
+        Some(buffers.len() - 1)
+    };
+    let table = whole(Role::QuantMap);
+    let nested = whole(Role::NestedMap).zip(whole(Role::NestedScales));
+    let scale = parts.iter().find(|p| p.0 == Role::Scales).and_then(|p| format::bitnet::row_scale(source, &p.1));
     let mut part = |role: Role| {
         let data = parts.iter().find(|p| p.0 == role).map(|p| &p.1)?;
         buffers.push([&vec![0xa5; lead][..], data].concat());
@@ -53,6 +62,9 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
         weight,
         scales,
         zeros,
+        table,
+        nested,
+        scale: scale.unwrap_or(0.0),
         order,
         first_row: source.first_row as u32,
         rows: rows as u32,
@@ -66,8 +78,10 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
     for plane in 0..2 {
         let found = words(&out[planes[plane]]);
         let row_words = if plane == 0 { layout.row_words(cols) } else { layout.row_params(cols) };
-        assert!(found[..gap * row_words].iter().all(|w| *w == 0), "{what}: wrote before its rows");
-        let found = &found[gap * row_words..];
+        // Four of Mxfp4's scale bytes share a word.
+        let before = if layout == Layout::Mxfp4 && plane == 1 { gap * cols / 128 } else { gap * row_words };
+        assert!(found[..before].iter().all(|w| *w == 0), "{what}: wrote before its rows");
+        let found = &found[before..];
         if let Some(i) = (0..found.len()).find(|&i| found[i] != expected.planes[plane][i]) {
             panic!("{what}: plane {plane} word {i}: {:08x} != {:08x}", found[i], expected.planes[plane][i]);
         }
@@ -75,10 +89,16 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
 }
 
 fn check(name: &str, case: &str, encoding: Encoding, wanted: &[(Role, &str)]) {
+    check_as(name, case, encoding, wanted, None);
+}
+
+/// In the layout of the encoding, or in another that it can be brought to.
+fn check_as(name: &str, case: &str, encoding: Encoding, wanted: &[(Role, &str)], layout: Option<Layout>) {
     let (shape, parts) = golden(name, case, wanted);
     let source = WeightSource::new(case, shape, encoding, Vec::new());
     let all = parts.iter().fold(format::Bytes::new(), |all, (role, data)| all.with(*role, data));
-    let expected = format::transcode(&source, &all, false).expect("CPU transcoder");
+    let layout = layout.unwrap_or_else(|| source.layout().expect("a layout"));
+    let expected = format::transcode_to(&source, &all, layout).expect("CPU transcoder");
     compare(&format!("{name} {case}"), &source, &parts, &expected, 3);
 }
 
@@ -138,10 +158,41 @@ fn mlc_and_compressed_tensors() {
 #[test]
 fn gguf() {
     use GgmlType as G;
-    for kind in
-        [G::F16, G::BF16, G::Q4_0, G::Q4_1, G::Q5_0, G::Q5_1, G::Q8_0, G::Q2_K, G::Q3_K, G::Q4_K, G::Q5_K, G::Q6_K]
-    {
+    let plain = [G::F16, G::BF16, G::Q4_0, G::Q4_1, G::Q5_0, G::Q5_1, G::Q8_0];
+    let nested = [G::Q2_K, G::Q3_K, G::Q4_K, G::Q5_K, G::Q6_K, G::IQ4_NL, G::IQ4_XS, G::TQ1_0, G::TQ2_0, G::MXFP4];
+    for kind in plain.into_iter().chain(nested) {
         check("gguf_blocks", kind.name(), Encoding::Ggml(kind), &[(Role::Weight, "blocks")]);
+    }
+}
+
+#[test]
+fn bitnet() {
+    let parts = [W, (Role::Scales, "weight_scale")];
+    for divide in [false, true] {
+        check_as("bitnet_ternary", "", Encoding::BitNet { divide, scale: Float::BF16 }, &parts, None);
+    }
+    check_as("bitnet_ternary", "", Encoding::Ggml(GgmlType::I2S), &[(Role::Weight, "i2_s_x86")], None);
+}
+
+/// 8-bit floats and bitsandbytes' 4 bits, to each type of plain numbers.
+#[test]
+fn small_floats() {
+    for to in [Float::BF16, Float::F16, Float::F32] {
+        let to = Some(Layout::Dense(to));
+        check_as("mlx_fp", "mxfp8", Encoding::MlxMxfp8, &[W, S], to);
+        for (case, block, scale, name) in [
+            ("fp8_block", (8, 16), Float::F32, "weight_scale_inv"),
+            ("fp8_row", (1, 48), Float::BF16, "weight_scale"),
+            ("fp8_tensor", (20, 48), Float::F32, "weight_scale"),
+        ] {
+            check_as("more", case, Encoding::Fp8 { block, scale }, &[W, (Role::Scales, name)], to);
+        }
+        let four_bit =
+            |nested_block, nested_offset| Encoding::Bnb4 { block: 64, nested_block, nested_offset, dtype: Float::F16 };
+        let mut parts = vec![W, (Role::Scales, "absmax"), (Role::QuantMap, "quant_map")];
+        check_as("more", "nf4", four_bit(None, 0.0), &parts, to);
+        parts.extend([(Role::NestedScales, "nested_absmax"), (Role::NestedMap, "nested_quant_map")]);
+        check_as("more", "nf4_nested", four_bit(Some(4), 0.875), &parts, to);
     }
 }
 

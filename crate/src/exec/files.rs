@@ -54,13 +54,25 @@ impl Files {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
         }
         let mut weights = detect(&config, &checkpoint, &side);
+        if let Ok(graph) = crate::arch::graph(&config) {
+            let cols: BTreeMap<&str, usize> =
+                graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();
+            for weight in weights.iter_mut() {
+                if let Some(cols) = cols.get(weight.name.as_str()) {
+                    weight.fit_cols(*cols);
+                }
+            }
+        }
         for weight in weights.iter_mut() {
             let Some(index) = weight.part(Role::GroupIndex).cloned() else { continue };
             let groups = read(source, &checkpoint, index.file, &index.range).await?;
             let groups: Vec<u32> =
                 groups.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-            if groups.is_sorted() {
-                weight.parts.retain(|p| p.role != Role::GroupIndex);
+            match weight.encoding.column_order(&groups) {
+                Ok(None) => weight.parts.retain(|p| p.role != Role::GroupIndex),
+                Ok(order) => weight.order = order,
+                // The values become plain numbers.
+                Err(_) => {}
             }
         }
         Ok(Files { config, checkpoint, weights, gguf: None })

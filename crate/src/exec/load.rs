@@ -93,6 +93,13 @@ pub async fn load_weights(
     for (id, plan) in plans {
         allocate(gpu, *id, plan, &mut loader.buffers)?;
         let weight = graph.weight(*id);
+        if plan.kind == WeightKind::Order {
+            let source = weights.get(&weight.parts[0].0, &graph.name)?;
+            let buffer = loader.buffers.get(&Slot::Vector(*id)).ok_or_else(no_buffer)?;
+            let order = source.order.as_ref().filter(|o| o.len() == plan.rows).ok_or_else(no_buffer)?;
+            gpu.write(buffer, 0, bytemuck::cast_slice(order));
+            continue;
+        }
         let mut row = 0;
         for (name, rows) in &weight.parts {
             let stored = weights.get(name, &graph.name)?;
@@ -112,7 +119,7 @@ pub async fn load_weights(
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
-    if plan.kind == WeightKind::Vector {
+    if matches!(plan.kind, WeightKind::Vector | WeightKind::Order) {
         buffers.insert(Slot::Vector(id), gpu.buffer("vector", plan.bytes(), Usage::Storage)?);
         return Ok(());
     }
@@ -209,14 +216,14 @@ impl Loader<'_> {
         let fits = staged || largest <= self.gpu.caps().max_weight_buffer();
         if plan.kind == WeightKind::Vector
             || source.offset != 0.0
-            || source.is_scattered()
+            || (source.is_scattered() && source.order.is_none())
             || !fits
             || (source.row_order != RowOrder::Stored && !one_run)
         {
             return Route::Cpu;
         }
         let part = |role: Role| source.part(role).map(|_| transcode::Bytes { buffer: (), at: 0 });
-        let from = stored(source, 0, rows, part);
+        let from = stored(source, 0, rows, part, source.order.is_some().then_some(()), 1.0);
         let from = from.as_ref().and_then(|f| {
             let to = Target { layout: plan.layout, cols: plan.cols as u32, q: (), s: Some(()), first_row: 0 };
             transcode::transcode("probe", f, &to)
@@ -255,7 +262,7 @@ impl Loader<'_> {
         if held.seen.insert(offset) {
             held.have += chunk.len() as u64;
         }
-        if unit.route == Route::Cpu {
+        if unit.route == Route::Cpu || on_cpu(&unit.source, held.role) {
             held.cpu.resize(held.bytes as usize, 0);
             let (data, at) = (chunk.to_vec(), offset as usize);
             let end = (at + data.len()).min(held.cpu.len());
@@ -290,7 +297,7 @@ impl Loader<'_> {
             return Ok(());
         }
         let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
-        if packed.column_order.is_some() || packed.layout != plan.layout {
+        if packed.column_order.as_deref() != unit.source.order.as_deref() || packed.layout != plan.layout {
             return Err(unit.source.unsupported("Its columns are out of order in a way that is not read."));
         }
         write_packed(self.gpu, &self.buffers, plan, &unit, &packed)
@@ -302,13 +309,25 @@ impl Loader<'_> {
             let held = unit.parts.iter().find(|p| p.role == role)?;
             Some(transcode::Bytes { buffer: held.gpu.clone()?, at: 0 })
         };
+        let order = match &unit.source.order {
+            Some(order) => {
+                let buffer = self.gpu.buffer("order", order.len() as u64 * 4, Usage::Storage)?;
+                self.gpu.write(&buffer, 0, bytemuck::cast_slice(order));
+                Some(buffer)
+            }
+            None => None,
+        };
+        let held = |p: &&Held| on_cpu(&unit.source, p.role);
+        let scale = unit.parts.iter().find(held).and_then(|p| format::bitnet::row_scale(&unit.source, &p.cpu));
         let mut launches = Vec::new();
         for (index, run) in plan.runs.iter().enumerate() {
             let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
             if range.is_empty() {
                 continue;
             }
-            let from = stored(&unit.source, range.start - unit.row, range.len(), part).ok_or_else(no_buffer)?;
+            let first = range.start - unit.row;
+            let from = stored(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
+            let from = from.ok_or_else(no_buffer)?;
             let to = Target {
                 layout: plan.layout,
                 cols: plan.cols as u32,
@@ -344,6 +363,11 @@ impl Loader<'_> {
     }
 }
 
+/// Whether a part of a weight that is transcoded on the GPU is wanted here: a division is not exact there.
+fn on_cpu(source: &WeightSource, role: Role) -> bool {
+    matches!(source.encoding, Encoding::BitNet { .. }) && role == Role::Scales
+}
+
 fn no_buffer() -> Error {
     Error::Internal("a weight has no buffer".into())
 }
@@ -354,13 +378,18 @@ fn stored<B: Clone>(
     first: usize,
     rows: usize,
     part: impl Fn(Role) -> Option<transcode::Bytes<B>>,
+    order: Option<B>,
+    scale: f32,
 ) -> Option<Stored<B>> {
     Some(Stored {
         encoding: source.encoding,
         weight: part(Role::Weight)?,
         scales: part(Role::Scales),
         zeros: part(Role::Zeros).or_else(|| part(Role::Biases)),
-        order: None,
+        table: part(Role::QuantMap).map(|b| b.buffer),
+        nested: part(Role::NestedMap).zip(part(Role::NestedScales)).map(|(map, scales)| (map.buffer, scales.buffer)),
+        scale,
+        order,
         first_row: (source.first_row + first) as u32,
         rows: rows as u32,
         all_rows: source.stored_rows as u32,

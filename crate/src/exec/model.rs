@@ -13,6 +13,8 @@ use crate::kernels::sample::{Advance, advance, argmax, slices};
 use crate::plan::{Fusions, Plan, PlanOptions, RowsMode, Slot, WeightPlans, fuse, lower, plan_weights};
 use crate::{Error, Result, arch};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Sampled tokens that the GPU holds before the first is overwritten.
 pub(super) const RING: u32 = 64;
@@ -55,6 +57,8 @@ pub struct Model {
     prefill: Step,
     every: Option<Step>,
     shared: Buffers,
+    /// The order of the columns of matrices that are not kept in their inputs' order.
+    orders: BTreeMap<String, Arc<[u32]>>,
     options: RunOptions,
     rope_dirty: usize,
 }
@@ -80,9 +84,11 @@ impl Model {
         {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
+        let orders = stored.iter().filter_map(|w| Some((w.name.clone(), w.order.clone()?))).collect();
         let precision = options.overrides.precision;
         let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
-        let (graph, weights) = fused(&config, options.fusions, &layout_of, gpu.caps().max_weight_buffer())?;
+        let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
+        let (graph, weights) = fused(&config, options.fusions, &layout_of, &order_of, gpu.caps().max_weight_buffer())?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
@@ -128,6 +134,7 @@ impl Model {
             prefill,
             every: None,
             shared,
+            orders,
             options,
             rope_dirty: 0,
         };
@@ -252,7 +259,7 @@ impl Model {
     pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
         self.check_ids(ids, 0)?;
         let chunk = self.options.chunk.min(self.capacity);
-        let graph = arch::graph(&self.config)?;
+        let graph = fuse::gather_inputs(arch::graph(&self.config)?, &|name| self.orders.get(name).cloned());
         let mut graph = fuse::common(graph, self.options.fusions, &|name| self.layout_of(name));
         if hidden {
             graph = fuse::without_head(graph);
@@ -299,8 +306,8 @@ impl Model {
 fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
     let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
     let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
-    if weight.is_scattered() {
-        // Act-order wants a gather of the activations, which no kernel does: the values become plain numbers.
+    if weight.is_scattered() && weight.order.is_none() {
+        // Uneven groups fit no layout: the values become plain numbers.
         return Layout::Dense(dense);
     }
     let Layout::Dense(stored) = own else { return own };
@@ -329,15 +336,17 @@ fn fused(
     config: &Value,
     fusions: Fusions,
     layout_of: &dyn Fn(&str) -> Layout,
+    order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
     max_buffer: u64,
 ) -> Result<(Graph, WeightPlans)> {
-    let graph = fuse::common(arch::graph(config)?, fusions, layout_of);
+    let graph = fuse::gather_inputs(arch::graph(config)?, order_of);
+    let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
     let merged = |id| graph.weight(id).parts.len() > 1;
     if weights.iter().all(|(id, w)| w.runs.len() == 1 || !merged(*id)) || !fusions.siblings {
         return Ok((graph, weights));
     }
-    fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, max_buffer)
+    fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
 }
 
 /// Greedy sampling after the logits.

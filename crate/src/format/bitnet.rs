@@ -1,18 +1,30 @@
 //! BitNet's packed safetensors: ternary weights, four rows per byte, one scale. Knows no files.
 
-use super::encoding::Role;
+use super::encoding::{Encoding, Role, WeightSource};
 use super::layout::{Float, Packed};
 use super::transcode::Job;
 use crate::Result;
+
+/// What a stored scale multiplies by. Dividing 1 gives the bits of dividing -1 or 0, but for the sign.
+fn factor(divide: bool, scale: Float, bytes: &[u8]) -> f32 {
+    let stored = scale.get(bytes, 0).unwrap_or(0.0);
+    if divide { 1.0 / stored } else { stored }
+}
+
+/// The scale of every row of a packed BitNet weight; None for other encodings.
+pub fn row_scale(source: &WeightSource, bytes: &[u8]) -> Option<f32> {
+    match source.encoding {
+        Encoding::BitNet { divide, scale } => Some(factor(divide, scale, bytes)),
+        _ => None,
+    }
+}
 
 /// Bits 2i and 2i+1 of byte row r hold row i * rows / 4 + r, value plus one.
 pub(super) fn transcode(job: &Job<'_>, divide: bool, scale: Float) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let quarter = n.div_ceil(4);
     let codes = job.part(Role::Weight, quarter.checked_mul(k))?;
-    let stored = scale.get(job.part(Role::Scales, Some(scale.bytes()))?, 0).unwrap_or(0.0);
-    // Dividing 1 gives the bits of dividing -1 or 0, but for the sign.
-    let scale = if divide { 1.0 / stored } else { stored };
+    let scale = factor(divide, scale, job.part(Role::Scales, Some(scale.bytes()))?);
     let mut out = Packed::zeros(job.layout, job.rows, k);
     for row in 0..job.rows {
         let at = job.stored_row(row);

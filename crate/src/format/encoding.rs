@@ -5,6 +5,7 @@ use super::TensorInfo;
 use super::ggml::GgmlType;
 use super::layout::{Float, Form, Layout};
 use crate::{Error, Result};
+use std::sync::Arc;
 
 /// What one tensor of a file contributes to a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -171,6 +172,27 @@ impl Encoding {
         }
     }
 
+    /// The order that brings the columns of each group together, from the group of each column: None where they are
+    /// together already. Groups of uneven size cannot be brought into a layout: those give an error.
+    ///
+    /// # Errors
+    /// The reason as a sentence.
+    pub fn column_order(&self, groups: &[u32]) -> std::result::Result<Option<Arc<[u32]>>, &'static str> {
+        let (Encoding::Gptq { group, .. } | Encoding::PackQuantized { group, .. }) = *self else {
+            return Err("Only GPTQ and compressed-tensors scatter groups.");
+        };
+        let home = |at: usize| u32::try_from(at / group.max(1)).unwrap_or(u32::MAX);
+        if groups.iter().enumerate().all(|(k, g)| *g == home(k)) {
+            return Ok(None);
+        }
+        let mut order: Vec<u32> = (0..groups.len() as u32).collect();
+        order.sort_by_key(|k| groups[*k as usize]);
+        if order.iter().enumerate().any(|(at, k)| groups[*k as usize] != home(at)) {
+            return Err("Its groups are of uneven size.");
+        }
+        Ok(Some(order.into()))
+    }
+
     /// The name in text dumps and messages.
     pub fn name(&self) -> String {
         match self {
@@ -264,6 +286,8 @@ pub struct WeightSource {
     pub row_order: RowOrder,
     /// What to add to every element of a dense weight (formats that store a norm's weight plus one: -1).
     pub offset: f32,
+    /// The input that belongs to each column, where the layout keeps the columns of a group together (act-order).
+    pub order: Option<Arc<[u32]>>,
 }
 
 impl WeightSource {
@@ -279,6 +303,7 @@ impl WeightSource {
             first_row: 0,
             row_order: RowOrder::Stored,
             offset: 0.0,
+            order: None,
         }
     }
 
@@ -294,6 +319,22 @@ impl WeightSource {
             return Ok(Layout::Dense(Float::F32));
         }
         self.encoding.layout(cols).ok_or_else(|| self.unsupported("Its group size or bit width has no layout here."))
+    }
+
+    /// Reads an MLX weight anew as one of `cols` columns: its tensors alone tell only bits times group, and not every
+    /// converter writes down where it departs from the common pair. Nothing changes where that does not fit.
+    pub fn fit_cols(&mut self, cols: usize) {
+        let Encoding::MlxAffine { scale, .. } = self.encoding else { return };
+        let length = |role: Role| self.part(role).and_then(|t| t.shape.last().copied());
+        let (Some(words), Some(groups)) = (length(Role::Weight), length(Role::Scales)) else { return };
+        let divided = |n: usize, by: usize| n.checked_rem(by).filter(|rest| *rest == 0).map(|_| n / by);
+        let bits = words.checked_mul(32).and_then(|n| divided(n, cols));
+        if let (Some(bits @ (2..=6 | 8)), Some(group), Some(last)) =
+            (bits, divided(cols, groups), self.shape.last_mut())
+        {
+            *last = cols;
+            self.encoding = Encoding::MlxAffine { bits: bits as u8, group, scale };
+        }
     }
 
     /// Whether the layout keeps the stored values bit for bit.

@@ -132,22 +132,22 @@ pub(super) fn grouped(
     let Some(g_idx) = group_index(job)? else {
         return Ok(job.affine(code, |row, k| pair(row, k / group)));
     };
-    if g_idx.iter().enumerate().all(|(k, g)| *g == k / group) {
-        return Ok(job.affine(code, |row, k| pair(row, k / group)));
-    }
-    let mut order: Vec<u32> = (0..job.cols as u32).collect();
-    order.sort_by_key(|k| g_idx[*k as usize]);
-    let uneven = order.iter().enumerate().any(|(at, &k)| g_idx[k as usize] != at / group);
-    if uneven || matches!(job.layout, Layout::Dense(_)) {
+    let groups: Vec<u32> = g_idx.iter().map(|g| u32::try_from(*g).unwrap_or(u32::MAX)).collect();
+    let order = match job.source.encoding.column_order(&groups) {
+        Ok(None) => return Ok(job.affine(code, |row, k| pair(row, k / group))),
+        Ok(Some(order)) if !matches!(job.layout, Layout::Dense(_)) => Some(order),
+        _ => None,
+    };
+    let Some(order) = order else {
         let layout = if matches!(job.layout, Layout::Dense(_)) { job.layout } else { Layout::Dense(Float::F32) };
         let job = Job { layout, ..*job };
         return Ok(job.dense(|row, k| {
             let (scale, zero) = pair(row, g_idx[k]);
             (f32::from(code(row, k)) - zero) * scale
         }));
-    }
+    };
     let mut out = job.affine(|row, at| code(row, order[at] as usize), |row, at| pair(row, at / group));
-    out.column_order = Some(order);
+    out.column_order = Some(order.to_vec());
     Ok(out)
 }
 

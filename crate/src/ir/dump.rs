@@ -67,6 +67,7 @@ impl Graph {
             Op::Unary(act) => format!("{act:?}"),
             Op::Scale(factor) => format!("scale {factor}"),
             Op::LastRow => "last row".into(),
+            Op::Gather { order } => format!("gather[order of {}]", name(*order)),
         }
     }
 }

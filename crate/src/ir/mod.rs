@@ -47,6 +47,8 @@ pub enum WeightKind {
     Table,
     /// `[cols]`, kept as f32.
     Vector,
+    /// The order in which the columns of the matrix of that name are kept, `[cols]`, u32.
+    Order,
 }
 
 /// A weight by the names of the tensors it is made of.
@@ -230,6 +232,11 @@ pub enum Op {
     Scale(f32),
     /// The row of the step's last token.
     LastRow,
+    /// The columns in another order.
+    Gather {
+        /// The input's column for each of the output's.
+        order: WeightId,
+    },
 }
 
 /// One operation.
@@ -450,7 +457,7 @@ impl Graph {
                 }
                 Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out,
                 Op::Embed { table, .. } => self.weight(*table).cols == out,
-                Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => cols(0) == out,
+                Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } => cols(0) == out,
             };
             if !fits {
                 return fault(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)));

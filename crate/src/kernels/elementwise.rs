@@ -1,4 +1,4 @@
-//! One output element from one or two input elements; the copy of the last row.
+//! One output element from one or two input elements; the copy of the last row; columns in another order.
 
 use super::matmul::View;
 use super::registry::{Kernel, Variant};
@@ -51,6 +51,20 @@ pub fn elementwise<B: Clone>(
         .set("out_stride", out.stride)
         .set("act", act)
         .set_f32("scale", scale)
+}
+
+/// Columns in another order: `out[row, c] = a[row, order[c]]`.
+pub fn gather<B: Clone>(label: &str, a: &View<B>, order: B, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
+    let x = cols.div_ceil(64);
+    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Tiled { x, per: 1, z: 1 } };
+    Launch::new(label, Variant::new(Kernel::Gather), grid)
+        .bind("a", a.buffer.clone())
+        .bind("order", order)
+        .bind("out", out.buffer.clone())
+        .set("cols", cols)
+        .set("a_offset", a.offset)
+        .set("a_stride", a.stride)
+        .set("out_stride", out.stride)
 }
 
 /// Copies the row of the step's last token.

@@ -27,6 +27,12 @@ pub struct Stored<B> {
     pub scales: Option<Bytes<B>>,
     /// Zero points, or MLX's biases.
     pub zeros: Option<Bytes<B>>,
+    /// The table that codes index (bitsandbytes), from its buffer's first byte.
+    pub table: Option<B>,
+    /// The table that scales index and the scales of the second level, from their buffers' first bytes.
+    pub nested: Option<(B, B)>,
+    /// BitNet's scale, as the layout has it.
+    pub scale: f32,
     /// With act-order: the input of each column, sorted by group ([`crate::format::Packed::column_order`]).
     pub order: Option<B>,
     /// The first row to take, counted from the first byte.
@@ -60,6 +66,14 @@ struct Choice {
     group: u32,
     scales: bool,
     zeros: bool,
+    /// Rows that share a scale.
+    block_rows: u32,
+}
+
+impl Choice {
+    fn new(variant: Variant) -> Self {
+        Self { variant, group: 32, scales: false, zeros: false, block_rows: 1 }
+    }
 }
 
 /// The launch that transcodes rows; None where only the CPU transcoder knows the way.
@@ -87,9 +101,22 @@ pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Opt
     if choice.zeros {
         launch = launch.bind("src_z", from.zeros.as_ref()?.buffer.clone());
     }
+    let mut nested = (0, from.scale);
+    if let Encoding::Bnb4 { nested_block, nested_offset, .. } = from.encoding {
+        launch = launch.bind("table", from.table.clone()?);
+        if let Some(block) = nested_block {
+            let (table, scales) = from.nested.clone()?;
+            launch = launch.bind("nested_table", table).bind("nested_scales", scales);
+            nested = (u32::try_from(block.max(1)).ok()?, nested_offset);
+        }
+    }
     Some(
         launch
             .bind_opt("order", from.order.clone())
+            .set("block_rows", choice.block_rows)
+            .set("nested", nested.0)
+            .set_f32("constant", nested.1)
+            .set("nothing", 0)
             .set("rows", from.rows)
             .set("cols", to.cols)
             .set("blocks", blocks)
@@ -116,7 +143,7 @@ fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
             .set("GROUP", out.into())
             .set("SCALE", float_number(scale))
             .set("MINUS_ONE", minus_one.into());
-        Some(Choice { variant, group: group as u32, scales: true, zeros })
+        Some(Choice { group: group as u32, scales: true, zeros, ..Choice::new(variant) })
     };
     // The kernels write the layout that the encoding goes to; quantization on load is the one choice beside it.
     let default = from.encoding.layout(to.cols as usize) == Some(to.layout);
@@ -126,7 +153,9 @@ fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
         Encoding::Ggml(GgmlType::F32) => numbers(Float::F32, to.layout),
         Encoding::Ggml(GgmlType::F16) => numbers(Float::F16, to.layout),
         Encoding::Ggml(GgmlType::BF16) => numbers(Float::BF16, to.layout),
+        Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => small(from.encoding, to),
         _ if !default => None,
+        Encoding::BitNet { .. } => Some(Choice::new(Variant::new(Kernel::TranscodeTernary))),
         Encoding::Ggml(kind) => blocks(kind),
         Encoding::MlxAffine { group, .. } => grouped(0, group, true, false),
         Encoding::Gptq { bits: 2 | 3 | 4 | 8, group, minus_one, .. } => {
@@ -153,7 +182,23 @@ fn numbers(float: Float, layout: Layout) -> Option<Choice> {
         }
         _ => return None,
     };
-    Some(Choice { variant: variant.set("FROM", float_number(float)), group: 32, scales: false, zeros: false })
+    Some(Choice::new(variant.set("FROM", float_number(float))))
+}
+
+/// Small floats and table codes: to plain numbers only.
+fn small<B>(encoding: Encoding, to: &Target<B>) -> Option<Choice> {
+    let Layout::Dense(float) = to.layout else { return None };
+    let variant = Variant::new(Kernel::TranscodeSmall).set("TO", float_number(float));
+    let all = |n: usize| u32::try_from(n.max(1)).ok();
+    let (variant, group, rows) = match encoding {
+        Encoding::Fp8 { block, scale } => (variant.set("SCALE", float_number(scale)), all(block.1)?, all(block.0)?),
+        Encoding::MlxMxfp8 => (variant.set("SOURCE", 1), 32, 1),
+        Encoding::Bnb4 { block, nested_block, .. } => {
+            (variant.flag("TABLE").flag_if("NESTED", nested_block.is_some()), all(block)?, 1)
+        }
+        _ => return None,
+    };
+    Some(Choice { group, scales: true, block_rows: rows, ..Choice::new(variant) })
 }
 
 /// The block types that the kernel knows.
@@ -170,14 +215,21 @@ fn blocks(kind: GgmlType) -> Option<Choice> {
         G::Q4_K => 12,
         G::Q5_K => 13,
         G::Q6_K => 14,
+        G::IQ4_NL => 20,
+        G::IQ4_XS => 23,
+        G::TQ1_0 => 34,
+        G::TQ2_0 => 35,
+        G::I2S => 36,
+        G::MXFP4 => 39,
         _ => return None,
     };
     let variant = Variant::new(Kernel::TranscodeGgml)
         .set("KIND", number)
         .set("BITS", kind.layout()?.bits() as u32)
         .set("SUBS", kind.block() as u32 / 32)
-        .set("BLOCK_BYTES", kind.block_bytes() as u32);
-    Some(Choice { variant, group: 32, scales: false, zeros: false })
+        .set("BLOCK_BYTES", kind.block_bytes() as u32)
+        .flag_if("SCALE_BYTES", kind == G::MXFP4);
+    Some(Choice::new(variant))
 }
 
 /// The shaders' number of a type.

@@ -2,6 +2,7 @@
 
 use crate::format::layout::Layout;
 use crate::ir::{Graph, Linear, Node, Op, Rows, Value, ValueId, Weight, WeightId, WeightKind};
+use std::sync::Arc;
 
 /// Which fusions are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,39 @@ pub fn all_rows(mut graph: Graph) -> Graph {
     graph
 }
 
+/// Puts the inputs of products in the order that their weights keep the columns in (act-order). Products of one input
+/// whose columns are in the same order share one gather, and so can be merged afterwards.
+pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>) -> Graph {
+    let mut made: Vec<(ValueId, Arc<[u32]>, ValueId)> = Vec::new();
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let Op::Linear(linear) = &graph.nodes[index].op else {
+            index += 1;
+            continue;
+        };
+        let name = graph.weight(linear.weight).parts[0].0.clone();
+        if let Some(order) = order_of(&name) {
+            let input = graph.nodes[index].inputs[0];
+            let found = made.iter().find(|(of, with, _)| *of == input && *with == order).map(|m| m.2);
+            let gathered = found.unwrap_or_else(|| {
+                let (cols, rows) = (graph.value(input).cols, graph.value(input).rows);
+                graph.weights.push(Weight { parts: vec![(name, cols)], cols: 1, kind: WeightKind::Order });
+                let order_id = WeightId(graph.weights.len() - 1);
+                let name = format!("{}, gathered", graph.value(input).name);
+                graph.values.push(Value { name, rows, cols, view: None });
+                let output = ValueId(graph.values.len() - 1);
+                graph.nodes.insert(index, Node { op: Op::Gather { order: order_id }, inputs: vec![input], output });
+                made.push((input, order, output));
+                index += 1;
+                output
+            });
+            graph.nodes[index].inputs[0] = gathered;
+        }
+        index += 1;
+    }
+    graph
+}
+
 /// Drops the output head: the graph ends with the hidden states.
 pub fn without_head(mut graph: Graph) -> Graph {
     if let Some(logits) = graph.logits.take() {
@@ -88,6 +122,7 @@ pub fn used_weights(graph: &Graph) -> Vec<WeightId> {
                 add(a.sinks);
                 add(a.head_norm.as_ref().map(|h| h.gains));
             }
+            Op::Gather { order } => add(Some(*order)),
             _ => {}
         }
     }

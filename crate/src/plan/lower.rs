@@ -5,7 +5,7 @@ use super::{Plan, Slot, WeightPlans};
 use crate::gpu::Caps;
 use crate::ir::{self, Graph, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
 use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
-use crate::kernels::elementwise::{Elementwise, elementwise, last_row};
+use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::embed::embed;
 use crate::kernels::matmul::{Matmul, NormPrologue, View, Weight};
 use crate::kernels::{Launch, norm};
@@ -121,6 +121,11 @@ impl Lowering<'_> {
             Op::LastRow => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
                 self.launches.push(last_row(&name, &x, out.buffer, Slot::State, self.cols(node.output)));
+            }
+            Op::Gather { order } => {
+                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                let (cols, single) = (self.cols(node.output), self.single(node.output));
+                self.launches.push(gather(&name, &x, Slot::Vector(*order), &out, cols, single));
             }
         }
         Ok(())

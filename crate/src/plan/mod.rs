@@ -37,7 +37,7 @@ pub enum Slot {
     WeightQ(WeightId, usize),
     /// Scales of a weight's run of rows.
     WeightS(WeightId, usize),
-    /// A vector.
+    /// A vector, or the order of a matrix' columns.
     Vector(WeightId),
     /// A rotation table.
     Rope(usize),

@@ -24,7 +24,7 @@ pub struct WeightPlan {
 impl WeightPlan {
     /// Bytes of all planes.
     pub fn bytes(&self) -> u64 {
-        if self.kind == WeightKind::Vector {
+        if matches!(self.kind, WeightKind::Vector | WeightKind::Order) {
             return (self.rows * self.cols * 4) as u64;
         }
         self.runs.iter().map(|r| self.layout.bytes(r.len(), self.cols)).sum()
@@ -45,7 +45,7 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
         let layout = layout_of(&weight.parts[0].0);
         let (rows, cols) = (weight.rows(), weight.cols);
         let mut runs = std::iter::once(0..rows).collect();
-        if weight.kind != WeightKind::Vector {
+        if !matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
             runs = cut(rows, cols, layout, max_buffer).ok_or_else(|| Error::OutOfMemory {
                 what: format!("one row of {}", weight.parts[0].0),
                 needed: layout.bytes(1, cols),
