@@ -283,21 +283,8 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
             Some(file) => std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?,
             None => args.need("text")?.to_string(),
         };
-        let mut loaded = loaded(args).await?;
-        let ids = loaded.text.tokenizer().and_then(|t| t.encode(&text, true)).map_err(|e| e.to_string())?;
-        let window = loaded.model.capacity;
-        let (mut total, mut count) = (0.0f64, 0usize);
-        for part in ids.chunks(window).filter(|p| p.len() > 1) {
-            let logits = loaded.logits(part, true).await.map_err(|e| e.to_string())?;
-            let vocab = logits.len() / part.len();
-            for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
-                let max = row.iter().copied().fold(f32::MIN, f32::max);
-                let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
-                total += sum.ln() - f64::from(row[*next as usize] - max);
-                count += 1;
-            }
-        }
-        println!("{}", json!({ "perplexity": (total / count as f64).exp(), "tokens": count }));
+        let (perplexity, tokens) = loaded(args).await?.perplexity(&text).await.map_err(|e| e.to_string())?;
+        println!("{}", json!({ "perplexity": perplexity, "tokens": tokens }));
         Ok(())
     }
 }

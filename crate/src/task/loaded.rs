@@ -216,7 +216,7 @@ impl Loaded {
         let layouts: std::collections::BTreeSet<String> = model
             .weights
             .values()
-            .filter(|w| w.kind != crate::ir::WeightKind::Vector)
+            .filter(|w| !matches!(w.kind, crate::ir::WeightKind::Vector | crate::ir::WeightKind::Order))
             .map(|w| w.layout.name())
             .collect();
         json!({
@@ -253,6 +253,29 @@ impl Loaded {
         }
         self.model.prefill(ids, 0).await?;
         self.model.logits().await
+    }
+
+    /// Perplexity of a text, in windows of the whole context, with the number of tokens that were predicted.
+    ///
+    /// # Errors
+    /// What the tokenizer or the device refuses; `Request` where there are no two tokens.
+    pub async fn perplexity(&mut self, text: &str) -> Result<(f64, usize)> {
+        let ids = self.text.tokenizer()?.encode(text, true)?;
+        let (mut total, mut count) = (0.0f64, 0usize);
+        for part in ids.chunks(self.model.capacity).filter(|p| p.len() > 1) {
+            let logits = self.logits(part, true).await?;
+            let vocab = logits.len() / part.len();
+            for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
+                let max = row.iter().copied().fold(f32::MIN, f32::max);
+                let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
+                total += sum.ln() - f64::from(row.get(*next as usize).copied().unwrap_or(f32::MIN) - max);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Err(Error::Request { parameter: "text".into(), reason: "has no two tokens".into() });
+        }
+        Ok(((total / count as f64).exp(), count))
     }
 
     /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.
