@@ -4,6 +4,7 @@ use jerboa::exec::{Files, GreedyDecode, Model, Overrides, Precision, RunOptions}
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
+use jerboa::task::{GenerateRequest, Loaded};
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
@@ -44,24 +45,126 @@ fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
     })
 }
 
+/// One checkpoint, or more, for each family of encodings; the golden logits are of transformers on the dequantised weights.
+const MODELS: [(&str, Option<&str>); 23] = [
+    ("model_mlx", None),
+    ("model_gptq", None),
+    ("model_awq", None),
+    ("gguf_q8_0", Some("model.gguf")),
+    ("gguf_q4_k_m", Some("model.gguf")),
+    ("gguf_tq2_0", Some("model.gguf")),
+    ("llama_mxfp4", None),
+    ("llama_dwq", None),
+    ("llama_mlc", None),
+    // One order for the columns of sibling matrices, and one of each matrix's own.
+    ("llama_gptq_order", None),
+    ("llama_ct_order", None),
+    ("llama_bnb8", None),
+    ("phi3_mlx", None),
+    ("phi3_gptq", None),
+    ("phi3_ct", None),
+    ("phi3_mlc", None),
+    // Small floats become plain numbers of 16 bits, as the libraries dequantise them.
+    ("phi3_fp8", None),
+    ("qwen3_gptq", None),
+    ("qwen3_awq", None),
+    ("qwen3_ct_asym", None),
+    ("qwen3_mlc", None),
+    ("qwen3_fp8", None),
+    ("qwen3_nf4", None),
+];
+
 #[test]
 fn quantised_models_equal_the_reference() {
-    for (name, gguf) in [
-        ("model_mlx", None),
-        ("model_gptq", None),
-        ("model_awq", None),
-        ("gguf_q8_0", Some("model.gguf")),
-        ("gguf_q4_k_m", Some("model.gguf")),
-        ("gguf_tq2_0", Some("model.gguf")),
-    ] {
-        // GPTQ's act-order becomes plain numbers, here of 32 bits.
-        let precision = if name == "model_gptq" { Precision::F32 } else { Precision::Auto };
-        let mut model = load(&format!("quant/{name}"), gguf, precision).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut wrong = Vec::new();
+    for (name, gguf) in MODELS {
+        let mut model = match load(&format!("quant/{name}"), gguf, Precision::Auto) {
+            Ok(model) => model,
+            Err(error) => {
+                wrong.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
         let expected = Golden::read(&golden(&format!("quant/{name}/golden.safetensors")));
         let error = logits_error(&mut model, &expected);
-        assert!(error < 2e-4, "{name}: {error:e}");
         let ids = expected.ids("input_ids");
-        assert_eq!(greedy(&mut model, &ids, 24), expected.ids("greedy"), "{name}");
+        let reference = expected.ids("greedy");
+        let found = greedy(&mut model, &ids, reference.len());
+        println!("{name}: {error:e}");
+        if error.is_nan() || error > 2e-4 || found != reference {
+            wrong.push(format!("{name}: {error:e}, {found:?} for {reference:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The text that a model makes of a prompt, by its own tokenizer.
+fn told(folder: &std::path::Path, gguf: Option<&str>, precision: Precision, prompt: &str) -> (Vec<u32>, String) {
+    block_on(async {
+        let model = ModelRef::parse(&folder.to_string_lossy())?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+        let mut loaded = Loaded::load_file(gpu, &source, gguf, "twin", options(precision)).await?;
+        let ids = loaded.text.tokenizer()?.encode(prompt, true)?;
+        let request = serde_json::json!({ "prompt": prompt, "temperature": 0, "maxTokens": 48 });
+        let request = GenerateRequest::from_json(&request.to_string())?;
+        let outcome = loaded.generate(&request, &AbortFlag::new(), |_| {}).await?;
+        Ok::<_, jerboa::Error>(([ids, outcome.ids].concat(), outcome.text))
+    })
+    .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+}
+
+fn stories() -> std::path::PathBuf {
+    golden("../../www/public/models/stories260K")
+}
+
+/// A GGUF file of the gguf package, its tokenizer inside, tells what its safetensors twin tells, id by id.
+#[test]
+fn gguf_twins_generate_the_same_ids() {
+    for (gguf, safetensors, precision, prompts) in [
+        // The file holds halves; so does the twin when it is loaded as f16.
+        (
+            golden("quant/twin_stories"),
+            stories(),
+            Precision::F16,
+            ["Once upon a time, there was a dog", "Tim and Sü said: 42!"],
+        ),
+        (
+            golden("quant/twin_qwen3"),
+            golden("quant/twin_qwen3"),
+            Precision::Auto,
+            ["the <|im_start|>user\nrest 12", "I'm ßure  of it"],
+        ),
+    ] {
+        for prompt in prompts {
+            let found = told(&gguf, Some("model.gguf"), Precision::Auto, prompt);
+            assert_eq!(found, told(&safetensors, None, precision, prompt), "{}: {prompt}", gguf.display());
+        }
+    }
+}
+
+/// Quantizing the bundled model on load: within half a percent of f32 at 8 bits, within 8 percent at 4.
+#[test]
+fn perplexity_of_quantised_weights() {
+    let text = std::fs::read_to_string(golden("stories260K/story.txt")).expect("the fixed text");
+    let of = |precision| {
+        block_on(async {
+            let model = ModelRef::parse(&stories().to_string_lossy())?;
+            let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+            let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+            let mut loaded =
+                Loaded::load(gpu, &source, "stories", RunOptions { max_context: Some(512), ..options(precision) })
+                    .await?;
+            loaded.perplexity(&text).await
+        })
+        .expect("perplexity")
+    };
+    let (reference, tokens) = of(Precision::F32);
+    assert!(tokens > 2000, "{tokens}");
+    for (precision, limit) in [(Precision::Q8, 0.005), (Precision::Q4, 0.08)] {
+        let (found, _) = of(precision);
+        println!("{precision:?}: {found} for {reference}");
+        assert!((found / reference - 1.0).abs() < limit, "{precision:?}: {found} for {reference}");
     }
 }
 
@@ -87,7 +190,7 @@ fn gguf_file_brings_its_tokenizer() {
         let model = ModelRef::parse(&golden("quant/gguf_q8_0").to_string_lossy())?;
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
         let gpu = open(&DeviceOptions::default());
-        jerboa::task::Loaded::load_file(gpu, &source, Some("model.gguf"), "tiny", options(Precision::Auto)).await
+        Loaded::load_file(gpu, &source, Some("model.gguf"), "tiny", options(Precision::Auto)).await
     })
     .expect("loads");
     let tokenizer = loaded.text.tokenizer().expect("a tokenizer");
