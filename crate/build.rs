@@ -125,7 +125,7 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
 
 fn validate(name: &str, text: &str, flags: &[&str], consts: &BTreeMap<String, u32>) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);
-    let body = preprocess::expand(text, &has).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
+    let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
     let source = preprocess::header(false, has("F16"), has("SUBGROUPS"), consts) + &body;
     let label = format!("kernel {name} {flags:?} {consts:?}");
     let module =

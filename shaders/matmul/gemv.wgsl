@@ -1,4 +1,6 @@
-// y = x Wᵀ for few rows of x (decode): TPR threads share ROWS rows of W and split K between them.
+// y = x Wᵀ for few rows of x (decode, verification): a workgroup takes ROWS rows of W, read once for COLS rows of x; its
+// threads go through K in units of eight, neighbours in memory side by side, UNROLL units at a time to have more loads
+// under way. Sums are f32.
 // NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
 // GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
 struct Params {
@@ -34,32 +36,45 @@ struct Params {
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
-
-const SLOTS: u32 = ROWS + 1u;
-#ifndef SUBGROUPS
-var<workgroup> partial: array<f32, WG * SLOTS>;
+#if COLS != 1
+#import common/state
+@group(0) @binding(8) var<storage, read> state: State;
 #endif
 
-// 32 elements of a row of x from element 32 * block on; what lies beyond K is zero.
-fn load_x(col: u32, block: u32) -> array<vec4<f32>, 8> {
-    var xb: array<vec4<f32>, 8>;
-    let first = (params.x_offset + col * params.x_stride) / 4u + block * 8u;
-    if (block * 32u + 32u <= params.k) {
-        for (var i = 0u; i < 8u; i++) {
-            xb[i] = x[first + i];
-        }
-    } else {
-        for (var i = 0u; i < 8u; i++) {
-            let k = vec4<u32>(block * 32u + 4u * i) + vec4<u32>(0u, 1u, 2u, 3u);
-            if (k.x < params.k) {
-                let v = x[first + i];
-                for (var c = 0u; c < 4u; c++) {
-                    if (k[c] < params.k) { xb[i][c] = v[c]; }
-                }
-            }
-        }
+// The sums of a row of x: ROWS products, then its squares.
+const SLOTS: u32 = COLS * (ROWS + 1u);
+#ifdef SUBGROUPS
+// A subgroup has at least four threads.
+var<workgroup> partial: array<f32, SLOTS * WG / 4u>;
+#else
+var<workgroup> partial: array<f32, SLOTS * WG>;
+#endif
+
+// Columns of x beyond K are zero, whatever the buffer holds there.
+fn inside(v: vec4<f32>, k: u32) -> vec4<f32> {
+    return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
+}
+
+fn finish(col: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
+    var y = sum * factor;
+#ifdef BIAS
+    y += bias[n];
+#endif
+    y = activate(params.act, y);
+#ifdef GATED
+    var up = up_sum * factor;
+#ifdef BIAS
+    up += bias[n + params.up_row];
+#endif
+    y *= up;
+#endif
+    if (params.softcap > 0.0) {
+        y = params.softcap * safe_tanh(y / params.softcap);
     }
-    return xb;
+#ifdef RESIDUAL
+    y += residual[params.res_offset + col * params.res_stride + n];
+#endif
+    out[params.out_offset + col * params.out_stride + n] = y;
 }
 
 @compute @workgroup_size(WG)
@@ -67,94 +82,145 @@ fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lid: u32,
+#ifdef SUBGROUPS
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) subgroup_lane: u32,
+#endif
 ) {
-    let lane = lid % TPR;
-    let team = (wid.x + wid.y * groups.x) * (WG / TPR) + lid / TPR;
-    let col = wid.z;
 #ifdef GATED
     const PER: u32 = ROWS / 2u;
 #else
     const PER: u32 = ROWS;
 #endif
-    let first = team * PER;
-    var acc: array<f32, SLOTS>;
-    for (var block = lane; block < params.k_blocks; block += TPR) {
-        var xb = load_x(col, block);
-        var sum = 0.0;
-        for (var i = 0u; i < 8u; i++) {
-#ifdef NORM
-            acc[ROWS] += dot(xb[i], xb[i]);
-            if (block * 32u + 4u * i < params.k) {
-                xb[i] *= norm[block * 8u + i] + params.norm_offset;
-            }
-#endif
-            sum += dot(xb[i], vec4<f32>(1.0));
-        }
-        w_prepare(&xb);
-        for (var r = 0u; r < PER; r++) {
-            // Rows past the end repeat the last one: cheaper than a branch around the loads.
-            let row = params.row0 + min(first + r, params.n - 1u);
-            acc[r] += w_dot(row, block, &xb, sum);
+    let first = (wid.x + wid.y * groups.x) * PER;
+    let col0 = wid.z * COLS;
+    let units = params.k_blocks * 4u;
+    let last4 = (params.k - 1u) / 4u;
+#for r in 0..ROWS
+    // Rows past the end repeat the last one: cheaper than a branch around the loads.
 #ifdef GATED
-            acc[PER + r] += w_dot(row + params.up_row, block, &xb, sum);
+    let row$r = params.row0 + min(first + $ru % PER, params.n - 1u) + ($ru / PER) * params.up_row;
+#else
+    let row$r = params.row0 + min(first + $ru, params.n - 1u);
 #endif
+#endfor
+#for c in 0..COLS
+    let x$c = (params.x_offset + (col0 + $cu) * params.x_stride) / 4u;
+#endfor
+    var acc: array<f32, SLOTS>;
+    for (var base = lid; base < units; base += WG * UNROLL) {
+#for s in 0..UNROLL
+        let unit$s = min(base + $su * WG, units - 1u);
+        let k$s = (base + $su * WG) * 8u;
+        let at$s = vec2<u32>(min(unit$s * 2u, last4), min(unit$s * 2u + 1u, last4));
+#for c in 0..COLS
+        var v$s_$c = X8(x[x$c + at$s.x], x[x$c + at$s.y]);
+#endfor
+#ifdef NORM
+        let gain$s = X8(norm[at$s.x] + params.norm_offset, norm[at$s.y] + params.norm_offset);
+#endif
+#endfor
+#for s in 0..UNROLL
+#for c in 0..COLS
+        if (k$s + 8u > params.k) {
+            v$s_$c = X8(inside(v$s_$c.a, k$s), inside(v$s_$c.b, k$s + 4u));
         }
+#ifdef NORM
+        acc[COLS * ROWS + $cu] += dot(v$s_$c.a, v$s_$c.a) + dot(v$s_$c.b, v$s_$c.b);
+        v$s_$c = X8(v$s_$c.a * gain$s.a, v$s_$c.b * gain$s.b);
+#endif
+        let sum$s_$c = dot(v$s_$c.a + v$s_$c.b, vec4<f32>(1.0));
+        v$s_$c = w_prepare8(v$s_$c);
+#endfor
+#endfor
+#for r in 0..ROWS
+#for s in 0..UNROLL
+#for c in 0..COLS
+        acc[$cu * ROWS + $ru] += w_dot8(row$r, unit$s, v$s_$c, sum$s_$c);
+#endfor
+#endfor
+#endfor
     }
 #ifdef SUBGROUPS
-    for (var r = 0u; r < SLOTS; r++) {
-        acc[r] = subgroupAdd(acc[r]);
-    }
-#else
-    for (var r = 0u; r < SLOTS; r++) {
-        partial[lid * SLOTS + r] = acc[r];
-    }
-    for (var step = TPR / 2u; step > 0u; step /= 2u) {
-        workgroupBarrier();
-        var other: array<f32, SLOTS>;
-        if (lane < step) {
-            for (var r = 0u; r < SLOTS; r++) {
-                other[r] = partial[(lid + step) * SLOTS + r];
-            }
-        }
-        workgroupBarrier();
-        if (lane < step) {
-            for (var r = 0u; r < SLOTS; r++) {
-                acc[r] += other[r];
-                partial[lid * SLOTS + r] = acc[r];
-            }
-        }
-    }
+    let teams = WG / subgroup_size;
+    let team = lid / subgroup_size;
+#for i in 0..COLS*ROWS
+    acc[$i] = subgroupAdd(acc[$i]);
+#endfor
+#ifdef NORM
+#for c in 0..COLS
+    acc[COLS * ROWS + $cu] = subgroupAdd(acc[COLS * ROWS + $cu]);
+#endfor
 #endif
-    if (lane != 0u) {
+    if (subgroup_lane == 0u) {
+#for i in 0..COLS*ROWS
+        partial[$iu * teams + team] = acc[$i];
+#endfor
+#ifdef NORM
+#for c in 0..COLS
+        partial[(COLS * ROWS + $cu) * teams + team] = acc[COLS * ROWS + $cu];
+#endfor
+#endif
+    }
+    workgroupBarrier();
+#else
+#for i in 0..COLS*ROWS
+    partial[$iu * WG + lid] = acc[$i];
+#endfor
+#ifdef NORM
+#for c in 0..COLS
+    partial[(COLS * ROWS + $cu) * WG + lid] = acc[COLS * ROWS + $cu];
+#endfor
+#endif
+    for (var step = WG / 2u; step > 0u; step /= 2u) {
+        workgroupBarrier();
+        if (lid < step) {
+            for (var i = lid; i < SLOTS * WG; i += WG) {
+                partial[i] += partial[i + step];
+            }
+        }
+    }
+    workgroupBarrier();
+#endif
+    if (lid >= COLS * PER) {
         return;
     }
-    var factor = params.scale;
-#ifdef NORM
-    factor *= inverseSqrt(acc[ROWS] / f32(params.k) + params.eps);
-#endif
-    for (var r = 0u; r < PER; r++) {
-        let n = first + r;
-        if (n < params.n) {
-            var y = acc[r] * factor;
-#ifdef BIAS
-            y += bias[n];
-#endif
-#ifdef GATED
-            var up = acc[PER + r] * factor;
-#ifdef BIAS
-            up += bias[n + params.up_row];
-#endif
-            y = activate(params.act, y) * up;
-#else
-            y = activate(params.act, y);
-#endif
-            if (params.softcap > 0.0) {
-                y = params.softcap * safe_tanh(y / params.softcap);
-            }
-#ifdef RESIDUAL
-            y += residual[params.res_offset + col * params.res_stride + n];
-#endif
-            out[params.out_offset + col * params.out_stride + n] = y;
-        }
+    let c = lid / PER;
+    let n = first + lid % PER;
+    if (n >= params.n) {
+        return;
     }
+#if COLS != 1
+    if (col0 + c >= state.rows) {
+        return;
+    }
+#endif
+    let slot = c * ROWS + lid % PER;
+    var factor = params.scale;
+#ifdef SUBGROUPS
+    var y = 0.0;
+    var up = 0.0;
+    var squares = 0.0;
+    for (var i = 0u; i < teams; i++) {
+        y += partial[slot * teams + i];
+#ifdef GATED
+        up += partial[(slot + PER) * teams + i];
+#endif
+#ifdef NORM
+        squares += partial[(COLS * ROWS + c) * teams + i];
+#endif
+    }
+#else
+    let y = partial[slot * WG];
+#ifdef GATED
+    let up = partial[(slot + PER) * WG];
+#else
+    let up = 0.0;
+#endif
+    let squares = partial[(COLS * ROWS + c) * WG];
+#endif
+#ifdef NORM
+    factor *= inverseSqrt(squares / f32(params.k) + params.eps);
+#endif
+    finish(col0 + c, n, y, up, factor);
 }

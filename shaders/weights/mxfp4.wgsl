@@ -1,9 +1,11 @@
 // MXFP4: codes of a sign and E2M1, and a byte per block of 32, four to a word through the whole matrix:
 // w = e2m1(q) * 2^(byte - 127).
-@group(0) @binding(2) var<storage, read> w_q: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> w_q: array<u32>;
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
-fn w_prepare(x: ptr<function, array<vec4<f32>, 8>>) {}
+fn w_prepare8(x: X8) -> X8 {
+    return x;
+}
 
 // Half the power of two, applied to twice the values, so that the largest byte does not overflow.
 fn w_power(index: u32) -> f32 {
@@ -20,16 +22,10 @@ fn w_values(word: u32, shift: u32) -> vec4<f32> {
 
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let index = row * params.k_blocks + (k >> 5u);
-    return w_power(index) * w_values(w_q[index][(k & 31u) >> 3u], (k & 4u) << 2u);
+    return w_power(index) * w_values(w_q[row * params.k_blocks * 4u + (k >> 3u)], (k & 4u) << 2u);
 }
 
-fn w_dot(row: u32, block: u32, x: ptr<function, array<vec4<f32>, 8>>, sum: f32) -> f32 {
-    let index = row * params.k_blocks + block;
-    let words = w_q[index];
-    var total = 0.0;
-    for (var i = 0u; i < 4u; i++) {
-        total += dot(w_values(words[i], 0u), (*x)[2u * i]);
-        total += dot(w_values(words[i], 16u), (*x)[2u * i + 1u]);
-    }
-    return total * w_power(index);
+fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
+    let word = w_q[row * params.k_blocks * 4u + unit];
+    return (dot(w_values(word, 0u), x.a) + dot(w_values(word, 16u), x.b)) * w_power(row * params.k_blocks + (unit >> 2u));
 }

@@ -1,9 +1,11 @@
 // Q4_K: 4-bit codes, and five words per 256: d and dmin as halves, eight scale bytes, eight minimum bytes.
 // w = (d * scale) * q - dmin * min.
-@group(0) @binding(2) var<storage, read> w_q: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> w_q: array<u32>;
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
-fn w_prepare(x: ptr<function, array<vec4<f32>, 8>>) {}
+fn w_prepare8(x: X8) -> X8 {
+    return x;
+}
 
 // d * scale and dmin * min of a block of 32.
 fn w_pair(row: u32, block: u32) -> vec2<f32> {
@@ -21,18 +23,12 @@ fn w_ints(word: u32, shift: u32) -> vec4<f32> {
 
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let block = k >> 5u;
-    let words = w_q[row * params.k_blocks + block];
     let pair = w_pair(row, block);
-    return pair.x * w_ints(words[(k & 31u) >> 3u], (k & 4u) << 2u) - pair.y;
+    return pair.x * w_ints(w_q[row * params.k_blocks * 4u + (k >> 3u)], (k & 4u) << 2u) - pair.y;
 }
 
-fn w_dot(row: u32, block: u32, x: ptr<function, array<vec4<f32>, 8>>, sum: f32) -> f32 {
-    let words = w_q[row * params.k_blocks + block];
-    var total = 0.0;
-    for (var i = 0u; i < 4u; i++) {
-        total += dot(w_ints(words[i], 0u), (*x)[2u * i]);
-        total += dot(w_ints(words[i], 16u), (*x)[2u * i + 1u]);
-    }
-    let pair = w_pair(row, block);
-    return total * pair.x - pair.y * sum;
+fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
+    let word = w_q[row * params.k_blocks * 4u + unit];
+    let pair = w_pair(row, unit >> 2u);
+    return (dot(w_ints(word, 0u), x.a) + dot(w_ints(word, 16u), x.b)) * pair.x - pair.y * sum;
 }

@@ -3,7 +3,9 @@
 @group(0) @binding(2) var<storage, read> w_q: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
-fn w_prepare(x: ptr<function, array<vec4<f32>, 8>>) {}
+fn w_prepare8(x: X8) -> X8 {
+    return x;
+}
 
 // d * scale of the two halves of a block of 32.
 fn w_scales(row: u32, block: u32) -> vec2<f32> {
@@ -29,12 +31,10 @@ fn w_load4(row: u32, k: u32) -> vec4<f32> {
     return select(scales.x, scales.y, (k & 16u) != 0u) * w_ints((row * params.k_blocks + block) * 3u, k & 31u);
 }
 
-fn w_dot(row: u32, block: u32, x: ptr<function, array<vec4<f32>, 8>>, sum: f32) -> f32 {
+fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
+    let block = unit >> 2u;
+    let scales = w_scales(row, block);
     let base = (row * params.k_blocks + block) * 3u;
-    var halves = vec2<f32>(0.0);
-    for (var i = 0u; i < 4u; i++) {
-        halves.x += dot(w_ints(base, 4u * i), (*x)[i]);
-        halves.y += dot(w_ints(base, 4u * i + 16u), (*x)[i + 4u]);
-    }
-    return dot(halves, w_scales(row, block));
+    let k = (unit & 3u) * 8u;
+    return (dot(w_ints(base, k), x.a) + dot(w_ints(base, k + 4u), x.b)) * select(scales.x, scales.y, (k & 16u) != 0u);
 }

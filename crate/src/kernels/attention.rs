@@ -176,7 +176,7 @@ impl<B: Clone + PartialEq> Attention<B> {
     pub fn split(&self, rotated: B, parts: B) -> Launch<B> {
         let kv = |buffer: &B| View { buffer: buffer.clone(), offset: 0, stride: self.kv_heads * self.head_dim };
         let tiles = (self.heads / self.kv_heads).div_ceil(8);
-        let grid = GridSpec::PerRow { x: self.kv_heads * tiles, y: self.splits() };
+        let grid = GridSpec::PerRow { x: self.kv_heads * tiles, y: self.splits(), per: 1 };
         let out = View { buffer: parts, offset: 0, stride: 0 };
         let mut variant = self.variant(self.kv).flag("SPLIT");
         // Sinks join once, when the parts are joined.
@@ -187,7 +187,7 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// Joins the splits.
     pub fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::AttentionReduce).flag_if("SINKS", self.sinks.is_some());
-        let grid = GridSpec::PerRow { x: self.heads, y: 1 };
+        let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
         Launch::new(format!("{} reduce", self.label), variant, grid)
             .bind("parts", parts)
             .bind("out", out.buffer.clone())

@@ -95,40 +95,46 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
-    /// The launch for few rows of x (decode and verification), each on its own; `single` for the first row alone.
-    pub fn gemv(&self, caps: &Caps, single: bool) -> Launch<B> {
-        let choice = GemvChoice::of(caps, self);
+    /// The launch for few rows of x (decode and verification), at most `rows`; the first alone when that is one.
+    pub fn gemv(&self, caps: &Caps, rows: usize, state: B) -> Launch<B> {
+        self.gemv_as(caps, rows, state, GemvChoice::of(caps, self, rows))
+    }
+
+    /// The same with a choice of the caller: for tuning and tests.
+    pub fn gemv_as(&self, caps: &Caps, rows: usize, state: B, choice: GemvChoice) -> Launch<B> {
         let variant = weight_flags(Variant::new(Kernel::Gemv), self.weight.layout)
-            .flag_if("SUBGROUPS", choice.subgroups)
+            .flag_if("SUBGROUPS", caps.subgroups)
             .flag_if("NORM", self.norm.is_some())
             .flag_if("GATED", self.gated.is_some())
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("RESIDUAL", self.residual.is_some())
             .set("WG", choice.wg)
-            .set("TPR", choice.tpr)
-            .set("ROWS", choice.rows);
-        let per_group = choice.wg / choice.tpr * if self.gated.is_some() { choice.rows / 2 } else { choice.rows };
+            .set("ROWS", choice.rows)
+            .set("COLS", choice.cols)
+            .set("UNROLL", choice.unroll);
+        let per_group = if self.gated.is_some() { choice.rows / 2 } else { choice.rows };
         let [x, y, _] = super::fold(u64::from(self.n.div_ceil(per_group)));
         let norm = self.norm.as_ref();
-        let grid = if single { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y } };
+        let grid = if rows == 1 { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y, per: choice.cols } };
         self.common(Launch::new(self.label.clone(), variant, grid))
             .bind_opt("norm", norm.map(|n| n.gain.clone()))
+            .bind_opt("state", (choice.cols > 1).then_some(state))
             .set_f32("eps", norm.map_or(0.0, |n| n.eps))
             .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
     }
 
     /// The launch for as many rows of x as the step has.
-    pub fn gemm(&self, caps: &Caps) -> Launch<B> {
-        let tile = if self.n >= 64 { 64 } else { 32 };
+    pub fn gemm(&self, state: B) -> Launch<B> {
+        // A thread of a gated product has gate and up of its columns, which takes the wide tile.
+        let tile = if self.gated.is_some() || self.n >= 2048 { 128 } else { 64 };
         let variant = weight_flags(Variant::new(Kernel::Gemm), self.weight.layout)
-            .flag_if("F16", caps.f16)
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("RESIDUAL", self.residual.is_some())
             .flag_if("GATED", self.gated.is_some())
             .set("BN", tile);
         let columns = if self.gated.is_some() { tile / 2 } else { tile };
         let grid = GridSpec::Tiled { x: self.n.div_ceil(columns), per: 64, z: 1 };
-        self.common(Launch::new(self.label.clone(), variant, grid))
+        self.common(Launch::new(self.label.clone(), variant, grid)).bind("state", state)
     }
 
     fn common(&self, launch: Launch<B>) -> Launch<B> {
@@ -175,7 +181,6 @@ pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
         Layout::Dense(Float::BF16) => variant.flag("W_BF16"),
         Layout::Affine { bits, group, form, scale } => variant
             .flag("W_AFFINE")
-            .flag_if("VEC_BLOCKS", bits == 4 || bits == 8)
             .set("BITS", bits.into())
             .set("GROUP", group.into())
             .set("SCALE", [Float::F16, Float::BF16, Float::F32].iter().position(|f| *f == scale).unwrap_or(0) as u32)
@@ -188,22 +193,38 @@ pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
 }
 
 /// How a GEMV is spread over threads.
-struct GemvChoice {
-    subgroups: bool,
-    wg: u32,
-    tpr: u32,
-    rows: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GemvChoice {
+    /// Threads of a workgroup, which share its rows of W.
+    pub wg: u32,
+    /// Rows of W that a workgroup takes.
+    pub rows: u32,
+    /// Rows of x that it takes.
+    pub cols: u32,
+    /// Units of eight elements that a thread has under way.
+    pub unroll: u32,
 }
 
 impl GemvChoice {
-    fn of<B>(caps: &Caps, m: &Matmul<B>) -> Self {
-        // Subgroups reduce a row only where their size is certain: a team is then one subgroup.
-        let fixed = caps.fixed_subgroup().filter(|s| [4, 8, 16, 32, 64].contains(s));
-        let tpr = fixed.unwrap_or(32);
-        let wg = 64.max(tpr);
+    /// What is known to be good for a product of `x_rows` rows of x.
+    pub fn of<B>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
+        let cols = (x_rows.max(1) as u32).next_power_of_two().min(8);
         let outputs = m.n * if m.gated.is_some() { 2 } else { 1 };
-        // More rows per team reuse x from registers; fewer keep more teams in flight.
-        let rows = if outputs >= 16_384 { 4 } else { 2 };
-        Self { subgroups: fixed.is_some(), wg, tpr, rows }
+        let units = m.weight.cols.div_ceil(8);
+        let narrow = !matches!(m.weight.layout, Layout::Dense(_));
+        // Few rows of W want all threads on each of them. Many can give a thread more rows, which reuse x from
+        // registers; narrow weights gain the most, as they leave the most loads of x for a byte.
+        let (rows, threads) = match outputs {
+            0..16_384 => (2, units),
+            16_384..65_536 => (4, units / 4),
+            _ if narrow && cols == 1 => (8, units / 4),
+            _ => (4, units / 4),
+        };
+        let rows = if cols > 2 { 2 } else { rows };
+        let wg = threads.next_power_of_two().clamp(32, 256);
+        // Loads of a thread on their way at once: what the larger groups have together, the small ones need each.
+        let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
+        let _ = caps;
+        Self { wg, rows, cols, unroll }
     }
 }

@@ -35,12 +35,14 @@ pub enum GridSpec {
     },
     /// These, whatever the rows.
     Exact(Grid),
-    /// `[x, y, rows]`: each row on its own.
+    /// `[x, y, ceil(rows / per)]`: so many rows at a time.
     PerRow {
         /// Workgroups along x.
         x: u32,
         /// Workgroups along y.
         y: u32,
+        /// Rows that a workgroup takes.
+        per: u32,
     },
     /// `[x, ceil(rows / per), z]`.
     Tiled {
@@ -60,7 +62,7 @@ impl GridSpec {
             GridSpec::Fixed { units } => fold(u64::from(units)),
             GridSpec::Rows { units, per } => fold(u64::from(units) * u64::from(rows.div_ceil(per))),
             GridSpec::Exact(grid) => grid,
-            GridSpec::PerRow { x, y } => [x, y, rows],
+            GridSpec::PerRow { x, y, per } => [x, y, rows.div_ceil(per)],
             GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
         }
     }

@@ -1,4 +1,5 @@
-//! The shader preprocessor: `#import`, `#ifdef`, `#ifndef`, `#else`, `#endif`, and the interface of a finished text.
+//! The shader preprocessor: `#import`, `#ifdef`, `#ifndef`, `#if`, `#else`, `#endif`, `#for`, `#endfor`, and the interface
+//! of a finished text.
 //! Used by build.rs (which resolves imports and validates every variant) and at run time (which picks a variant).
 //! It knows nothing of WGSL beyond the lines that declare bindings and the struct `Params`.
 
@@ -29,29 +30,118 @@ pub fn flatten(
     Ok(out)
 }
 
-/// Keeps the lines whose conditions hold under `flags`; errors name the line of the flattened text.
-pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool) -> Result<String, String> {
+/// Keeps the lines whose conditions hold under `flags` and unrolls `#for i in 0..N`, in whose body `$i` stands for the
+/// number: arrays that are indexed by literals stay in registers on every driver. `#if NAME == 4` (also `!=`, `<`, `>=`)
+/// compares a number of `consts`. Errors name the line of the flattened text.
+pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &BTreeMap<String, u32>) -> Result<String, String> {
+    let lines: Vec<&str> = text.lines().collect();
     let mut out = String::with_capacity(text.len());
-    let mut stack: Vec<bool> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let fail = |what: &str| format!("line {}: {what}: {line}", number + 1);
-        if let Some(name) = line.strip_prefix("#ifdef ") {
-            stack.push(flags(name.trim()));
-        } else if let Some(name) = line.strip_prefix("#ifndef ") {
-            stack.push(!flags(name.trim()));
-        } else if line == "#else" {
-            let top = stack.last_mut().ok_or_else(|| fail("#else without #ifdef"))?;
-            *top = !*top;
-        } else if line == "#endif" {
-            stack.pop().ok_or_else(|| fail("#endif without #ifdef"))?;
-        } else if line.starts_with('#') {
-            return Err(fail("unknown directive"));
-        } else if stack.iter().all(|&s| s) {
+    let mut expansion = Expansion { lines: &lines, flags, consts, indices: Vec::new() };
+    expansion.block(0, lines.len(), &mut out)?;
+    Ok(out)
+}
+
+struct Expansion<'a> {
+    lines: &'a [&'a str],
+    flags: &'a dyn Fn(&str) -> bool,
+    consts: &'a BTreeMap<String, u32>,
+    /// The loops around the current line: name and number.
+    indices: Vec<(String, u32)>,
+}
+
+impl Expansion<'_> {
+    fn block(&mut self, first: usize, end: usize, out: &mut String) -> Result<(), String> {
+        let mut stack: Vec<bool> = Vec::new();
+        let mut at = first;
+        while at < end {
+            let line = self.lines[at];
+            let fail = |what: &str| format!("line {}: {what}: {line}", at + 1);
+            if let Some(name) = line.strip_prefix("#ifdef ") {
+                stack.push((self.flags)(name.trim()));
+            } else if let Some(name) = line.strip_prefix("#ifndef ") {
+                stack.push(!(self.flags)(name.trim()));
+            } else if let Some(condition) = line.strip_prefix("#if ") {
+                stack.push(self.compare(condition).ok_or_else(|| fail("not a comparison of numbers"))?);
+            } else if line == "#else" {
+                let top = stack.last_mut().ok_or_else(|| fail("#else without #if"))?;
+                *top = !*top;
+            } else if line == "#endif" {
+                stack.pop().ok_or_else(|| fail("#endif without #if"))?;
+            } else if let Some(range) = line.strip_prefix("#for ") {
+                let close = self.matching(at, end).ok_or_else(|| fail("#for without #endfor"))?;
+                if stack.iter().all(|&s| s) {
+                    let (name, from, to) = self.range(range).ok_or_else(|| fail("not `i in 0..N`"))?;
+                    for index in from..to {
+                        self.indices.push((format!("${name}"), index));
+                        self.block(at + 1, close, out)?;
+                        self.indices.pop();
+                    }
+                }
+                at = close;
+            } else if line.starts_with('#') {
+                return Err(fail("unknown directive"));
+            } else if stack.iter().all(|&s| s) {
+                self.line(line, out);
+            }
+            at += 1;
+        }
+        if stack.is_empty() { Ok(()) } else { Err("#if without #endif".into()) }
+    }
+
+    fn line(&self, line: &str, out: &mut String) {
+        if self.indices.is_empty() {
             out.push_str(line);
-            out.push('\n');
+        } else {
+            let text = self.indices.iter().fold(line.to_string(), |l, (name, n)| l.replace(name, &n.to_string()));
+            out.push_str(&text);
+        }
+        out.push('\n');
+    }
+
+    /// The `#endfor` of the `#for` at a line.
+    fn matching(&self, start: usize, end: usize) -> Option<usize> {
+        let mut depth = 0;
+        (start..end).find(|&i| {
+            if self.lines[i].starts_with("#for ") {
+                depth += 1;
+            } else if self.lines[i] == "#endfor" {
+                depth -= 1;
+            }
+            depth == 0
+        })
+    }
+
+    /// A literal, a number's or an index's name, or the product or quotient of two.
+    fn number(&self, word: &str) -> Option<u32> {
+        if let Some((a, b)) = word.split_once('*') {
+            return self.number(a)?.checked_mul(self.number(b)?);
+        }
+        if let Some((a, b)) = word.split_once('/') {
+            return self.number(a)?.checked_div(self.number(b)?);
+        }
+        let word = word.trim();
+        let index = || self.indices.iter().find(|(name, _)| name == word).map(|(_, n)| *n);
+        word.parse().ok().or_else(|| self.consts.get(word).copied()).or_else(index)
+    }
+
+    fn range(&self, text: &str) -> Option<(String, u32, u32)> {
+        let (name, range) = text.split_once(" in ")?;
+        let (from, to) = range.split_once("..")?;
+        Some((name.trim().to_string(), self.number(from)?, self.number(to)?))
+    }
+
+    fn compare(&self, text: &str) -> Option<bool> {
+        let mut words = text.split_whitespace();
+        let (left, sign, right) = (words.next()?, words.next()?, words.next()?);
+        let (left, right) = (self.number(left)?, self.number(right)?);
+        match sign {
+            "==" => Some(left == right),
+            "!=" => Some(left != right),
+            "<" => Some(left < right),
+            ">=" => Some(left >= right),
+            _ => None,
         }
     }
-    if stack.is_empty() { Ok(out) } else { Err("#ifdef without #endif".into()) }
 }
 
 /// What a binding is for, as the shader declares it.
@@ -132,4 +222,38 @@ pub fn header(target_needs_enable: bool, f16: bool, subgroups: bool, consts: &BT
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(text: &str) -> Result<String, String> {
+        let consts = [("N".to_string(), 2), ("M".to_string(), 3)].into();
+        expand(text, &|flag| flag == "ON", &consts).map(|t| t.replace('\n', ";"))
+    }
+
+    #[test]
+    fn loops_unroll_and_nest() {
+        assert_eq!(expanded("#for i in 0..N\na$i = $iu;\n#endfor").unwrap(), "a0 = 0u;;a1 = 1u;;");
+        assert_eq!(expanded("#for i in 1..N*M/2\n#for j in $i..3\n$i$j\n#endfor\n#endfor").unwrap(), "11;12;");
+        assert_eq!(expanded("#for i in 0..N\n#if $i == 1\none\n#else\nother\n#endif\n#endfor").unwrap(), "other;one;");
+        assert_eq!(expanded("#ifdef OFF\n#for i in 0..N\n$i\n#endfor\n#endif\nrest").unwrap(), "rest;");
+    }
+
+    #[test]
+    fn conditions_compare_numbers() {
+        for (condition, holds) in [("N == 2", true), ("N != 2", false), ("M < 3", false), ("M >= 3", true)] {
+            let found = expanded(&format!("#if {condition}\nyes\n#endif")).unwrap();
+            assert_eq!(found == "yes;", holds, "{condition}");
+        }
+    }
+
+    #[test]
+    fn faults_name_their_line() {
+        for text in ["x\n#endif", "#for i in 0..N\nx", "#for i of N\n#endfor", "#if N = 2\n#endif", "#what", "#else"] {
+            assert!(expanded(text).is_err(), "{text}");
+        }
+        assert!(expanded("x\n#what").unwrap_err().starts_with("line 2:"));
+    }
 }

@@ -75,7 +75,8 @@ impl Variant {
         let mut consts: BTreeMap<String, u32> = source.consts.iter().map(|(n, v)| ((*n).to_string(), v[0])).collect();
         consts.extend(self.consts.iter().map(|(n, v)| ((*n).to_string(), *v)));
         let has = |f: &str| self.flags.contains(f);
-        let body = preprocess::expand(source.text, &has).map_err(|e| Error::Internal(format!("{self}: {e}")))?;
+        let body =
+            preprocess::expand(source.text, &has, &consts).map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
         let text = preprocess::header(browser, has("F16"), has("SUBGROUPS"), &consts) + &body;
         Ok(Shader { label: self.to_string(), text, bindings, params })

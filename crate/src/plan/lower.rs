@@ -194,9 +194,10 @@ impl Lowering<'_> {
             product.softcap = linear.softcap;
             let tiled = matches!(self.options.rows, RowsMode::Many(_)) && !single;
             self.launches.push(if tiled {
-                product.gemm(self.options.caps).bind("state", Slot::State)
+                product.gemm(Slot::State)
             } else {
-                product.gemv(self.options.caps, single)
+                let rows = if single { 1 } else { self.options.rows.max() };
+                product.gemv(self.options.caps, rows, Slot::State)
             });
         }
         Ok(())

@@ -1,0 +1,159 @@
+//! Times the matmul kernels on this machine's GPU over real shapes, weight layouts and choices:
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm] [-- all]`. Weights are read from copies that exceed
+//! any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
+//! or Tflop/s (gemm).
+
+use jerboa::format::layout::{Float, Form, Layout};
+use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
+use jerboa::kernels::Launch;
+use jerboa::kernels::matmul::{GemvChoice, Matmul, View, Weight};
+use std::error::Error;
+use std::time::Instant;
+
+/// Copies of a weight together exceed this.
+const CACHE: u64 = 160 << 20;
+
+fn affine(bits: u8) -> Layout {
+    Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 }
+}
+
+struct Bench {
+    gpu: Gpu,
+    out: Buffer,
+    x: Buffer,
+    state: Buffer,
+}
+
+impl Bench {
+    /// Median microseconds of a launch among its copies.
+    fn time(&self, launches: &[Launch<Buffer>], rows: u32) -> Result<f64, Box<dyn Error>> {
+        let shader = launches[0].variant.shader(false)?;
+        let pipeline = pollster::block_on(self.gpu.pipelines(std::slice::from_ref(&shader)))?.remove(0);
+        let step = |l: &Launch<Buffer>| -> Result<StepDesc, jerboa::Error> {
+            let r = l.resolve(&shader)?;
+            let (label, grid, pipeline) = (l.label.clone(), l.grid.at(rows), pipeline.clone());
+            Ok(StepDesc { label, pipeline, buffers: r.buffers, params: r.params, grid })
+        };
+        let program = self.gpu.program("bench", launches.iter().map(step).collect::<Result<_, _>>()?)?;
+        let repeat = (200 / launches.len()).max(2);
+        let run = |count: usize| -> Result<f64, jerboa::Error> {
+            let start = Instant::now();
+            let work: Vec<Work<'_>> = (0..count).map(|_| Work::Run { program: &program, grids: None }).collect();
+            self.gpu.submit(&work)?;
+            pollster::block_on(self.gpu.read(&self.out, 0, 16))?;
+            Ok(start.elapsed().as_secs_f64() * 1e6)
+        };
+        run(1)?;
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            let (one, many) = (run(1)?, run(1 + repeat)?);
+            times.push((many - one) / (repeat * launches.len()) as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[2])
+    }
+
+    fn launches(
+        &self,
+        layout: Layout,
+        n: usize,
+        k: usize,
+        gated: bool,
+        make: impl Fn(&Matmul<Buffer>) -> Launch<Buffer>,
+    ) -> Result<(Vec<Launch<Buffer>>, u64), jerboa::Error> {
+        let planes = layout.plane_bytes(n, k);
+        let bytes = planes[0] + planes[1];
+        let copies = (CACHE / bytes + 1).min(24);
+        let view = |b: &Buffer, stride: usize| View { buffer: b.clone(), offset: 0, stride: stride as u32 };
+        let launch = |_| {
+            let q = self.gpu.buffer("w", planes[0], Usage::Storage)?;
+            let s = match planes[1] {
+                0 => None,
+                size => Some(self.gpu.buffer("s", size, Usage::Storage)?),
+            };
+            let weight = Weight { layout, rows: n as u32, cols: k as u32, q, s };
+            let mut m = Matmul::plain("m", weight, view(&self.x, k), view(&self.out, n));
+            if gated {
+                (m.n, m.gated, m.act) = (n as u32 / 2, Some(n as u32 / 2), 1);
+            }
+            Ok(make(&m))
+        };
+        Ok(((0..copies).map(launch).collect::<Result<_, jerboa::Error>>()?, bytes))
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |name: &str| args.iter().any(|a| a == name);
+    let gpu = pollster::block_on(Gpu::open(&DeviceOptions::default()))?;
+    println!("{}", gpu.caps().description);
+    let buffer = |size: u64| gpu.buffer("data", size, Usage::Storage);
+    let (out, x, state) = (buffer(1 << 28)?, buffer(1 << 26)?, buffer(64)?);
+    let bench = Bench { gpu, out, x, state };
+    // n, k: q+k+v, o, gate+up, down of Qwen2-0.5B and Llama-3.1-8B, an lm_head.
+    let shapes = [
+        (1152, 896, false),
+        (896, 896, false),
+        (9728, 896, true),
+        (896, 4864, false),
+        (6144, 4096, false),
+        (4096, 4096, false),
+        (28672, 4096, true),
+        (4096, 14336, false),
+        (151_936, 896, false),
+    ];
+    let layouts = [("f16", Layout::Dense(Float::F16)), ("q8", affine(8)), ("q4", affine(4))];
+    if !has("gemm") {
+        for (n, k, gated) in shapes {
+            for (name, layout) in layouts {
+                gemv(&bench, name, layout, (n, k, gated), has("all"))?;
+            }
+        }
+    }
+    if !has("gemv") {
+        for rows in [128u32, 512] {
+            bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
+            for (n, k, gated) in &shapes[..8] {
+                for (name, layout) in layouts {
+                    let (launches, _) = bench.launches(layout, *n, *k, *gated, |m| m.gemm(bench.state.clone()))?;
+                    let us = bench.time(&launches[..launches.len().min(4)], rows)?;
+                    let flops = 2.0 * f64::from(rows) * (*n * *k) as f64;
+                    println!("gemm {name} {rows}x{n}x{k}: {us:.1} us, {:.2} Tflop/s", flops / us / 1e6);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn gemv(
+    bench: &Bench,
+    name: &str,
+    layout: Layout,
+    (n, k, gated): (usize, usize, bool),
+    all: bool,
+) -> Result<(), Box<dyn Error>> {
+    let caps = bench.gpu.caps();
+    let state = || bench.state.clone();
+    let (launches, bytes) = bench.launches(layout, n, k, gated, |m| m.gemv(caps, 1, state()))?;
+    let us = bench.time(&launches, 1)?;
+    println!("gemv {name} {n}x{k}: {us:.2} us, {:.0} GB/s ({})", bytes as f64 / us / 1e3, launches[0].variant);
+    if !all {
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    for wg in [32, 64, 128, 256] {
+        for rows in [2, 4, 8] {
+            for unroll in [1, 2, 4] {
+                let choice = GemvChoice { wg, rows, cols: 1, unroll };
+                let (launches, _) = bench.launches(layout, n, k, gated, |m| m.gemv_as(caps, 1, state(), choice))?;
+                found.push((bench.time(&launches, 1)?, wg, rows, unroll));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (us, wg, rows, unroll) in found.iter().take(5) {
+        println!("    wg {wg} rows {rows} unroll {unroll}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+    }
+    Ok(())
+}
