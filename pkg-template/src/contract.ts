@@ -182,6 +182,34 @@ export interface MemoryUse {
   gpuBytes: number;
 }
 
+/** What `measure` looks at. */
+export interface MeasureOptions {
+  /** The context's length at which a decode step is looked at; 0 by default. */
+  position?: number;
+  /** Numbers of tokens whose steps are profiled; 1 is a decode step. */
+  profile?: number[];
+  /** Measures what the device reaches at best. */
+  limits?: boolean;
+  /** Decode steps over which the host's cost is taken. */
+  steps?: number;
+}
+
+/** Numbers about how a model runs on this device. */
+export interface Measurement {
+  dispatchesPerToken: number;
+  /** Bytes that a decode step reads at `position`. */
+  bytesPerToken: number;
+  position: number;
+  /** What the device reaches at best: 10^9 bytes per second of a plain read, the cost of a dispatch that waits for the one before. */
+  limits: { readGbs: number; readBytes: number; dispatchUs: number; readbackMs: number } | null;
+  /** What the host spends on a decode step, and how many WebGPU objects `steps` of them made. */
+  host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
+  /** Milliseconds on the GPU by kernel, each dispatch timed by itself; empty where the device has no timestamps. */
+  profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
+  /** Bytes of all GPU buffers. */
+  bytesAlive: number;
+}
+
 /** A loaded model as the wasm module gives it. */
 export interface Engine {
   info(): EngineInfo;
@@ -193,6 +221,7 @@ export interface Engine {
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
   memory(): MemoryUse;
+  measure(options: MeasureOptions): Promise<Measurement>;
   deleteFromCache(): Promise<void>;
   free(): void;
 }

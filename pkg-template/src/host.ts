@@ -1,7 +1,7 @@
 /** Runs the engine's calls on whatever thread it lives, one at a time on the GPU. Does not know who calls or over what wire. */
 
 import type {
-  CachedSource, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, MemoryUse,
+  CachedSource, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, Measurement, MeasureOptions, MemoryUse,
 } from "./contract.js";
 import { aborted, JerboaError, unloaded } from "./errors.js";
 
@@ -17,6 +17,7 @@ export interface Methods {
   logits(ids: Uint32Array, all: boolean): Float32Array;
   info(): EngineInfo;
   memory(): MemoryUse;
+  measure(options: MeasureOptions): Measurement;
   deleteFromCache(): void;
   deviceReport(): DeviceReport;
   cachedModels(): CachedSource[];
@@ -128,6 +129,8 @@ export class Host implements Backend {
         return engine.info();
       case "memory":
         return engine.memory();
+      case "measure":
+        return engine.measure(args[0] as MeasureOptions);
       case "deleteFromCache":
         return engine.deleteFromCache();
     }
@@ -146,4 +149,4 @@ export class Host implements Backend {
 }
 
 /** Calls that hold the engine while they run: they take turns. */
-const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits"]);
+const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "measure"]);

@@ -2,7 +2,7 @@
 
 import { Chat } from "./chat.js";
 import { checked, describe, is } from "./check.js";
-import type { EngineRequest, MemoryUse, ModelInfo, Overflow } from "./contract.js";
+import type { EngineRequest, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow } from "./contract.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused } from "./errors.js";
 import { Generation } from "./generation.js";
@@ -163,6 +163,12 @@ export class Model {
   /** Bytes in use now. */
   async memory(): Promise<MemoryUse> {
     return this.#backend.call("memory", []);
+  }
+
+  /** Numbers about how the model runs here: time by kernel, the device's limits, the host's cost of a step. For benchmarks. */
+  async measure(options?: MeasureOptions): Promise<Measurement> {
+    const spec = { position: is.integer(0), profile: is.array, limits: is.boolean, steps: is.integer(0) };
+    return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 
   /** Removes this model's files from the browser's cache; the loaded model goes on running. */

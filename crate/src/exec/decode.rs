@@ -25,6 +25,15 @@ pub struct GreedyDecode {
     done: bool,
 }
 
+impl Model {
+    /// Submits greedy decode steps as one command buffer.
+    pub(super) fn submit_steps(&self, count: usize) -> Result<()> {
+        let step = || [self.decode.one_row(), self.tail.one_row()];
+        let work: Vec<Work<'_>> = std::iter::repeat_with(step).take(count).flatten().collect();
+        self.gpu.submit(&work)
+    }
+}
+
 impl GreedyDecode {
     /// Samples the first token from the prefill's logits; `end` is the position after the prompt, `stops` end the
     /// generation, at most `budget` tokens come.
@@ -68,14 +77,7 @@ impl GreedyDecode {
         if count == 0 {
             return Ok(());
         }
-        let mut work: [Option<Work<'_>>; 2 * MAX_BATCH] = [const { None }; 2 * MAX_BATCH];
-        for pair in work.chunks_exact_mut(2).take(count) {
-            pair[0] = Some(model.decode.one_row());
-            pair[1] = Some(model.tail.one_row());
-        }
-        for part in work.into_iter().flatten().collect::<Vec<_>>().chunks(2 * MAX_BATCH) {
-            model.gpu.submit(part)?;
-        }
+        model.submit_steps(count)?;
         self.submitted += count;
         self.read(model)
     }

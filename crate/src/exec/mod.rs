@@ -4,13 +4,17 @@
 mod decode;
 mod files;
 mod load;
+mod measure;
 mod model;
 mod options;
+mod probe;
 mod step;
 
 pub use decode::GreedyDecode;
 pub use files::Files;
 pub use load::float_of;
+pub use measure::{HostCost, MeasureOptions, Measurement, Profile, Share};
 pub use model::{Bytes, Model};
 pub use options::{Overrides, Precision, RunOptions};
+pub use probe::{Limits, limits};
 pub use step::StepTimes;

@@ -8,7 +8,7 @@ use futures_util::future::{Either, select};
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> f64 {
     #[cfg(target_arch = "wasm32")]
-    return js_sys::Date::now();
+    return imp::now_ms();
     #[cfg(not(target_arch = "wasm32"))]
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |t| t.as_secs_f64() * 1000.0)
 }
@@ -42,6 +42,15 @@ mod imp {
         fn set_timeout(callback: &Function, ms: f64) -> JsValue;
         #[wasm_bindgen(js_name = clearTimeout)]
         fn clear_timeout(id: &JsValue);
+        #[wasm_bindgen(thread_local_v2, js_namespace = performance, js_name = timeOrigin)]
+        static TIME_ORIGIN: f64;
+        #[wasm_bindgen(js_namespace = performance)]
+        fn now() -> f64;
+    }
+
+    /// The finest clock that the browser gives; `Date.now` counts whole milliseconds.
+    pub(super) fn now_ms() -> f64 {
+        TIME_ORIGIN.with(|origin| *origin) + now()
     }
 
     pub(crate) struct Sleep {

@@ -1,7 +1,7 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::request::{GenerateRequest, Overflow};
-use crate::exec::{Files, Model, RunOptions};
+use crate::exec::{Files, MeasureOptions, Measurement, Model, RunOptions};
 use crate::format::gguf::Gguf;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
@@ -276,6 +276,15 @@ impl Loaded {
             return Err(Error::Request { parameter: "text".into(), reason: "has no two tokens".into() });
         }
         Ok(((total / count as f64).exp(), count))
+    }
+
+    /// Measures the model on its device; what the cache held is forgotten.
+    ///
+    /// # Errors
+    /// `ContextFull` when what is asked for does not fit; what the device reports.
+    pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
+        self.cached.clear();
+        self.model.measure(options).await
     }
 
     /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.

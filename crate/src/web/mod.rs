@@ -1,7 +1,7 @@
 //! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
 //! and holds no logic of its own.
 
-use crate::exec::{Overrides, Precision, RunOptions};
+use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions};
 use crate::gpu::{Backend, DeviceOptions, Gpu};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
@@ -245,6 +245,18 @@ impl Engine {
         _options: JsValue,
     ) -> std::result::Result<JsValue, JsValue> {
         Err(to_js(&self.not_for("reranking", "a reranker")))
+    }
+
+    /// Numbers about how the model runs here: see the facade's `measure`.
+    pub async fn measure(&self, options: JsValue) -> std::result::Result<JsValue, JsValue> {
+        let refuse = |e: serde_json::Error| Error::Request { parameter: "measure".into(), reason: e.to_string() };
+        let parsed = to_json(&options).and_then(|text| serde_json::from_str(&text).map_err(refuse));
+        let options: MeasureOptions = parsed.map_err(|e| to_js(&e))?;
+        let busy = self.busy.clone();
+        let mut loaded = self.take().map_err(|e| to_js(&e))?;
+        let result = loaded.measure(&options).await;
+        *busy.borrow_mut() = Some(loaded);
+        result.map(|m| from_json(&m)).map_err(|e| to_js(&e))
     }
 
     /// Bytes in use.

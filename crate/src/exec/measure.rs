@@ -1,0 +1,186 @@
+//! Measures a loaded model: where its time goes by kernel family, what a step reads, what the host spends on it.
+//! It reports numbers and judges none of them.
+
+use super::model::Model;
+use super::probe::{Limits, limits};
+use crate::gpu::{Backend, Created};
+use crate::hub::clock::now_ms;
+use crate::ir::Op;
+use crate::plan::WeightPlan;
+use crate::plan::fuse::used_weights;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Steps of one submit, as the decode ring has them.
+const BATCH: usize = 16;
+
+/// What is measured.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct MeasureOptions {
+    /// The context's length at which a decode step is looked at.
+    pub position: usize,
+    /// Numbers of rows whose steps are profiled; 1 is a decode step.
+    pub profile: Vec<usize>,
+    /// Whether the device's limits are measured.
+    pub limits: bool,
+    /// Decode steps over which the host's cost is taken; none for 0.
+    pub steps: usize,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measurement {
+    /// Dispatches of one greedy decode step.
+    pub dispatches_per_token: usize,
+    /// Bytes that it reads.
+    pub bytes_per_token: u64,
+    /// The context's length for both.
+    pub position: usize,
+    /// What the device reaches at best.
+    pub limits: Option<Limits>,
+    /// What the host does for a step.
+    pub host: Option<HostCost>,
+    /// Where the GPU's time goes; empty where the device has no timestamps.
+    pub profiles: Vec<Profile>,
+    /// Bytes of all buffers that are alive.
+    pub bytes_alive: u64,
+}
+
+/// Time on the GPU by kernel family.
+#[derive(Debug, Clone, Serialize)]
+pub struct Profile {
+    /// Tokens of the step.
+    pub rows: usize,
+    /// Position of its first token.
+    pub position: usize,
+    /// Milliseconds of all dispatches, each timed by itself.
+    pub ms: f64,
+    /// Dispatches and milliseconds by kernel.
+    pub kernels: BTreeMap<String, Share>,
+}
+
+/// One kernel family's part of a profile.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Share {
+    /// Dispatches.
+    pub dispatches: usize,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+/// What the host does for decode steps.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostCost {
+    /// Steps that were submitted.
+    pub steps: usize,
+    /// Milliseconds of one step until its commands are handed over.
+    pub ms_per_step: f64,
+    /// Milliseconds of one step until the GPU has done it, with as many steps in flight.
+    pub total_ms_per_step: f64,
+    /// Buffers, pipelines and bind groups that were made meanwhile.
+    pub objects_made: u64,
+}
+
+impl Model {
+    /// Times each dispatch of a step by itself and adds up by kernel.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` where the device has no timestamps; `ContextFull` when the step does not fit.
+    pub async fn profile_kernels(&self, rows: usize, position: usize) -> Result<Profile> {
+        if !self.gpu.caps().timestamps {
+            return Err(Error::UnsupportedOption {
+                architecture: self.graph.name.clone(),
+                option: "profile".into(),
+                hint: "This device has no timestamp queries.".into(),
+            });
+        }
+        self.check_room(rows, position)?;
+        // The first run warms caches and clocks.
+        self.profile(rows, position).await?;
+        let times = self.profile(rows, position).await?;
+        let mut kernels: BTreeMap<String, Share> = BTreeMap::new();
+        for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
+            let share = kernels.entry(kernel.clone()).or_default();
+            *share = Share { dispatches: share.dispatches + 1, ms: share.ms + ms };
+        }
+        Ok(Profile { rows, position, ms: times.ms.iter().sum(), kernels })
+    }
+
+    fn check_room(&self, rows: usize, position: usize) -> Result<()> {
+        if rows == 0 || position + rows > self.capacity {
+            return Err(Error::ContextFull { tokens: position + rows, limit: self.capacity });
+        }
+        Ok(())
+    }
+
+    /// Submits decode steps as a generation does and times the host's part. What the cache holds from `position` on is
+    /// overwritten.
+    ///
+    /// # Errors
+    /// `ContextFull` when the steps do not fit; what the device reports.
+    pub async fn host_cost(&self, steps: usize, position: usize) -> Result<HostCost> {
+        let steps = steps.next_multiple_of(BATCH);
+        self.check_room(steps, position)?;
+        let made = |c: Created| c.buffers + c.pipelines + c.bind_groups;
+        self.set_state(position, 1, steps)?;
+        self.gpu.wait_idle().await?;
+        let before = made(self.gpu.created());
+        let start = now_ms();
+        for _ in 0..steps / BATCH {
+            self.submit_steps(BATCH)?;
+        }
+        let submitted = now_ms();
+        let after = made(self.gpu.created());
+        self.gpu.wait_idle().await?;
+        let done = now_ms();
+        self.gpu.check().await?;
+        Ok(HostCost {
+            steps,
+            ms_per_step: (submitted - start) / steps as f64,
+            total_ms_per_step: (done - start) / steps as f64,
+            objects_made: after - before,
+        })
+    }
+
+    /// Bytes that a decode step reads: weights but for tables that are only looked up, and the cache up to `position`.
+    pub fn bytes_per_token(&self, position: usize) -> u64 {
+        let mut graph = self.graph.clone();
+        graph.nodes.retain(|node| !matches!(node.op, Op::Embed { .. }));
+        let read = used_weights(&graph);
+        let weights: u64 = read.iter().filter_map(|id| self.weights.get(id)).map(WeightPlan::bytes).sum();
+        weights + self.bytes.kv / self.capacity.max(1) as u64 * (position as u64 + 1)
+    }
+
+    /// All measurements that are asked for.
+    ///
+    /// # Errors
+    /// As each of them.
+    pub async fn measure(&self, options: &MeasureOptions) -> Result<Measurement> {
+        let position = options.position.min(self.capacity.saturating_sub(1));
+        let mut profiles = Vec::new();
+        if self.gpu.caps().timestamps {
+            for rows in &options.profile {
+                let position = if *rows == 1 { position } else { 0 };
+                profiles.push(self.profile_kernels(*rows, position).await?);
+            }
+        }
+        let limits = if options.limits { Some(limits(&self.gpu).await?) } else { None };
+        let host = match options.steps {
+            0 => None,
+            steps => Some(self.host_cost(steps, position).await?),
+        };
+        Ok(Measurement {
+            dispatches_per_token: self.dispatches(),
+            bytes_per_token: self.bytes_per_token(position),
+            position,
+            limits,
+            host,
+            profiles,
+            bytes_alive: self.gpu.created().bytes,
+        })
+    }
+}

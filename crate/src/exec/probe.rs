@@ -1,0 +1,99 @@
+//! What a device reaches at best: the bandwidth of a plain read, the cost of a dispatch that waits for the one before.
+//! A share of the limit is told by these. Knows buffers and dispatches, no model.
+
+use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
+use crate::hub::clock::now_ms;
+use crate::kernels::registry::{Kernel, Variant};
+use crate::kernels::{GridSpec, Launch};
+use crate::{Error, Result};
+use serde::Serialize;
+
+/// Read at most so much: far beyond any cache.
+const MOST: u64 = 1 << 30;
+/// On a software adapter: the number means nothing, it shall only come soon.
+const MOST_SOFTWARE: u64 = 1 << 22;
+/// Workgroups of 256 that read.
+const GROUPS: u32 = 2112;
+/// Rounds of which the median counts.
+const ROUNDS: usize = 5;
+
+/// What the device reaches at best.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Bytes per second of a plain read, in 10^9.
+    pub read_gbs: f64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Microseconds of a one-workgroup dispatch that depends on the one before, in one pass.
+    pub dispatch_us: f64,
+    /// Milliseconds of a submit of one dispatch with its readback.
+    pub readback_ms: f64,
+}
+
+/// Measures a device.
+///
+/// # Errors
+/// What the device reports.
+pub async fn limits(gpu: &Gpu) -> Result<Limits> {
+    let most = if gpu.caps().software { MOST_SOFTWARE } else { MOST };
+    let bytes = most.min(gpu.caps().max_weight_buffer()) / 4096 * 4096;
+    let (big, out) = (gpu.buffer("probe", bytes, Usage::Storage)?, gpu.buffer("probe", 1 << 20, Usage::Storage)?);
+    let (fill, read) = (step(gpu, "FILL", &big, None).await?, step(gpu, "READ", &big, Some(&out)).await?);
+    let chain = step(gpu, "CHAIN", &out, None).await?;
+    timed(gpu, &[(&fill, 1)], &out).await?;
+    timed(gpu, &[(&read, 2), (&chain, 2)], &out).await?;
+    let (reads, dispatches) = if gpu.caps().software { (4, 50) } else { (48, 2000) };
+    let (mut read_ms, mut chain_ms, mut readback) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let [one, many] = [timed(gpu, &[(&read, 1)], &out).await?, timed(gpu, &[(&read, 1 + reads)], &out).await?];
+        read_ms.push((many - one) / reads as f64);
+        let [one, many] =
+            [timed(gpu, &[(&chain, 1)], &out).await?, timed(gpu, &[(&chain, 1 + dispatches)], &out).await?];
+        chain_ms.push((many - one) / dispatches as f64);
+        readback.push(one);
+    }
+    Ok(Limits {
+        read_gbs: bytes as f64 / median(read_ms).max(1e-6) / 1e6,
+        read_bytes: bytes,
+        dispatch_us: median(chain_ms).max(0.0) * 1e3,
+        readback_ms: median(readback),
+    })
+}
+
+/// The middle of some numbers.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// A program of one dispatch.
+async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<&Buffer>) -> Result<Program> {
+    let chain = what == "CHAIN";
+    let groups = if chain { 1 } else { GROUPS };
+    let count = if chain { 64 } else { (x.size() / 16) as u32 };
+    let variant = Variant::new(Kernel::Probe).flag(what);
+    let shader = variant.shader(cfg!(target_arch = "wasm32"))?;
+    let launch = Launch::new(what, variant, GridSpec::Exact([groups, 1, 1]))
+        .bind("x", x.clone())
+        .bind_opt("out", out.cloned())
+        .set("count", count)
+        .set("stride", groups * 256);
+    let resolved = launch.resolve(&shader)?;
+    let pipeline = gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
+    let pipeline = pipeline.ok_or_else(|| Error::Internal("the probe has no pipeline".into()))?;
+    let (label, grid) = (launch.label, launch.grid.at(1));
+    gpu.program("probe", vec![StepDesc { label, pipeline, buffers: resolved.buffers, params: resolved.params, grid }])
+}
+
+/// Milliseconds until so many repetitions of some programs are done and a word is read back.
+async fn timed(gpu: &Gpu, parts: &[(&Program, usize)], result: &Buffer) -> Result<f64> {
+    let programs: Vec<&Program> = parts.iter().flat_map(|(p, times)| std::iter::repeat_n(*p, *times)).collect();
+    let start = now_ms();
+    for part in programs.chunks(64) {
+        let work: Vec<Work<'_>> = part.iter().map(|program| Work::Run { program, grids: None }).collect();
+        gpu.submit(&work)?;
+    }
+    gpu.read(result, 0, 16).await?;
+    Ok(now_ms() - start)
+}
