@@ -1,4 +1,4 @@
-/** Builds the demo page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. */
+/** Builds the demo page and the bench page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. */
 
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
@@ -10,6 +10,6 @@ export default defineConfig({
   base: "./",
   resolve: { alias: [{ find: /^jerboa$/, replacement: path("../dist/jerboa/index.js") }] },
   worker: { format: "es" },
-  build: { outDir: path("../dist/www"), emptyOutDir: true, target: "es2022" },
+  build: { outDir: path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html")] } },
   server: { fs: { allow: [path("..")] } },
 });

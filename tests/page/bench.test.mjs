@@ -1,0 +1,70 @@
+/** The bench page on the software adapter: that it measures, what it reports, that a decode step makes no WebGPU object, and that it refuses to speak of speed. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch, warmUp, watch } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { PAGE } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+const options = { timeout: 300_000 };
+let server, browser;
+
+before(async () => {
+  assertBuilt();
+  server = await serve({ "/": PAGE });
+  browser = await launch();
+}, options);
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** Opens the page with settings and waits for what it comes to. */
+async function measured(query) {
+  const page = await browser.newPage();
+  const problems = watch(page);
+  await page.goto(`${server.url}/favicon.svg`);
+  await warmUp(page);
+  await page.goto(`${server.url}/bench/index.html?${query}`);
+  await page.waitForFunction(() => window.result, null, options);
+  return { page, problems, result: await page.evaluate(() => window.result) };
+}
+
+test("a made model is measured, shown and reported", options, async () => {
+  const { page, problems, result } = await measured("shape=tiny&smoke=1&prompt=16,40&gen=12&reps=2&warm=2");
+  assert.ok(!result.err, result.err);
+  assert.deepEqual(result.runs.map((run) => [run.prompt_tokens, run.tokens]), [[16, 12], [40, 12], [16, 12], [40, 12]]);
+  for (const run of result.runs) assert.ok(run.ttft_ms > 0 && run.decode_tps > 0 && run.prefill_tps > 0);
+  assert.equal(result.rows.length, 2);
+  for (const { prompt, measured, decode_tps } of result.rows) {
+    assert.ok(decode_tps.min <= decode_tps.median && decode_tps.median <= decode_tps.max);
+    assert.ok(measured.dispatchesPerToken > 0 && measured.dispatchesPerToken === result.info.dispatchesPerToken);
+    assert.equal(measured.position, prompt + 6);
+    assert.ok(measured.bytesPerToken > 0 && measured.bytesPerToken < result.info.bytes.weights + result.info.bytes.kv);
+  }
+  assert.ok(result.limits.readGbs > 0);
+  assert.ok(result.info.weights.includes("4"), result.info.weights);
+  assert.equal(await page.locator("#report table").first().locator("tr").count(), 3);
+  assert.ok(await page.locator("#report svg polyline").count());
+  // The server has no /result: that is no problem of the page's.
+  assert.deepEqual(problems.filter((line) => !/404|Failed to load resource/.test(line)), []);
+  await page.close();
+});
+
+test("a decode step makes no buffer, no pipeline and no bind group", options, async () => {
+  const { page, result } = await measured("shape=host&smoke=1&prompt=8&gen=4&reps=1&warm=0&worker=0");
+  assert.ok(!result.err, result.err);
+  const { host } = result.rows[0].measured;
+  assert.equal(host.objectsMade, 0);
+  assert.ok(host.steps >= 32 && host.msPerStep > 0);
+  await page.close();
+});
+
+test("without a GPU it says so instead of a speed", options, async () => {
+  const { page, result } = await measured("shape=tiny&prompt=8");
+  assert.match(result.err, /on the processor/);
+  assert.match(await page.locator("#state").textContent(), /on the processor/);
+  await page.close();
+});

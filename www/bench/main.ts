@@ -1,0 +1,109 @@
+/**
+ * The bench page: asks what to measure, or takes it from its address and begins at once; shows the result and posts it to `/result` where a
+ * server listens for it. `?shape=tiny&smoke=1` runs anywhere.
+ */
+
+import "../src/styles.css";
+import "./style.css";
+import { adapterInfo, refuseSoftware } from "./adapter";
+import { report } from "./report";
+import { bench, loadOnly, type Result } from "./run";
+import { type Settings, settingsOf } from "./settings";
+import { SHAPES } from "./shapes";
+
+/** Where the first half of a result waits while the page opens anew. */
+const KEPT = "jerboa.bench";
+
+const place = (id: string): HTMLElement => document.getElementById(id)!;
+const query = new URLSearchParams(location.search);
+/** Whether a server drives the page: it begins at once and posts what it finds. */
+const driven = query.size > 0;
+
+const post = (path: string, body: string): Promise<unknown> => (driven ? fetch(path, { method: "POST", body }).catch(() => {}) : Promise.resolve());
+
+function say(line: string): void {
+  place("log").append(`${line}\n`);
+  void post("/log", line);
+}
+
+function shown(result: Result): void {
+  place("state").textContent = "";
+  place("report").replaceChildren(report(result));
+}
+
+async function measure(settings: Settings): Promise<Result | undefined> {
+  const kept = sessionStorage.getItem(KEPT);
+  sessionStorage.removeItem(KEPT);
+  if (kept) return { ...(JSON.parse(kept) as Result), warm_load_ms: await loadOnly(settings) };
+  const adapter = await adapterInfo();
+  if (!settings.smoke) refuseSoftware(adapter);
+  const result = await bench(settings, say);
+  if (!settings.reload) return result;
+  sessionStorage.setItem(KEPT, JSON.stringify(result));
+  location.reload();
+  return undefined;
+}
+
+/** Measures, shows and posts; an error is a result too. */
+async function run(settings: Settings): Promise<void> {
+  place("state").textContent = "Measuring. Leave this page in the foreground.";
+  try {
+    const result = await measure(settings);
+    if (!result) return;
+    shown(result);
+    Object.assign(window, { result });
+    await post("/result", JSON.stringify(result));
+  } catch (thrown) {
+    const { code, message, stack } = thrown as { code?: string; message: string; stack?: string };
+    const err = `${code ? `${code}: ` : ""}${message}`;
+    place("state").textContent = err;
+    Object.assign(window, { result: { err } });
+    await post("/result", JSON.stringify({ engine: "jerboa", err, stack }));
+  }
+}
+
+/** A field of the form, named as in the address. */
+function field(name: string, label: string, input: HTMLInputElement | HTMLSelectElement): HTMLLabelElement {
+  input.name = name;
+  const made = document.createElement("label");
+  made.append(label, input);
+  return made;
+}
+
+function choice(names: [value: string, label: string][], chosen: string): HTMLSelectElement {
+  const select = document.createElement("select");
+  select.append(...names.map(([value, label]) => new Option(label, value, false, value === chosen)));
+  return select;
+}
+
+function text(value: string): HTMLInputElement {
+  const input = document.createElement("input");
+  input.value = value;
+  input.size = 14;
+  return input;
+}
+
+function form(settings: Settings): void {
+  const made = place("settings") as HTMLFormElement;
+  const button = document.createElement("button");
+  button.textContent = "Measure";
+  made.append(
+    field("shape", "Model", choice(Object.entries(SHAPES).map(([name, { label }]) => [name, label]), settings.shape)),
+    field("stored", "Weights", choice([["mlx4", "4 bits"], ["f16", "16 bits"]], settings.stored)),
+    field("prompt", "Lengths of prompts", text(settings.prompts.join(","))),
+    field("gen", "New tokens", text(String(settings.tokens))),
+    field("reps", "Runs", text(String(settings.runs))),
+    button,
+  );
+  made.addEventListener("submit", (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    const chosen = new URLSearchParams([...new FormData(made)].map(([name, value]) => [name, String(value)]));
+    for (const [name, value] of query) if (!chosen.has(name)) chosen.set(name, value);
+    void run(settingsOf(chosen)).finally(() => (button.disabled = false));
+  });
+}
+
+const settings = settingsOf(query);
+form(settings);
+if (driven) void run(settings);

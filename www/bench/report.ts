@@ -1,0 +1,74 @@
+/** A result as a table, a plot and JSON. Knows the result's fields; measures nothing. */
+
+import type { Measurement } from "jerboa";
+import { plot } from "./plot";
+import type { Range, Result, Row } from "./run";
+
+function element<K extends keyof HTMLElementTagNameMap>(name: K, text = "", children: Node[] = []): HTMLElementTagNameMap[K] {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+function table(head: string[], rows: string[][]): HTMLTableElement {
+  const line = (cells: string[], kind: "th" | "td"): HTMLElement => element("tr", "", cells.map((cell) => element(kind, cell)));
+  return element("table", "", [line(head, "th"), ...rows.map((row) => line(row, "td"))]);
+}
+
+const digits = (value: number): string => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
+const span = ({ median, min, max }: Range): string => `${digits(median)} (${digits(min)}–${digits(max)})`;
+const share = (value: number | undefined): string => (value === undefined ? "" : `${(100 * value).toFixed(0)} %`);
+
+function cells(row: Row): string[] {
+  const { measured } = row;
+  return [
+    String(row.prompt),
+    span(row.decode_tps),
+    span(row.prefill_tps),
+    span(row.ttft_ms),
+    measured ? String(measured.dispatchesPerToken) : "",
+    measured ? digits(measured.bytesPerToken / 1e6) : "",
+    share(row.share_of_limit),
+    share(row.share_of_bandwidth),
+    measured?.host ? digits(measured.host.msPerStep) : "",
+  ];
+}
+
+const HEAD = ["Prompt", "Decode tok/s", "Prefill tok/s", "First token ms", "Dispatches/token", "MB/token", "Of the limit", "Of the bandwidth", "Host ms/token"];
+
+/** Where the time goes: kernels by their milliseconds. */
+function profile({ rows, position, ms, kernels }: Measurement["profiles"][number]): HTMLElement {
+  const sorted = Object.entries(kernels).sort(([, a], [, b]) => b.ms - a.ms);
+  const lines = sorted.map(([name, k]) => [name, String(k.dispatches), k.ms.toFixed(3), `${((100 * k.ms) / ms).toFixed(0)} %`]);
+  const title = element("h3", `${rows === 1 ? "A decode step" : `${rows} tokens of prefill`} at ${position}: ${ms.toFixed(3)} ms on the GPU`);
+  return element("div", "", [title, table(["Kernel", "Dispatches", "ms", "Share"], lines)]);
+}
+
+function summary(result: Result): string {
+  const { device, bytes } = result.info;
+  const features = [device.f16 ? "f16" : "no f16", device.subgroups ? "subgroups" : "no subgroups"].join(", ");
+  const warm = result.warm_load_ms === undefined ? "" : `, ${digits(result.warm_load_ms)} ms the second time`;
+  const limits = result.limits ? ` A plain read reaches ${digits(result.limits.readGbs)} GB/s, a dependent dispatch takes ${digits(result.limits.dispatchUs)} µs.` : "";
+  return (
+    `${device.vendor} ${device.architecture} ${device.description} (${features}). ${result.info.architecture}, ${result.info.weights}; KV cache ${result.info.kv}. ` +
+    `Loaded in ${digits(result.load_ms)} ms${warm}; ${digits(bytes.weights / 1e6)} MB of weights, ${digits(result.memory.gpuBytes / 1e6)} MB on the GPU, ` +
+    `${digits(result.memory.wasmBytes / 1e6)} MB of WebAssembly memory.${limits}`
+  );
+}
+
+/** All of a result, for people; the last element is the JSON. */
+export function report(result: Result): HTMLElement {
+  const points = result.rows.map(({ prompt, decode_tps: { median, min, max } }) => ({ x: prompt, y: median, min, max }));
+  const link = element("a", "Save as JSON");
+  const json = JSON.stringify(result, null, 1);
+  link.href = URL.createObjectURL(new Blob([json], { type: "application/json" }));
+  link.download = `jerboa-${result.info.architecture}.json`;
+  return element("div", "", [
+    element("p", summary(result)),
+    table(HEAD, result.rows.map(cells)),
+    plot(points, "tokens of context", "decode tokens/s"),
+    ...result.rows.flatMap((row) => row.measured?.profiles ?? []).map(profile),
+    element("p", "", [link]),
+  ]);
+}

@@ -1,0 +1,221 @@
+/** Loads a model and times it: load, prefill, decode, and what the engine says of itself. Knows no page. */
+
+import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo } from "jerboa";
+import { checkpoint } from "./checkpoint";
+import type { Settings } from "./settings";
+import { SHAPES } from "./shapes";
+
+/** One timed generation, in the names that the other engines' pages have. */
+export interface Run {
+  prompt_tokens: number;
+  tokens: number;
+  ttft_ms: number;
+  decode_ms: number;
+  total_ms: number;
+  prefill_tps: number;
+  decode_tps: number;
+  /** As the engine's own clock has it, without the way to the page. */
+  engine_prefill_ms: number;
+  engine_decode_ms: number;
+  /** The longest time that the page could not react in. */
+  page_blocked_ms: number;
+}
+
+/** Middle, least and most of some runs. */
+export interface Range {
+  median: number;
+  min: number;
+  max: number;
+}
+
+/** One length of prompt. */
+export interface Row {
+  prompt: number;
+  decode_tps: Range;
+  prefill_tps: Range;
+  ttft_ms: Range;
+  /** Milliseconds of a step, at best and as it is. */
+  limit_ms?: number;
+  step_ms: number;
+  /** Share of the limit: dispatches at their least cost plus bytes at the bandwidth of a plain read. */
+  share_of_limit?: number;
+  /** Bytes per second of a step over the bandwidth of a plain read. */
+  share_of_bandwidth?: number;
+  measured?: Measurement;
+}
+
+/** All of it. */
+export interface Result {
+  engine: "jerboa";
+  model: string;
+  settings: Settings;
+  agent: string;
+  isolated: boolean;
+  adapter: ModelInfo["device"];
+  info: ModelInfo;
+  load_ms: number;
+  /** Milliseconds from the start at which each phase began. */
+  load_phases: Record<string, number>;
+  load_bytes: number;
+  from_cache: boolean;
+  /** Of the load after the page was opened anew. */
+  warm_load_ms?: number;
+  memory: { wasmBytes: number; gpuBytes: number };
+  runs: Run[];
+  rows: Row[];
+  limits?: Measurement["limits"];
+}
+
+const now = (): number => performance.now();
+
+function range(values: number[]): Range {
+  const sorted = [...values].sort((a, b) => a - b);
+  const at = (share: number): number => sorted[Math.floor(share * (sorted.length - 1))] ?? NaN;
+  return { median: at(0.5), min: at(0), max: at(1) };
+}
+
+/** Ids that differ from run to run, so that no cache of a prefix serves. */
+function promptIds(length: number, vocab: number, seed: number): number[] {
+  let state = 12345 + 7919 * seed;
+  return Array.from({ length }, () => {
+    state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
+    return (state >>> 8) % vocab;
+  });
+}
+
+/** Watches how long the page's thread does not get to run. */
+function watchPage(): () => number {
+  let [last, longest, on] = [now(), 0, true];
+  const { port1, port2 } = new MessageChannel();
+  // A message goes round without the browser's least delay of timers; one each millisecond leaves the thread free.
+  const beat = (): void => {
+    longest = Math.max(longest, now() - last);
+    last = now();
+    if (on) setTimeout(() => port2.postMessage(0), 1);
+  };
+  port1.onmessage = beat;
+  beat();
+  return () => {
+    on = false;
+    port1.close();
+    return Math.max(longest, now() - last);
+  };
+}
+
+async function generate(model: Model, prompt: number, tokens: number, seed: number): Promise<Run> {
+  const ids = promptIds(prompt, model.info.vocabSize, seed);
+  const blocked = watchPage();
+  const start = now();
+  const generation = model.generate(ids, { temperature: 0, maxTokens: tokens, ignoreEos: true });
+  let [first, last, count] = [0, 0, 0];
+  for await (const event of generation.events()) {
+    if (event.ids.length === 0) continue;
+    last = now();
+    first ||= last;
+    count += event.ids.length;
+  }
+  const page_blocked_ms = blocked();
+  const details = await generation.details;
+  return {
+    prompt_tokens: prompt,
+    tokens: count,
+    ttft_ms: first - start,
+    decode_ms: last - first,
+    total_ms: last - start,
+    prefill_tps: (prompt / (first - start)) * 1e3,
+    decode_tps: ((count - 1) / (last - first)) * 1e3,
+    engine_prefill_ms: details.prefillMs,
+    engine_decode_ms: details.decodeMs,
+    page_blocked_ms,
+  };
+}
+
+/** The limit of a step by the device's own figures. */
+function limitOf(measured: Measurement, limits: NonNullable<Measurement["limits"]>): number {
+  return (measured.dispatchesPerToken * limits.dispatchUs) / 1e3 + measured.bytesPerToken / limits.readGbs / 1e6;
+}
+
+async function row(model: Model, prompt: number, settings: Settings, runs: Run[], limits: Measurement["limits"]): Promise<Row> {
+  const mine = runs.filter((run) => run.prompt_tokens === prompt);
+  const decode_tps = range(mine.map((run) => run.decode_tps));
+  const step_ms = 1e3 / decode_tps.median;
+  const base: Row = { prompt, decode_tps, prefill_tps: range(mine.map((run) => run.prefill_tps)), ttft_ms: range(mine.map((run) => run.ttft_ms)), step_ms };
+  if (!settings.profile || !limits) return base;
+  const position = Math.min(prompt + (settings.tokens >> 1), model.info.contextLength - 64);
+  const measured = await model.measure({ position, profile: prompt > 1 ? [1, Math.min(prompt, 512)] : [1], steps: 32 });
+  const limit_ms = limitOf(measured, limits);
+  const share_of_bandwidth = measured.bytesPerToken / step_ms / 1e6 / limits.readGbs;
+  return { ...base, limit_ms, share_of_limit: limit_ms / step_ms, share_of_bandwidth, measured };
+}
+
+/** The checkpoint that the settings name: an address, or files that are made here. */
+function checkpointOf(settings: Settings): string | File[] {
+  if (settings.source) return settings.source;
+  const shape = SHAPES[settings.shape];
+  if (!shape) throw new Error(`There is no shape '${settings.shape}': ${Object.keys(SHAPES).join(", ")}.`);
+  return checkpoint(shape.config, settings.stored);
+}
+
+/** A model that is loaded, and how long that took. */
+async function load(settings: Settings): Promise<{ model: Model; ms: number; phases: Record<string, number>; last?: LoadProgress }> {
+  const source = checkpointOf(settings);
+  const maxContext = Math.max(...settings.prompts) + settings.tokens + 64;
+  const phases: Record<string, number> = {};
+  let last: LoadProgress | undefined;
+  const start = now();
+  const onProgress = (progress: LoadProgress): void => {
+    phases[progress.phase] ??= now() - start;
+    last = progress.total > 0 ? progress : last;
+  };
+  const { weights, kv, cache, worker, f16, subgroups } = settings;
+  const model = await loadModel(source, { onProgress, maxContext, weights, kv, features: { f16, subgroups }, worker, ...(settings.source ? { cache } : {}) });
+  return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
+}
+
+/** Milliseconds of a load, with one token to see that it serves. */
+export async function loadOnly(settings: Settings): Promise<number> {
+  const { model, ms } = await load(settings);
+  await generate(model, 4, 1, 1);
+  await model.unload();
+  return ms;
+}
+
+/** Does all that the settings say; `say` hears what is under way. */
+export async function bench(settings: Settings, say: (line: string) => void): Promise<Result> {
+  const { model, ms, phases, last } = await load(settings);
+  say(`loaded in ${ms.toFixed(0)} ms`);
+  try {
+    const memory = await model.memory();
+    if (settings.warm > 0) await generate(model, settings.prompts[0]!, settings.warm, 99);
+    const runs: Run[] = [];
+    for (let round = 0; round < settings.runs; round++) {
+      for (const prompt of settings.prompts) {
+        const run = await generate(model, prompt, settings.tokens, 100 * prompt + round);
+        runs.push(run);
+        say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
+      }
+    }
+    const limits = settings.profile ? (await model.measure({ limits: true })).limits : null;
+    const rows: Row[] = [];
+    for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
+    return {
+      engine: "jerboa",
+      model: settings.source ?? settings.shape,
+      settings,
+      agent: navigator.userAgent,
+      isolated: crossOriginIsolated,
+      adapter: model.info.device,
+      info: model.info,
+      load_ms: ms,
+      load_phases: phases,
+      load_bytes: last?.total ?? 0,
+      from_cache: last?.fromCache ?? false,
+      memory,
+      runs,
+      rows,
+      limits,
+    };
+  } finally {
+    await model.unload();
+  }
+}

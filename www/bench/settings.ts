@@ -1,0 +1,61 @@
+/** What is measured, as the page's address says it. Knows names and defaults. */
+
+import type { Stored } from "./checkpoint";
+
+/** What is measured. */
+export interface Settings {
+  /** A name of SHAPES; not looked at where `source` is given. */
+  shape: string;
+  /** How the made checkpoint is stored. */
+  stored: Stored;
+  /** How the engine keeps unquantised weights. */
+  weights: "auto" | "f32" | "f16" | "q8" | "q4";
+  kv: "auto" | "f32" | "f16" | "packed";
+  /** The address of a folder to load instead of a made checkpoint. */
+  source?: string;
+  /** False loads past the browser's cache. */
+  cache: boolean;
+  f16: boolean;
+  subgroups: boolean;
+  worker: boolean;
+  /** Lengths of prompts. */
+  prompts: number[];
+  /** New tokens. */
+  tokens: number;
+  runs: number;
+  /** New tokens of a first run that does not count. */
+  warm: number;
+  /** Where the time goes, the device's limits, the host's cost. */
+  profile: boolean;
+  /** Loads once more after the page was opened anew: the second load of a user. Wants a `source`. */
+  reload: boolean;
+  /** Goes on where there is no GPU: a test that all of this runs, not a measurement. */
+  smoke: boolean;
+}
+
+const oneOf = <T extends string>(value: string | null, names: readonly T[]): T => names.find((name) => name === value) ?? names[0]!;
+
+/** Reads an address such as `?shape=qwen2-0.5b&prompt=128,1024&gen=256&reps=3`; names are those of comparable pages of other engines. */
+export function settingsOf(query: URLSearchParams): Settings {
+  const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
+  const on = (name: string): boolean => query.get(name) !== "0";
+  const source = query.get("source");
+  return {
+    shape: query.get("shape") ?? "qwen3-0.6b",
+    stored: oneOf(query.get("stored"), ["mlx4", "f16"]),
+    weights: oneOf(query.get("weights"), ["auto", "f32", "f16", "q8", "q4"]),
+    kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed"]),
+    ...(source ? { source: new URL(source, location.href).href } : {}),
+    cache: on("cache"),
+    f16: on("f16"),
+    subgroups: on("subgroups"),
+    worker: on("worker"),
+    prompts: (query.get("prompt") ?? "128,1024").split(",").map(Number),
+    tokens: number("gen", 256),
+    runs: number("reps", 3),
+    warm: number("warm", 16),
+    profile: on("profile"),
+    reload: query.get("reload") === "1",
+    smoke: query.get("smoke") === "1",
+  };
+}
