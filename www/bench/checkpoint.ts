@@ -27,9 +27,17 @@ function half(value: number): number {
 }
 
 const BLOCK = 16 << 20;
+/** A block is made of pieces: the browser shares whole pieces between blobs, and copies the one that a slice cuts. */
+const PIECE = 256 << 10;
 /** The standard deviation that transformers initialises with: logits stay finite and are not all alike. */
 const DEVIATION = 0.02;
 const GROUP = 64;
+
+function inPieces(words: Uint32Array | Uint16Array): Blob {
+  const step = PIECE / words.BYTES_PER_ELEMENT;
+  const count = Math.ceil(words.length / step);
+  return new Blob(Array.from({ length: count }, (_, i) => new Blob([words.slice(i * step, (i + 1) * step)])));
+}
 
 /** Random bytes of each kind, once. */
 class Blocks {
@@ -38,19 +46,19 @@ class Blocks {
   readonly #scale = Array.from({ length: 256 }, (_, i) => (DEVIATION / 4.61) * (0.9 + (0.2 * i) / 256));
   readonly scales = this.#halves(2, this.#scale);
   readonly biases = this.#halves(2, this.#scale.map((s) => -7.5 * s));
-  readonly ones = new Blob([new Uint16Array(1 << 19).fill(half(1))]);
-  readonly zeros = new Blob([new Uint16Array(1 << 19)]);
+  readonly ones = inPieces(new Uint16Array(1 << 19).fill(half(1)));
+  readonly zeros = inPieces(new Uint16Array(1 << 19));
 
   #words(seed: number): Blob {
     const next = randomWords(seed);
-    return new Blob([Uint32Array.from({ length: BLOCK / 4 }, next)]);
+    return inPieces(Uint32Array.from({ length: BLOCK / 4 }, next));
   }
 
   /** Values of a table, at random. */
   #halves(seed: number, table: number[]): Blob {
     const next = randomWords(seed);
     const bits = Uint16Array.from(table, half);
-    return new Blob([Uint16Array.from({ length: 1 << 19 }, () => bits[(next() >>> 8) % bits.length]!)]);
+    return inPieces(Uint16Array.from({ length: 1 << 19 }, () => bits[(next() >>> 8) % bits.length]!));
   }
 
   #normal(): Blob {
@@ -59,7 +67,7 @@ class Blocks {
     const table = Uint16Array.from({ length: 4096 }, () => half(DEVIATION * Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform())));
     const values = new Uint16Array(BLOCK / 2);
     for (let i = 0; i < values.length; i++) values[i] = table[next() >>> 20]!;
-    return new Blob([values]);
+    return inPieces(values);
   }
 }
 
@@ -121,7 +129,7 @@ export function checkpoint(config: Config, stored: Stored): File[] {
     offset += bytes;
   };
   for (const { name, shape, kind } of tensors(config)) {
-    const start = 4 * 7919 * index++;
+    const start = PIECE * 7 * index++;
     if (kind !== "matrix") {
       add(name, "F16", 2, shape, kind === "norm" ? blocks.ones : blocks.zeros);
     } else if (stored === "f16" || shape[1]! % GROUP !== 0) {
