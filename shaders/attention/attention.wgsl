@@ -1,8 +1,8 @@
 // Softmax attention with an online softmax (FlashAttention, arXiv 2205.14135). A workgroup of 64 threads takes eight
 // queries that share a key-value head and walks over keys 64 at a time: a thread scores one key against the eight
 // queries, then owns ITEMS groups of four output columns.
-// Prefill: eight rows of one query head. SPLIT (decode): up to eight query heads of one row, 64 keys a workgroup;
-// attention_reduce joins the parts. SEGMENTS (encoders): keys of the row's own segment, both directions.
+// A workgroup's queries are eight rows of one query head. SEGMENTS (encoders): keys of the row's own segment, both
+// directions.
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -16,7 +16,6 @@ struct Params {
     out_offset: u32,
     out_stride: u32,
     window: u32,
-    splits: u32,
     scale: f32,
     softcap: f32,
 }
@@ -66,17 +65,6 @@ fn visible(row: u32) -> vec2<u32> {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let d4 = params.head_dim / 4u;
     let group = params.heads / params.kv_heads;
-#ifdef SPLIT
-    // x: key-value head and tile of its query heads, y: split, z: row.
-    let tiles = (group + 7u) / 8u;
-    let kv_head = wid.x / tiles;
-    let head0 = kv_head * group + (wid.x % tiles) * 8u;
-    let count = min(8u, (kv_head + 1u) * group - head0);
-    let row0 = wid.z;
-    var range = visible(row0);
-    let all = range;
-    range = vec2<u32>(max(range.x, wid.y * 64u), min(range.y, wid.y * 64u + 64u));
-#else
     let head0 = wid.z;
     let kv_head = head0 / group;
     let row0 = wid.y * 8u;
@@ -89,16 +77,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         range = vec2<u32>(min(range.x, own.x), max(range.y, own.y));
     }
 #endif
-#endif
     for (var i = lid; i < 8u * d4; i += 64u) {
         let r = i / d4;
         var value = vec4<f32>(0.0);
         if (r < count) {
-#ifdef SPLIT
-            value = q[(params.q_offset + row0 * params.q_stride) / 4u + (head0 + r) * d4 + i % d4];
-#else
             value = q[(params.q_offset + (row0 + r) * params.q_stride) / 4u + head0 * d4 + i % d4];
-#endif
         }
         queries[i] = value * params.scale;
     }
@@ -106,10 +89,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         row_max[lid] = NONE;
         row_sum[lid] = 0.0;
 #ifdef SINKS
-#ifndef SPLIT
         row_max[lid] = sinks[head0];
         row_sum[lid] = 1.0;
-#endif
 #endif
     }
     var acc: array<vec4<f32>, ITEMS>;
@@ -129,12 +110,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var r = 0u; r < 8u; r++) {
             var score = s[r];
             if (params.softcap > 0.0) { score = params.softcap * safe_tanh(score / params.softcap); }
-#ifdef SPLIT
-            if (key >= range.y) { score = NONE; }
-#else
             let seen = visible(row0 + min(r, max(count, 1u) - 1u));
             if (key < seen.x || key >= seen.y) { score = NONE; }
-#endif
             scores[r][lid] = score;
         }
         workgroupBarrier();
@@ -178,14 +155,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let item = lid + j * 64u;
         let r = item / d4;
         if (item < 8u * d4 && r < count) {
-#ifdef SPLIT
-            let part = ((row0 * params.heads + head0 + r) * params.splits + wid.y) * (d4 + 1u);
-            if (range.x < range.y) { out[part + item % d4] = acc[j]; }
-            if (item % d4 == 0u && all.x < all.y) { out[part + d4] = vec4<f32>(row_max[r], row_sum[r], 0.0, 0.0); }
-#else
             let at = (params.out_offset + (row0 + r) * params.out_stride) / 4u + head0 * d4 + item % d4;
             out[at] = acc[j] / max(row_sum[r], 1e-30);
-#endif
         }
     }
 }

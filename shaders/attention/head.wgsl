@@ -1,5 +1,5 @@
-// Elements of a head in workgroup memory (`head`), normed by `factor` and rotated for a position.
-// `gain` is where the head's gain begins: q's at 0, k's after it.
+// A component of a head, normed by `factor` and rotated for a position. The including shader gives the raw component as
+// `component(base, i)`; `gain` is where the head's gain begins: q's at 0, k's after it.
 #ifdef HEAD_NORM
 @group(0) @binding(8) var<storage, read> gains: array<f32>;
 #endif
@@ -7,19 +7,9 @@
 @group(0) @binding(9) var<storage, read> rope: array<vec2<f32>>;
 #endif
 
-fn head_factor(d: u32) -> f32 {
-#ifdef HEAD_NORM
-    var squares = 0.0;
-    for (var i = 0u; i < d; i++) { squares += head[i] * head[i]; }
-    return inverseSqrt(squares / f32(d) + params.eps);
-#else
-    return 1.0;
-#endif
-}
-
 // The gain comes before the rotation, or with NORM_AFTER_ROPE after it.
-fn normed(i: u32, factor: f32, gain: u32) -> f32 {
-    var x = head[i] * factor;
+fn normed(base: u32, i: u32, factor: f32, gain: u32) -> f32 {
+    var x = component(base, i) * factor;
 #ifdef HEAD_NORM
 #ifndef NORM_AFTER_ROPE
     x *= gains[gain + i] + params.norm_offset;
@@ -28,8 +18,8 @@ fn normed(i: u32, factor: f32, gain: u32) -> f32 {
     return x;
 }
 
-fn rotated(i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
-    var x = normed(i, factor, gain);
+fn rotated(base: u32, i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
+    var x = normed(base, i, factor, gain);
 #ifdef ROPE
     if (i < params.rope_dim) {
         let half = params.rope_dim / 2u;
@@ -38,13 +28,13 @@ fn rotated(i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
         let first = (i & 1u) == 0u;
         let other = i ^ 1u;
 #else
-        let pair = i % half;
         let first = i < half;
-        let other = (i + half) % params.rope_dim;
+        let pair = select(i - half, i, first);
+        let other = select(i - half, i + half, first);
 #endif
         let cs = rope[pos * half + pair];
-        let y = normed(other, factor, gain);
-        if (first) { x = x * cs.x - y * cs.y; } else { x = x * cs.x + y * cs.y; }
+        let y = normed(base, other, factor, gain);
+        x = x * cs.x + select(y, -y, first) * cs.y;
     }
 #endif
 #ifdef HEAD_NORM
@@ -55,7 +45,7 @@ fn rotated(i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
     return x;
 }
 
-fn rotated4(i: u32, pos: u32, factor: f32, gain: u32) -> vec4<f32> {
-    return vec4<f32>(rotated(i, pos, factor, gain), rotated(i + 1u, pos, factor, gain),
-        rotated(i + 2u, pos, factor, gain), rotated(i + 3u, pos, factor, gain));
+fn rotated4(base: u32, i: u32, pos: u32, factor: f32, gain: u32) -> vec4<f32> {
+    return vec4<f32>(rotated(base, i, pos, factor, gain), rotated(base, i + 1u, pos, factor, gain),
+        rotated(base, i + 2u, pos, factor, gain), rotated(base, i + 3u, pos, factor, gain));
 }

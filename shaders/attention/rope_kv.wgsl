@@ -30,7 +30,14 @@ struct Params {
 #endif
 @group(0) @binding(6) var<storage, read> state: State;
 var<workgroup> head: array<f32, 512>;
+#ifdef HEAD_NORM
+var<workgroup> squares: array<f32, 64>;
+#endif
 #import attention/head
+
+fn component(base: u32, i: u32) -> f32 {
+    return head[base + i];
+}
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -63,17 +70,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     }
     workgroupBarrier();
-    let factor = head_factor(d);
+    var factor = 1.0;
+#ifdef HEAD_NORM
+    for (var i = lid; i < d; i += 64u) { squares[lid] += head[i] * head[i]; }
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < 64u; i++) { sum += squares[i]; }
+    factor = inverseSqrt(sum / f32(d) + params.eps);
+#endif
     for (var i = lid; i < d / 4u; i += 64u) {
 #ifndef KEYS
-        if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(4u * i, pos, factor, 0u); }
+        if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(0u, 4u * i, pos, factor, 0u); }
 #endif
 #ifndef QUERIES
         let cache = ((pos * params.kv_heads + h) * d) / 4u + i;
         if (is_v) {
             v_cache[cache] = kv_pack(vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]));
         } else if (!is_q) {
-            k_cache[cache] = kv_pack(rotated4(4u * i, pos, factor, d));
+            k_cache[cache] = kv_pack(rotated4(0u, 4u * i, pos, factor, d));
         }
 #endif
     }

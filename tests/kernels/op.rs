@@ -115,7 +115,7 @@ impl Case {
         let (mut found, mut pos) = (Vec::new(), 0);
         for cut in cuts {
             let (caps, kv, capacity) = (gpu.caps(), setting.kv, setting.capacity);
-            let options = PlanOptions { rows: cut.mode, caps, weights: &weights, kv, capacity };
+            let options = PlanOptions { rows: cut.mode, caps, weights: &weights, kv, capacity, fuse_heads: true };
             let plan = lower(&graph, options).expect("a plan");
             let mut state = [0u32; STATE_WORDS];
             (state[0], state[1]) = (pos as u32, cut.rows as u32);

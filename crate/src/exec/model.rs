@@ -98,7 +98,7 @@ impl Model {
         }
         let plan = |graph: &Graph, rows| {
             let caps = gpu.caps();
-            lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity })
+            lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity, fuse_heads: options.fusions.heads })
         };
         let few = fuse::few_rows(graph.clone(), options.fusions);
         let decode_plan = plan(&few, RowsMode::Few(1))?;
@@ -267,7 +267,8 @@ impl Model {
         let graph = fuse::all_rows(graph);
         let (caps, weights) = (self.gpu.caps(), &self.weights);
         let rows = RowsMode::Many(chunk);
-        let plan = lower(&graph, PlanOptions { rows, caps, weights, kv: self.kv, capacity: self.capacity })?;
+        let (kv, capacity) = (self.kv, self.capacity);
+        let plan = lower(&graph, PlanOptions { rows, caps, weights, kv, capacity, fuse_heads: false })?;
         let pipelines = compile(&self.gpu, &[&plan]).await?;
         let mut shared = self.shared.clone();
         shared.remove(&Slot::Output);

@@ -5,8 +5,12 @@ use super::matmul::View;
 use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
 
-/// Keys that one workgroup of split attention takes.
-pub const SPLIT: u32 = 64;
+/// Keys that decode attention takes at a time.
+const TILE: u32 = 64;
+/// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
+const MAX_SPLITS: u32 = 64;
+/// Widths of heads that have a text of their own.
+const WIDTHS: [u32; 5] = [64, 80, 96, 128, 256];
 
 /// Element type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,9 +117,9 @@ pub struct Attention<B> {
 }
 
 impl<B: Clone + PartialEq> Attention<B> {
-    /// Splits of the cache.
+    /// Runs that the keys of a row are split into at most.
     pub fn splits(&self) -> u32 {
-        self.capacity.div_ceil(SPLIT)
+        self.capacity.div_ceil(TILE).min(MAX_SPLITS)
     }
 
     /// Bytes of the parts that `rows` rows leave.
@@ -172,21 +176,84 @@ impl<B: Clone + PartialEq> Attention<B> {
             .bind_opt("sinks", self.sinks.clone())
     }
 
-    /// Attention of few rows over the cache, in splits that [`Self::reduce`] joins.
-    pub fn split(&self, rotated: B, parts: B) -> Launch<B> {
-        let kv = |buffer: &B| View { buffer: buffer.clone(), offset: 0, stride: self.kv_heads * self.head_dim };
-        let tiles = (self.heads / self.kv_heads).div_ceil(8);
-        let grid = GridSpec::PerRow { x: self.kv_heads * tiles, y: self.splits(), per: 1 };
-        let out = View { buffer: parts, offset: 0, stride: 0 };
-        let mut variant = self.variant(self.kv).flag("SPLIT");
-        // Sinks join once, when the parts are joined.
-        variant.flags.remove("SINKS");
-        self.over(variant, grid, &self.queries(rotated), &kv(&self.k_cache), &kv(&self.v_cache), &out)
+    /// Whether [`Self::decode`] can take q, k and v from these views.
+    pub fn fuses(&self, q: &View<B>, k: &View<B>, v: &View<B>) -> bool {
+        q.buffer == k.buffer && k.buffer == v.buffer
     }
 
-    /// Joins the splits.
+    /// Attention of one row over the cache, in runs of keys that [`Self::reduce`] joins; norms and rotates the heads and
+    /// fills the cache on the way. q, k and v lie in one buffer.
+    pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B) -> Launch<B> {
+        let norm = self.head_norm.as_ref();
+        let rope = self.rope.as_ref();
+        let mut launch = self.runs(q, parts);
+        launch.variant = launch
+            .variant
+            .flag("FUSED")
+            .flag_if("HEAD_NORM", norm.is_some())
+            .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
+            .flag_if("ROPE", rope.is_some())
+            .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
+        launch
+            .bind_opt("gains", norm.map(|n| n.gains.clone()))
+            .bind_opt("rope", rope.map(|r| r.table.clone()))
+            .set("rope_dim", rope.map_or(0, |r| r.dim))
+            .set("k_offset", k.offset)
+            .set("v_offset", v.offset)
+            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
+            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+    }
+
+    /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
+    pub fn few(&self, rotated: B, parts: B) -> Launch<B> {
+        self.runs(&self.queries(rotated), parts)
+            .set("rope_dim", 0)
+            .set("k_offset", 0)
+            .set("v_offset", 0)
+            .set("eps", 0)
+            .set("norm_offset", 0)
+    }
+
+    fn runs(&self, q: &View<B>, parts: B) -> Launch<B> {
+        let group = self.heads / self.kv_heads;
+        // Queries of wide heads would not fit in workgroup memory otherwise.
+        let wide = self.head_dim > 256;
+        let heads = group.next_power_of_two().min(if wide { 4 } else { 8 });
+        let variant = self
+            .kv
+            .flags(Variant::new(Kernel::Decode))
+            .set("HEADS", heads)
+            .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
+            .set("WIDE", if wide { 128 } else { 64 })
+            .set("CUTS", self.cuts());
+        let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(heads), y: self.splits(), per: 1 };
+        Launch::new(self.label.clone(), variant, grid)
+            .bind("q", q.buffer.clone())
+            .bind("k_cache", self.k_cache.clone())
+            .bind("v_cache", self.v_cache.clone())
+            .bind("out", parts)
+            .bind("state", self.state.clone())
+            .set("heads", self.heads)
+            .set("kv_heads", self.kv_heads)
+            .set("head_dim", self.head_dim)
+            .set("q_offset", q.offset)
+            .set("q_stride", q.stride)
+            .set("window", self.window)
+            .set("splits", self.splits())
+            .set_f32("scale", self.scale)
+            .set_f32("softcap", self.softcap)
+    }
+
+    /// Into how many parts 128 threads cut what they add up over keys, when each has four columns.
+    fn cuts(&self) -> u32 {
+        let most = (512 / self.head_dim).clamp(1, 32);
+        if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 }
+    }
+
+    /// Joins the runs.
     pub fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
-        let variant = Variant::new(Kernel::AttentionReduce).flag_if("SINKS", self.sinks.is_some());
+        let variant =
+            Variant::new(Kernel::AttentionReduce).flag_if("SINKS", self.sinks.is_some()).set("CUTS", self.cuts());
         let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
         Launch::new(format!("{} reduce", self.label), variant, grid)
             .bind("parts", parts)
@@ -247,7 +314,6 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("out_offset", out.offset)
             .set("out_stride", out.stride)
             .set("window", self.window)
-            .set("splits", self.splits())
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap)
     }

@@ -15,13 +15,15 @@ pub struct Fusions {
     pub residual: bool,
     /// RMSNorm is taken along by the products after it (decode only).
     pub norm: bool,
+    /// Norms and rotation of heads and the writing of the cache happen in attention (decode only).
+    pub heads: bool,
 }
 
 impl Fusions {
     /// All of them.
-    pub const ALL: Self = Self { siblings: true, gated: true, residual: true, norm: true };
+    pub const ALL: Self = Self { siblings: true, gated: true, residual: true, norm: true, heads: true };
     /// None.
-    pub const NONE: Self = Self { siblings: false, gated: false, residual: false, norm: false };
+    pub const NONE: Self = Self { siblings: false, gated: false, residual: false, norm: false, heads: false };
 }
 
 /// The fusions that serve prefill and decode alike, among them those that decide how weights are stored.

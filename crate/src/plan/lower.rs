@@ -41,6 +41,8 @@ pub struct PlanOptions<'a> {
     pub kv: Kv,
     /// Positions that the caches hold.
     pub capacity: usize,
+    /// Whether attention of one row makes its heads ready itself.
+    pub fuse_heads: bool,
 }
 
 /// Makes the plan of a graph that the passes have fused.
@@ -242,13 +244,23 @@ impl Lowering<'_> {
             return Ok(());
         }
         let rows = self.options.rows.max() as u64;
-        self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
-        self.launches.extend(kernel.rope_kv(&q, &k, &v, &Slot::Rotated));
-        if matches!(self.options.rows, RowsMode::Many(_)) {
-            self.launches.push(kernel.prefill(Slot::Rotated, &out));
-        } else {
+        let many = matches!(self.options.rows, RowsMode::Many(_));
+        if !many {
             self.scratch = self.scratch.max(kernel.scratch(rows as u32));
-            self.launches.push(kernel.split(Slot::Rotated, Slot::Scratch));
+        }
+        // A single row needs nobody else's keys: heads are made ready where they are used.
+        if !many && rows == 1 && self.options.fuse_heads && kernel.fuses(&q, &k, &v) {
+            self.launches.push(kernel.decode(&q, &k, &v, Slot::Scratch));
+        } else {
+            self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
+            self.launches.extend(kernel.rope_kv(&q, &k, &v, &Slot::Rotated));
+            self.launches.push(if many {
+                kernel.prefill(Slot::Rotated, &out)
+            } else {
+                kernel.few(Slot::Rotated, Slot::Scratch)
+            });
+        }
+        if !many {
             self.launches.push(kernel.reduce(Slot::Scratch, &out));
         }
         Ok(())

@@ -1,0 +1,244 @@
+// Attention of few rows over the cache (FlashDecoding): a workgroup of 128 threads takes up to HEADS query heads of one
+// key-value head and a run of keys, TILE at a time with an online softmax; attention_reduce joins the runs.
+// FUSED takes q, k and v as the projection gives them: heads are normed and rotated here, and the workgroup that comes to
+// the new key writes it to the cache. It serves one row; more rows would see each other's keys, so rope_kv comes first.
+// D is the head's width where the text knows it, else 0, of at most WIDE groups of four columns. CUTS is into how many
+// parts the threads cut a tile's keys.
+struct Params {
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    rope_dim: u32,
+    q_offset: u32,
+    q_stride: u32,
+    k_offset: u32,
+    v_offset: u32,
+    window: u32,
+    splits: u32,
+    eps: f32,
+    norm_offset: f32,
+    scale: f32,
+    softcap: f32,
+}
+#import common/state
+#import common/kv
+#import common/activation
+const TILE = 64u;
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> q: array<f32>;
+#ifdef FUSED
+@group(0) @binding(2) var<storage, read_write> k_cache: array<Kv4>;
+@group(0) @binding(3) var<storage, read_write> v_cache: array<Kv4>;
+#else
+@group(0) @binding(2) var<storage, read> k_cache: array<Kv4>;
+@group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
+#endif
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> state: State;
+#import attention/splits
+
+const NONE = -1e30;
+
+// The queries; at the end, sums on their way to other threads.
+var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
+// Of each head and key: two halves of a score, then the score and its weight.
+var<workgroup> scores: array<f32, HEADS * 2u * TILE>;
+// Eight parts of each head's maximum, and before of its (and the key's) sum of squares.
+var<workgroup> parts: array<f32, (HEADS + 1u) * 8u>;
+var<workgroup> sums: array<f32, HEADS * CUTS>;
+#ifdef FUSED
+var<workgroup> fresh_k: array<vec4<f32>, WIDE>;
+var<workgroup> fresh_v: array<vec4<f32>, WIDE>;
+#import attention/head
+
+fn component(base: u32, i: u32) -> f32 {
+    return q[base + i];
+}
+
+fn factor(head: u32) -> f32 {
+#ifdef HEAD_NORM
+    var sum = 0.0;
+    for (var i = 0u; i < 8u; i++) { sum += parts[head * 8u + i]; }
+    return inverseSqrt(sum / f32(params.head_dim) + params.eps);
+#else
+    return 1.0;
+#endif
+}
+#endif
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+#if D == 0
+    let d4 = params.head_dim / 4u;
+    let odd = (d4 & 1u) != 0u;
+#else
+    const d4 = D / 4u;
+    const odd = false;
+#endif
+    let d = d4 * 4u;
+    let group = params.heads / params.kv_heads;
+    let tiles = (group + HEADS - 1u) / HEADS;
+    let kv_head = wid.x / tiles;
+    let head0 = kv_head * group + (wid.x % tiles) * HEADS;
+    let count = min(HEADS, (kv_head + 1u) * group - head0);
+    let splits = splits_of(wid.z);
+    if (wid.y >= splits.count) {
+        return;
+    }
+    let begin = splits.first + wid.y * splits.length;
+    let end = min(begin + splits.length, splits.end);
+    let pos = splits.end - 1u;
+#ifdef FUSED
+#ifdef HEAD_NORM
+    if (lid < (HEADS + 1u) * 8u) {
+        let h = lid / 8u;
+        let base = select(params.q_offset + (head0 + min(h, count - 1u)) * d, params.k_offset + kv_head * d, h == HEADS);
+        var sum = 0.0;
+        for (var i = lid % 8u; i < d; i += 8u) { sum += q[base + i] * q[base + i]; }
+        parts[lid] = sum;
+    }
+    workgroupBarrier();
+#endif
+    let fresh = end == splits.end;
+    for (var item = lid; item < (HEADS + 1u) * d4; item += 128u) {
+        let h = item / d4;
+        let i = item % d4;
+        if (h < HEADS) {
+            var value = vec4<f32>(0.0);
+            if (h < count) {
+                value = rotated4(params.q_offset + (head0 + h) * d, 4u * i, pos, factor(h), 0u) * params.scale;
+            }
+            pool[item] = value;
+        } else if (fresh) {
+            let at = params.v_offset + kv_head * d + 4u * i;
+            let key = kv_pack(rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d));
+            let value = kv_pack(vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]));
+            fresh_k[i] = kv_unpack(key);
+            fresh_v[i] = kv_unpack(value);
+            if (wid.x % tiles == 0u) {
+                let cache = (pos * params.kv_heads + kv_head) * d4 + i;
+                k_cache[cache] = key;
+                v_cache[cache] = value;
+            }
+        }
+    }
+#else
+    for (var item = lid; item < HEADS * d4; item += 128u) {
+        let at = params.q_offset + wid.z * params.q_stride + (head0 + min(item / d4, count - 1u)) * d + item % d4 * 4u;
+        pool[item] = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]) * params.scale;
+    }
+#endif
+    workgroupBarrier();
+
+    let cut = lid / d4;
+    let column = lid % d4;
+#for r in 0..HEADS
+    var acc$r: vec4<f32>;
+    var sum$r = 0.0;
+    var top$r = NONE;
+#endfor
+    for (var first = begin; first < end; first += TILE) {
+        // Two threads score a key, each every other four columns.
+        let key = first + lid / 2u;
+        let half = lid % 2u;
+#for r in 0..HEADS
+        var s$r = 0.0;
+#endfor
+        let row = (min(key, end - 1u) * params.kv_heads + kv_head) * d4;
+        for (var j = 0u; j < (d4 + 1u) / 2u; j++) {
+            let i = 2u * j + half;
+            if (odd && i >= d4) {
+                break;
+            }
+            var k = kv_unpack(k_cache[row + i]);
+#ifdef FUSED
+            if (fresh && key == pos) { k = fresh_k[i]; }
+#endif
+#for r in 0..HEADS
+            s$r += dot(k, pool[$ru * d4 + i]);
+#endfor
+        }
+#for r in 0..HEADS
+        scores[($ru * 2u + half) * TILE + lid / 2u] = s$r;
+#endfor
+        workgroupBarrier();
+        if (lid < HEADS * 8u) {
+            let r = lid / 8u;
+            var best = NONE;
+            for (var i = lid % 8u; i < TILE; i += 8u) {
+                var s = scores[r * 2u * TILE + i] + scores[(r * 2u + 1u) * TILE + i];
+                if (params.softcap > 0.0) { s = params.softcap * safe_tanh(s / params.softcap); }
+                if (first + i >= end) { s = NONE; }
+                scores[r * 2u * TILE + i] = s;
+                best = max(best, s);
+            }
+            parts[lid] = best;
+        }
+        workgroupBarrier();
+#for r in 0..HEADS
+        var best$r = top$r;
+        for (var i = 0u; i < 8u; i++) { best$r = max(best$r, parts[$r * 8u + i]); }
+        if (lid < TILE) {
+            let s = scores[$r * 2u * TILE + lid];
+            scores[($r * 2u + 1u) * TILE + lid] = select(0.0, exp(max(s - best$r, -80.0)), s > 0.5 * NONE);
+        }
+#endfor
+        workgroupBarrier();
+        if (cut < CUTS) {
+#for r in 0..HEADS
+            let keep$r = exp(max(top$r - best$r, -80.0));
+            acc$r *= keep$r;
+            sum$r *= keep$r;
+#endfor
+            for (var j = 0u; j < TILE / CUTS; j++) {
+                let i = j * CUTS + cut;
+                let at = min(first + i, end - 1u);
+                var v = kv_unpack(v_cache[(at * params.kv_heads + kv_head) * d4 + column]);
+#ifdef FUSED
+                if (fresh && at == pos) { v = fresh_v[column]; }
+#endif
+#for r in 0..HEADS
+                let p$r = scores[($r * 2u + 1u) * TILE + i];
+                acc$r += p$r * v;
+                sum$r += p$r;
+#endfor
+            }
+        }
+#for r in 0..HEADS
+        top$r = best$r;
+#endfor
+        workgroupBarrier();
+    }
+    if (cut < CUTS && column == 0u) {
+#for r in 0..HEADS
+        sums[cut * HEADS + $ru] = sum$r;
+#endfor
+    }
+    for (var half = CUTS / 2u; half > 0u; half /= 2u) {
+        if (cut >= half && cut < 2u * half) {
+#for r in 0..HEADS
+            pool[((cut - half) * HEADS + $ru) * d4 + column] = acc$r;
+#endfor
+        }
+        workgroupBarrier();
+        if (cut < half) {
+#for r in 0..HEADS
+            acc$r += pool[(cut * HEADS + $ru) * d4 + column];
+#endfor
+        }
+        workgroupBarrier();
+    }
+    if (cut == 0u) {
+#for r in 0..HEADS
+        if ($ru < count) {
+            let part = ((wid.z * params.heads + head0 + $ru) * params.splits + wid.y) * (d4 + 1u);
+            out[part + column] = acc$r;
+            if (column == 0u) {
+                var sum = 0.0;
+                for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
+                out[part + d4] = vec4<f32>(top$r, sum, 0.0, 0.0);
+            }
+        }
+#endfor
+    }
+}

@@ -1,0 +1,17 @@
+// How a row's keys are shared out: its visible keys [first, end) in `splits` runs of `length` keys, at most params.splits.
+struct Splits {
+    first: u32,
+    end: u32,
+    length: u32,
+    count: u32,
+}
+
+fn splits_of(row: u32) -> Splits {
+    var s: Splits;
+    s.end = state.pos + row + 1u;
+    if (params.window > 0u) { s.first = s.end - min(s.end, params.window); }
+    let keys = s.end - s.first;
+    s.length = (keys + params.splits * TILE - 1u) / (params.splits * TILE) * TILE;
+    s.count = (keys + s.length - 1u) / s.length;
+    return s;
+}
