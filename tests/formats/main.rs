@@ -1,9 +1,11 @@
 //! Weight encodings and containers against independent decoders (tests/golden/scripts/make_quant.py).
 
 mod exact;
+mod large;
 mod malformed;
 mod mlc;
 mod models;
 mod props;
 mod run;
+mod seeds;
 mod support;

@@ -218,3 +218,14 @@ fn gemm_equals_its_twin_in_every_layout() {
         assert!(error < 1e-10, "{bits:#b}: {error:e}");
     }
 }
+
+/// More rows than a grid has in one dimension, in every layout.
+#[test]
+fn more_rows_than_a_grid_is_wide() {
+    for layout in layouts() {
+        for gemm in [false, true] {
+            let error = check(gpu(), layout, 1, 66_001, 36, &Case { gemm, ..PLAIN });
+            assert!(error < 1e-10, "{layout} gemm {gemm}: {error:e}");
+        }
+    }
+}

@@ -29,6 +29,15 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// The number of layers. The graph grows with it, so a damaged one must not pass.
+    pub fn layers(self) -> Result<usize> {
+        let layers = self.count("num_hidden_layers")?;
+        if layers > 1024 {
+            return Self::fault("num_hidden_layers", &format!("is {layers}; no known model has over 1024"));
+        }
+        Ok(layers)
+    }
+
     /// A count of at least one, or a default.
     pub fn count_or(self, field: &str, default: usize) -> Result<usize> {
         if self.get(field).is_some() { self.count(field) } else { Ok(default) }

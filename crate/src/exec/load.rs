@@ -169,7 +169,8 @@ impl Loader<'_> {
         let (rows, cols) = source.rows_cols();
         let per_row = (source.stored_bytes() / rows.max(1) as u64).max(1);
         // Slabs end on multiples of four rows, so that layouts which pack several rows' scales in a word stay apart.
-        let slab = ((SLAB / per_row) as usize / 4 * 4).max(4);
+        let room = SLAB.min(self.gpu.caps().max_weight_buffer());
+        let slab = ((room / per_row) as usize / 4 * 4).max(4);
         let whole = route == Route::Direct
             || plan.kind == WeightKind::Vector
             || rows <= slab

@@ -7,7 +7,7 @@ use super::step::{Buffers, Step, StepTimes, compile};
 use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::Graph;
+use crate::ir::{Graph, Op};
 use crate::kernels::attention::Kv;
 use crate::kernels::sample::{Advance, advance, argmax, slices};
 use crate::plan::{Fusions, Plan, PlanOptions, RowsMode, Slot, WeightPlans, fuse, lower, plan_weights};
@@ -77,7 +77,7 @@ impl Model {
     ///
     /// # Errors
     /// Whatever the source, the configuration, the checkpoint or the device refuses.
-    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
+    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, mut options: RunOptions) -> Result<Self> {
         let Files { mut config, checkpoint, weights: stored, .. } = files;
         if !stored.contains("lm_head.weight")
             && let Some(object) = config.as_object_mut()
@@ -88,7 +88,9 @@ impl Model {
         let precision = options.overrides.precision;
         let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
-        let (graph, weights) = fused(&config, options.fusions, &layout_of, &order_of, gpu.caps().max_weight_buffer())?;
+        let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+        let (graph, weights);
+        (graph, weights, options.fusions) = fused(&config, options.fusions, &layout_of, &order_of, max_buffer)?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
@@ -331,21 +333,23 @@ fn finite(logits: &[f32]) -> Result<()> {
     Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
 }
 
-/// The graph with its shared fusions, and its weights' storage. Weights that only fit in several buffers are neither
-/// merged nor gated.
+/// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
+/// several buffers are neither merged nor gated.
 fn fused(
     config: &Value,
     fusions: Fusions,
     layout_of: &dyn Fn(&str) -> Layout,
     order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
     max_buffer: u64,
-) -> Result<(Graph, WeightPlans)> {
+) -> Result<(Graph, WeightPlans, Fusions)> {
     let graph = fuse::gather_inputs(arch::graph(config)?, order_of);
     let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
     let merged = |id| graph.weight(id).parts.len() > 1;
-    if weights.iter().all(|(id, w)| w.runs.len() == 1 || !merged(*id)) || !fusions.siblings {
-        return Ok((graph, weights));
+    let gated = |id| graph.nodes.iter().any(|n| matches!(&n.op, Op::Linear(l) if l.gated && l.weight == id));
+    let whole = weights.iter().all(|(id, w)| w.runs.len() == 1 || !(merged(*id) || gated(*id)));
+    if whole || !(fusions.siblings || fusions.gated) {
+        return Ok((graph, weights, fusions));
     }
     fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
 }

@@ -53,6 +53,8 @@ pub struct RunOptions {
     pub max_context: Option<usize>,
     /// Tokens of one prefill step.
     pub chunk: usize,
+    /// Weights over so many bytes lie in several buffers, also where the device has room for more in one.
+    pub max_weight_buffer: Option<u64>,
     /// Which fusions are made.
     pub fusions: Fusions,
     /// Choices instead of the automatic ones.
@@ -61,6 +63,12 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { max_context: None, chunk: 512, fusions: Fusions::ALL, overrides: Overrides::default() }
+        Self {
+            max_context: None,
+            chunk: 512,
+            max_weight_buffer: None,
+            fusions: Fusions::ALL,
+            overrides: Overrides::default(),
+        }
     }
 }

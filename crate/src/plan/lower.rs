@@ -169,8 +169,16 @@ impl Lowering<'_> {
     fn linear(&mut self, name: &str, linear: &Linear, node: &Node) -> Result<()> {
         let runs = self.runs(linear.weight)?;
         let split = runs.len() > 1;
-        if split && (linear.gated || linear.bias.is_some()) {
-            return Err(Error::Internal(format!("{name}: a split weight cannot be gated or have a bias")));
+        if split && linear.gated {
+            return Err(Error::Internal(format!("{name}: a split weight cannot be gated")));
+        }
+        if split && linear.bias.is_some() {
+            return Err(Error::OutOfMemory {
+                what: format!("{name}, which has a bias,"),
+                needed: self.options.weights.get(&linear.weight).map_or(0, |w| w.bytes()),
+                limit: self.options.caps.max_weight_buffer(),
+                hint: "Load a more strongly quantized checkpoint: weights: 'q4'.".into(),
+            });
         }
         let single = self.single(node.output);
         for (first, weight) in runs {

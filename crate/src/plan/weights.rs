@@ -61,14 +61,15 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
 /// Runs of rows whose planes all fit `max_buffer`, as equal as possible.
 fn cut(rows: usize, cols: usize, layout: Layout, max_buffer: u64) -> Option<Vec<Range<usize>>> {
     let largest = |rows: usize| layout.plane_bytes(rows, cols).into_iter().max().unwrap_or(0);
+    // Layouts that pack several rows' scales into a word want runs of whole words.
+    let run = |count: usize| rows.div_ceil(count).next_multiple_of(if count > 1 { 4 } else { 1 });
     let mut count = largest(rows).div_ceil(max_buffer.max(1)).max(1) as usize;
-    while largest(rows.div_ceil(count)) > max_buffer {
+    while largest(run(count)) > max_buffer {
         if count >= rows {
             return None;
         }
         count += 1;
     }
-    // Layouts that pack several rows' scales into a word want runs of whole words.
-    let run = rows.div_ceil(count).next_multiple_of(if count > 1 { 4 } else { 1 });
+    let run = run(count);
     Some((0..rows).step_by(run.max(1)).map(|first| first..(first + run).min(rows)).collect())
 }

@@ -1,0 +1,99 @@
+//! What is done with any bytes, by container: no panic, no unbounded time or memory, nothing outside the file.
+//! Shared by the fuzz targets and by the test that replays the kept seeds.
+
+use jerboa::arch;
+use jerboa::format::gguf::{self, config::RopeFactors};
+use jerboa::format::safetensors::{header_range, parse_header};
+use jerboa::format::{Bytes, Checkpoint, CheckpointFile, ShardIndex, Weights, detect, mlc, transcode};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What is made of weights: layouts, slices, and values where they are few. `data` stands for the bytes of the files.
+fn read(weights: &Weights, data: &[u8]) {
+    for weight in weights.iter() {
+        let _ = (weight.layout(), weight.slice("slice", 1, vec![2, weight.rows_cols().1]));
+        let (rows, cols) = weight.rows_cols();
+        if weight.stored_bytes() > 1 << 14 || rows.saturating_mul(cols) > 1 << 16 {
+            continue;
+        }
+        let parts = weight.parts.iter().try_fold(Bytes::new(), |all, part| {
+            assert!(part.info.range.start <= part.info.range.end, "a range that ends before it begins");
+            Some(all.with(part.role, data.get(..part.info.bytes() as usize)?))
+        });
+        if let Some(Ok(packed)) = parts.map(|parts| transcode(weight, &parts, true)) {
+            assert_eq!(packed.rows * packed.cols, rows * cols, "a matrix of another size");
+        }
+    }
+}
+
+/// A safetensors file or shard index.
+pub fn safetensors(bytes: &[u8]) {
+    let _ = ShardIndex::parse("index", bytes);
+    let size = bytes.len() as u64;
+    let Ok(range) = header_range("file", bytes, size) else { return };
+    let Ok(header) = parse_header("file", &bytes[range.start as usize..range.end as usize], size) else { return };
+    let mut end = range.end;
+    for tensor in &header.tensors {
+        assert_eq!(tensor.range.start, end);
+        assert_eq!(tensor.elements() * tensor.dtype.bits(), tensor.bytes() * 8);
+        end = tensor.range.end;
+    }
+    assert_eq!(end, size);
+}
+
+/// A GGUF file: its tokenizer, configuration, graph and weights.
+pub fn gguf(bytes: &[u8]) {
+    let size = bytes.len() as u64;
+    let Ok(Some(file)) = gguf::parse("file", bytes, size) else { return };
+    let _ = (file.tokenizer(), file.tokenizer_config(), file.stop_ids(), file.checkpoint());
+    if let Ok(config) = file.config(&RopeFactors::default()) {
+        let _ = arch::graph(&config);
+    }
+    if let Ok(weights) = file.weights() {
+        assert!(weights.iter().all(|w| w.parts.iter().all(|p| p.info.range.end <= size)), "bytes behind the file");
+        read(&weights, bytes);
+    }
+}
+
+/// The two halves of an input, divided by a line of dashes.
+fn halves(bytes: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(bytes).ok()?.split_once("\n---\n")
+}
+
+/// An MLC shard list, then the chat configuration.
+pub fn mlc(bytes: &[u8]) {
+    let Some((list, config)) = halves(bytes) else { return };
+    let (list, config) = (mlc::parse_shards("list", list), mlc::config(config));
+    if let Ok(config) = &config {
+        let _ = arch::graph(config);
+    }
+    if let (Ok(list), Ok(config)) = (list, config)
+        && let Ok(weights) = mlc::weights(&list, &config)
+    {
+        read(&Weights::from_list(weights), &[0x5a; 1 << 14]);
+    }
+}
+
+/// A config.json, then the header of a safetensors file: what GPTQ, AWQ, MLX and the others make of names and shapes.
+pub fn checkpoint(bytes: &[u8]) {
+    let Some((config, header)) = halves(bytes) else { return };
+    let Ok(config) = serde_json::from_str::<Value>(config) else { return };
+    let _ = arch::graph(&config);
+    let end = |t: &Value| t["data_offsets"][1].as_u64();
+    let tensors = serde_json::from_str::<BTreeMap<String, Value>>(header).unwrap_or_default();
+    let data = tensors.values().filter_map(end).max().unwrap_or(0);
+    let Some(size) = data.checked_add(8 + header.len() as u64) else { return };
+    let Ok(header) = parse_header("file", header.as_bytes(), size) else { return };
+    let checkpoint = Checkpoint {
+        files: vec![CheckpointFile { name: "file".into(), size }],
+        tensors: header.tensors.into_iter().map(|t| (t.name.clone(), t)).collect(),
+        metadata: BTreeMap::new(),
+    };
+    let state = br#"{"shape": [8, 64], "blocksize": 64, "dtype": "float16"}"#.to_vec();
+    let side = checkpoint.tensors.keys().filter(|n| n.contains("quant_state")).map(|n| (n.clone(), state.clone()));
+    let mut weights = detect(&config, &checkpoint, &side.collect());
+    for weight in weights.iter_mut() {
+        weight.fit_cols(64);
+    }
+    read(&weights, &[0x5a; 1 << 14]);
+}
