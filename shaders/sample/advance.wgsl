@@ -13,6 +13,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> state: State;
 @group(0) @binding(4) var<storage, read_write> ids: array<u32>;
 @group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
+#ifdef COUNT
+@group(0) @binding(6) var<storage, read_write> counts: array<u32>;
+#endif
 
 #import sample/best
 
@@ -33,6 +36,9 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     }
     let token = best.index;
     tokens[state.step % params.ring] = token;
+#ifdef COUNT
+    if (token < NOT_FINITE) { counts[token] += 1u; }
+#endif
     state.step += 1u;
     state.pos += state.rows;
     state.rows = 1u;

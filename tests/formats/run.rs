@@ -1,6 +1,6 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
-use jerboa::exec::{Files, GreedyDecode, Model, Overrides, Precision, RunOptions};
+use jerboa::exec::{Decode, Files, Model, Overrides, Precision, RunOptions, Start};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
@@ -33,7 +33,7 @@ fn logits_error(model: &mut Model, golden: &Golden) -> f64 {
 fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
     block_on(async {
         model.prefill(ids, 0).await.expect("prefill");
-        let mut decode = GreedyDecode::start(model, ids.len(), &[], count).expect("start");
+        let mut decode = Decode::start(model, Start::greedy(ids.len(), count)).expect("start");
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(model).await.expect("decode");

@@ -30,6 +30,7 @@ fn step(buffers: &mut Vec<Vec<u8>>) {
         ids: IDS,
         tokens: TOKENS,
         ring: RING as u32,
+        counts: None,
     };
     *buffers = run_all(gpu(), &[argmax(LOGITS, 1, vocab), advance(tail)], 1, buffers);
 }

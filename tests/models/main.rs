@@ -1,6 +1,8 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
-use jerboa::exec::{GreedyDecode, Model, Overrides, RunOptions};
+mod sampling;
+
+use jerboa::exec::{Decode, Model, Overrides, RunOptions, Start};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
@@ -49,7 +51,7 @@ fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Gol
 fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
     block_on(async {
         model.prefill(ids, 0).await.expect("prefill");
-        let mut decode = GreedyDecode::start(model, ids.len(), &[], count).expect("start");
+        let mut decode = Decode::start(model, Start::greedy(ids.len(), count)).expect("start");
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(model).await.expect("decode");

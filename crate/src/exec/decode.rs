@@ -1,7 +1,8 @@
-//! Greedy decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
+//! Decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
 //! itself; tokens are read back in batches while later steps run.
 
-use super::model::{MAX_STOPS, Model, RING};
+use super::model::Model;
+use super::sampling::{MAX_STOPS, RING, Tail};
 use crate::gpu::{Backend, Readback, Work};
 use crate::hub::clock::now_ms;
 use crate::plan::Slot;
@@ -14,30 +15,57 @@ const MAX_BATCH: usize = 16;
 /// smoothly on a slow device, and a fast one is not kept waiting for readbacks. Milliseconds.
 const SMOOTH_MS: f64 = 25.0;
 
-/// A greedy generation under way, after a prefill.
-pub struct GreedyDecode {
+/// How a generation starts, after its prefill.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    /// The position after the prompt.
+    pub end: usize,
+    /// Tokens that end the generation.
+    pub stops: &'a [u32],
+    /// The most tokens to come.
+    pub budget: usize,
+    /// Tokens that were sampled before, which the random numbers count.
+    pub step: usize,
+    /// How tokens are picked.
+    pub tail: Tail,
+}
+
+impl Start<'_> {
+    /// The likeliest tokens, `budget` of them.
+    pub fn greedy(end: usize, budget: usize) -> Self {
+        Self { end, stops: &[], budget, step: 0, tail: Tail::Greedy }
+    }
+}
+
+/// A generation under way, after a prefill.
+pub struct Decode {
     in_flight: VecDeque<Readback>,
     batch: usize,
     last_ms: f64,
     submitted: usize,
     taken: usize,
     budget: usize,
+    tail: Tail,
     done: bool,
 }
 
 impl Model {
-    /// Submits greedy decode steps as one command buffer.
-    pub(super) fn submit_steps(&self, count: usize) -> Result<()> {
-        let step = || [self.decode.one_row(), self.tail.one_row()];
+    /// Submits decode steps as one command buffer.
+    pub(super) fn submit_steps(&self, count: usize, tail: Tail) -> Result<()> {
+        let tail = self.tail(tail)?;
+        let step = || [self.decode.one_row(), tail.one_row()];
         let work: Vec<Work<'_>> = std::iter::repeat_with(step).take(count).flatten().collect();
         self.gpu.submit(&work)
     }
 }
 
-impl GreedyDecode {
-    /// Samples the first token from the prefill's logits; `end` is the position after the prompt, `stops` end the
-    /// generation, at most `budget` tokens come.
-    pub fn start(model: &Model, end: usize, stops: &[u32], budget: usize) -> Result<Self> {
+impl Decode {
+    /// Samples the first token from the prefill's logits.
+    ///
+    /// # Errors
+    /// `Request` for more stop tokens than the GPU compares with.
+    pub fn start(model: &Model, start: Start<'_>) -> Result<Self> {
+        let Start { end, stops, budget, step, tail } = start;
         if stops.len() > MAX_STOPS {
             let reason = format!("at most {MAX_STOPS} stop tokens are possible");
             return Err(Error::Request { parameter: "stop".into(), reason });
@@ -47,19 +75,20 @@ impl GreedyDecode {
         words[..stops.len()].copy_from_slice(stops);
         model.gpu.write(model.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
         // The prefill's rows end at `end`: one row there makes the state right for the first sample.
-        model.set_state(end - 1, 1, budget)?;
+        model.set_sampling_state(end - 1, 1, step, budget)?;
         let mut decode = Self {
             in_flight: VecDeque::new(),
             batch: 1,
             last_ms: now_ms(),
-            submitted: 0,
-            taken: 0,
-            budget,
+            submitted: step,
+            taken: step,
+            budget: step + budget,
+            tail,
             done: budget == 0,
         };
         if !decode.done {
-            model.gpu.submit(&[model.tail.one_row()])?;
-            decode.submitted = 1;
+            model.gpu.submit(&[model.tail(tail)?.one_row()])?;
+            decode.submitted += 1;
             decode.read(model)?;
         }
         Ok(decode)
@@ -77,7 +106,7 @@ impl GreedyDecode {
         if count == 0 {
             return Ok(());
         }
-        model.submit_steps(count)?;
+        model.submit_steps(count, self.tail)?;
         self.submitted += count;
         self.read(model)
     }
@@ -111,8 +140,7 @@ impl GreedyDecode {
             self.taken = count;
             self.done = stopped || count >= self.budget;
             if tokens.iter().any(|t| *t >= u32::MAX - 1) {
-                let hint = "The weights or the driver are damaged; load the model again.".into();
-                return Err(Error::NotFinite { step: format!("token {count}"), hint });
+                return Err(model.sampling_fault(self.tail, count).await);
             }
             if !tokens.is_empty() {
                 return Ok(tokens);

@@ -3,6 +3,7 @@
 
 use super::model::Model;
 use super::probe::{Limits, limits};
+use super::sampling::Tail;
 use crate::gpu::{Backend, Created};
 use crate::hub::clock::now_ms;
 use crate::ir::Op;
@@ -131,7 +132,7 @@ impl Model {
         let before = made(self.gpu.created());
         let start = now_ms();
         for _ in 0..steps / BATCH {
-            self.submit_steps(BATCH)?;
+            self.submit_steps(BATCH, Tail::Greedy)?;
         }
         let submitted = now_ms();
         let after = made(self.gpu.created());

@@ -8,13 +8,15 @@ mod measure;
 mod model;
 mod options;
 mod probe;
+mod sampling;
 mod step;
 
-pub use decode::GreedyDecode;
+pub use decode::{Decode, Start};
 pub use files::Files;
 pub use load::float_of;
 pub use measure::{HostCost, MeasureOptions, Measurement, Profile, Share};
 pub use model::{Bytes, Model};
 pub use options::{Overrides, Precision, RunOptions};
 pub use probe::{Limits, limits};
+pub use sampling::Tail;
 pub use step::StepTimes;

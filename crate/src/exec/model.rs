@@ -3,23 +3,19 @@
 use super::files::Files;
 use super::load::load_weights;
 use super::options::{Precision, RunOptions};
+use super::sampling::{MAX_STOPS, RING, Tail};
 use super::step::{Buffers, Step, StepTimes, compile};
 use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Graph, Op};
 use crate::kernels::attention::Kv;
-use crate::kernels::sample::{Advance, advance, argmax, slices};
-use crate::plan::{Fusions, Plan, PlanOptions, RowsMode, Slot, WeightPlans, fuse, lower, plan_weights};
+use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlans, fuse, lower, plan_weights};
 use crate::{Error, Result, arch};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Sampled tokens that the GPU holds before the first is overwritten.
-pub(super) const RING: u32 = 64;
-/// Stop tokens that the GPU compares with.
-pub(super) const MAX_STOPS: usize = 64;
 /// Words of shaders/common/state.wgsl, rounded up.
 const STATE_WORDS: u64 = 8;
 /// The context where neither the caller nor the model asks for less.
@@ -56,7 +52,8 @@ pub struct Model {
     pub(super) tail: Step,
     prefill: Step,
     every: Option<Step>,
-    shared: Buffers,
+    pub(super) shared: Buffers,
+    pub(super) tails: Vec<(Tail, Step)>,
     /// The order of the columns of matrices that are not kept in their inputs' order.
     orders: BTreeMap<String, Arc<[u32]>>,
     options: RunOptions,
@@ -105,7 +102,7 @@ impl Model {
         let few = fuse::few_rows(graph.clone(), options.fusions);
         let decode_plan = plan(&few, RowsMode::Few(1))?;
         let prefill_plan = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
-        let tail_plan = tail(decode_plan.output_cols as u32);
+        let tail_plan = Tail::Greedy.plan(decode_plan.output_cols as u32)?;
         let plans = [&decode_plan, &prefill_plan, &tail_plan];
         // Kernels are compiled while the weights come in.
         let (pipelines, buffers) = futures_util::future::join(
@@ -135,6 +132,7 @@ impl Model {
             tail,
             prefill,
             every: None,
+            tails: Vec::new(),
             shared,
             orders,
             options,
@@ -170,7 +168,12 @@ impl Model {
 
     /// Sets where the next step stands.
     pub(super) fn set_state(&self, pos: usize, rows: usize, budget: usize) -> Result<()> {
-        let words = [pos as u32, rows as u32, 0, 0, budget as u32, 0, 0, 0];
+        self.set_sampling_state(pos, rows, 0, budget)
+    }
+
+    /// The same in the midst of a generation, after `step` sampled tokens.
+    pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
+        let words = [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0];
         self.gpu.write(self.buffer(Slot::State)?, 0, bytemuck::cast_slice(&words));
         Ok(())
     }
@@ -352,22 +355,6 @@ fn fused(
         return Ok((graph, weights, fusions));
     }
     fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
-}
-
-/// Greedy sampling after the logits.
-fn tail(vocab: u32) -> Plan {
-    let advance = advance(Advance {
-        candidates: Slot::Candidates,
-        slices: slices(vocab),
-        stops: Slot::Stops,
-        stop_count: MAX_STOPS as u32,
-        state: Slot::State,
-        ids: Slot::Ids,
-        tokens: Slot::Tokens,
-        ring: RING,
-    });
-    let launches = vec![argmax(Slot::Output, Slot::Candidates, vocab), advance];
-    Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0 }
 }
 
 /// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.

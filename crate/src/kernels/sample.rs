@@ -41,16 +41,20 @@ pub struct Advance<B> {
     pub tokens: B,
     /// Its length.
     pub ring: u32,
+    /// Where the token is counted for the penalties, unless the draw has done so.
+    pub counts: Option<B>,
 }
 
 /// Picks the token and moves the state on.
 pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
-    Launch::new("advance", Variant::new(Kernel::Advance), GridSpec::Fixed { units: 1 })
+    let variant = Variant::new(Kernel::Advance).flag_if("COUNT", a.counts.is_some());
+    Launch::new("advance", variant, GridSpec::Fixed { units: 1 })
         .bind("candidates", a.candidates)
         .bind("stops", a.stops)
         .bind("state", a.state)
         .bind("ids", a.ids)
         .bind("tokens", a.tokens)
+        .bind_opt("counts", a.counts)
         .set("slices", a.slices)
         .set("stops", a.stop_count)
         .set("ring", a.ring)

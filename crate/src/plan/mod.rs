@@ -27,6 +27,18 @@ pub enum Slot {
     Stops,
     /// Best logits of the slices of the vocabulary.
     Candidates,
+    /// What a request asks of the draw.
+    Sampling,
+    /// Scratch of the draw.
+    SampleWork,
+    /// The token that was drawn, with a status.
+    Picked,
+    /// How often each token occurred.
+    Counts,
+    /// The bias of each token.
+    Bias,
+    /// Logits after bias and penalties.
+    Scores,
     /// Segment borders of packed sequences.
     Segments,
     /// An activation buffer; the plan says how many bytes.

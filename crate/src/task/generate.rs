@@ -3,7 +3,7 @@
 
 use super::loaded::Loaded;
 use super::request::{GenerateRequest, Overflow};
-use crate::exec::{GreedyDecode, Model};
+use crate::exec::{Decode, Model, Start, Tail};
 use crate::hub::AbortFlag;
 use crate::hub::clock::now_ms;
 use crate::sample::{LogProbs, Sampler};
@@ -74,9 +74,11 @@ pub struct Outcome {
 }
 
 /// How tokens are picked.
+#[derive(Clone, Copy)]
 enum Picker {
-    Gpu,
-    Cpu(Box<Sampler>),
+    Gpu(Tail),
+    /// Where the CPU must see the logits.
+    Cpu,
 }
 
 /// Text made of tokens, with what may not be shown yet.
@@ -182,15 +184,10 @@ impl Loaded {
             let reason = "the prompt is empty; give at least one token".into();
             return Err(Error::Request { parameter: "prompt".into(), reason });
         }
-        let penalized = params.has_penalties() || !params.logit_bias.is_empty();
-        let picker = if params.is_greedy() && !penalized && !request.logprobs {
-            Picker::Gpu
-        } else {
-            let seed = (now_ms() * 1000.0) as u64;
-            let mut sampler = Sampler::new(params, self.model.vocab(), seed)?;
-            sampler.start(&prompt);
-            Picker::Cpu(Box::new(sampler))
-        };
+        let mut sampler = Sampler::new(params, self.model.vocab(), (now_ms() * 1000.0) as u64)?;
+        sampler.start(&prompt);
+        let tail = if request.logprobs { None } else { self.model.prepare_sampling(&sampler).await? };
+        let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
         let parts = self.text.clone();
         let mut run = Run {
             text: Text::new(parts.tokenizer().ok(), &request.stop),
@@ -200,18 +197,16 @@ impl Loaded {
             eos: if request.ignore_eos { Vec::new() } else { self.eos.clone() },
             first_token_ms: start_ms,
         };
-        let mut picker = picker;
         let mut context = prompt.clone();
         let mut cached = None;
         while run.finish.is_none() {
             let reused = self.prefill(&context, abort).await?;
             cached.get_or_insert(reused);
             let before = run.ids.len();
-            match &mut picker {
-                Picker::Gpu => self.greedy(&mut run, context.len(), abort, &mut on_event).await?,
-                Picker::Cpu(sampler) => {
-                    self.sampled(&mut run, sampler, request, context.len(), abort, &mut on_event).await?;
-                }
+            let (end, sampler) = (context.len(), &mut sampler);
+            match picker {
+                Picker::Gpu(tail) => self.replayed(&mut run, sampler, tail, end, abort, &mut on_event).await?,
+                Picker::Cpu => self.sampled(&mut run, sampler, request, end, abort, &mut on_event).await?,
             }
             context.extend_from_slice(&run.ids[before..]);
             // The last token was picked but not run.
@@ -255,15 +250,19 @@ impl Loaded {
         Ok(reused)
     }
 
-    async fn greedy(
+    async fn replayed(
         &mut self,
         run: &mut Run<'_>,
+        sampler: &mut Sampler,
+        tail: Tail,
         end: usize,
         abort: &AbortFlag,
         on_event: &mut impl FnMut(&Event),
     ) -> Result<()> {
         let model: &Model = &self.model;
-        let mut decode = GreedyDecode::start(model, end, &run.eos, run.max_tokens - run.ids.len())?;
+        let budget = run.max_tokens - run.ids.len();
+        let start = Start { end, stops: &run.eos, budget, step: sampler.step() as usize, tail };
+        let mut decode = Decode::start(model, start)?;
         while run.finish.is_none() {
             if abort.is_aborted() {
                 run.finish = Some(Finish::Abort);
@@ -273,6 +272,7 @@ impl Loaded {
             if tokens.is_empty() {
                 break;
             }
+            tokens.iter().for_each(|token| sampler.accept(*token));
             on_event(&run.take(&tokens, None));
         }
         decode.finish().await
