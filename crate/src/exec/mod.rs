@@ -2,6 +2,7 @@
 //! It knows token ids and logits, not text.
 
 mod decode;
+mod encoder;
 mod files;
 mod load;
 mod measure;
@@ -12,6 +13,7 @@ mod sampling;
 mod step;
 
 pub use decode::{Decode, Start};
+pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
 pub use load::float_of;
 pub use measure::{HostCost, MeasureOptions, Measurement, Profile, Share};

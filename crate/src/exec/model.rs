@@ -87,7 +87,8 @@ impl Model {
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
         let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, weights);
-        (graph, weights, options.fusions) = fused(&config, options.fusions, &layout_of, &order_of, max_buffer)?;
+        (graph, weights, options.fusions) =
+            fused(&arch::graph(&config)?, options.fusions, &layout_of, &order_of, max_buffer)?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
@@ -309,7 +310,7 @@ impl Model {
 }
 
 /// The layout of a weight: its own where it is quantised, else what the precision asks for.
-fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
+pub(super) fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
     let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
     let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
     if weight.is_scattered() && weight.order.is_none() {
@@ -338,14 +339,14 @@ fn finite(logits: &[f32]) -> Result<()> {
 
 /// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
 /// several buffers are neither merged nor gated.
-fn fused(
-    config: &Value,
+pub(super) fn fused(
+    plain: &Graph,
     fusions: Fusions,
     layout_of: &dyn Fn(&str) -> Layout,
     order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
     max_buffer: u64,
 ) -> Result<(Graph, WeightPlans, Fusions)> {
-    let graph = fuse::gather_inputs(arch::graph(config)?, order_of);
+    let graph = fuse::gather_inputs(plain.clone(), order_of);
     let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
     let merged = |id| graph.weight(id).parts.len() > 1;
@@ -354,7 +355,7 @@ fn fused(
     if whole || !(fusions.siblings || fusions.gated) {
         return Ok((graph, weights, fusions));
     }
-    fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
+    fused(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
 }
 
 /// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.
