@@ -18,6 +18,28 @@ export interface LoadProgress {
   fromCache: boolean;
 }
 
+/**
+ * Where the time of a load went, from the opened files to a model that can run. In `readingMs`, `writingMs`, `transcodingMs` and `compilingMs` nothing else
+ * of it went on; the rest is planning and allocation.
+ */
+export interface LoadTimes {
+  totalMs: number;
+  /** Waiting for bytes from the network, the cache or a file. */
+  readingMs: number;
+  /** Handing bytes to the GPU as they are. */
+  writingMs: number;
+  /** Transcoding and quantizing, on the GPU for the most part. */
+  transcodingMs: number;
+  /** Waiting for kernels. */
+  compilingMs: number;
+  /** Until the model's own kernels were there: most of it passes beside the rest. */
+  kernelsMs: number;
+  /** Bytes that were read. */
+  bytes: number;
+  /** Bytes of GPU buffers at their most. */
+  peakBytes: number;
+}
+
 /** What a loaded model is and what it costs, as the engine knows it. */
 export interface EngineInfo {
   /** The name that it was loaded by. */
@@ -46,14 +68,12 @@ export interface EngineInfo {
   layers: number;
   /** Bytes of GPU memory. */
   bytes: { weights: number; kv: number; activations: number };
+  /** Where the time of its load went. */
+  load?: LoadTimes;
   /** The GPU and those of its features that are in use. */
   device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
   /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
   warnings: string[];
-  /** Numbers of a vector; of embedding models. */
-  dimensions?: number;
-  /** Texts that go before inputs, by the task that names them; of embedding models. */
-  prompts?: Record<string, string>;
   /** False for a base model: `chat.completions` then refuses, `generate` works. */
   hasChatTemplate: boolean;
   /** More that the engine knows about this model. */
@@ -144,7 +164,6 @@ export interface EngineLoadOptions {
   kv?: "auto" | "f32" | "f16" | "packed";
   features?: { subgroups?: boolean; f16?: boolean };
   cache?: boolean;
-  task?: "generate" | "embed" | "rerank";
 }
 
 /** How texts are embedded. */

@@ -45,6 +45,22 @@ function profile({ rows, position, ms, kernels }: Measurement["profiles"][number
   return element("div", "", [title, table(["Kernel", "Dispatches", "ms", "Share"], lines)]);
 }
 
+/** Where the load's time went. */
+function load({ load_ms, info, memory }: Result): HTMLElement[] {
+  const times = info.load;
+  if (!times) return [];
+  const parts: [string, number][] = [
+    ["Reading: network, cache or file", times.readingMs],
+    ["Writing to the GPU", times.writingMs],
+    ["Transcoding and quantizing", times.transcodingMs],
+    ["Compiling kernels", times.compilingMs],
+  ];
+  const rest = parts.reduce((left, [, ms]) => left - ms, load_ms);
+  const lines = [...parts, ["The rest: starting, headers, tokenizer, planning", rest] as const].map(([name, ms]) => [name, digits(ms), share(ms / load_ms)]);
+  const title = `Load: ${digits(times.bytes / 1e6)} MB in ${digits(load_ms)} ms, at most ${digits(times.peakBytes / 1e6)} MB on the GPU and ${digits(memory.wasmBytes / 1e6)} MB of WebAssembly memory`;
+  return [element("h3", title), table(["Part", "ms", "Share"], lines)];
+}
+
 function summary(result: Result): string {
   const { device, bytes } = result.info;
   const features = [device.f16 ? "f16" : "no f16", device.subgroups ? "subgroups" : "no subgroups"].join(", ");
@@ -68,6 +84,7 @@ export function report(result: Result): HTMLElement {
     element("p", summary(result)),
     table(HEAD, result.rows.map(cells)),
     plot(points, "tokens of context", "decode tokens/s"),
+    ...load(result),
     ...result.rows.flatMap((row) => row.measured?.profiles ?? []).map(profile),
     element("p", "", [link]),
   ]);

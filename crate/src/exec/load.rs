@@ -15,6 +15,7 @@ use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::load_times::{Lap, LoadTimes};
 use super::step::Buffers;
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
@@ -66,9 +67,12 @@ struct Loader<'a> {
     infos: BTreeMap<(usize, u64), TensorInfo>,
     pipelines: HashMap<Variant, (Shader, Pipeline)>,
     pending: usize,
+    /// Whether some of what is pending is transcoded.
+    transcodes: bool,
+    times: LoadTimes,
 }
 
-/// Makes the buffers of all weights and streams the files into them.
+/// Makes the buffers of all weights and streams the files into them; says where the time went.
 ///
 /// # Errors
 /// `MissingTensor`, `Shape`, `UnsupportedEncoding`, `OutOfMemory`, or what the source reports.
@@ -79,7 +83,7 @@ pub async fn load_weights(
     source: &Source,
     checkpoint: &Checkpoint,
     weights: &Weights,
-) -> Result<Buffers> {
+) -> Result<(Buffers, LoadTimes)> {
     let mut loader = Loader {
         gpu,
         plans,
@@ -89,7 +93,10 @@ pub async fn load_weights(
         infos: BTreeMap::new(),
         pipelines: HashMap::new(),
         pending: 0,
+        transcodes: false,
+        times: LoadTimes::default(),
     };
+    let mut whole = Lap::start();
     for (id, plan) in plans {
         allocate(gpu, *id, plan, &mut loader.buffers)?;
         let weight = graph.weight(*id);
@@ -110,12 +117,17 @@ pub async fn load_weights(
     let infos: Vec<TensorInfo> = loader.infos.values().cloned().collect();
     let wanted: Vec<&TensorInfo> = infos.iter().collect();
     let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| loader.take(tensor, offset, &chunk).await;
+    let mut stream = Lap::start();
     source.stream_tensors(checkpoint, &wanted, sink).await?;
+    let streamed = stream.lap();
     if let Some(unit) = loader.units.iter().flatten().find(|u| u.route != Route::Direct) {
         return Err(Error::Internal(format!("the bytes of {} did not all come", unit.source.name)));
     }
     gpu.check().await?;
-    Ok(loader.buffers)
+    let mut times = loader.times;
+    times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.compiling_ms;
+    times.total_ms = whole.lap();
+    Ok((loader.buffers, times))
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
@@ -234,21 +246,31 @@ impl Loader<'_> {
 
     async fn take(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
         let places = self.wanted.get(&(tensor.file, tensor.range.start)).cloned().unwrap_or_default();
+        let mut lap = Lap::start();
         for (unit, part) in places {
             self.take_part(unit, part, offset, chunk)?;
             let complete = self.units[unit]
                 .as_ref()
                 .is_some_and(|u| u.route != Route::Direct && u.parts.iter().all(|p| p.have >= p.bytes));
+            self.times.writing_ms += lap.lap();
             if complete && let Some(unit) = self.units[unit].take() {
+                self.times.peak_bytes = self.times.peak_bytes.max(self.gpu.created().bytes);
+                let compiling = self.times.compiling_ms;
                 self.finish(unit).await?;
+                self.times.transcoding_ms += lap.lap() - (self.times.compiling_ms - compiling);
+                self.transcodes = true;
             }
         }
+        self.times.bytes += chunk.len() as u64;
         // The queue holds written bytes until they are submitted: let it drain now and then.
         self.pending += chunk.len();
         if self.pending > IN_FLIGHT {
             self.pending = 0;
             self.gpu.submit(&[])?;
             self.gpu.wait_idle().await?;
+            let waited = if self.transcodes { &mut self.times.transcoding_ms } else { &mut self.times.writing_ms };
+            *waited += lap.lap();
+            self.transcodes = false;
         }
         Ok(())
     }
@@ -348,9 +370,11 @@ impl Loader<'_> {
 
     async fn step(&mut self, launch: &Launch<Buffer>) -> Result<StepDesc> {
         if !self.pipelines.contains_key(&launch.variant) {
+            let mut lap = Lap::start();
             let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
             let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop().ok_or_else(no_buffer)?;
             self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
+            self.times.compiling_ms += lap.lap();
         }
         let (shader, pipeline) = self.pipelines.get(&launch.variant).ok_or_else(no_buffer)?;
         let resolved = launch.resolve(shader)?;

@@ -2,9 +2,9 @@
 //! It knows token ids and logits, not text.
 
 mod decode;
-mod encoder;
 mod files;
 mod load;
+mod load_times;
 mod measure;
 mod model;
 mod options;
@@ -13,9 +13,9 @@ mod sampling;
 mod step;
 
 pub use decode::{Decode, Start};
-pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
 pub use load::float_of;
+pub use load_times::LoadTimes;
 pub use measure::{HostCost, MeasureOptions, Measurement, Profile, Share};
 pub use model::{Bytes, Model};
 pub use options::{Overrides, Precision, RunOptions};

@@ -2,6 +2,7 @@
 
 use super::files::Files;
 use super::load::load_weights;
+use super::load_times::{Lap, LoadTimes};
 use super::options::{Precision, RunOptions};
 use super::sampling::{MAX_STOPS, RING, Tail};
 use super::step::{Buffers, Step, StepTimes, compile};
@@ -48,6 +49,8 @@ pub struct Model {
     pub capacity: usize,
     /// Bytes on the device.
     pub bytes: Bytes,
+    /// Where the time of its load went.
+    pub load: LoadTimes,
     pub(super) decode: Step,
     pub(super) tail: Step,
     prefill: Step,
@@ -75,6 +78,7 @@ impl Model {
     /// # Errors
     /// Whatever the source, the configuration, the checkpoint or the device refuses.
     pub async fn load_files(gpu: Gpu, source: &Source, files: Files, mut options: RunOptions) -> Result<Self> {
+        let mut whole = Lap::start();
         let Files { mut config, checkpoint, weights: stored, .. } = files;
         if !stored.contains("lm_head.weight")
             && let Some(object) = config.as_object_mut()
@@ -87,8 +91,7 @@ impl Model {
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
         let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, weights);
-        (graph, weights, options.fusions) =
-            fused(&arch::graph(&config)?, options.fusions, &layout_of, &order_of, max_buffer)?;
+        (graph, weights, options.fusions) = fused(&config, options.fusions, &layout_of, &order_of, max_buffer)?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
@@ -106,12 +109,17 @@ impl Model {
         let tail_plan = Tail::Greedy.plan(decode_plan.output_cols as u32)?;
         let plans = [&decode_plan, &prefill_plan, &tail_plan];
         // Kernels are compiled while the weights come in.
-        let (pipelines, buffers) = futures_util::future::join(
-            compile(&gpu, &plans),
+        let (mut both, mut kernels) = (Lap::start(), Lap::start());
+        let ((pipelines, kernels_ms), loaded) = futures_util::future::join(
+            async { (compile(&gpu, &plans).await, kernels.lap()) },
             load_weights(&gpu, &graph, &weights, source, &checkpoint, &stored),
         )
         .await;
-        let (pipelines, mut shared) = (pipelines?, buffers?);
+        let both_ms = both.lap();
+        let (pipelines, (mut shared, mut load)) = (pipelines?, loaded?);
+        // What the weights did not take of both, they waited for kernels.
+        load.compiling_ms += both_ms - load.total_ms;
+        load.kernels_ms = kernels_ms;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let kv_bytes = own_buffers(&gpu, &graph, kv, capacity, decode_plan.output, options.chunk, &mut shared)?;
         let before = gpu.created().bytes;
@@ -121,7 +129,8 @@ impl Model {
         gpu.check().await?;
         let activations = gpu.created().bytes - before + decode_plan.output;
         let bytes = Bytes { weights: weight_bytes, kv: kv_bytes, activations };
-        let model = Self {
+        load.peak_bytes = load.peak_bytes.max(gpu.created().bytes);
+        let mut model = Self {
             gpu,
             config,
             graph,
@@ -129,6 +138,7 @@ impl Model {
             kv,
             capacity,
             bytes,
+            load,
             decode,
             tail,
             prefill,
@@ -140,6 +150,7 @@ impl Model {
             rope_dirty: 0,
         };
         model.write_ropes(0, capacity, 0);
+        model.load.total_ms = whole.lap();
         Ok(model)
     }
 
@@ -310,7 +321,7 @@ impl Model {
 }
 
 /// The layout of a weight: its own where it is quantised, else what the precision asks for.
-pub(super) fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
+fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
     let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
     let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
     if weight.is_scattered() && weight.order.is_none() {
@@ -339,14 +350,14 @@ fn finite(logits: &[f32]) -> Result<()> {
 
 /// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
 /// several buffers are neither merged nor gated.
-pub(super) fn fused(
-    plain: &Graph,
+fn fused(
+    config: &Value,
     fusions: Fusions,
     layout_of: &dyn Fn(&str) -> Layout,
     order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
     max_buffer: u64,
 ) -> Result<(Graph, WeightPlans, Fusions)> {
-    let graph = fuse::gather_inputs(plain.clone(), order_of);
+    let graph = fuse::gather_inputs(arch::graph(config)?, order_of);
     let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
     let merged = |id| graph.weight(id).parts.len() > 1;
@@ -355,7 +366,7 @@ pub(super) fn fused(
     if whole || !(fusions.siblings || fusions.gated) {
         return Ok((graph, weights, fusions));
     }
-    fused(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
+    fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
 }
 
 /// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.
