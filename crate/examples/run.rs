@@ -15,25 +15,29 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
+#[path = "bench/mod.rs"]
+mod bench;
+
+#[cfg(not(target_arch = "wasm32"))]
 mod native {
-    use jerboa::arch::Head;
-    use jerboa::exec::{Encoder, Files, Model, Precision, RunOptions, Tokens};
-    use jerboa::gpu::{DeviceOptions, Gpu};
+    use super::bench;
+    use jerboa::exec::{Files, Model, Precision, RunOptions};
+    use jerboa::gpu::{Backend, DeviceOptions, Gpu};
     use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
     use jerboa::kernels::attention::Kv;
-    use jerboa::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Task};
+    use jerboa::task::{GenerateRequest, Loaded};
     use jerboa::text::ChatInput;
     use pollster::block_on;
     use serde_json::{Value, json};
+    use std::cell::RefCell;
     use std::collections::BTreeMap;
+    use std::rc::Rc;
     use std::time::Instant;
 
     const USAGE: &str = "\
 usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   logits   --ids 1,2,3 [--all] --out FILE.safetensors   tensor `logits`, f32
   hidden   --ids 1,2,3 --out FILE.safetensors           tensor `last_hidden_state`, f32
-  embed    --text TEXT | --file FILE (one text a line) [--task NAME] [--prompt TEXT] [--dim N] [--raw] [--json]
-  rerank   --query TEXT --text TEXT | --file FILE [--instruction TEXT] [--json]
   generate --prompt TEXT | --chat FILE.json | --ids LIST [--max-new N] [--temperature T] [--top-k K] [--top-p P]
            [--min-p P] [--seed S] [--stop TEXT] [--ignore-eos] [--json]
   tokenize --text TEXT
@@ -41,6 +45,8 @@ usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   plan                                                  graph, dispatches per decode token, bytes
   inspect                                               tensors with their encodings
   perplexity --text TEXT | --file FILE
+  bench    [--shape NAME [--stored mlx4|f16]] [--prompt 128,1024] [--gen N] [--reps N] [--warm N] [--no-profile]
+           the bench page's JSON, of --model or of a random checkpoint of one of the page's shapes
 options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no-f16,no-subgroups
          --context N   --chunk N   --max-buffer BYTES   --profile";
 
@@ -112,8 +118,6 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
                 "logits" => save(&args, "logits", false).await,
                 "hidden" => save(&args, "last_hidden_state", true).await,
                 "generate" => generate(&args).await,
-                "embed" => embed(&args).await,
-                "rerank" => rerank(&args).await,
                 "tokenize" => {
                     let loaded = loaded(&args).await?;
                     let ids = loaded.text.tokenizer().and_then(|t| t.encode(args.get("text").unwrap_or(""), true));
@@ -130,6 +134,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
                 "plan" => plan(&args).await,
                 "inspect" => inspect(&args).await,
                 "perplexity" => perplexity(&args).await,
+                "bench" => benchmark(&args).await,
                 other => Err(format!("unknown command '{other}'\n{USAGE}")),
             }
         })
@@ -137,7 +142,10 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
 
     /// The source of `--model`, and the GGUF file in it where one is named.
     async fn source(args: &Args) -> Result<(Source, Option<String>)> {
-        let name = args.need("model")?;
+        open(args.need("model")?, Progress::none()).await
+    }
+
+    async fn open(name: &str, progress: Progress) -> Result<(Source, Option<String>)> {
         let (folder, file) = match name.rsplit_once('/') {
             Some((folder, file)) if file.ends_with(".gguf") => (folder.to_string(), Some(file.to_string())),
             None if name.ends_with(".gguf") => (".".to_string(), Some(name.to_string())),
@@ -148,7 +156,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         let folder = if local { format!("./{folder}") } else { folder };
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
         let model = ModelRef::parse(&folder).map_err(text)?;
-        let opened = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await;
+        let opened = Source::open(&model, &HubOptions::default(), AbortFlag::new(), progress).await;
         Ok((opened.map_err(text)?, file))
     }
 
@@ -161,7 +169,6 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
     }
 
     async fn jerboa_gpu(args: &Args) -> Result<Gpu> {
-        use jerboa::gpu::Backend;
         Gpu::open(&args.device()?).await.map_err(|e| e.to_string())
     }
 
@@ -180,30 +187,11 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         list.ok_or_else(|| format!("{file} is not a list of messages"))
     }
 
-    /// The hidden states of a model that reads both ways; none for one that generates.
-    async fn encoded(args: &Args, ids: &[u32]) -> Result<Option<Vec<f32>>> {
-        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let (source, _) = source(args).await?;
-        let Some(config) = source.read_optional("config.json").await.map_err(text)? else { return Ok(None) };
-        let config: Value = serde_json::from_slice(&config).map_err(|e| format!("config.json: {e}"))?;
-        if !jerboa::arch::is_encoder(&config) {
-            return Ok(None);
-        }
-        let files = Files::safetensors(&source, config).await.map_err(text)?;
-        let gpu = jerboa_gpu(args).await?;
-        let encoder = Encoder::load(gpu, &source, files, &Head::Hidden, None, args.options()?).await.map_err(text)?;
-        let tokens = Tokens { ids: ids.to_vec(), ..Tokens::default() };
-        encoder.submit(&[&tokens]).map_err(text)?.wait().await.map(Some).map_err(text)
-    }
-
     async fn save(args: &Args, name: &str, hidden: bool) -> Result<()> {
+        let mut model = model(args).await?;
         let ids = args.ids()?;
         let all = hidden || args.get("all").is_some();
-        let encoded = if hidden { encoded(args, &ids).await? } else { None };
-        let mut values = match encoded {
-            Some(values) => values,
-            None => model(args).await?.every_row(&ids, hidden).await.map_err(|e| e.to_string())?,
-        };
+        let mut values = model.every_row(&ids, hidden).await.map_err(|e| e.to_string())?;
         let cols = values.len() / ids.len();
         let rows = if all { ids.len() } else { 1 };
         values = values.split_off(values.len() - rows * cols);
@@ -213,59 +201,6 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         let out = args.need("out")?;
         let data = safetensors::serialize([(name, view)], None).map_err(|e| e.to_string())?;
         std::fs::write(out, data).map_err(|e| format!("{out}: {e}"))
-    }
-
-    /// A model for what `task` says.
-    async fn any_model(args: &Args, task: Task) -> Result<AnyModel> {
-        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let (source, _) = source(args).await?;
-        let gpu = jerboa_gpu(args).await?;
-        AnyModel::load(gpu, &source, args.need("model")?, Some(task), args.options()?).await.map_err(text)
-    }
-
-    /// The text of `--text`, or the lines of `--file`.
-    fn texts(args: &Args) -> Result<Vec<String>> {
-        let Some(file) = args.get("file") else { return Ok(vec![args.need("text")?.to_string()]) };
-        let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-        Ok(text.lines().map(str::to_string).collect())
-    }
-
-    async fn embed(args: &Args) -> Result<()> {
-        let AnyModel::Embed(mut model) = any_model(args, Task::Embed).await? else { return Err(USAGE.into()) };
-        let request = EmbedRequest {
-            task: args.get("task").map(str::to_string),
-            prompt: args.get("prompt").map(str::to_string),
-            normalize: args.get("raw").map(|_| false),
-            truncate_dim: args.number("dim")?,
-        };
-        let texts = texts(args)?;
-        let start = Instant::now();
-        let vectors = model.embed(&texts, &request, &AbortFlag::new(), |_, _| {}).await.map_err(|e| e.to_string())?;
-        let seconds = start.elapsed().as_secs_f64();
-        if args.get("json").is_some() {
-            println!("{}", json!(vectors));
-        } else {
-            for vector in &vectors {
-                let shown: Vec<String> = vector.iter().take(6).map(|v| format!("{v:.4}")).collect();
-                println!("{} numbers: {} …", vector.len(), shown.join(" "));
-            }
-            eprintln!("{} texts in {:.1} ms, {:.1} texts/s", texts.len(), seconds * 1e3, texts.len() as f64 / seconds);
-        }
-        Ok(())
-    }
-
-    async fn rerank(args: &Args) -> Result<()> {
-        let AnyModel::Rerank(mut model) = any_model(args, Task::Rerank).await? else { return Err(USAGE.into()) };
-        let (query, documents) = (args.need("query")?, texts(args)?);
-        let instruction = args.get("instruction");
-        let scores =
-            model.rerank(query, &documents, instruction, &AbortFlag::new()).await.map_err(|e| e.to_string())?;
-        if args.get("json").is_some() {
-            println!("{}", json!(scores));
-        } else {
-            scores.iter().zip(&documents).for_each(|(score, document)| println!("{score:.4} {document}"));
-        }
-        Ok(())
     }
 
     async fn generate(args: &Args) -> Result<()> {
@@ -314,6 +249,53 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
                 outcome.prefill_ms, outcome.completion_tokens
             );
         }
+        Ok(())
+    }
+
+    fn bench_settings(args: &Args) -> Result<bench::Settings> {
+        let number = |name: &str, otherwise: usize| Ok::<_, String>(args.number(name)?.unwrap_or(otherwise));
+        let length = |v: &str| v.trim().parse().map_err(|_| format!("--prompt: '{v}' is not a length"));
+        let stored = args.get("stored").unwrap_or("mlx4");
+        if !matches!(stored, "mlx4" | "f16") {
+            return Err(format!("--stored: '{stored}' is not mlx4 or f16"));
+        }
+        Ok(bench::Settings {
+            shape: args.get("shape").map(ToOwned::to_owned),
+            stored: stored.to_owned(),
+            weights: args.get("weights").unwrap_or("auto").to_owned(),
+            prompts: args.get("prompt").unwrap_or("128,1024").split(',').map(length).collect::<Result<_>>()?,
+            tokens: number("gen", 256)?,
+            runs: number("reps", 3)?,
+            warm: number("warm", 16)?,
+            profile: args.get("no-profile").is_none(),
+        })
+    }
+
+    async fn benchmark(args: &Args) -> Result<()> {
+        let settings = bench_settings(args)?;
+        let made = settings.shape.as_ref().map(|shape| bench::make(shape, settings.stored == "mlx4")).transpose()?;
+        let folder = made.as_ref().map(|made| made.path().to_string_lossy().into_owned());
+        let name = folder.as_deref().map_or_else(|| args.need("model"), Ok)?;
+        let mut options = args.options()?;
+        options.max_context.get_or_insert(settings.prompts.iter().max().copied().unwrap_or(0) + settings.tokens + 64);
+        let start = Instant::now();
+        let phases: Rc<RefCell<BTreeMap<&'static str, f64>>> = Rc::default();
+        let seen = phases.clone();
+        let progress = Progress::new(move |event| {
+            seen.borrow_mut().entry(event.phase.name()).or_insert(start.elapsed().as_secs_f64() * 1e3);
+        });
+        let (source, file) = open(name, progress).await?;
+        let gpu = jerboa_gpu(args).await?;
+        let loaded = Loaded::load_file(gpu, &source, file.as_deref(), name, options).await;
+        let mut loaded = loaded.map_err(|e| format!("{}: {e}", e.code()))?;
+        let load = bench::Load { ms: start.elapsed().as_secs_f64() * 1e3, phases: phases.take() };
+        let name = settings.shape.as_deref().unwrap_or(name);
+        let result = bench::bench(&mut loaded, name, &load, &settings).await?;
+        if loaded.model.gpu.caps().software {
+            eprintln!("This adapter computes on the processor: its numbers say nothing about the engine's speed.");
+        }
+        eprintln!("{}", bench::load_line(&result));
+        println!("{result}");
         Ok(())
     }
 

@@ -1,0 +1,151 @@
+//! A checkpoint of a shape with random weights, as the bench page makes it: the same shapes, the same encodings.
+//! The speed of a dense model does not depend on its weights.
+
+use half::f16;
+use jerboa::ir::WeightKind;
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const SHAPES: &str = include_str!("../../../www/bench/shapes.json");
+/// The weights are pieces of one block of so many bytes.
+const BLOCK: usize = 16 << 20;
+/// Weights that share a scale and a bias.
+const GROUP: usize = 64;
+/// The standard deviation that transformers initialises with: logits stay finite and are not all alike.
+const DEVIATION: f32 = 0.02;
+
+/// A folder that goes when this does.
+pub struct Made(PathBuf);
+
+impl Made {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // What cannot be removed stays among the temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The kinds of bytes that tensors are made of.
+struct Blocks {
+    random: Vec<u8>,
+    normal: Vec<u8>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+    ones: Vec<u8>,
+    zeros: Vec<u8>,
+}
+
+impl Blocks {
+    fn new() -> Self {
+        let mut state = 88_172_645_463_325_252u64;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as u32
+        };
+        let halves = |value: &mut dyn FnMut() -> f32, count: usize| -> Vec<u8> {
+            (0..count).flat_map(|_| f16::from_f32(value()).to_le_bytes()).collect()
+        };
+        let random = (0..BLOCK / 4).flat_map(|_| next().to_le_bytes()).collect();
+        // Twelve uniform numbers are near enough to a normal one.
+        let mut normal = || ((0..12).map(|_| next() as f32 / u32::MAX as f32).sum::<f32>() - 6.0) * DEVIATION;
+        let normal = halves(&mut normal, BLOCK / 2);
+        let spread = |factor: f32| -> Vec<u8> {
+            let mut index = 0u32;
+            let mut value = || {
+                index = index.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                DEVIATION / 4.61 * (0.9 + 0.2 * (index >> 8) as f32 / (1 << 24) as f32) * factor
+            };
+            halves(&mut value, 1 << 19)
+        };
+        let (scales, biases) = (spread(1.0), spread(-7.5));
+        Self { random, normal, scales, biases, ones: halves(&mut || 1.0, 1 << 19), zeros: vec![0; 1 << 20] }
+    }
+}
+
+/// Tensors in the order of the file.
+struct Tensors<'a> {
+    header: Map<String, Value>,
+    parts: Vec<(&'a [u8], usize)>,
+    offset: usize,
+}
+
+impl<'a> Tensors<'a> {
+    fn add(&mut self, name: &str, dtype: &str, width: usize, shape: &[usize], block: &'a [u8]) {
+        let bytes = shape.iter().product::<usize>() * width;
+        let end = self.offset + bytes;
+        self.header.insert(name.into(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [self.offset, end] }));
+        self.parts.push((block, bytes));
+        self.offset = end;
+    }
+
+    fn write(self, file: &Path) -> io::Result<()> {
+        let mut header = Value::Object(self.header).to_string();
+        header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(header.as_bytes())?;
+        for (index, (block, bytes)) in self.parts.into_iter().enumerate() {
+            // Each tensor begins elsewhere in its block, so that no two are alike.
+            let start = (index * 7 * 256 * 1024) % block.len();
+            let mut left = bytes;
+            let pieces = std::iter::once(block.get(start..).unwrap_or(block)).chain(std::iter::repeat(block));
+            for piece in pieces {
+                let piece = piece.get(..left).unwrap_or(piece);
+                out.write_all(piece)?;
+                left -= piece.len();
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        out.flush()
+    }
+}
+
+/// Writes the checkpoint of a shape, at 16 bits or in MLX's 4-bit codes, into a folder of its own.
+pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
+    let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
+    let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
+    let config = shapes.get(shape).and_then(|s| s.get("config"));
+    let mut config = config.cloned().ok_or_else(|| format!("there is no shape '{shape}': {}", names()))?;
+    config["hidden_act"] = json!("silu");
+    config["torch_dtype"] = json!("float16");
+    let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;
+    if four_bits {
+        config["quantization"] = json!({ "group_size": GROUP, "bits": 4 });
+    }
+    let blocks = Blocks::new();
+    let mut tensors = Tensors { header: Map::new(), parts: Vec::new(), offset: 0 };
+    for weight in &graph.weights {
+        for (name, rows) in &weight.parts {
+            let (rows, cols) = (*rows, weight.cols);
+            if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
+                let block = if name.ends_with(".bias") { &blocks.zeros } else { &blocks.ones };
+                tensors.add(name, "F16", 2, &[rows], block);
+            } else if !four_bits || cols % GROUP != 0 {
+                tensors.add(name, "F16", 2, &[rows, cols], &blocks.normal);
+            } else {
+                let base = name.trim_end_matches(".weight");
+                tensors.add(name, "U32", 4, &[rows, cols / 8], &blocks.random);
+                tensors.add(&format!("{base}.scales"), "F16", 2, &[rows, cols / GROUP], &blocks.scales);
+                tensors.add(&format!("{base}.biases"), "F16", 2, &[rows, cols / GROUP], &blocks.biases);
+            }
+        }
+    }
+    let made = Made(std::env::temp_dir().join(format!("jerboa-bench-{}-{shape}", std::process::id())));
+    let written = std::fs::create_dir_all(made.path())
+        .and_then(|()| std::fs::write(made.path().join("config.json"), config.to_string()))
+        .and_then(|()| tensors.write(&made.path().join("model.safetensors")));
+    written.map_err(|e| format!("{}: {e}", made.path().display()))?;
+    Ok(made)
+}
