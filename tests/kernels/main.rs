@@ -7,6 +7,5 @@ mod embed;
 mod matmul;
 mod norm;
 mod op;
-mod pool;
 mod sample;
 mod transcode;

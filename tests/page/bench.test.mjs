@@ -6,6 +6,7 @@ import { launch, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { PAGE } from "./support/places.mjs";
 import { serve } from "./support/server.mjs";
+import { asText } from "../../xtask/bench/table.mjs";
 
 const options = { timeout: 300_000 };
 let server, browser;
@@ -60,6 +61,35 @@ test("a decode step makes no buffer, no pipeline and no bind group", options, as
   assert.equal(host.objectsMade, 0);
   assert.ok(host.steps >= 32 && host.msPerStep > 0);
   await page.close();
+});
+
+test("quantizing on load: where the time went, and what it took at most", options, async () => {
+  const { page, result } = await measured("shape=tiny&stored=f16&weights=q4&smoke=1&prompt=8&gen=4&reps=1&warm=0&profile=0");
+  assert.ok(!result.err, result.err);
+  const { load, bytes } = result.info;
+  const parts = [load.readingMs, load.writingMs, load.transcodingMs, load.compilingMs];
+  for (const part of parts) assert.ok(part >= 0, JSON.stringify(load));
+  assert.ok(load.transcodingMs > 0 && load.compilingMs > 0);
+  assert.ok(parts.reduce((a, b) => a + b) <= load.totalMs && load.totalMs <= result.load_ms, JSON.stringify({ load, all: result.load_ms }));
+  assert.ok(load.bytes > bytes.weights && load.peakBytes >= bytes.weights + bytes.kv);
+  assert.match(await page.locator("#report").textContent(), /Transcoding and quantizing/);
+  await page.close();
+});
+
+test("tables tell a software adapter's work, not its speed", () => {
+  const range = { median: 1234, min: 1200, max: 1300 };
+  const load = { totalMs: 80, readingMs: 40, writingMs: 10, transcodingMs: 20, compilingMs: 5, kernelsMs: 50, bytes: 2e6, peakBytes: 3e6 };
+  const measured = { dispatchesPerToken: 17, bytesPerToken: 5e6, host: { msPerStep: 0.2 }, profiles: [{ rows: 1, position: 9, ms: 2, kernels: { matmul: { dispatches: 8, ms: 1.5 } } }] };
+  const row = { prompt: 128, decode_tps: range, prefill_tps: range, ttft_ms: range, share_of_limit: 0.61, share_of_bandwidth: 0.5, measured };
+  const result = (software) => ({
+    model: "tiny", agent: "Test", adapter: { vendor: "v", f16: true, subgroups: true, software }, info: { weights: "q4", load }, load_ms: 100, memory: { wasmBytes: 4e6 },
+    rows: [row], limits: { readGbs: 4000, dispatchUs: 1.5 },
+  });
+  const [gpu, processor] = [asText([result(false)]), asText([result(true)])];
+  for (const told of ["1234 (1200–1300)", "61 %", "40 %", "| matmul |", "75 %", "4000 GB/s"]) assert.ok(gpu.includes(told), told);
+  for (const told of ["1234", "61 %", "40 %", "matmul", "GB/s"]) assert.ok(!processor.includes(told), told);
+  assert.match(processor, /on the processor/);
+  assert.match(processor, /\| 17 \| 5\.00 \|/);
 });
 
 test("without a GPU it says so instead of a speed", options, async () => {

@@ -1,16 +1,90 @@
-//! `cargo xtask bench`: times the native runner over a model. Knows which program to build, not what it measures.
+//! `cargo xtask bench`: the bench page in a browser, or its native twin. Knows how either is started and where results go,
+//! not what is measured.
 
-use crate::command::{command, run, step};
-use crate::{manifest, workspace};
-use anyhow::Result;
+use crate::command::{command, run, say, step, watch};
+use crate::{manifest, npm, package, setup, workspace};
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The bundled model, long enough to leave the first token behind.
-const DEFAULT: [&str; 6] =
-    ["--model", "www/public/models/stories260K", "--prompt", "Once upon a time", "--max-new", "200"];
+/// What the command line asks for, as drive.mjs takes it.
+#[derive(Default, Serialize)]
+struct Request {
+    #[serde(skip)]
+    native: bool,
+    /// The browser's program; the first that is found otherwise.
+    browser: Option<String>,
+    /// Further flags of the browser.
+    flags: Vec<String>,
+    /// Whether the browser shows its window.
+    window: bool,
+    /// A checkpoint's folder, instead of one that is made.
+    model: Option<String>,
+    out: PathBuf,
+    /// Settings in the names of the page's address.
+    settings: BTreeMap<String, String>,
+}
 
-/// Builds the runner with optimisation and runs its `generate`, which prints prefill and decode times as JSON.
+impl Request {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut request = Self { out: workspace::path("target/bench"), ..Self::default() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().cloned().with_context(|| format!("{arg} wants a value"));
+            match arg.as_str() {
+                "--native" => request.native = true,
+                "--window" => request.window = true,
+                "--browser" => request.browser = Some(value()?),
+                "--browser-flag" => request.flags.push(value()?),
+                "--model" => request.model = Some(absolute(value()?)?),
+                "--out" => request.out = absolute(value()?)?.into(),
+                setting => match setting.split_once('=') {
+                    Some((name, value)) if !name.starts_with('-') => {
+                        request.settings.insert(name.into(), value.into());
+                    }
+                    _ => bail!("`cargo xtask bench` does not know '{setting}'; CONTRIBUTING.md lists what it takes"),
+                },
+            }
+        }
+        Ok(request)
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+}
+
+/// A folder by its whole path, since the programs start elsewhere; an address as it is.
+fn absolute(name: String) -> Result<String> {
+    if name.contains("://") {
+        return Ok(name);
+    }
+    let path = std::path::absolute(&name).with_context(|| format!("'{name}' is no path"))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// Builds what is missing, measures, and leaves JSON and tables.
 pub fn run_task(args: &[String]) -> Result<()> {
+    let request = Request::parse(args)?;
+    if request.native {
+        return native(&request);
+    }
+    let toolchain = setup::for_build()?;
+    package::build(toolchain)?;
+    let asked = serde_json::to_string(&request)?;
+    run(command("node").arg(script("drive.mjs")).arg(asked).current_dir(workspace::root()))
+}
+
+fn script(name: &str) -> PathBuf {
+    workspace::path("xtask/bench").join(name)
+}
+
+/// The native runner's `bench` for each shape, and the same tables over its results.
+fn native(request: &Request) -> Result<()> {
+    npm::install()?;
     let settings = manifest::read()?.bench;
     let runner = |action: &str| -> Command {
         let mut cargo = command("cargo");
@@ -19,7 +93,81 @@ pub fn run_task(args: &[String]) -> Result<()> {
         cargo
     };
     step("building the native runner with optimisation (some minutes the first time)", || run(&mut runner("build")))?;
-    let mut command = runner("run");
-    command.args(["--quiet", "--", "generate", "--json"]);
-    if args.is_empty() { run(command.args(DEFAULT)) } else { run(command.args(args)) }
+    fs::create_dir_all(&request.out).with_context(|| format!("making {}", request.out.display()))?;
+    let shapes = request.setting("shape").unwrap_or("qwen3-0.6b");
+    let shapes: Vec<&str> = if request.model.is_some() { vec!["model"] } else { shapes.split(',').collect() };
+    let mut files = Vec::new();
+    for shape in shapes {
+        say(shape);
+        let mut runner = runner("run");
+        runner.args(["--quiet", "--", "bench"]);
+        match &request.model {
+            Some(folder) => runner.args(["--model", folder]),
+            None => runner.args(["--shape", shape]),
+        };
+        runner.args(native_flags(&request.settings)?);
+        files.push(measure(&mut runner, &request.out.join(format!("native-{shape}.json")))?);
+    }
+    run(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))
+}
+
+/// Runs the runner and keeps the JSON that it prints.
+fn measure(runner: &mut Command, file: &Path) -> Result<PathBuf> {
+    let mut result = String::new();
+    let succeeded = watch(runner, |line| result = line.to_owned())?;
+    if !succeeded || !result.starts_with('{') {
+        bail!("the native runner broke off before its result");
+    }
+    fs::write(file, result).with_context(|| format!("writing {}", file.display()))?;
+    Ok(file.to_path_buf())
+}
+
+/// The page's settings as the runner's flags.
+fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let mut flags = Vec::new();
+    let mut features = Vec::new();
+    for (name, value) in settings {
+        match (name.as_str(), value.as_str()) {
+            ("shape", _) => {}
+            ("profile", "0") => flags.push("--no-profile".to_owned()),
+            ("f16" | "subgroups", "0") => features.push(format!("no-{name}")),
+            ("f16" | "subgroups" | "profile", _) => {}
+            ("stored" | "weights" | "kv" | "prompt" | "gen" | "reps" | "warm", value) => {
+                flags.extend([format!("--{name}"), value.to_owned()]);
+            }
+            _ => bail!("the native runner has no setting '{name}'"),
+        }
+    }
+    if !features.is_empty() {
+        flags.extend(["--features".to_owned(), features.join(",")]);
+    }
+    Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(args: &[&str]) -> Result<Request> {
+        Request::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_and_settings_are_told_apart() {
+        let asked = ["--browser", "/opt/chrome", "shape=tiny,host", "--browser-flag", "--a=\"b\"", "f16=0"];
+        let request = request(&asked).unwrap();
+        assert_eq!(request.setting("shape"), Some("tiny,host"));
+        let json = serde_json::to_value(&request).unwrap();
+        assert_eq!(json["browser"], "/opt/chrome");
+        assert_eq!(json["flags"][0], "--a=\"b\"");
+        assert_eq!(json["settings"]["f16"], "0");
+        assert_eq!(native_flags(&request.settings).unwrap(), ["--features", "no-f16"]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        assert!(request(&["--nativ"]).is_err());
+        assert!(request(&["--browser"]).is_err());
+        assert!(native_flags(&BTreeMap::from([("worker".into(), "0".into())])).is_err());
+    }
 }

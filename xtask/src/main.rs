@@ -22,7 +22,8 @@ const USAGE: &str = "cargo xtask TASK
   test [RUNNER..]   set up what is missing, run every test (or only: native, wasm, page)
   build             build the npm package into dist/jerboa and the demo page into dist/www
   lint              rustfmt, clippy, tsc and the validation of every shader variant
-  bench [ARGS..]    time the native runner; ARGS go to its `generate` command
+  bench [--native] [--browser PATH] [NAME=VALUE ..]
+                    time the engine in a browser on this machine's GPU, or natively; CONTRIBUTING.md has all options
   setup             set up what is missing, and nothing else
 ";
 

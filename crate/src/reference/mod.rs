@@ -6,5 +6,4 @@ pub mod elementwise;
 pub mod embed;
 pub mod matmul;
 pub mod norm;
-pub mod pool;
 pub mod sample;

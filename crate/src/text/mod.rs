@@ -12,7 +12,6 @@ mod components;
 mod decode;
 mod guard;
 mod load;
-mod pair;
 mod pattern;
 mod python;
 mod stop;

@@ -15,15 +15,15 @@ const TYPES = {
   ".svg": "image/svg+xml",
 };
 
-/** Serves folders by the path that they are mounted at: `{ "/": folder, "/models/": other }`; the longest match wins. */
-export async function serve(mounts) {
+/** Serves folders by the path that they are mounted at, with further headers: `{ "/": folder, "/models/": other }`; the longest match wins. */
+export async function serve(mounts, more = {}) {
   const requests = [];
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://x").pathname);
     const entry = { method: request.method, path, status: 0 };
     requests.push(entry);
     response.on("close", () => (entry.status = response.statusCode));
-    answer(mounts, path, request, response).catch(() => response.destroy());
+    answer(mounts, more, path, request, response).catch(() => response.destroy());
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address();
@@ -38,7 +38,7 @@ export async function serve(mounts) {
   };
 }
 
-async function answer(mounts, path, request, response) {
+async function answer(mounts, more, path, request, response) {
   const mount = Object.keys(mounts)
     .filter((m) => path.startsWith(m))
     .sort((a, b) => b.length - a.length)[0];
@@ -47,7 +47,7 @@ async function answer(mounts, path, request, response) {
   const info = file && (await stat(file).catch(() => undefined));
   if (!info?.isFile()) return void response.writeHead(404).end();
   const etag = `"${info.size}-${info.mtimeMs}"`;
-  const headers = { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream", "Accept-Ranges": "bytes", ETag: etag, "Cache-Control": "no-cache" };
+  const headers = { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream", "Accept-Ranges": "bytes", ETag: etag, "Cache-Control": "no-cache", ...more };
   const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
   const start = range ? Number(range[1]) : 0;
   const end = range && range[2] !== "" ? Math.min(Number(range[2]), info.size - 1) : info.size - 1;

@@ -1,8 +1,0 @@
-//! Encoders and rerankers against transformers and sentence-transformers.
-
-mod families;
-mod folder;
-mod minilm;
-mod rerank;
-mod retrieval;
-mod sentence;

@@ -1,0 +1,142 @@
+/**
+ * Drives the built bench page in a browser, one shape after another, and writes each result as JSON with its plot as SVG.
+ * Knows the page's address and where it leaves its result; not what is measured.
+ *
+ * usage: drive.mjs '{ "out", "browser"?, "flags": [], "window": bool, "model"?, "settings": { NAME: VALUE } }'
+ */
+
+import { existsSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { chromium } from "playwright-core";
+import { PAGE } from "../../tests/page/support/places.mjs";
+import { serve } from "../../tests/page/support/server.mjs";
+import { asText } from "./table.mjs";
+
+const BROWSERS = ["/usr/bin/chromium", "/usr/bin/google-chrome", "/usr/bin/microsoft-edge", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"];
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-dev-shm-usage",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-background-timer-throttling",
+  "--disable-renderer-backgrounding",
+  "--disable-backgrounding-occluded-windows",
+  "--enable-unsafe-webgpu",
+  // Times by kernel are of use only in full; Chrome cuts them to 100 µs for pages at large.
+  "--disable-dawn-features=timestamp_quantization",
+];
+/** What Chrome on Linux needs for a GPU without a screen. */
+const LINUX = ["--enable-features=Vulkan,DefaultANGLEVulkan,VulkanFromANGLE", "--use-angle=vulkan", "--disable-vulkan-surface", "--ignore-gpu-blocklist"];
+const SOFTWARE = ["--use-webgpu-adapter=swiftshader"];
+/** With them clocks are exact to 5 µs instead of 100. */
+const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
+/** The page's own style sheet stays in the page. */
+const STYLE = "svg{font:11px sans-serif;fill:#666;background:#fff}path,polyline{fill:none;stroke:#2563eb;stroke-width:2}circle{fill:#2563eb}.axis{stroke:#ccc}";
+/** Milliseconds for one shape. */
+const PATIENCE = 1_800_000;
+
+const request = JSON.parse(process.argv[2]);
+
+function executable() {
+  const found = request.browser ?? process.env.CHROME ?? BROWSERS.find((path) => existsSync(path));
+  if (!found || !existsSync(found)) throw new Error(`there is no browser at ${found ?? BROWSERS.join(" or ")}: name one with --browser PATH`);
+  return found;
+}
+
+const start = (more) =>
+  chromium.launch({
+    executablePath: executable(),
+    headless: !request.window,
+    args: [...FLAGS, ...more, ...request.flags],
+    ignoreDefaultArgs: ["--enable-unsafe-swiftshader"],
+  });
+
+/** The adapter as the page sees it, or nothing; the first requests after the start may fail. */
+async function adapter(browser, url) {
+  const page = await browser.newPage();
+  await page.goto(`${url}/favicon.svg`);
+  const info = await page.evaluate(async () => {
+    for (let i = 0; i < 25; i++) {
+      const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
+      if (adapter) return { architecture: adapter.info.architecture, software: adapter.info.architecture === "swiftshader" || adapter.info.isFallbackAdapter };
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+    return undefined;
+  });
+  await page.close();
+  return info;
+}
+
+/** A browser with the machine's GPU; with the processor in its place where there is none. */
+async function open(url) {
+  const gpu = await start(process.platform === "linux" ? LINUX : []);
+  const found = await adapter(gpu, url);
+  if (found && !found.software) return { browser: gpu, software: false };
+  await gpu.close();
+  const browser = await start(SOFTWARE);
+  if (!(await adapter(browser, url))) throw new Error("this browser has no WebGPU: it takes Chrome 113 or newer");
+  return { browser, software: true };
+}
+
+/** Runs the page once; `say` hears what is under way. */
+async function measure(browser, url, settings, say) {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.route("**/log", (route) => {
+    say(route.request().postData());
+    return route.fulfill({ status: 204 });
+  });
+  await page.route("**/result", (route) => route.fulfill({ status: 204 }));
+  await page.goto(`${url}/bench/index.html?${new URLSearchParams(settings)}`);
+  await page.waitForFunction(() => window.result, null, { timeout: PATIENCE });
+  const result = await page.evaluate(() => window.result);
+  const svg = await page.evaluate((style) => {
+    const plot = document.querySelector("#report svg");
+    if (!plot) return undefined;
+    plot.prepend(Object.assign(document.createElementNS(plot.namespaceURI, "style"), { textContent: style }));
+    return new XMLSerializer().serializeToString(plot);
+  }, STYLE);
+  await context.close();
+  return { result, svg };
+}
+
+const mounts = { "/": PAGE, ...(request.model ? { "/model/": request.model } : {}) };
+const server = await serve(mounts, ISOLATED);
+let failed = false;
+try {
+  const { browser, software } = await open(server.url);
+  if (software) console.log("==> This browser has no GPU: what follows shows that everything runs, and no speed.");
+  const { shape, ...settings } = request.settings;
+  const shapes = request.model ? ["model"] : (shape ?? (software ? "tiny" : "qwen3-0.6b")).split(",");
+  await mkdir(request.out, { recursive: true });
+  const results = [];
+  for (const name of shapes) {
+    console.log(`==> ${name}`);
+    const where = request.model ? { source: "/model/" } : { shape: name };
+    // On the processor its lines would tell a speed that is none.
+    const say = (line) => software || console.log(`    ${line}`);
+    const { result, svg } = await measure(browser, server.url, { ...where, ...settings, ...(software ? { smoke: "1" } : {}) }, say);
+    if (result.err) {
+      console.error(`error: ${name}: ${result.err}`);
+      failed = true;
+      continue;
+    }
+    if (request.model) result.model = basename(request.model);
+    const file = join(request.out, `${name}${settings.stored ? `-${settings.stored}` : ""}`);
+    await writeFile(`${file}.json`, `${JSON.stringify(result, null, 1)}\n`);
+    if (svg && !software) await writeFile(`${file}.svg`, svg);
+    results.push(result);
+  }
+  await browser.close();
+  const text = asText(results);
+  await writeFile(join(request.out, "bench.md"), text);
+  console.log(`\n${text}\nThe results are in ${request.out}: JSON with everything, SVG plots, bench.md.`);
+} catch (error) {
+  console.error(`error: ${error.message}`);
+  failed = true;
+} finally {
+  await server.close();
+}
+process.exitCode = failed ? 1 : 0;
