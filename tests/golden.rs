@@ -1,6 +1,7 @@
 //! Golden files: tiny checkpoints with what transformers computed on them.
 
-use jerboa::exec::{Model, RunOptions};
+use jerboa::arch::Head;
+use jerboa::exec::{Encoder, Files, Model, RunOptions};
 use jerboa::gpu::Gpu;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,18 @@ impl Golden {
         bytemuck::pod_collect_to_vec(&self.tensor(name))
     }
 
+    /// The shape of a tensor.
+    pub fn shape(&self, name: &str) -> Vec<usize> {
+        let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).shape().to_vec()
+    }
+
+    /// An I64 tensor as numbers of tokens, if it is there.
+    pub fn optional_ids(&self, name: &str) -> Option<Vec<u32>> {
+        let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        file.tensor(name).is_ok().then(|| self.ids(name))
+    }
+
     /// An I64 tensor as token ids.
     pub fn ids(&self, name: &str) -> Vec<u32> {
         let values: Vec<i64> = bytemuck::pod_collect_to_vec(&self.tensor(name));
@@ -36,11 +49,31 @@ impl Golden {
     }
 }
 
+/// Loads the encoder of a folder, with the modules in folders of its own.
+pub fn load_encoder(gpu: Gpu, folder: &Path, head: &Head, options: RunOptions) -> jerboa::Result<Encoder> {
+    let modules: Vec<&str> = match head {
+        Head::Vector { dense, .. } => dense.iter().map(|d| d.path.as_str()).collect(),
+        _ => Vec::new(),
+    };
+    pollster::block_on(async {
+        let source = open(folder).await?;
+        let config = source.read("config.json").await?;
+        let config = serde_json::from_slice(&config).expect("config.json");
+        let files = Files::with_modules(&source, config, &modules).await?;
+        Encoder::load(gpu, &source, files, head, None, options).await
+    })
+}
+
+/// The files of a folder.
+pub async fn open(folder: &Path) -> jerboa::Result<Source> {
+    let model = ModelRef::parse(&folder.to_string_lossy())?;
+    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await
+}
+
 /// Loads the model of a folder.
 pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Model> {
     pollster::block_on(async {
-        let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let source = open(folder).await?;
         let config = source.read("config.json").await?;
         let config = serde_json::from_slice(&config).expect("config.json");
         Model::load(gpu, &source, config, options).await

@@ -21,11 +21,12 @@ mod bench;
 #[cfg(not(target_arch = "wasm32"))]
 mod native {
     use super::bench;
-    use jerboa::exec::{Files, Model, Precision, RunOptions};
+    use jerboa::arch::Head;
+    use jerboa::exec::{Encoder, Files, Model, Precision, RunOptions, Tokens};
     use jerboa::gpu::{Backend, DeviceOptions, Gpu};
     use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
     use jerboa::kernels::attention::Kv;
-    use jerboa::task::{GenerateRequest, Loaded};
+    use jerboa::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Task};
     use jerboa::text::ChatInput;
     use pollster::block_on;
     use serde_json::{Value, json};
@@ -38,6 +39,8 @@ mod native {
 usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   logits   --ids 1,2,3 [--all] --out FILE.safetensors   tensor `logits`, f32
   hidden   --ids 1,2,3 --out FILE.safetensors           tensor `last_hidden_state`, f32
+  embed    --text TEXT | --file FILE (one text a line) [--task NAME] [--prompt TEXT] [--dim N] [--raw] [--json]
+  rerank   --query TEXT --text TEXT | --file FILE [--instruction TEXT] [--json]
   generate --prompt TEXT | --chat FILE.json | --ids LIST [--max-new N] [--temperature T] [--top-k K] [--top-p P]
            [--min-p P] [--seed S] [--stop TEXT] [--ignore-eos] [--json]
   tokenize --text TEXT
@@ -118,6 +121,8 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
                 "logits" => save(&args, "logits", false).await,
                 "hidden" => save(&args, "last_hidden_state", true).await,
                 "generate" => generate(&args).await,
+                "embed" => embed(&args).await,
+                "rerank" => rerank(&args).await,
                 "tokenize" => {
                     let loaded = loaded(&args).await?;
                     let ids = loaded.text.tokenizer().and_then(|t| t.encode(args.get("text").unwrap_or(""), true));
@@ -187,11 +192,30 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         list.ok_or_else(|| format!("{file} is not a list of messages"))
     }
 
+    /// The hidden states of a model that reads both ways; none for one that generates.
+    async fn encoded(args: &Args, ids: &[u32]) -> Result<Option<Vec<f32>>> {
+        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
+        let (source, _) = source(args).await?;
+        let Some(config) = source.read_optional("config.json").await.map_err(text)? else { return Ok(None) };
+        let config: Value = serde_json::from_slice(&config).map_err(|e| format!("config.json: {e}"))?;
+        if !jerboa::arch::is_encoder(&config) {
+            return Ok(None);
+        }
+        let files = Files::safetensors(&source, config).await.map_err(text)?;
+        let gpu = jerboa_gpu(args).await?;
+        let encoder = Encoder::load(gpu, &source, files, &Head::Hidden, None, args.options()?).await.map_err(text)?;
+        let tokens = Tokens { ids: ids.to_vec(), ..Tokens::default() };
+        encoder.submit(&[&tokens]).map_err(text)?.wait().await.map(Some).map_err(text)
+    }
+
     async fn save(args: &Args, name: &str, hidden: bool) -> Result<()> {
-        let mut model = model(args).await?;
         let ids = args.ids()?;
         let all = hidden || args.get("all").is_some();
-        let mut values = model.every_row(&ids, hidden).await.map_err(|e| e.to_string())?;
+        let encoded = if hidden { encoded(args, &ids).await? } else { None };
+        let mut values = match encoded {
+            Some(values) => values,
+            None => model(args).await?.every_row(&ids, hidden).await.map_err(|e| e.to_string())?,
+        };
         let cols = values.len() / ids.len();
         let rows = if all { ids.len() } else { 1 };
         values = values.split_off(values.len() - rows * cols);
@@ -201,6 +225,59 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         let out = args.need("out")?;
         let data = safetensors::serialize([(name, view)], None).map_err(|e| e.to_string())?;
         std::fs::write(out, data).map_err(|e| format!("{out}: {e}"))
+    }
+
+    /// A model for what `task` says.
+    async fn any_model(args: &Args, task: Task) -> Result<AnyModel> {
+        let text = |e: jerboa::Error| format!("{}: {e}", e.code());
+        let (source, _) = source(args).await?;
+        let gpu = jerboa_gpu(args).await?;
+        AnyModel::load(gpu, &source, args.need("model")?, Some(task), args.options()?).await.map_err(text)
+    }
+
+    /// The text of `--text`, or the lines of `--file`.
+    fn texts(args: &Args) -> Result<Vec<String>> {
+        let Some(file) = args.get("file") else { return Ok(vec![args.need("text")?.to_string()]) };
+        let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+        Ok(text.lines().map(str::to_string).collect())
+    }
+
+    async fn embed(args: &Args) -> Result<()> {
+        let AnyModel::Embed(mut model) = any_model(args, Task::Embed).await? else { return Err(USAGE.into()) };
+        let request = EmbedRequest {
+            task: args.get("task").map(str::to_string),
+            prompt: args.get("prompt").map(str::to_string),
+            normalize: args.get("raw").map(|_| false),
+            truncate_dim: args.number("dim")?,
+        };
+        let texts = texts(args)?;
+        let start = Instant::now();
+        let vectors = model.embed(&texts, &request, &AbortFlag::new(), |_, _| {}).await.map_err(|e| e.to_string())?;
+        let seconds = start.elapsed().as_secs_f64();
+        if args.get("json").is_some() {
+            println!("{}", json!(vectors));
+        } else {
+            for vector in &vectors {
+                let shown: Vec<String> = vector.iter().take(6).map(|v| format!("{v:.4}")).collect();
+                println!("{} numbers: {} …", vector.len(), shown.join(" "));
+            }
+            eprintln!("{} texts in {:.1} ms, {:.1} texts/s", texts.len(), seconds * 1e3, texts.len() as f64 / seconds);
+        }
+        Ok(())
+    }
+
+    async fn rerank(args: &Args) -> Result<()> {
+        let AnyModel::Rerank(mut model) = any_model(args, Task::Rerank).await? else { return Err(USAGE.into()) };
+        let (query, documents) = (args.need("query")?, texts(args)?);
+        let instruction = args.get("instruction");
+        let scores =
+            model.rerank(query, &documents, instruction, &AbortFlag::new()).await.map_err(|e| e.to_string())?;
+        if args.get("json").is_some() {
+            println!("{}", json!(scores));
+        } else {
+            scores.iter().zip(&documents).for_each(|(score, document)| println!("{score:.4} {document}"));
+        }
+        Ok(())
     }
 
     async fn generate(args: &Args) -> Result<()> {

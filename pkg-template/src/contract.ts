@@ -74,6 +74,10 @@ export interface EngineInfo {
   device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
   /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
   warnings: string[];
+  /** Numbers of a vector; of embedding models. */
+  dimensions?: number;
+  /** Texts that go before inputs, by the task that names them; of embedding models. */
+  prompts?: Record<string, string>;
   /** False for a base model: `chat.completions` then refuses, `generate` works. */
   hasChatTemplate: boolean;
   /** More that the engine knows about this model. */
@@ -164,6 +168,7 @@ export interface EngineLoadOptions {
   kv?: "auto" | "f32" | "f16" | "packed";
   features?: { subgroups?: boolean; f16?: boolean };
   cache?: boolean;
+  task?: "generate" | "embed" | "rerank";
 }
 
 /** How texts are embedded. */

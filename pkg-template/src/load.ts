@@ -31,6 +31,8 @@ export interface LoadOptions {
   worker?: boolean;
   /** False leaves the browser's cache alone. True by default. */
   cache?: boolean;
+  /** What the model is for, where its files do not say or say something else. */
+  task?: "generate" | "embed" | "rerank";
 }
 
 /** A file that the user picked, under the name that it has in the repository. */
@@ -57,6 +59,7 @@ const OPTIONS = {
   features: is.object,
   worker: is.boolean,
   cache: is.boolean,
+  task: is.oneOf("generate", "embed", "rerank"),
 };
 const FEATURES = { subgroups: is.boolean, f16: is.boolean };
 

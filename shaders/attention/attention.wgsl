@@ -1,8 +1,7 @@
 // Softmax attention with an online softmax (FlashAttention, arXiv 2205.14135). A workgroup of 64 threads takes eight
 // queries that share a key-value head and walks over keys 64 at a time: a thread scores one key against the eight
 // queries, then owns ITEMS groups of four output columns.
-// A workgroup's queries are eight rows of one query head. SEGMENTS (encoders): keys of the row's own segment, both
-// directions.
+// A workgroup's queries are eight rows of one query head.
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -28,9 +27,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> state: State;
-#ifdef SEGMENTS
-@group(0) @binding(6) var<storage, read> segments: array<vec2<u32>>;
-#endif
 #ifdef SINKS
 @group(0) @binding(7) var<storage, read> sinks: array<f32>;
 #endif
@@ -45,20 +41,11 @@ var<workgroup> row_scale: array<f32, 8>;
 
 // The keys [x, y) that a row sees.
 fn visible(row: u32) -> vec2<u32> {
-#ifdef SEGMENTS
-    var range = segments[row];
-    if (params.window > 0u) {
-        range.x = max(range.x, row - min(row, params.window));
-        range.y = min(range.y, row + params.window + 1u);
-    }
-    return range;
-#else
     let end = state.pos + row + 1u;
     if (params.window > 0u) {
         return vec2<u32>(end - min(end, params.window), end);
     }
     return vec2<u32>(0u, end);
-#endif
 }
 
 @compute @workgroup_size(64)
@@ -70,13 +57,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row0 = wid.y * 8u;
     let count = min(8u, state.rows - min(state.rows, row0));
     var range = vec2<u32>(visible(row0).x, visible(row0 + max(count, 1u) - 1u).y);
-#ifdef SEGMENTS
-    // Rows of a tile may lie in several segments.
-    for (var r = 0u; r < count; r++) {
-        let own = visible(row0 + r);
-        range = vec2<u32>(min(range.x, own.x), max(range.y, own.y));
-    }
-#endif
     for (var i = lid; i < 8u * d4; i += 64u) {
         let r = i / d4;
         var value = vec4<f32>(0.0);

@@ -18,6 +18,8 @@ struct Layer {
     window: usize,
     softcap: f32,
     sinks: bool,
+    /// Whether scores are biased by distance.
+    relative: bool,
     /// None, or whether the norm of heads comes after the rotation.
     norm: Option<bool>,
     /// Rotated columns, and whether pairs are neighbours.
@@ -34,6 +36,7 @@ const PLAIN: Layer = Layer {
     window: 0,
     softcap: 0.0,
     sinks: false,
+    relative: false,
     norm: None,
     rope: Some((32, false)),
     together: true,
@@ -47,6 +50,7 @@ struct Given {
     v: Vec<f32>,
     gains: Vec<f32>,
     sinks: Vec<f32>,
+    relative: Vec<f32>,
 }
 
 impl Layer {
@@ -60,6 +64,7 @@ impl Layer {
             v: scaled(3, rows * kv_cols),
             gains: random(4, 2 * self.head_dim),
             sinks: scaled(5, self.heads),
+            relative: scaled(6, 32 * self.heads),
         }
     }
 
@@ -67,8 +72,8 @@ impl Layer {
         self.rope.map(|(dim, interleaved)| RopeSpec { dim, base: 100.0, scaling: RopeScaling::Default, interleaved })
     }
 
-    /// Normed and rotated heads.
-    fn turned(&self, x: &[f32], heads: usize, gain: &[f32]) -> Vec<f32> {
+    /// Normed and rotated heads; `first` is the row that a row's position counts from.
+    fn turned(&self, x: &[f32], heads: usize, gain: &[f32], first: &dyn Fn(usize) -> usize) -> Vec<f32> {
         let (d, rows) = (self.head_dim, x.len() / heads / self.head_dim);
         let mut x = match self.norm {
             None => x.to_vec(),
@@ -76,7 +81,8 @@ impl Layer {
             Some(true) => twin::norm_heads(x, &vec![1.0; d], 0.0, 1e-5),
         };
         if let Some(spec) = self.spec() {
-            rotate(&mut x, heads, d, &spec.table(0, rows, 0), spec.dim, spec.interleaved);
+            let table: Vec<[f32; 2]> = (0..rows).flat_map(|row| spec.table(row - first(row), 1, 0)).collect();
+            rotate(&mut x, heads, d, &table, spec.dim, spec.interleaved);
         }
         if self.norm == Some(true) {
             x.iter_mut().enumerate().for_each(|(i, v)| *v *= gain[i % d] + 0.5);
@@ -84,15 +90,22 @@ impl Layer {
         x
     }
 
-    fn expected(&self, given: &Given, visible: impl Fn(usize) -> Range<usize>) -> Vec<f32> {
+    fn expected(
+        &self,
+        given: &Given,
+        first: &dyn Fn(usize) -> usize,
+        visible: impl Fn(usize) -> Range<usize>,
+    ) -> Vec<f32> {
         let (q_gain, k_gain) = given.gains.split_at(self.head_dim);
         let stored = |x: Vec<f32>| -> Vec<f32> {
             if self.kv == Kv::F32 { x } else { x.iter().map(|v| f16::from_f32(*v).to_f32()).collect() }
         };
-        let (q, k) = (self.turned(&given.q, self.heads, q_gain), self.turned(&given.k, self.kv_heads, k_gain));
+        let (q, k) =
+            (self.turned(&given.q, self.heads, q_gain, first), self.turned(&given.k, self.kv_heads, k_gain, first));
         let sinks = self.sinks.then_some(&given.sinks[..]);
         let Layer { heads, kv_heads, head_dim, softcap, .. } = *self;
-        let spec = twin::Attention { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks };
+        let relative = self.relative.then_some(&given.relative[..]);
+        let spec = twin::Attention { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks, relative };
         spec.of(&q, &stored(k), &stored(given.v.clone()), visible)
     }
 
@@ -124,6 +137,7 @@ impl Layer {
         };
         let gains = self.norm.map(|after_rope| (case.vector(&given.gains), after_rope));
         let sinks = self.sinks.then(|| case.vector(&given.sinks));
+        let relative = self.relative.then(|| case.vector(&given.relative));
         let causal = matches!(mask, Mask::Causal { .. });
         let op = Attention {
             heads: self.heads,
@@ -133,6 +147,7 @@ impl Layer {
             mask,
             softcap: self.softcap,
             sinks,
+            relative,
             head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope }),
             rope: self.spec().map(|spec| case.b.rope(spec)),
             cache: causal.then(|| case.b.cache(self.kv_heads, self.head_dim)),
@@ -142,13 +157,13 @@ impl Layer {
         let visible = |row: usize| match mask {
             Mask::Causal { window: 0 } => 0..row + 1,
             Mask::Causal { window } => (row + 1).saturating_sub(window)..row + 1,
-            Mask::Segment { window } => {
+            Mask::Segment { before, after } => {
                 let [first, end] = setting.segments[row].map(|x| x as usize);
-                let reach = if window == 0 { rows } else { window };
-                first.max(row.saturating_sub(reach))..end.min(row + reach + 1)
+                first.max(row.saturating_sub(before))..end.min(row.saturating_add(after).saturating_add(1))
             }
         };
-        nmse(&found, &self.expected(&given, visible))
+        let first = |row: usize| setting.segments.get(row).map_or(0, |s| s[0] as usize);
+        nmse(&found, &self.expected(&given, &first, visible))
     }
 
     /// A causal run over a cache: prompt and single tokens, or however the rows are cut.
@@ -243,27 +258,64 @@ fn without_subgroups_it_is_the_same() {
     }
 }
 
-/// Packed sequences: each row sees its own segment, both ways.
+const ALL: usize = usize::MAX;
+
+fn packed(lengths: &[usize]) -> Vec<[u32; 2]> {
+    let mut segments = Vec::new();
+    for length in lengths {
+        let first = segments.len() as u32;
+        segments.extend((0..*length).map(|_| [first, first + *length as u32]));
+    }
+    segments
+}
+
+fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after: usize) {
+    let segments = packed(lengths);
+    let (rows, mask) = (segments.len(), Mask::Segment { before, after });
+    let setting = Setting { segments, ..Setting::default() };
+    // Room for more tokens than there are: what lies behind must not matter.
+    let mode = jerboa::plan::RowsMode::Packed { tokens: rows + 9, texts: lengths.len() };
+    let error = layer.error(gpu, rows, &[Cut { rows, mode }], mask, &setting);
+    let limit = if gpu.caps().f16 { 3e-6 } else { 1e-10 };
+    assert!(error < limit, "{layer:?} {lengths:?}, {before} before, {after} after: {error:e}");
+}
+
+/// Packed texts: each row sees its own text, all of it or some rows either way, for every split of a head over threads.
 #[test]
 fn segments() {
-    for gpu in [&plain(), gpu()] {
-        for (lengths, window) in
-            [(vec![1, 70, 3, 9], 0), (vec![83], 0), (vec![83], 5), (vec![30, 1, 52], 64), (vec![8, 8, 8], 1)]
-        {
-            let mut segments = Vec::new();
-            for length in lengths {
-                let first = segments.len() as u32;
-                segments.extend((0..length).map(|_| [first, first + length]));
-            }
-            for (head_dim, kv_heads, together) in [(32, 4, false), (64, 2, true), (12, 1, true)] {
-                let layer = Layer { head_dim, kv_heads, together, rope: None, ..PLAIN };
-                let (rows, mask) = (segments.len(), Mask::Segment { window });
-                let setting = Setting { segments: segments.clone(), ..Setting::default() };
-                let cut = Cut { rows, mode: jerboa::plan::RowsMode::Many(rows) };
-                let error = layer.error(gpu, rows, &[cut], mask, &setting);
-                let limit = if gpu.caps().f16 { 3e-6 } else { 1e-10 };
-                assert!(error < limit, "{layer:?} {rows} rows, window {window}: {error:e}");
-            }
-        }
+    let gpu = plain();
+    let plain = Layer { rope: None, ..PLAIN };
+    for (lengths, before, after) in [
+        (&[1, 70, 3, 9][..], ALL, ALL),
+        (&[83], ALL, ALL),
+        (&[83], 5, 5),
+        (&[30, 1, 52], 64, 0),
+        (&[8, 8, 8], 1, 1),
+        (&[1; 70], ALL, ALL),
+        (&[70, 66], ALL, 0),
+    ] {
+        check_packed(&gpu, plain, lengths, before, after);
+        check_packed(&gpu, Layer { head_dim: 80, kv_heads: 1, together: false, ..plain }, lengths, before, after);
     }
+    for head_dim in [4, 12, 20, 60, 64, 68, 96, 128, 256, 512] {
+        check_packed(&gpu, Layer { head_dim, ..plain }, &[3, 37, 65], ALL, ALL);
+    }
+}
+
+/// Heads of packed texts are normed and rotated by their place in their own text; scores are capped or biased.
+#[test]
+fn segments_with_norm_rotation_cap_and_bias() {
+    let gpu = plain();
+    let lengths = [5, 1, 140, 17];
+    for (rope, norm) in [
+        (Some((32, false)), None),
+        (Some((16, true)), Some(false)),
+        (None, Some(false)),
+        (Some((32, false)), Some(true)),
+    ] {
+        check_packed(&gpu, Layer { rope, norm, ..PLAIN }, &lengths, ALL, ALL);
+        check_packed(&gpu, Layer { rope, norm, together: false, kv_heads: 4, ..PLAIN }, &lengths, 7, 0);
+    }
+    check_packed(&gpu, Layer { rope: None, softcap: 3.0, ..PLAIN }, &lengths, ALL, ALL);
+    check_packed(&gpu, Layer { rope: None, relative: true, kv_heads: 4, ..PLAIN }, &lengths, ALL, ALL);
 }

@@ -7,5 +7,6 @@ mod embed;
 mod matmul;
 mod norm;
 mod op;
+mod pool;
 mod sample;
 mod transcode;

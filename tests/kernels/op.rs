@@ -3,9 +3,9 @@
 
 use jerboa::format::layout::{Float, Layout, Packed};
 use jerboa::gpu::{Backend, Gpu};
-use jerboa::ir::{Builder, Graph, Op, ValueId, WeightId, WeightKind};
-use jerboa::kernels::Launch;
+use jerboa::ir::{Builder, Graph, Ids, Op, Rows, ValueId, WeightId, WeightKind};
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::{GridSpec, Launch};
 use jerboa::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower, plan_weights};
 use jerboa_tests::{bytes, floats, run_all};
 use std::collections::{BTreeMap, HashMap};
@@ -82,7 +82,7 @@ impl Case {
         if self.ids.len() < rows {
             self.ids = (0..rows as u32).collect();
         }
-        self.b.node("input", Op::Embed { table, scale: 1.0 }, &[], cols)
+        self.b.node("input", Op::Embed { table, scale: 1.0, ids: Ids::Tokens }, &[], cols)
     }
 
     /// A table or matrix.
@@ -120,14 +120,17 @@ impl Case {
             let mut state = [0u32; STATE_WORDS];
             (state[0], state[1]) = (pos as u32, cut.rows as u32);
             buffers.insert(Slot::State, bytes(&state));
-            let most = match cut.mode {
-                RowsMode::Few(n) | RowsMode::Many(n) => n,
-            };
+            let most = cut.mode.tokens();
             let mut step_ids = ids[pos..pos + cut.rows].to_vec();
             step_ids.resize(most, 0);
             buffers.insert(Slot::Ids, bytes(&step_ids));
-            let rows = if graph.value(graph.root(out).0).rows == jerboa::ir::Rows::Last { 1 } else { cut.rows };
-            found.extend(step(gpu, &plan, &mut buffers, cut.rows, rows));
+            let texts = pack(&setting.segments, &mut buffers);
+            let rows = match graph.value(graph.root(out).0).rows {
+                Rows::Last => 1,
+                Rows::Texts => texts,
+                Rows::Tokens => cut.rows,
+            };
+            found.extend(step(gpu, &plan, &mut buffers, [cut.rows, texts], rows));
             pos += cut.rows;
         }
         found
@@ -174,12 +177,31 @@ fn own_buffers(
         buffers.insert(Slot::CacheK(index), stale.clone());
         buffers.insert(Slot::CacheV(index), stale);
     }
-    buffers.insert(Slot::Segments, bytes(&setting.segments));
     buffers
 }
 
-/// Runs a plan; `rows` of its output without what lies between columns and stride.
-fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, rows: usize, out_rows: usize) -> Vec<f32> {
+/// What a packed step has beside its ids, from the first and end row of each row's text; how many texts there are.
+fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
+    let positions: Vec<u32> = segments.iter().enumerate().map(|(row, s)| row as u32 - s[0]).collect();
+    let mut spans = segments.to_vec();
+    spans.dedup();
+    let mut state = [0u32; STATE_WORDS];
+    state[1] = spans.len() as u32;
+    buffers.insert(Slot::Segments, bytes(segments));
+    buffers.insert(Slot::Positions, bytes(&positions));
+    buffers.insert(Slot::Spans, bytes(&spans));
+    buffers.insert(Slot::TextState, bytes(&state));
+    spans.len()
+}
+
+/// Runs a plan for tokens and texts; `out_rows` of its output without what lies between columns and stride.
+fn step(
+    gpu: &Gpu,
+    plan: &Plan,
+    buffers: &mut BTreeMap<Slot, Vec<u8>>,
+    [tokens, texts]: [usize; 2],
+    out_rows: usize,
+) -> Vec<f32> {
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
@@ -193,11 +215,12 @@ fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, rows: usi
         variant: launch.variant.clone(),
         binds: launch.binds.iter().map(|(name, slot)| (*name, number(slot))).collect(),
         params: launch.params.clone(),
-        grid: launch.grid,
+        grid: GridSpec::Exact(launch.grid.at(if launch.texts { texts } else { tokens } as u32)),
+        texts: launch.texts,
     };
     let launches: Vec<Launch<usize>> = plan.launches.iter().map(numbered).collect();
     let given: Vec<Vec<u8>> = buffers.values().cloned().collect();
-    let left = run_all(gpu, &launches, rows as u32, &given);
+    let left = run_all(gpu, &launches, tokens as u32, &given);
     for (slot, bytes) in slots.iter().zip(left) {
         buffers.insert(*slot, bytes);
     }

@@ -4,7 +4,7 @@
 use super::config::Config;
 use crate::Result;
 use crate::ir::{
-    Activation, Attention, Builder, Graph, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
+    Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
 };
 
 /// How a layer differs from its neighbours.
@@ -92,7 +92,7 @@ impl Dense {
         let mut b = Builder::new(&self.name);
         let table_name = format!("{}embed_tokens.weight", self.prefix);
         let table = b.weight(&table_name, self.vocab, self.hidden, WeightKind::Table);
-        let mut h = b.node("embed", Op::Embed { table, scale: 1.0 }, &[], self.hidden);
+        let mut h = b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Tokens }, &[], self.hidden);
         for (index, layer) in self.layers.iter().enumerate() {
             let path = format!("{}layers.{index}", self.prefix);
             let x = self.norm(&mut b, &format!("{path}.input_layernorm"), h);
@@ -139,6 +139,7 @@ impl Dense {
             scale: (self.head_dim as f32).powf(-0.5),
             mask: Mask::Causal { window: layer.window },
             softcap: 0.0,
+            relative: None,
             sinks: None,
             head_norm,
             rope: layer.rope.clone().map(|r| b.rope(r)),

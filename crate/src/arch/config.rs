@@ -122,6 +122,17 @@ impl<'a> Config<'a> {
         Ok(RopeSpec { dim, base, scaling, interleaved: false })
     }
 
+    /// The rotation of one kind of layers: `rope_parameters` of newer files may have one set for each.
+    pub fn rope_of_kind(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
+        let own = self.get("rope_parameters").and_then(|p| p.get(kind)).filter(|p| p.is_object()).map(Config);
+        let scaling = own.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, head_dim))?;
+        let base = own.map_or(Ok(base), |s| s.number_or("rope_theta", base))?;
+        if base <= 1.0 {
+            return Self::fault("rope_theta", &format!("is {base}; it must be over 1"));
+        }
+        Ok(RopeSpec { dim: head_dim, base, scaling, interleaved: false })
+    }
+
     fn scaling(self, s: Config<'_>, dim: usize) -> Result<RopeScaling> {
         let kind = s.text("rope_type").or(s.text("type")).unwrap_or("default");
         let max_position = self.count_or("max_position_embeddings", 2048)?;

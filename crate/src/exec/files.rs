@@ -48,7 +48,18 @@ impl Files {
 
     /// Opens safetensors with a configuration that is already read.
     pub async fn safetensors(source: &Source, config: Value) -> Result<Files> {
-        let checkpoint = source.checkpoint().await?;
+        Self::with_modules(source, config, &[]).await
+    }
+
+    /// Opens safetensors together with those of modules in folders of their own, whose tensors get the folder's name in
+    /// front of theirs.
+    pub async fn with_modules(source: &Source, config: Value, folders: &[&str]) -> Result<Files> {
+        let mut checkpoint = source.checkpoint().await?;
+        for folder in folders {
+            let file = format!("{folder}/model.safetensors");
+            let (size, header) = source.header(&file).await?;
+            checkpoint.add(&file, size, header, &format!("{folder}/"))?;
+        }
         let mut side = BTreeMap::new();
         for tensor in side_tensors(&checkpoint) {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);

@@ -11,12 +11,12 @@ use crate::ir::{Graph, WeightId, WeightKind};
 use crate::kernels::Launch;
 use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
-use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::plan::{Plan, Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::load_times::{Lap, LoadTimes};
-use super::step::Buffers;
+use super::step::{Buffers, Pipelines, compile};
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
@@ -72,11 +72,38 @@ struct Loader<'a> {
     times: LoadTimes,
 }
 
-/// Makes the buffers of all weights and streams the files into them; says where the time went.
+/// Compiles the kernels of some plans while the weights come in; says where the time went.
+///
+/// # Errors
+/// As [`load_weights`], or what the device says of a kernel.
+pub async fn load_compiled(
+    gpu: &Gpu,
+    compiled: &[&Plan],
+    graph: &Graph,
+    plans: &WeightPlans,
+    source: &Source,
+    checkpoint: &Checkpoint,
+    weights: &Weights,
+) -> Result<(Pipelines, Buffers, LoadTimes)> {
+    let (mut both, mut kernels) = (Lap::start(), Lap::start());
+    let ((pipelines, kernels_ms), loaded) = futures_util::future::join(
+        async { (compile(gpu, compiled).await, kernels.lap()) },
+        load_weights(gpu, graph, plans, source, checkpoint, weights),
+    )
+    .await;
+    let both_ms = both.lap();
+    let (pipelines, (buffers, mut times)) = (pipelines?, loaded?);
+    // What the weights did not take of both, they waited for kernels.
+    times.compiling_ms += both_ms - times.total_ms;
+    times.kernels_ms = kernels_ms;
+    Ok((pipelines, buffers, times))
+}
+
+/// Makes the buffers of all weights and streams the files into them.
 ///
 /// # Errors
 /// `MissingTensor`, `Shape`, `UnsupportedEncoding`, `OutOfMemory`, or what the source reports.
-pub async fn load_weights(
+async fn load_weights(
     gpu: &Gpu,
     graph: &Graph,
     plans: &WeightPlans,

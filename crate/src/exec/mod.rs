@@ -2,6 +2,7 @@
 //! It knows token ids and logits, not text.
 
 mod decode;
+mod encoder;
 mod files;
 mod load;
 mod load_times;
@@ -13,6 +14,7 @@ mod sampling;
 mod step;
 
 pub use decode::{Decode, Start};
+pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
 pub use load::float_of;
 pub use load_times::LoadTimes;

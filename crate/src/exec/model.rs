@@ -1,7 +1,7 @@
 //! A decoder on a device: its weights, its caches, and the programs that prefill and decode.
 
 use super::files::Files;
-use super::load::load_weights;
+use super::load::load_compiled;
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Precision, RunOptions};
 use super::sampling::{MAX_STOPS, RING, Tail};
@@ -91,7 +91,8 @@ impl Model {
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
         let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, weights);
-        (graph, weights, options.fusions) = fused(&config, options.fusions, &layout_of, &order_of, max_buffer)?;
+        (graph, weights, options.fusions) =
+            fused(&arch::graph(&config)?, options.fusions, &layout_of, &order_of, max_buffer)?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
@@ -108,18 +109,8 @@ impl Model {
         let prefill_plan = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
         let tail_plan = Tail::Greedy.plan(decode_plan.output_cols as u32)?;
         let plans = [&decode_plan, &prefill_plan, &tail_plan];
-        // Kernels are compiled while the weights come in.
-        let (mut both, mut kernels) = (Lap::start(), Lap::start());
-        let ((pipelines, kernels_ms), loaded) = futures_util::future::join(
-            async { (compile(&gpu, &plans).await, kernels.lap()) },
-            load_weights(&gpu, &graph, &weights, source, &checkpoint, &stored),
-        )
-        .await;
-        let both_ms = both.lap();
-        let (pipelines, (mut shared, mut load)) = (pipelines?, loaded?);
-        // What the weights did not take of both, they waited for kernels.
-        load.compiling_ms += both_ms - load.total_ms;
-        load.kernels_ms = kernels_ms;
+        let (pipelines, mut shared, mut load) =
+            load_compiled(&gpu, &plans, &graph, &weights, source, &checkpoint, &stored).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let kv_bytes = own_buffers(&gpu, &graph, kv, capacity, decode_plan.output, options.chunk, &mut shared)?;
         let before = gpu.created().bytes;
@@ -321,7 +312,7 @@ impl Model {
 }
 
 /// The layout of a weight: its own where it is quantised, else what the precision asks for.
-fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
+pub(super) fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
     let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
     let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
     if weight.is_scattered() && weight.order.is_none() {
@@ -350,14 +341,14 @@ fn finite(logits: &[f32]) -> Result<()> {
 
 /// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
 /// several buffers are neither merged nor gated.
-fn fused(
-    config: &Value,
+pub(super) fn fused(
+    plain: &Graph,
     fusions: Fusions,
     layout_of: &dyn Fn(&str) -> Layout,
     order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
     max_buffer: u64,
 ) -> Result<(Graph, WeightPlans, Fusions)> {
-    let graph = fuse::gather_inputs(arch::graph(config)?, order_of);
+    let graph = fuse::gather_inputs(plain.clone(), order_of);
     let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
     let merged = |id| graph.weight(id).parts.len() > 1;
@@ -366,7 +357,7 @@ fn fused(
     if whole || !(fusions.siblings || fusions.gated) {
         return Ok((graph, weights, fusions));
     }
-    fused(config, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
+    fused(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
 }
 
 /// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.

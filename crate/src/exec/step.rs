@@ -40,7 +40,7 @@ pub struct StepTimes {
 /// A plan that can be submitted.
 pub struct Step {
     program: Program,
-    grids: Vec<GridSpec>,
+    grids: Vec<(GridSpec, bool)>,
     variants: Vec<Variant>,
     /// What the plan computes.
     pub output: Buffer,
@@ -81,7 +81,7 @@ impl Step {
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
         Ok(Self {
             program: gpu.program(name, steps)?,
-            grids: plan.launches.iter().map(|l| l.grid).collect(),
+            grids: plan.launches.iter().map(|l| (l.grid, l.texts)).collect(),
             variants: plan.launches.iter().map(|l| l.variant.clone()).collect(),
             output,
             output_cols: plan.output_cols,
@@ -90,7 +90,12 @@ impl Step {
 
     /// The grids for a number of rows.
     pub fn grids(&self, rows: usize) -> Vec<Grid> {
-        self.grids.iter().map(|g| g.at(rows as u32)).collect()
+        self.packed_grids(rows, 1)
+    }
+
+    /// The grids for a number of tokens in a number of texts.
+    pub fn packed_grids(&self, tokens: usize, texts: usize) -> Vec<Grid> {
+        self.grids.iter().map(|(grid, of_texts)| grid.at(if *of_texts { texts } else { tokens } as u32)).collect()
     }
 
     /// This step with its recorded grids, those of one row.

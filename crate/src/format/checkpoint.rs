@@ -171,6 +171,14 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// Adds another file, whose tensors get `prefix` in front of their names.
+    pub fn add(&mut self, name: &str, size: u64, mut header: safetensors::Header, prefix: &str) -> Result<()> {
+        for tensor in &mut header.tensors {
+            tensor.name = format!("{prefix}{}", tensor.name);
+        }
+        self.push(name, size, header, None)
+    }
+
     fn push(
         &mut self,
         name: &str,

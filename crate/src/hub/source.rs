@@ -8,6 +8,7 @@ use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::{CachedModel, Chunk, HubOptions, cache, parts, tensors};
+use crate::format::safetensors::Header;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
 
@@ -160,6 +161,11 @@ impl Source {
     /// The model's safetensors: reads the headers of `model.safetensors` or of the shards that its index names.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.run(async { with_place!(self, place => tensors::open_checkpoint(place).await) }).await
+    }
+
+    /// The header of one safetensors file, with the file's length.
+    pub async fn header(&self, file: &str) -> Result<(u64, Header)> {
+        self.run(async { with_place!(self, place => tensors::read_header(place, file).await) }).await
     }
 
     /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while the server is fast.

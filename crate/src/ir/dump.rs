@@ -1,6 +1,6 @@
 //! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
 
-use super::{Activation, Graph, Mask, Norm, Op, Rows};
+use super::{Activation, Graph, Ids, Mask, Norm, Op, Rows};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -11,7 +11,11 @@ impl fmt::Display for Graph {
         }
         for node in &self.nodes {
             let out = self.value(node.output);
-            let rows = if out.rows == Rows::Last { "1" } else { "T" };
+            let rows = match out.rows {
+                Rows::Tokens => "T",
+                Rows::Last => "1",
+                Rows::Texts => "S",
+            };
             let inputs: Vec<&str> = node.inputs.iter().map(|i| self.value(*i).name.as_str()).collect();
             writeln!(f, "{} [{rows}, {}] = {}({})", out.name, out.cols, self.describe(&node.op), inputs.join(", "))?;
         }
@@ -27,10 +31,14 @@ impl Graph {
             parts.join(" | ")
         };
         match op {
-            Op::Embed { table, scale } => format!("embed[{} * {scale}]", name(*table)),
+            Op::Embed { table, scale, ids: Ids::Tokens } => format!("embed[{} * {scale}]", name(*table)),
+            Op::Embed { table, scale, ids } => format!("embed[{} * {scale}, by {ids:?}]", name(*table)),
             Op::Norm(norm) => describe_norm(norm),
             Op::Linear(l) => {
                 let mut text = format!("linear[{}", name(l.weight));
+                if l.row0 > 0 {
+                    text += &format!(" from row {}", l.row0);
+                }
                 if l.bias.is_some() {
                     text += " + bias";
                 }
@@ -55,7 +63,9 @@ impl Graph {
                 let mask = match a.mask {
                     Mask::Causal { window: 0 } => "causal".to_string(),
                     Mask::Causal { window } => format!("causal window {window}"),
-                    Mask::Segment { window } => format!("segment window {window}"),
+                    Mask::Segment { before: usize::MAX, after: usize::MAX } => "segment".to_string(),
+                    Mask::Segment { before: usize::MAX, after: 0 } => "segment causal".to_string(),
+                    Mask::Segment { before, after } => format!("segment {before} before, {after} after"),
                 };
                 let rope = a.rope.map_or(String::new(), |r| format!(", rope {r}"));
                 let norm = if a.head_norm.is_some() { ", head norm" } else { "" };
@@ -68,6 +78,7 @@ impl Graph {
             Op::Scale(factor) => format!("scale {factor}"),
             Op::LastRow => "last row".into(),
             Op::Gather { order } => format!("gather[order of {}]", name(*order)),
+            Op::Pool(pooling) => format!("pool {pooling:?}"),
         }
     }
 }

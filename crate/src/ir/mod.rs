@@ -23,6 +23,43 @@ pub enum Rows {
     Tokens,
     /// One: the step's last token.
     Last,
+    /// One per text of a packed step.
+    Texts,
+}
+
+/// Which numbers of a token look up rows of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// The token's id.
+    Tokens,
+    /// Its place in its text, as the model counts.
+    Positions,
+    /// Its kind, such as question or passage.
+    Types,
+}
+
+/// How the tokens of a text become one row; the numbers are those of shaders/pool/pool.wgsl.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean = 0,
+    /// The first one.
+    First = 1,
+    /// The last one.
+    Last = 2,
+    /// The largest of each column.
+    Max = 3,
+    /// Their sum over the root of their count.
+    MeanSqrt = 4,
+    /// Their mean, each weighted by its place counted from 1.
+    Weighted = 5,
+}
+
+impl Pooling {
+    /// Whether it takes one token as it is: what works on each row alone may then come after it.
+    pub fn picks(self) -> bool {
+        matches!(self, Self::First | Self::Last)
+    }
 }
 
 /// A matrix of f32 that the graph computes.
@@ -127,6 +164,8 @@ pub struct Norm {
 pub struct Linear {
     /// `[n, k]`; `[2n, k]` with the gate's rows first when gated.
     pub weight: WeightId,
+    /// The first row of the weight that is used; others than the first only without bias and gate.
+    pub row0: usize,
     /// One per row of the weight.
     pub bias: Option<WeightId>,
     /// RMSNorm of the input.
@@ -147,7 +186,7 @@ impl Linear {
     /// `y = x Wᵀ (+ bias)`.
     pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
         let act = Activation::None;
-        Self { weight, bias, norm: None, gated: false, act, residual: false, scale: 1.0, softcap: 0.0 }
+        Self { weight, row0: 0, bias, norm: None, gated: false, act, residual: false, scale: 1.0, softcap: 0.0 }
     }
 }
 
@@ -159,10 +198,12 @@ pub enum Mask {
         /// Only the last so many, its own included; 0 for all.
         window: usize,
     },
-    /// All of its own segment, without a cache.
+    /// Those of its own text in a packed step, without a cache.
     Segment {
-        /// Only those at most so far away on either side; 0 for all.
-        window: usize,
+        /// The most rows that a key may come before the query; `usize::MAX` for all.
+        before: usize,
+        /// The most rows that it may come after it.
+        after: usize,
     },
 }
 
@@ -194,6 +235,8 @@ pub struct Attention {
     pub mask: Mask,
     /// `cap * tanh(score / cap)`; 0 for none.
     pub softcap: f32,
+    /// `[32][heads]`, added to the scores by T5's buckets of the distance; only within packed texts.
+    pub relative: Option<WeightId>,
     /// Per-head logits that join the softmax and are dropped.
     pub sinks: Option<WeightId>,
     /// Norm of q and k heads.
@@ -207,12 +250,14 @@ pub struct Attention {
 /// What a node does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// Rows of a table by token id, scaled. No inputs.
+    /// Rows of a table by number, scaled. No inputs.
     Embed {
         /// The table.
         table: WeightId,
         /// Multiplies the rows.
         scale: f32,
+        /// Which numbers.
+        ids: Ids,
     },
     /// A matrix product.
     Linear(Linear),
@@ -237,6 +282,8 @@ pub enum Op {
         /// The input's column for each of the output's.
         order: WeightId,
     },
+    /// One row for each text of a packed step.
+    Pool(Pooling),
 }
 
 /// One operation.
@@ -340,6 +387,21 @@ impl Builder {
         Self { graph }
     }
 
+    /// Goes on with a graph that is there.
+    pub fn resume(graph: Graph) -> Self {
+        Self { graph }
+    }
+
+    /// The graph as it is.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The graph as it is, to be changed.
+    pub fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
     /// Declares a weight `[rows, cols]` that is looked up in the checkpoint by name; the same name is declared once.
     pub fn weight(&mut self, name: &str, rows: usize, cols: usize, kind: WeightKind) -> WeightId {
         let parts = vec![(name.to_string(), rows)];
@@ -389,8 +451,12 @@ impl Builder {
 
     /// Adds a node with `cols` output columns.
     pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId], cols: usize) -> ValueId {
-        let last = matches!(op, Op::LastRow) || inputs.first().is_some_and(|i| self.graph.value(*i).rows == Rows::Last);
-        let rows = if last { Rows::Last } else { Rows::Tokens };
+        let rows = match (&op, inputs.first()) {
+            (Op::LastRow, _) => Rows::Last,
+            (Op::Pool(_), _) => Rows::Texts,
+            (_, Some(input)) => self.graph.value(*input).rows,
+            (_, None) => Rows::Tokens,
+        };
         self.graph.values.push(Value { name: name.into(), rows, cols, view: None });
         let output = ValueId(self.graph.values.len() - 1);
         self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
@@ -450,14 +516,18 @@ impl Graph {
             let fits = match &node.op {
                 Op::Linear(l) => {
                     let w = self.weight(l.weight);
-                    w.cols == cols(0) && w.rows() == if l.gated { 2 * out } else { out }
+                    let rows = if l.gated { 2 * out } else { out };
+                    let part = !l.gated && l.bias.is_none() && l.row0 + rows <= w.rows();
+                    w.cols == cols(0) && ((l.row0 == 0 && w.rows() == rows) || part)
                 }
                 Op::Attention(a) => {
                     cols(0) == a.heads * a.head_dim && cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1)
                 }
                 Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out,
                 Op::Embed { table, .. } => self.weight(*table).cols == out,
-                Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } => cols(0) == out,
+                Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => {
+                    cols(0) == out
+                }
             };
             if !fits {
                 return fault(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)));

@@ -94,7 +94,7 @@ pub struct Attention<B> {
     pub head_dim: u32,
     /// Multiplies the scores.
     pub scale: f32,
-    /// Keys a query sees, its own included; 0 for all. For segments the distance on either side.
+    /// Keys a query sees, its own included; 0 for all.
     pub window: u32,
     /// Softcap of the scores; 0 for none.
     pub softcap: f32,
@@ -266,15 +266,6 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("out_stride", out.stride)
             .set("splits", self.splits())
             .set("window", self.window)
-    }
-
-    /// Attention of packed sequences over keys and values as the projections give them; `segments` holds each row's
-    /// first and end row.
-    pub fn segments(&self, q: &View<B>, k: &View<B>, v: &View<B>, segments: B, out: &View<B>) -> Launch<B> {
-        let grid = GridSpec::Tiled { x: 1, per: 8, z: self.heads };
-        self.over(self.variant(Kv::F32).flag("SEGMENTS"), grid, q, k, v, out)
-            .bind("segments", segments)
-            .bind_opt("sinks", self.sinks.clone())
     }
 
     fn queries(&self, rotated: B) -> View<B> {

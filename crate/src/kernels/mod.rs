@@ -6,9 +6,11 @@ pub mod elementwise;
 pub mod embed;
 pub mod matmul;
 pub mod norm;
+pub mod pool;
 pub mod preprocess;
 pub mod registry;
 pub mod sample;
+pub mod segments;
 pub mod transcode;
 
 use crate::gpu::Grid;
@@ -91,12 +93,14 @@ pub struct Launch<B> {
     pub params: Vec<(&'static str, u32)>,
     /// The workgroups.
     pub grid: GridSpec,
+    /// Whether its rows are the texts of a packed step rather than its tokens.
+    pub texts: bool,
 }
 
 impl<B: Clone> Launch<B> {
     /// A launch with nothing bound.
     pub fn new(label: impl Into<String>, variant: Variant, grid: GridSpec) -> Self {
-        Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid }
+        Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid, texts: false }
     }
 
     /// Binds a buffer.

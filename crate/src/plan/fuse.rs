@@ -122,6 +122,7 @@ pub fn used_weights(graph: &Graph) -> Vec<WeightId> {
             }
             Op::Attention(a) => {
                 add(a.sinks);
+                add(a.relative);
                 add(a.head_norm.as_ref().map(|h| h.gains));
             }
             Op::Gather { order } => add(Some(*order)),

@@ -3,11 +3,13 @@
 use super::memory::{self, Memory};
 use super::{Plan, Slot, WeightPlans};
 use crate::gpu::Caps;
-use crate::ir::{self, Graph, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
+use crate::ir::{self, Graph, Ids, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
 use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::embed::embed;
 use crate::kernels::matmul::{Matmul, NormPrologue, View, Weight};
+use crate::kernels::pool::pool;
+use crate::kernels::segments::Segments;
 use crate::kernels::{Launch, norm};
 use crate::{Error, Result};
 
@@ -16,14 +18,31 @@ use crate::{Error, Result};
 pub enum RowsMode {
     /// At most so many, each on its own: decode (1) and verification.
     Few(usize),
-    /// At most so many in tiles: prefill and encoders.
+    /// At most so many in tiles: prefill.
     Many(usize),
+    /// At most so many tokens, of at most so many texts: encoders.
+    Packed {
+        /// Rows.
+        tokens: usize,
+        /// Rows after pooling.
+        texts: usize,
+    },
 }
 
 impl RowsMode {
-    fn max(self) -> usize {
+    /// The most tokens.
+    pub fn tokens(self) -> usize {
         match self {
-            RowsMode::Few(n) | RowsMode::Many(n) => n,
+            RowsMode::Few(n) | RowsMode::Many(n) | RowsMode::Packed { tokens: n, .. } => n,
+        }
+    }
+
+    /// The most rows of a value.
+    pub fn of(self, rows: Rows) -> usize {
+        match (rows, self) {
+            (Rows::Tokens, _) => self.tokens(),
+            (Rows::Texts, RowsMode::Packed { texts, .. }) => texts,
+            (Rows::Last | Rows::Texts, _) => 1,
         }
     }
 }
@@ -51,12 +70,12 @@ pub struct PlanOptions<'a> {
 /// `Internal` when a node cannot be computed by any kernel.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
-    let memory = memory::assign(graph, options.rows.max(), output);
+    let memory = memory::assign(graph, options.rows, output);
     let mut lowering = Lowering { graph, options, memory, output, launches: Vec::new(), rotated: 0, scratch: 0 };
     for node in &graph.nodes {
         lowering.node(node)?;
     }
-    let rows = if graph.value(output).rows == Rows::Last { 1 } else { options.rows.max() };
+    let rows = options.rows.of(graph.value(output).rows);
     Ok(Plan {
         output: (rows * memory::stride(graph, output) * 4) as u64,
         output_cols: graph.value(output).cols,
@@ -99,8 +118,9 @@ impl Lowering<'_> {
 
     fn node(&mut self, node: &Node) -> Result<()> {
         let name = self.graph.value(node.output).name.clone();
+        let first = self.launches.len();
         match &node.op {
-            Op::Embed { table, scale } => self.embed(&name, *table, *scale, node.output)?,
+            Op::Embed { table, scale, ids } => self.embed(&name, *table, *scale, *ids, node.output)?,
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::Norm(n) => {
                 let spec = norm::Norm {
@@ -129,6 +149,14 @@ impl Lowering<'_> {
                 let (cols, single) = (self.cols(node.output), self.single(node.output));
                 self.launches.push(gather(&name, &x, Slot::Vector(*order), &out, cols, single));
             }
+            Op::Pool(pooling) => {
+                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                let cols = self.cols(node.output);
+                self.launches.push(pool(&name, *pooling as u32, &x, Slot::Spans, &out, cols));
+            }
+        }
+        if self.graph.value(node.output).rows == Rows::Texts {
+            self.launches[first..].iter_mut().for_each(|l| l.texts = true);
         }
         Ok(())
     }
@@ -158,10 +186,15 @@ impl Lowering<'_> {
         Ok(plan.runs.iter().enumerate().map(run).collect())
     }
 
-    fn embed(&mut self, name: &str, table: WeightId, scale: f32, output: ValueId) -> Result<()> {
+    fn embed(&mut self, name: &str, table: WeightId, scale: f32, ids: Ids, output: ValueId) -> Result<()> {
         let out = self.view(output);
+        let numbers = match ids {
+            Ids::Tokens => Slot::Ids,
+            Ids::Positions => Slot::Positions,
+            Ids::Types => Slot::Types,
+        };
         for (first, run) in self.runs(table)? {
-            self.launches.push(embed(name, &run, first, Slot::Ids, &out, scale));
+            self.launches.push(embed(name, &run, first, numbers, &out, scale));
         }
         Ok(())
     }
@@ -181,10 +214,20 @@ impl Lowering<'_> {
             });
         }
         let single = self.single(node.output);
-        for (first, weight) in runs {
+        let state = if self.graph.value(node.output).rows == Rows::Texts { Slot::TextState } else { Slot::State };
+        let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
+        let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
+        for (start, weight) in runs {
+            // The rows of this run that are used, and the columns that they make.
+            let (from, to) = (low.max(start), high.min(start + weight.rows));
+            if from >= to {
+                continue;
+            }
+            let first = from - low;
             let mut out = self.view(node.output);
             out.offset += first;
             let mut product = Matmul::plain(name, weight, self.view(node.inputs[0]), out);
+            (product.row0, product.n) = (from - start, to - from);
             if linear.gated {
                 product.n /= 2;
                 product.gated = Some(product.n);
@@ -202,11 +245,11 @@ impl Lowering<'_> {
             product.act = linear.act as u32;
             product.scale = linear.scale;
             product.softcap = linear.softcap;
-            let tiled = matches!(self.options.rows, RowsMode::Many(_)) && !single;
+            let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
             self.launches.push(if tiled {
-                product.gemm(Slot::State)
+                product.gemm(state)
             } else {
-                let rows = if single { 1 } else { self.options.rows.max() };
+                let rows = if single { 1 } else { self.options.rows.tokens() };
                 product.gemv(self.options.caps, rows, Slot::State)
             });
         }
@@ -216,13 +259,12 @@ impl Lowering<'_> {
     fn attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
         let (window, cache) = match (a.mask, a.cache) {
             (Mask::Causal { window }, Some(cache)) => (window, cache),
-            (Mask::Segment { window }, _) => (window, 0),
+            (Mask::Segment { before, after }, _) => {
+                self.segments(name, a, before, after, node);
+                return Ok(());
+            }
             _ => return Err(Error::Internal(format!("{name}: causal attention without a cache"))),
         };
-        let rope = a.rope.map(|index| {
-            let spec = &self.graph.ropes[index];
-            Rope { table: Slot::Rope(index), dim: spec.dim as u32, interleaved: spec.interleaved }
-        });
         let kernel = Attention {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -232,13 +274,8 @@ impl Lowering<'_> {
             window: window as u32,
             softcap: a.softcap,
             sinks: a.sinks.map(Slot::Vector),
-            head_norm: a.head_norm.as_ref().map(|h| HeadNorm {
-                gains: Slot::Vector(h.gains),
-                offset: h.offset,
-                eps: h.eps,
-                after_rope: h.after_rope,
-            }),
-            rope,
+            head_norm: head_norm(a),
+            rope: self.rope(a),
             kv: self.options.kv,
             capacity: self.options.capacity as u32,
             k_cache: Slot::CacheK(cache),
@@ -247,12 +284,8 @@ impl Lowering<'_> {
         };
         let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
         let out = self.view(node.output);
-        if a.cache.is_none() {
-            self.launches.push(kernel.segments(&q, &k, &v, Slot::Segments, &out));
-            return Ok(());
-        }
-        let rows = self.options.rows.max() as u64;
-        let many = matches!(self.options.rows, RowsMode::Many(_));
+        let rows = self.options.rows.tokens() as u64;
+        let many = !matches!(self.options.rows, RowsMode::Few(_));
         if !many {
             self.scratch = self.scratch.max(kernel.scratch(rows as u32));
         }
@@ -273,4 +306,44 @@ impl Lowering<'_> {
         }
         Ok(())
     }
+
+    fn rope(&self, a: &ir::Attention) -> Option<Rope<Slot>> {
+        let index = a.rope?;
+        let spec = &self.graph.ropes[index];
+        Some(Rope { table: Slot::Rope(index), dim: spec.dim as u32, interleaved: spec.interleaved })
+    }
+
+    /// Attention within packed texts.
+    fn segments(&mut self, name: &str, a: &ir::Attention, before: usize, after: usize, node: &Node) {
+        let most = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
+        let kernel = Segments {
+            label: name.to_string(),
+            heads: a.heads as u32,
+            kv_heads: a.kv_heads as u32,
+            head_dim: a.head_dim as u32,
+            scale: a.scale,
+            softcap: a.softcap,
+            before: most(before),
+            after: most(after),
+            relative: a.relative.map(Slot::Vector),
+            head_norm: head_norm(a),
+            rope: self.rope(a),
+            segments: Slot::Segments,
+            state: Slot::State,
+        };
+        let (mut q, mut k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
+        let out = self.view(node.output);
+        if kernel.prepares() {
+            let bytes = self.options.rows.tokens() as u64 * u64::from(kernel.prepared_cols()) * 4;
+            self.rotated = self.rotated.max(bytes);
+            self.launches.push(kernel.prepare(&q, &k, Slot::Positions, Slot::Rotated));
+            (q, k) = kernel.prepared(&Slot::Rotated);
+        }
+        self.launches.push(kernel.attend(&q, &k, &v, &out));
+    }
+}
+
+fn head_norm(a: &ir::Attention) -> Option<HeadNorm<Slot>> {
+    let h = a.head_norm.as_ref()?;
+    Some(HeadNorm { gains: Slot::Vector(h.gains), offset: h.offset, eps: h.eps, after_rope: h.after_rope })
 }

@@ -1,6 +1,7 @@
 //! The layout of activations: values that are never alive together share buffers.
 
-use crate::ir::{Graph, Rows, ValueId};
+use super::RowsMode;
+use crate::ir::{Graph, ValueId};
 use std::collections::HashMap;
 
 /// Elements from one row of a value to the next: columns rounded up so that rows start at multiples of four.
@@ -18,11 +19,8 @@ pub struct Memory {
 
 /// Walks the nodes in order, giving each output a free buffer, the smallest that grows least. A step never writes
 /// a buffer that it reads: inputs are freed only after their last step.
-pub fn assign(graph: &Graph, max_rows: usize, output: ValueId) -> Memory {
-    let bytes = |id: ValueId| {
-        let rows = if graph.value(id).rows == Rows::Last { 1 } else { max_rows };
-        (rows * stride(graph, id) * 4) as u64
-    };
+pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId) -> Memory {
+    let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * stride(graph, id) * 4) as u64;
     let mut last_use = HashMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain(std::iter::once(&node.output)) {

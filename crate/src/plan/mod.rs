@@ -19,6 +19,10 @@ use std::fmt;
 pub enum Slot {
     /// Token ids of the step.
     Ids,
+    /// Each token's place in its text.
+    Positions,
+    /// Each token's kind.
+    Types,
     /// Where the step stands (shaders/common/state.wgsl).
     State,
     /// Ring of sampled tokens.
@@ -39,8 +43,12 @@ pub enum Slot {
     Bias,
     /// Logits after bias and penalties.
     Scores,
-    /// Segment borders of packed sequences.
+    /// The first and the end row of each row's text.
     Segments,
+    /// The first and the end row of each text, as pooling sees it.
+    Spans,
+    /// The state that counts texts as rows.
+    TextState,
     /// An activation buffer; the plan says how many bytes.
     Activation(usize),
     /// The logits, or what the graph's last value is.
@@ -57,7 +65,7 @@ pub enum Slot {
     CacheK(usize),
     /// Values of a layer.
     CacheV(usize),
-    /// Rotated queries.
+    /// Rotated queries; for packed texts the keys too.
     Rotated,
     /// Partial results of split attention.
     Scratch,

@@ -19,6 +19,15 @@ pub struct Attention<'a> {
     pub softcap: f32,
     /// One logit a query head that joins the softmax and has no value.
     pub sinks: Option<&'a [f32]>,
+    /// `[32][heads]`, added to the scores by the bucket of the distance.
+    pub relative: Option<&'a [f32]>,
+}
+
+/// T5's bucket of a distance, both ways: of 32, half for keys that come later; exact up to 8, then by logarithm up to 128.
+pub fn bucket(row: usize, key: usize) -> usize {
+    let (side, far) = if key > row { (16, key - row) } else { (0, row - key) };
+    let large = 8 + ((far.max(8) as f64 / 8.0).log2() / 4.0 * 8.0).floor() as usize;
+    side + if far < 8 { far } else { large.min(15) }
 }
 
 impl Attention<'_> {
@@ -34,7 +43,8 @@ impl Attention<'_> {
                 let score = |key: &usize| {
                     let dot: f64 = query.iter().enumerate().map(|(i, q)| f64::from(*q) * at(k, *key, i)).sum();
                     let (score, cap) = (dot * f64::from(self.scale), f64::from(self.softcap));
-                    if cap > 0.0 { cap * (score / cap).tanh() } else { score }
+                    let bias = self.relative.map_or(0.0, |r| f64::from(r[bucket(row, *key) * self.heads + h]));
+                    bias + if cap > 0.0 { cap * (score / cap).tanh() } else { score }
                 };
                 let scores: Vec<f64> = keys.iter().map(score).collect();
                 let sink = self.sinks.map(|s| f64::from(s[h]));

@@ -6,4 +6,5 @@ pub mod elementwise;
 pub mod embed;
 pub mod matmul;
 pub mod norm;
+pub mod pool;
 pub mod sample;

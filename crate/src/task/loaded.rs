@@ -1,10 +1,12 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::request::{GenerateRequest, Overflow};
-use crate::exec::{Files, MeasureOptions, Measurement, Model, RunOptions};
+use crate::exec::{Bytes, Files, MeasureOptions, Measurement, Model, RunOptions};
 use crate::format::gguf::Gguf;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
+use crate::ir::WeightKind;
+use crate::plan::WeightPlans;
 use crate::sample::Params;
 use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
 use crate::{Error, Result};
@@ -88,9 +90,9 @@ fn without_oldest(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
 
 /// The files that text needs, as they are read.
 #[derive(Default)]
-struct TextFiles {
+pub(super) struct TextFiles {
     tokenizer: Option<Vec<u8>>,
-    tokenizer_config: Option<Vec<u8>>,
+    pub(super) tokenizer_config: Option<Vec<u8>>,
     special_tokens_map: Option<Vec<u8>>,
     generation_config: Option<Vec<u8>>,
     jinja: Option<Vec<u8>>,
@@ -98,7 +100,7 @@ struct TextFiles {
 }
 
 impl TextFiles {
-    async fn of_source(source: &Source) -> Result<Self> {
+    pub(super) async fn of_source(source: &Source) -> Result<Self> {
         Ok(Self {
             tokenizer: source.read_optional("tokenizer.json").await?,
             tokenizer_config: source.read_optional("tokenizer_config.json").await?,
@@ -107,6 +109,21 @@ impl TextFiles {
             jinja: source.read_optional("chat_template.jinja").await?,
             template_json: source.read_optional("chat_template.json").await?,
         })
+    }
+
+    /// The tokenizer and the chat template that they make.
+    pub(super) fn parts(&self) -> Result<TextParts> {
+        let config = self.tokenizer_config.as_deref();
+        let template = ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
+        let load = |bytes: &Vec<u8>| {
+            Tokenizer::load(TokenizerFiles {
+                tokenizer: bytes,
+                tokenizer_config: config,
+                special_tokens_map: self.special_tokens_map.as_deref(),
+                generation_config: self.generation_config.as_deref(),
+            })
+        };
+        Ok(TextParts { tokenizer: self.tokenizer.as_ref().map(load).transpose()?, template })
     }
 
     /// What a GGUF file holds of them.
@@ -168,26 +185,16 @@ impl Loaded {
         progress.phase(Phase::Config);
         let files = Files::open(source, gguf).await?;
         progress.phase(Phase::Tokenizer);
-        let TextFiles { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json } =
-            match &files.gguf {
-                Some(gguf) => TextFiles::of_gguf(gguf)?,
-                None => TextFiles::of_source(source).await?,
-            };
-        let template = ChatTemplate::load(jinja.as_deref(), template_json.as_deref(), tokenizer_config.as_deref())?;
-        let tokenizer = match &tokenizer {
-            None => None,
-            Some(bytes) => Some(Tokenizer::load(TokenizerFiles {
-                tokenizer: bytes,
-                tokenizer_config: tokenizer_config.as_deref(),
-                special_tokens_map: special_tokens_map.as_deref(),
-                generation_config: generation_config.as_deref(),
-            })?),
+        let texts = match &files.gguf {
+            Some(gguf) => TextFiles::of_gguf(gguf)?,
+            None => TextFiles::of_source(source).await?,
         };
-        let generation = match &generation_config {
+        let text = texts.parts()?;
+        let generation = match &texts.generation_config {
             Some(bytes) => parse("generation_config.json", bytes)?,
             None => json!({}),
         };
-        let mut eos = tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
+        let mut eos = text.tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
         for id in ids_of(&generation).into_iter().chain(ids_of(&files.config)) {
             if !eos.contains(&id) {
                 eos.push(id);
@@ -199,7 +206,7 @@ impl Loaded {
         progress.phase(Phase::Ready);
         Ok(Self {
             model,
-            text: Rc::new(TextParts { tokenizer, template }),
+            text: Rc::new(text),
             name: name.to_string(),
             revision: source.commit(),
             warnings: source.warnings().iter().map(ToString::to_string).collect(),
@@ -211,39 +218,21 @@ impl Loaded {
 
     /// What the model is and what it costs, in the names of the JavaScript face.
     pub fn info(&self) -> Value {
-        let (model, caps) = (&self.model, self.model.gpu.caps());
-        let number = |name: &str| model.config.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let layouts: std::collections::BTreeSet<String> = model
-            .weights
-            .values()
-            .filter(|w| !matches!(w.kind, crate::ir::WeightKind::Vector | crate::ir::WeightKind::Order))
-            .map(|w| w.layout.name())
-            .collect();
-        json!({
-            "model": self.name,
-            "revision": self.revision,
-            "architecture": model.graph.name,
-            "modelType": model.config.get("model_type").cloned().unwrap_or(Value::Null),
-            "task": "generate",
-            "parameters": model.parameters(),
-            "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),
-            "kv": model.kv.name(),
-            "contextLength": model.capacity,
-            "vocabSize": model.vocab(),
-            "hiddenSize": number("hidden_size"),
-            "layers": number("num_hidden_layers"),
-            "dispatchesPerToken": model.dispatches(),
-            "bytes": {
-                "weights": model.bytes.weights, "kv": model.bytes.kv, "activations": model.bytes.activations,
-            },
-            "load": model.load,
-            "device": {
-                "vendor": caps.vendor, "architecture": caps.architecture, "description": caps.description,
-                "f16": caps.f16, "subgroups": caps.subgroups, "software": caps.software,
-            },
-            "warnings": self.warnings,
-            "hasChatTemplate": self.text.has_template(),
-        })
+        let model = &self.model;
+        let mut info = describe(&model.gpu, &model.config, &model.weights, model.bytes);
+        info["model"] = json!(self.name);
+        info["revision"] = json!(self.revision);
+        info["architecture"] = json!(model.graph.name);
+        info["task"] = json!("generate");
+        info["parameters"] = json!(model.parameters());
+        info["kv"] = json!(model.kv.name());
+        info["contextLength"] = json!(model.capacity);
+        info["vocabSize"] = json!(model.vocab());
+        info["dispatchesPerToken"] = json!(model.dispatches());
+        info["load"] = json!(model.load);
+        info["warnings"] = json!(self.warnings);
+        info["hasChatTemplate"] = json!(self.text.has_template());
+        info
     }
 
     /// Logits of the last token, or of all; what the cache held is forgotten.
@@ -308,6 +297,26 @@ impl Loaded {
         }
         Ok(ids)
     }
+}
+
+/// What every model is and costs, in the names of the JavaScript face.
+pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: Bytes) -> Value {
+    let caps = gpu.caps();
+    let number =
+        |names: [&str; 2]| names.iter().find_map(|n| config.get(n).and_then(Value::as_u64)).unwrap_or_default();
+    let matrices = weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
+    let layouts: std::collections::BTreeSet<String> = matrices.map(|w| w.layout.name()).collect();
+    json!({
+        "modelType": config.get("model_type").cloned().unwrap_or(Value::Null),
+        "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),
+        "hiddenSize": number(["hidden_size", "dim"]),
+        "layers": number(["num_hidden_layers", "n_layers"]),
+        "bytes": { "weights": bytes.weights, "kv": bytes.kv, "activations": bytes.activations },
+        "device": {
+            "vendor": caps.vendor, "architecture": caps.architecture, "description": caps.description,
+            "f16": caps.f16, "subgroups": caps.subgroups, "software": caps.software,
+        },
+    })
 }
 
 fn parse(file: &str, bytes: &[u8]) -> Result<Value> {

@@ -1,10 +1,18 @@
-//! What a user asks for: a model that is loaded with its text parts, and text that it generates. It knows text and
-//! token ids; how they are computed is the engine's business.
+//! What a user asks for: a model that is loaded with its text parts, and the text that it generates, the vectors or the
+//! scores that it gives. It knows text and token ids; how they are computed is the engine's business.
 
+mod embed;
 mod generate;
 mod loaded;
+mod open;
 mod request;
+mod rerank;
+mod sentence;
 
+pub use embed::{EmbedRequest, Embedder};
 pub use generate::{Event, Finish, Outcome, TokenInfo};
 pub use loaded::{Loaded, TextParts};
+pub use open::{AnyModel, Task};
 pub use request::{GenerateRequest, Overflow};
+pub use rerank::{Asking, Reranker};
+pub use sentence::SentenceConfig;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokenizers::pipeline::{self, Normalizer as _, PipelineTokenizer, PreTokenizer as _};
 
 use super::load::{self, File};
+use super::pair::{Frame, Pair, run};
 use super::pattern::Pattern;
 use super::tokenizer_error;
 use crate::Result;
@@ -258,17 +259,23 @@ fn behavior(member: &Value) -> Result<tokenizers::SplitDelimiterBehavior> {
     })
 }
 
-/// The ids that the post-processor puts before and after a sequence.
-pub(super) fn affixes(components: &mut Components) -> Result<(Vec<u32>, Vec<u32>)> {
+/// The tokens that the post-processor puts around one sequence, and around and between two.
+pub(super) fn affixes(components: &mut Components) -> Result<Frame> {
     let mut value = components.post_processor.take();
-    if let Some(pair) = value.get_mut("pair") {
-        // Pairs are not encoded here, so theirs need not be readable.
-        *pair = json!([{ "seq": "A", "type_id": 0 }, { "seq": "B", "type_id": 1 }]);
+    let whole = frame("post_processor", value.clone());
+    let pair = whole.ok().map(|frame| {
+        let pair = &frame.get_post_processor().pair;
+        let kinds = [u32::from(pair.a_type_id), u32::from(pair.b_type_id.unwrap_or(0))];
+        Pair { prefix: run(&pair.prefix), infix: run(&pair.infix), suffix: run(&pair.suffix), kinds }
+    });
+    if let (None, Some(form)) = (&pair, value.get_mut("pair")) {
+        // A form of pairs that cannot be read is no reason to refuse single texts.
+        *form = json!([{ "seq": "A", "type_id": 0 }, { "seq": "B", "type_id": 1 }]);
     }
     let frame = frame("post_processor", value)?;
     let single = &frame.get_post_processor().single;
-    let ids = |run: &[(pipeline::PipelineToken, u8)]| run.iter().map(|(token, _)| token.id()).collect();
-    Ok((ids(&single.prefix), ids(&single.suffix)))
+    let ids = |tokens| run(tokens).into_iter().map(|(id, _)| id).collect();
+    Ok(Frame { prefix: ids(&single.prefix), suffix: ids(&single.suffix), pair })
 }
 
 /// The text of `normalizers` applied to `input`, which starts `offset` bytes into its sequence.

@@ -12,6 +12,7 @@ mod components;
 mod decode;
 mod guard;
 mod load;
+mod pair;
 mod pattern;
 mod python;
 mod stop;

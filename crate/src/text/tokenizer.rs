@@ -14,6 +14,7 @@ use super::components::{self, Normalizers, Splitters};
 use super::decode::{Decoder, Piece, StreamDecoder};
 use super::guard::Prompt;
 use super::load::{self, AddedEntry};
+use super::pair::Frame;
 use super::tokenizer_error;
 use crate::Result;
 
@@ -104,8 +105,7 @@ pub struct Tokenizer {
     metaspace: Normalizers,
     splitters: Splitters,
     prefix_space: bool,
-    prefix: Vec<u32>,
-    suffix: Vec<u32>,
+    frame: Frame,
     unk: Option<u32>,
     decoder: Decoder,
     vocab_size: usize,
@@ -145,7 +145,7 @@ impl Tokenizer {
         let mut parts = components::load_components(&mut file)?;
         let (normalizers, metaspace) = Normalizers::load(&mut parts)?;
         let splitters = Splitters::load(&mut parts)?;
-        let (prefix, suffix) = components::affixes(&mut parts)?;
+        let frame = components::affixes(&mut parts)?;
         let load::Model { model, len, added, id_bound, unk } =
             load::model(file.model, &parts, &file.added_tokens, &normalizers)?;
         let decoder = Decoder::new(&decoder, parts.byte_level)?;
@@ -167,8 +167,7 @@ impl Tokenizer {
             metaspace,
             splitters,
             prefix_space: parts.prefix_space,
-            prefix,
-            suffix,
+            frame,
             unk,
             decoder,
             special_tokens,
@@ -203,6 +202,30 @@ impl Tokenizer {
     /// Encodes a text whose author may write special tokens, as transformers does by default.
     pub fn encode_trusted(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         self.encode_with(text, add_special, Honour::Except(&[]))
+    }
+
+    /// Encodes a text for an encoder: with the tokens around it, cut so that there are at most `most` of them in all, and
+    /// with special tokens honoured as transformers does.
+    pub fn encode_text(&self, text: &str, most: usize) -> Result<Vec<u32>> {
+        let Frame { prefix, suffix, .. } = &self.frame;
+        let mut ids = self.encode_trusted(text, false)?;
+        ids.truncate(most.saturating_sub(prefix.len() + suffix.len()));
+        Ok(prefix.iter().copied().chain(ids).chain(suffix.iter().copied()).take(most).collect())
+    }
+
+    /// How many tokens `encode_text` puts before a text.
+    pub fn prefix_len(&self) -> usize {
+        self.frame.prefix.len()
+    }
+
+    /// Encodes two texts as one sequence of at most `most` tokens, and the tokens' kinds.
+    ///
+    /// # Errors
+    /// `Tokenizer` when the tokenizer has no form for pairs.
+    pub fn encode_pair(&self, first: &str, second: &str, most: usize) -> Result<(Vec<u32>, Vec<u32>)> {
+        let refuse = || tokenizer_error("tokenizer.json has no form for pairs of texts that can be read");
+        let pair = self.frame.pair.as_ref().ok_or_else(refuse)?;
+        Ok(pair.join(self.encode_trusted(first, false)?, self.encode_trusted(second, false)?, most))
     }
 
     /// Encodes a rendered conversation: the template's special tokens are honoured, those in the messages are text.
@@ -287,7 +310,7 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, text: &str, add_special: bool, honour: Honour) -> Result<Vec<u32>> {
-        let mut out = Vec::with_capacity(text.len() / 3 + self.prefix.len() + self.suffix.len());
+        let mut out = Vec::with_capacity(text.len() / 3 + self.frame.prefix.len() + self.frame.suffix.len());
         let mut scratch = self.scratch.borrow_mut();
         let keep = |start, end, _: u32| honour.allows(start, end);
         self.each_part(text, false, honour, keep, |part| match part {
@@ -300,7 +323,7 @@ impl Tokenizer {
         drop(scratch);
         let ids = out.iter().map(|token| token.id());
         Ok(if add_special {
-            self.prefix.iter().copied().chain(ids).chain(self.suffix.iter().copied()).collect()
+            self.frame.prefix.iter().copied().chain(ids).chain(self.frame.suffix.iter().copied()).collect()
         } else {
             ids.collect()
         })

@@ -5,7 +5,7 @@ use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions};
 use crate::gpu::{Backend, DeviceOptions, Gpu};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
-use crate::task::{GenerateRequest, Loaded, TextParts};
+use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Task, TextParts};
 use crate::text::ChatInput;
 use crate::{Error, Result};
 use js_sys::{Array, Float32Array, Function, JSON, Object, Reflect, Uint32Array};
@@ -32,7 +32,7 @@ pub struct Engine {
     text: Rc<TextParts>,
     info: Value,
     source: String,
-    busy: Rc<RefCell<Option<Loaded>>>,
+    busy: Rc<RefCell<Option<AnyModel>>>,
 }
 
 /// An error as the facade expects it: `{ name, code, message }`.
@@ -134,23 +134,53 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         ("picked files".into(), Source::picked(files, &hub, abort, progress)?)
     };
     let gpu = Gpu::open(&device).await?;
-    let loaded = Loaded::load(gpu, &source, &name, run).await?;
-    let (text, info) = (loaded.text.clone(), loaded.info());
+    let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
+    let loaded = AnyModel::load(gpu, &source, &name, task, run).await?;
+    let (text, info) = (loaded.text().clone(), loaded.info());
     Ok(Engine { text, info, source: source.name().to_string(), busy: Rc::new(RefCell::new(Some(loaded))) })
 }
 
 impl Engine {
-    fn not_for(&self, what: &str, instead: &str) -> Error {
-        let architecture = self.info.get("architecture").and_then(Value::as_str).unwrap_or_default().to_string();
-        let hint = format!("It generates text; load {instead} of a supported architecture.");
-        Error::UnsupportedOption { architecture, option: what.into(), hint }
+    /// Refuses what the model is not for.
+    fn wanted(&self, task: Task) -> Result<()> {
+        let text = |name: &str| self.info.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
+        if text("task") == task.name() {
+            return Ok(());
+        }
+        let hint = format!("It is for '{}'; load another model, or this one with another task.", text("task"));
+        Err(Error::UnsupportedOption { architecture: text("architecture"), option: task.name().into(), hint })
     }
 
-    /// Takes the model for one call; only one runs at a time.
-    fn take(&self) -> Result<Loaded> {
+    /// Takes the model for one call; only one runs at a time. It goes back when the guard does.
+    fn take(&self, task: Task) -> Result<Taken> {
+        self.wanted(task)?;
         let reason = "the model is already running a request; wait for it or abort it".into();
-        self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })
+        let model = self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
+        Ok(Taken { model: Some(model), home: self.busy.clone() })
     }
+}
+
+/// A model that one call has.
+struct Taken {
+    model: Option<AnyModel>,
+    home: Rc<RefCell<Option<AnyModel>>>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        *self.home.borrow_mut() = self.model.take();
+    }
+}
+
+/// A fault of `Engine::take`, which gives out models of the wanted task only.
+fn misplaced() -> Error {
+    Error::Internal("a model of another task".into())
+}
+
+/// A list of strings.
+fn strings(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
+    let refuse = || Error::Request { parameter: parameter.into(), reason: "is not a list of strings".into() };
+    Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
 }
 
 #[wasm_bindgen]
@@ -207,44 +237,63 @@ impl Engine {
     pub async fn generate(&self, request: JsValue, on_event: Function) -> std::result::Result<JsValue, JsValue> {
         let abort = abort_flag(&request);
         let parsed = to_json(&request).and_then(|text| GenerateRequest::from_json(&text)).map_err(|e| to_js(&e))?;
-        let busy = self.busy.clone();
-        let mut loaded = self.take().map_err(|e| to_js(&e))?;
+        let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let outcome = loaded
             .generate(&parsed, &abort, |event| {
                 let _ = on_event.call1(&JsValue::NULL, &from_json(event));
             })
             .await;
-        *busy.borrow_mut() = Some(loaded);
         outcome.map(|o| from_json(&o)).map_err(|e| to_js(&e))
     }
 
     /// Logits of the last token, or of all: for tests and tools.
     pub async fn logits(&self, ids: Vec<u32>, all: bool) -> std::result::Result<Float32Array, JsValue> {
-        let busy = self.busy.clone();
-        let mut loaded = self.take().map_err(|e| to_js(&e))?;
+        let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let result = loaded.logits(&ids, all).await;
-        *busy.borrow_mut() = Some(loaded);
         result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
-    /// Vectors of texts: for embedding models.
+    /// Vectors of texts; `on_progress` gets `{ done, total }`.
     pub async fn embed(
         &self,
-        _texts: JsValue,
-        _options: JsValue,
-        _on_progress: JsValue,
-    ) -> std::result::Result<JsValue, JsValue> {
-        Err(to_js(&self.not_for("embeddings", "an embedding model")))
+        texts: JsValue,
+        options: JsValue,
+        on_progress: Function,
+    ) -> std::result::Result<Array, JsValue> {
+        let embed = async {
+            let abort = abort_flag(&options);
+            let request = EmbedRequest::from_json(&to_json(&options)?)?;
+            let texts = strings("input", &texts)?;
+            let mut taken = self.take(Task::Embed)?;
+            let Some(AnyModel::Embed(model)) = &mut taken.model else { return Err(misplaced()) };
+            let report = |done: usize, total: usize| {
+                let _ = on_progress.call1(&JsValue::NULL, &from_json(&json!({ "done": done, "total": total })));
+            };
+            model.embed(&texts, &request, &abort, report).await
+        };
+        let vectors = embed.await.map_err(|e| to_js(&e))?;
+        Ok(vectors.iter().map(|vector| Float32Array::from(&vector[..])).collect())
     }
 
-    /// Scores of documents: for rerankers.
+    /// Scores of documents for a query.
     pub async fn rerank(
         &self,
-        _query: JsValue,
-        _documents: JsValue,
-        _options: JsValue,
-    ) -> std::result::Result<JsValue, JsValue> {
-        Err(to_js(&self.not_for("reranking", "a reranker")))
+        query: String,
+        documents: JsValue,
+        options: JsValue,
+    ) -> std::result::Result<Array, JsValue> {
+        let rerank = async {
+            let abort = abort_flag(&options);
+            let documents = strings("documents", &documents)?;
+            let mut taken = self.take(Task::Rerank)?;
+            let Some(AnyModel::Rerank(model)) = &mut taken.model else { return Err(misplaced()) };
+            let instruction = text_of(&options, "instruction");
+            model.rerank(&query, &documents, instruction.as_deref(), &abort).await
+        };
+        let scores = rerank.await.map_err(|e| to_js(&e))?;
+        Ok(scores.iter().map(|score| JsValue::from_f64(f64::from(*score))).collect())
     }
 
     /// Numbers about how the model runs here: see the facade's `measure`.
@@ -252,10 +301,9 @@ impl Engine {
         let refuse = |e: serde_json::Error| Error::Request { parameter: "measure".into(), reason: e.to_string() };
         let parsed = to_json(&options).and_then(|text| serde_json::from_str(&text).map_err(refuse));
         let options: MeasureOptions = parsed.map_err(|e| to_js(&e))?;
-        let busy = self.busy.clone();
-        let mut loaded = self.take().map_err(|e| to_js(&e))?;
+        let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let result = loaded.measure(&options).await;
-        *busy.borrow_mut() = Some(loaded);
         result.map(|m| from_json(&m)).map_err(|e| to_js(&e))
     }
 
@@ -263,7 +311,7 @@ impl Engine {
     pub fn memory(&self) -> JsValue {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
         let wasm = get(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
-        let gpu = self.busy.borrow().as_ref().map_or(0, |l| l.model.gpu.created().bytes);
+        let gpu = self.busy.borrow().as_ref().map_or(0, AnyModel::gpu_bytes);
         from_json(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
     }
 

@@ -1,0 +1,190 @@
+//! BERT and its kin: MiniLM, BGE, E5, GTE, arctic-embed (`bert`), RoBERTa and XLM-RoBERTa with bge-m3 and multilingual E5,
+//! DistilBERT, MPNet. Learned positions, norms after each sum.
+//! Reference: transformers `modeling_bert.py`, `modeling_roberta.py`, `modeling_distilbert.py`, `modeling_mpnet.py`.
+
+use super::config::Config;
+use super::encoder::{Body, Positions, both_ways, dense, head_dim, labels, layer_norm, table};
+use crate::ir::{Activation, Builder, Ids, Op, Pooling, ValueId};
+use crate::{Error, Result};
+
+/// What the tensors of a layer are called.
+struct Names {
+    layer: &'static str,
+    q: &'static str,
+    k: &'static str,
+    v: &'static str,
+    o: &'static str,
+    attention_norm: &'static str,
+    up: &'static str,
+    down: &'static str,
+    norm: &'static str,
+}
+
+const BERT: Names = Names {
+    layer: "encoder.layer",
+    q: "attention.self.query",
+    k: "attention.self.key",
+    v: "attention.self.value",
+    o: "attention.output.dense",
+    attention_norm: "attention.output.LayerNorm",
+    up: "intermediate.dense",
+    down: "output.dense",
+    norm: "output.LayerNorm",
+};
+
+const MPNET: Names = Names {
+    q: "attention.attn.q",
+    k: "attention.attn.k",
+    v: "attention.attn.v",
+    o: "attention.attn.o",
+    attention_norm: "attention.LayerNorm",
+    ..BERT
+};
+
+const DISTILBERT: Names = Names {
+    layer: "transformer.layer",
+    q: "attention.q_lin",
+    k: "attention.k_lin",
+    v: "attention.v_lin",
+    o: "attention.out_lin",
+    attention_norm: "sa_layer_norm",
+    up: "ffn.lin1",
+    down: "ffn.lin2",
+    norm: "output_layer_norm",
+};
+
+/// The sizes of a model, and what sets it apart.
+struct Sizes {
+    hidden: usize,
+    intermediate: usize,
+    heads: usize,
+    layers: usize,
+    eps: f32,
+    act: Activation,
+    /// Kinds of tokens with a table.
+    types: usize,
+    /// The padding token, whose number the first token's follows; none where numbers begin at 0.
+    padding: Option<usize>,
+    /// Whether heads learn a bias for each distance.
+    relative: bool,
+}
+
+impl Sizes {
+    fn of(config: Config<'_>) -> Result<Self> {
+        match config.text("position_embedding_type") {
+            None | Some("absolute") => {}
+            Some(other) => {
+                return Err(Error::UnsupportedOption {
+                    architecture: config.architecture(),
+                    option: format!("position_embedding_type = {other}"),
+                    hint: "The engine runs absolute positions.".into(),
+                });
+            }
+        }
+        Ok(Self {
+            hidden: config.count("hidden_size")?,
+            intermediate: config.count("intermediate_size")?,
+            heads: config.count("num_attention_heads")?,
+            layers: config.count("num_hidden_layers")?,
+            eps: config.number_or("layer_norm_eps", 1e-12)? as f32,
+            act: config.activation("hidden_act", "gelu")?,
+            types: config.count_or("type_vocab_size", 2)?,
+            padding: None,
+            relative: false,
+        })
+    }
+}
+
+/// `BertModel`.
+pub(super) fn bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    build(config, b, &BERT, &Sizes::of(config)?)
+}
+
+/// `RobertaModel`, `XLMRobertaModel`, `CamembertModel`.
+pub(super) fn roberta(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
+    build(config, b, &BERT, &Sizes { padding, ..Sizes::of(config)? })
+}
+
+/// `MPNetModel`.
+pub(super) fn mpnet(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
+    build(config, b, &MPNET, &Sizes { padding, types: 0, relative: true, ..Sizes::of(config)? })
+}
+
+/// `DistilBertModel`.
+pub(super) fn distilbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    let sizes = Sizes {
+        hidden: config.count("dim")?,
+        intermediate: config.count("hidden_dim")?,
+        heads: config.count("n_heads")?,
+        layers: config.count("n_layers")?,
+        eps: 1e-12,
+        act: config.activation("activation", "gelu")?,
+        types: 0,
+        padding: None,
+        relative: false,
+    };
+    build(config, b, &DISTILBERT, &sizes)
+}
+
+fn build(config: Config<'_>, b: &mut Builder, names: &Names, sizes: &Sizes) -> Result<Body> {
+    let (hidden, vocab) = (sizes.hidden, config.count("vocab_size")?);
+    let places = config.count_or("max_position_embeddings", 512)?;
+    let head_dim = head_dim(config, hidden, sizes.heads)?;
+    let first = sizes.padding.map_or(0, |p| p + 1);
+    let most = places.checked_sub(first).filter(|n| *n > 0).ok_or_else(|| Error::Config {
+        file: "config.json".into(),
+        reason: format!("'max_position_embeddings' is {places}, but the first position is {first}"),
+    })?;
+    let words = table(b, "embeddings.word_embeddings", vocab, hidden, Ids::Tokens);
+    let places = table(b, "embeddings.position_embeddings", places, hidden, Ids::Positions);
+    let mut x = b.add("embeddings.placed", words, places);
+    if sizes.types > 0 {
+        let kinds = table(b, "embeddings.token_type_embeddings", sizes.types, hidden, Ids::Types);
+        x = b.add("embeddings.typed", x, kinds);
+    }
+    x = layer_norm(b, "embeddings.LayerNorm", x, sizes.eps, true);
+    for index in 0..sizes.layers {
+        let name = |part: &str| format!("{}.{index}.{part}", names.layer);
+        let mut project = |part: &str| b.linear(&name(part), x, hidden, true);
+        let (q, k, v) = (project(names.q), project(names.k), project(names.v));
+        let mut attention = both_ways(sizes.heads, head_dim);
+        if sizes.relative {
+            attention.relative = Some(b.vector("encoder.relative_attention_bias.weight", 32 * sizes.heads));
+        }
+        let mixed = b.node(&name("attention"), Op::Attention(attention), &[q, k, v], hidden);
+        let mixed = b.linear(&name(names.o), mixed, hidden, true);
+        let sum = b.add(&name("attention_residual"), x, mixed);
+        x = layer_norm(b, &name(names.attention_norm), sum, sizes.eps, true);
+        let inner = dense(b, &name(names.up), x, sizes.intermediate, true, sizes.act);
+        let outer = b.linear(&name(names.down), inner, hidden, true);
+        let sum = b.add(&name("residual"), x, outer);
+        x = layer_norm(b, &name(names.norm), sum, sizes.eps, true);
+    }
+    let padding = sizes.padding.map(|p| p as u32);
+    Ok(Body { hidden: x, positions: Positions { first, padding, most, types: sizes.types } })
+}
+
+/// The first token through a layer and a classifier.
+fn classify(config: Config<'_>, b: &mut Builder, hidden: ValueId, act: Activation, names: [&str; 2]) -> ValueId {
+    let cols = b.cols(hidden);
+    let first = b.node("first", Op::Pool(Pooling::First), &[hidden], cols);
+    let inner = dense(b, names[0], first, cols, true, act);
+    b.linear(names[1], inner, labels(config), true)
+}
+
+/// `BertForSequenceClassification`.
+pub(super) fn bert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+    Ok(classify(config, b, hidden, Activation::Tanh, ["pooler.dense", "classifier"]))
+}
+
+/// `RobertaForSequenceClassification` and those like it.
+pub(super) fn roberta_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+    Ok(classify(config, b, hidden, Activation::Tanh, ["classifier.dense", "classifier.out_proj"]))
+}
+
+/// `DistilBertForSequenceClassification`.
+pub(super) fn distilbert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+    Ok(classify(config, b, hidden, Activation::Relu, ["pre_classifier", "classifier"]))
+}

@@ -1,0 +1,270 @@
+//! What encoder families share: their parts, the heads that turn hidden states into vectors or scores, and the way from a
+//! decoder to an encoder of packed texts. The order of operations is that of transformers' models.
+
+use super::config::Config;
+use crate::ir::{
+    Activation, Attention, Builder, Graph, Linear, Mask, Norm, Op, Pooling, RopeSpec, Rows, ValueId, WeightKind,
+};
+use crate::{Error, Result};
+
+/// A fully connected layer after pooling, as sentence-transformers keeps them in folders of their own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DenseLayer {
+    /// The folder, and the prefix of its tensors.
+    pub path: String,
+    /// Columns that go in.
+    pub inputs: usize,
+    /// Columns that come out.
+    pub outputs: usize,
+    /// Whether it has a bias.
+    pub bias: bool,
+    /// Applied to the product.
+    pub act: Activation,
+}
+
+/// What an encoder is to give.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Head {
+    /// The last hidden states of all tokens.
+    Hidden,
+    /// A vector for each text, through layers.
+    Vector {
+        /// How tokens become one row.
+        pooling: Pooling,
+        /// What follows.
+        dense: Vec<DenseLayer>,
+    },
+    /// The score of the checkpoint's classification head.
+    Score,
+    /// How much likelier one token is than another after the text: the difference of their logits.
+    Likelier {
+        /// The token.
+        yes: u32,
+        /// The other; none for the logit alone.
+        no: Option<u32>,
+    },
+}
+
+/// How tokens are numbered along a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Positions {
+    /// The number of the first token.
+    pub first: usize,
+    /// A token that is not counted, where there is one: it gets the number before the first.
+    pub padding: Option<u32>,
+    /// How many tokens can be numbered; `usize::MAX` where no table ends.
+    pub most: usize,
+    /// How many kinds of tokens there are; 0 or 1 where kinds do not matter.
+    pub types: usize,
+}
+
+/// An encoder: its graph, and what its inputs are.
+#[derive(Debug, Clone)]
+pub struct Encoder {
+    /// The graph; its `hidden` is what the head gives.
+    pub graph: Graph,
+    /// How tokens are numbered.
+    pub positions: Positions,
+}
+
+/// The body of a family, under construction.
+pub(super) struct Body {
+    /// The last hidden states, one row a token.
+    pub hidden: ValueId,
+    /// How tokens are numbered.
+    pub positions: Positions,
+}
+
+/// Makes the classification head of a family: from hidden states to a row of labels for each text.
+pub(super) type Score = fn(Config<'_>, &mut Builder, ValueId) -> Result<ValueId>;
+
+/// The graph of a body with a head.
+pub(super) fn with_head(
+    config: Config<'_>,
+    mut b: Builder,
+    body: &Body,
+    head: &Head,
+    score: Option<Score>,
+) -> Result<Encoder> {
+    let refuse = |option: &str, hint: &str| {
+        Err(Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() })
+    };
+    let out = match head {
+        Head::Hidden => body.hidden,
+        Head::Vector { pooling, dense } => {
+            let cols = b.cols(body.hidden);
+            let pooled = b.node("pooled", Op::Pool(*pooling), &[body.hidden], cols);
+            dense_layers(&mut b, pooled, dense)?
+        }
+        Head::Score => match score {
+            Some(score) if config.architecture().ends_with("ForSequenceClassification") => {
+                score(config, &mut b, body.hidden)?
+            }
+            _ => return refuse("reranking", "It has no classification head; load it for embeddings."),
+        },
+        Head::Likelier { .. } => return refuse("reranking by tokens", "It has no output head for tokens."),
+    };
+    Ok(Encoder { graph: b.finish(out, None)?, positions: body.positions })
+}
+
+/// A decoder's graph as an encoder of packed texts: without caches, each text seeing its own tokens only.
+pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Result<Encoder> {
+    let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
+    let mut b = Builder::resume(without_caches(graph));
+    let hidden = b.graph().hidden;
+    let cols = b.cols(hidden);
+    let picked = match head {
+        Head::Hidden => None,
+        Head::Vector { pooling, .. } => Some(*pooling),
+        Head::Score | Head::Likelier { .. } => Some(Pooling::Last),
+    };
+    // What comes between the last layer and the hidden states works on each row alone: a token can be picked before it.
+    let pooled = match picked {
+        None => hidden,
+        Some(pooling) if pooling.picks() => {
+            replace_last_row(b.graph_mut(), Some(pooling));
+            hidden
+        }
+        Some(pooling) => b.node("pooled", Op::Pool(pooling), &[hidden], cols),
+    };
+    if !picked.is_some_and(Pooling::picks) {
+        replace_last_row(b.graph_mut(), None);
+    }
+    let out = match head {
+        Head::Hidden => pooled,
+        Head::Vector { dense, .. } => dense_layers(&mut b, pooled, dense)?,
+        Head::Score => b.linear("score", pooled, labels(config), false),
+        Head::Likelier { yes, no } => {
+            let vocab = config.count("vocab_size")?;
+            let tied = config.flag_or("tie_word_embeddings", false);
+            let table = match tied {
+                true => b.graph().nodes.iter().find_map(|n| match n.op {
+                    Op::Embed { table, .. } => Some(table),
+                    _ => None,
+                }),
+                false => Some(b.matrix("lm_head.weight", vocab, cols)),
+            };
+            let weight = table.ok_or_else(|| Error::Internal("a decoder without a table of tokens".into()))?;
+            let mut logit = |token: u32, scale: f32, plus: Option<ValueId>| {
+                let linear =
+                    Linear { row0: token as usize, scale, residual: plus.is_some(), ..Linear::new(weight, None) };
+                let inputs: Vec<ValueId> = [Some(pooled), plus].into_iter().flatten().collect();
+                b.node(&format!("logit of {token}"), Op::Linear(linear), &inputs, 1)
+            };
+            let other = no.map(|no| logit(no, -1.0, None));
+            logit(*yes, 1.0, other)
+        }
+    };
+    Ok(Encoder { graph: b.finish(out, None)?, positions })
+}
+
+/// Attention through caches becomes attention within texts; the output head goes.
+fn without_caches(mut graph: Graph) -> Graph {
+    for node in &mut graph.nodes {
+        if let Op::Attention(attention) = &mut node.op
+            && let Mask::Causal { window } = attention.mask
+        {
+            let before = if window == 0 { usize::MAX } else { window - 1 };
+            attention.mask = Mask::Segment { before, after: 0 };
+            attention.cache = None;
+        }
+    }
+    graph.caches.clear();
+    crate::plan::fuse::without_head(graph)
+}
+
+/// The layers after pooling.
+fn dense_layers(b: &mut Builder, mut x: ValueId, layers: &[DenseLayer]) -> Result<ValueId> {
+    for layer in layers {
+        if layer.inputs != b.cols(x) {
+            let reason = format!("in_features is {}, but {} columns come in", layer.inputs, b.cols(x));
+            return Err(Error::Config { file: format!("{}/config.json", layer.path), reason });
+        }
+        x = dense(b, &format!("{}/linear", layer.path), x, layer.outputs, layer.bias, layer.act);
+    }
+    Ok(x)
+}
+
+/// How many labels a classification head has; transformers' default is two.
+pub(super) fn labels(config: Config<'_>) -> usize {
+    let listed = config.get("id2label").and_then(|l| l.as_object()).map(|l| l.len());
+    listed.or(config.count_or("num_labels", 2).ok()).unwrap_or(2).max(1)
+}
+
+/// `y = act(x Wᵀ (+ bias))` with the tensors `{name}.weight` and `{name}.bias`.
+pub(super) fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
+    let cols = b.cols(x);
+    let weight = b.matrix(&format!("{name}.weight"), rows, cols);
+    let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
+    b.node(name, Op::Linear(Linear { act, ..Linear::new(weight, bias) }), &[x], rows)
+}
+
+/// A layer norm with the tensors `{name}.weight` and `{name}.bias`.
+pub(super) fn layer_norm(b: &mut Builder, name: &str, x: ValueId, eps: f32, bias: bool) -> ValueId {
+    let cols = b.cols(x);
+    let gain = Some(b.vector(&format!("{name}.weight"), cols));
+    let bias = bias.then(|| b.vector(&format!("{name}.bias"), cols));
+    b.node(name, Op::Norm(Norm { gain, bias, layer: true, offset: 0.0, eps }), &[x], cols)
+}
+
+/// Rows of a table of so many.
+pub(super) fn table(b: &mut Builder, name: &str, rows: usize, cols: usize, ids: crate::ir::Ids) -> ValueId {
+    let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
+    b.node(name, Op::Embed { table, scale: 1.0, ids }, &[], cols)
+}
+
+/// Attention both ways within a text, all heads with keys of their own.
+pub(super) fn both_ways(heads: usize, head_dim: usize) -> Attention {
+    Attention {
+        heads,
+        kv_heads: heads,
+        head_dim,
+        scale: (head_dim as f32).powf(-0.5),
+        mask: Mask::Segment { before: usize::MAX, after: usize::MAX },
+        softcap: 0.0,
+        relative: None,
+        sinks: None,
+        head_norm: None,
+        rope: None,
+        cache: None,
+    }
+}
+
+/// Attention over one projection that holds q, k and v side by side.
+pub(super) fn attend_fused(b: &mut Builder, path: &str, qkv: ValueId, attention: Attention) -> ValueId {
+    let cols = attention.heads * attention.head_dim;
+    let mut view = |part: &str, first| b.view(&format!("{path}.{part}"), qkv, first, cols);
+    let (q, k, v) = (view("q", 0), view("k", cols), view("v", 2 * cols));
+    b.node(&format!("{path}.attention"), Op::Attention(attention), &[q, k, v], cols)
+}
+
+/// Sizes that a family cannot do without.
+pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Result<usize> {
+    if config.get("head_dim").is_none() && !hidden.is_multiple_of(heads) {
+        let reason = format!("{heads} heads do not divide a hidden size of {hidden}");
+        return Err(Error::Config { file: "config.json".into(), reason });
+    }
+    config.head_dim(hidden, heads)
+}
+
+/// The rotation of a kind of layers: `rope_parameters` by kind in newer files, else a field with the base.
+pub(super) fn rope_of(config: Config<'_>, kind: &str, field: &str, base: f64, dim: usize) -> Result<RopeSpec> {
+    config.rope_of_kind(kind, dim, config.number_or(field, base)?)
+}
+
+/// The row of the last token becomes the pooled row of each text, or all rows.
+fn replace_last_row(graph: &mut Graph, pooling: Option<Pooling>) {
+    let Some(at) = graph.nodes.iter().position(|n| n.op == Op::LastRow) else { return };
+    let rows = match pooling {
+        Some(pooling) => {
+            graph.nodes[at].op = Op::Pool(pooling);
+            Rows::Texts
+        }
+        None => {
+            let node = graph.nodes.remove(at);
+            graph.values[node.output.0].view = Some((node.inputs[0], 0));
+            Rows::Tokens
+        }
+    };
+    graph.values.iter_mut().filter(|v| v.rows == Rows::Last).for_each(|v| v.rows = rows);
+}

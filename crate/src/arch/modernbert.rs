@@ -1,0 +1,57 @@
+//! ModernBERT: rotation, windows in most layers, a gated MLP, norms before each part.
+//! Reference: transformers `modeling_modernbert.py`.
+
+use super::config::Config;
+use super::encoder::{Body, Positions, attend_fused, both_ways, dense, head_dim, labels, layer_norm, rope_of, table};
+use crate::Result;
+use crate::ir::{Builder, Ids, Mask, Op, Pooling, ValueId};
+
+/// `ModernBertModel`.
+pub(super) fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    let (hidden, heads) = (config.count("hidden_size")?, config.count("num_attention_heads")?);
+    let (head_dim, size) = (head_dim(config, hidden, heads)?, config.count("intermediate_size")?);
+    let (eps, act) = (config.number_or("norm_eps", 1e-5)? as f32, config.activation("hidden_activation", "gelu")?);
+    let flag = |name| config.flag_or(name, false);
+    let (norm_bias, attention_bias, mlp_bias) = (flag("norm_bias"), flag("attention_bias"), flag("mlp_bias"));
+    let every = config.count_or("global_attn_every_n_layers", 3)?;
+    let reach = config.count_or("local_attention", 128)? / 2;
+    let full = b.rope(rope_of(config, "full_attention", "global_rope_theta", 160_000.0, head_dim)?);
+    let local = b.rope(rope_of(config, "sliding_attention", "local_rope_theta", 10_000.0, head_dim)?);
+    let x = table(b, "embeddings.tok_embeddings", config.count("vocab_size")?, hidden, Ids::Tokens);
+    let mut x = layer_norm(b, "embeddings.norm", x, eps, norm_bias);
+    for index in 0..config.count("num_hidden_layers")? {
+        let name = |part: &str| format!("layers.{index}.{part}");
+        let global = config.layer_type(index).map_or(index % every == 0, |t| t == "full_attention");
+        // The embeddings' norm is the first layer's.
+        let normed = if index == 0 { x } else { layer_norm(b, &name("attn_norm"), x, eps, norm_bias) };
+        let qkv = b.linear(&name("attn.Wqkv"), normed, 3 * hidden, attention_bias);
+        let mut attention = both_ways(heads, head_dim);
+        attention.rope = Some(if global { full } else { local });
+        if !global {
+            attention.mask = Mask::Segment { before: reach, after: reach };
+        }
+        let mixed = attend_fused(b, &name("attn"), qkv, attention);
+        let mixed = b.linear(&name("attn.Wo"), mixed, hidden, attention_bias);
+        x = b.add(&name("attention_residual"), x, mixed);
+        let normed = layer_norm(b, &name("mlp_norm"), x, eps, norm_bias);
+        let both = b.linear(&name("mlp.Wi"), normed, 2 * size, mlp_bias);
+        let (input, gate) = (b.view(&name("mlp.input"), both, 0, size), b.view(&name("mlp.gate"), both, size, size));
+        let gated = b.node(&name("mlp.gated"), Op::Gated(act), &[input, gate], size);
+        let outer = b.linear(&name("mlp.Wo"), gated, hidden, mlp_bias);
+        x = b.add(&name("residual"), x, outer);
+    }
+    let hidden = layer_norm(b, "final_norm", x, eps, norm_bias);
+    Ok(Body { hidden, positions: Positions { first: 0, padding: None, most: usize::MAX, types: 0 } })
+}
+
+/// `ModernBertForSequenceClassification`.
+pub(super) fn score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+    let cols = b.cols(hidden);
+    let pooling = if config.text("classifier_pooling") == Some("mean") { Pooling::Mean } else { Pooling::First };
+    let pooled = b.node("pooled", Op::Pool(pooling), &[hidden], cols);
+    let act = config.activation("classifier_activation", "gelu")?;
+    let inner = dense(b, "head.dense", pooled, cols, config.flag_or("classifier_bias", false), act);
+    let eps = config.number_or("norm_eps", 1e-5)? as f32;
+    let inner = layer_norm(b, "head.norm", inner, eps, config.flag_or("norm_bias", false));
+    Ok(b.linear("classifier", inner, labels(config), true))
+}

@@ -1,0 +1,70 @@
+//! nomic-embed-text: BERT with rotation instead of a table of positions, and a gated MLP.
+//! Reference: transformers `modeling_nomic_bert.py`; published files use GPT-2's names for sizes.
+
+use super::config::Config;
+use super::encoder::{Body, Positions, attend_fused, both_ways, head_dim, layer_norm, table};
+use crate::ir::{Activation, Builder, Ids, Op};
+use crate::{Error, Result};
+
+/// `NomicBertModel`.
+pub(super) fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    let either = |new: &str, old: &str| config.count(if config.get(new).is_some() { new } else { old });
+    let hidden = either("hidden_size", "n_embd")?;
+    let heads = either("num_attention_heads", "n_head")?;
+    let layers = either("num_hidden_layers", "n_layer")?;
+    let size = either("intermediate_size", "n_inner")?;
+    let head_dim = head_dim(config, hidden, heads)?;
+    let old_eps = config.number_or("layer_norm_epsilon", 1e-12)?;
+    let eps = config.number_or("layer_norm_eps", old_eps)? as f32;
+    let act = match config.text("activation_function") {
+        Some("swiglu") => Activation::Silu,
+        Some("geglu") => Activation::Gelu,
+        _ => config.activation("hidden_act", "silu")?,
+    };
+    refuse(config)?;
+    let mut rope = config.rope(head_dim, config.number_or("rotary_emb_base", 1000.0)?)?;
+    rope.interleaved = config.flag_or("rotary_emb_interleaved", false);
+    let rope = b.rope(rope);
+    let types = config.count_or("type_vocab_size", 2)?;
+    let words = table(b, "embeddings.word_embeddings", config.count("vocab_size")?, hidden, Ids::Tokens);
+    let kinds = table(b, "embeddings.token_type_embeddings", types, hidden, Ids::Types);
+    let sum = b.add("embeddings.typed", words, kinds);
+    let mut x = layer_norm(b, "emb_ln", sum, eps, true);
+    for index in 0..layers {
+        let name = |part: &str| format!("encoder.layers.{index}.{part}");
+        let qkv = b.linear(&name("attn.Wqkv"), x, 3 * hidden, config.flag_or("qkv_proj_bias", false));
+        let mut attention = both_ways(heads, head_dim);
+        attention.rope = Some(rope);
+        let mixed = attend_fused(b, &name("attn"), qkv, attention);
+        let mixed = b.linear(&name("attn.out_proj"), mixed, hidden, false);
+        let sum = b.add(&name("attention_residual"), x, mixed);
+        x = layer_norm(b, &name("norm1"), sum, eps, true);
+        let gate = b.linear(&name("mlp.fc12"), x, size, config.flag_or("mlp_fc1_bias", false));
+        let up = b.linear(&name("mlp.fc11"), x, size, config.flag_or("mlp_fc1_bias", false));
+        let gated = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
+        let outer = b.linear(&name("mlp.fc2"), gated, hidden, config.flag_or("mlp_fc2_bias", false));
+        let sum = b.add(&name("residual"), x, outer);
+        x = layer_norm(b, &name("norm2"), sum, eps, true);
+    }
+    Ok(Body { hidden: x, positions: Positions { first: 0, padding: None, most: usize::MAX, types } })
+}
+
+/// Options of published files that no published model uses.
+fn refuse(config: Config<'_>) -> Result<()> {
+    let fraction = config.number_or("rotary_emb_fraction", 1.0)?;
+    let wrong = [
+        (config.flag_or("prenorm", false), "prenorm = true"),
+        (fraction != 1.0, "rotary_emb_fraction other than 1"),
+        (config.flag_or("use_rms_norm", false), "use_rms_norm = true"),
+        (config.flag_or("moe_every_n_layers", false), "experts"),
+        (config.get("num_experts").is_some(), "num_experts"),
+    ];
+    match wrong.iter().find(|(set, _)| *set) {
+        None => Ok(()),
+        Some((_, option)) => Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: (*option).into(),
+            hint: "The engine runs nomic-embed-text v1 and v1.5.".into(),
+        }),
+    }
+}

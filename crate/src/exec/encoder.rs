@@ -1,0 +1,324 @@
+//! An encoder on a device: texts packed into one chain of dispatches, one row (or one row a token) read back for each.
+//! It knows token ids, not text.
+
+use super::files::Files;
+use super::load::load_compiled;
+use super::load_times::{Lap, LoadTimes};
+use super::model::{Bytes, fused, wanted};
+use super::options::RunOptions;
+use super::step::{Buffers, Step, StepTimes};
+use crate::arch::{self, Head, Positions};
+use crate::format::{Float, Layout};
+use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
+use crate::hub::Source;
+use crate::ir::{Graph, Rows};
+use crate::kernels::attention::Kv;
+use crate::plan::{PlanOptions, RowsMode, Slot, WeightPlans, lower};
+use crate::{Error, Result};
+use serde_json::Value;
+
+/// What activations may take, unless one text alone needs more.
+const BUDGET: u64 = 256 << 20;
+/// The most tokens of a batch, unless one text has more: beyond it a GPU gains nothing.
+const MOST_TOKENS: usize = 8192;
+/// The most texts of a batch.
+const MOST_TEXTS: usize = 1024;
+/// The longest text where the caller asks for nothing else: what long models can do costs memory that few texts need.
+const LONGEST: usize = 2048;
+/// Words of shaders/common/state.wgsl, rounded up.
+const STATE_WORDS: u64 = 8;
+
+/// A text as the model gets it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Its tokens.
+    pub ids: Vec<u32>,
+    /// Their kinds; empty for all of the first kind.
+    pub types: Vec<u32>,
+    /// How many of the first tokens pooling leaves out.
+    pub skip: usize,
+}
+
+/// Rows that are on their way back.
+pub struct Outputs {
+    read: Readback,
+    rows: usize,
+    cols: usize,
+}
+
+impl Outputs {
+    /// The rows, one after another.
+    ///
+    /// # Errors
+    /// `NotFinite` when they are not numbers.
+    pub async fn wait(self) -> Result<Vec<f32>> {
+        let values: Vec<f32> = bytemuck::pod_collect_to_vec(&self.read.wait().await?);
+        let stride = self.cols.next_multiple_of(4);
+        let rows: Vec<f32> =
+            values.chunks_exact(stride).take(self.rows).flat_map(|row| row[..self.cols].iter().copied()).collect();
+        if rows.iter().all(|v| v.is_finite()) {
+            return Ok(rows);
+        }
+        let hint = "The weights or the driver are damaged; load the model again, and try features: { f16: false }.";
+        Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+    }
+}
+
+/// A loaded encoder.
+pub struct Encoder {
+    /// The device.
+    pub gpu: Gpu,
+    /// config.json.
+    pub config: Value,
+    /// The graph, fused.
+    pub graph: Graph,
+    /// How the weights are stored.
+    pub weights: WeightPlans,
+    /// Bytes on the device.
+    pub bytes: Bytes,
+    /// Where the time of its load went.
+    pub load: LoadTimes,
+    /// The most tokens of a text.
+    pub longest: usize,
+    /// The most tokens of a batch.
+    pub most_tokens: usize,
+    /// The most texts of a batch.
+    pub most_texts: usize,
+    positions: Positions,
+    step: Step,
+    shared: Buffers,
+    vocab: usize,
+    output: Rows,
+}
+
+impl Encoder {
+    /// Loads an encoder whose files are opened. `longest` is what the model's own files say of the length of texts;
+    /// `options.max_context` overrides it.
+    ///
+    /// # Errors
+    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    pub async fn load(
+        gpu: Gpu,
+        source: &Source,
+        files: Files,
+        head: &Head,
+        longest: Option<usize>,
+        options: RunOptions,
+    ) -> Result<Self> {
+        let mut whole = Lap::start();
+        let Files { mut config, checkpoint, weights: stored, .. } = files;
+        if !stored.contains("lm_head.weight")
+            && let Some(object) = config.as_object_mut()
+        {
+            object.insert("tie_word_embeddings".into(), Value::Bool(true));
+        }
+        let precision = options.overrides.precision;
+        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
+        let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
+        arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
+        let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
+        let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+        let (graph, weights, _) = fused(&graph, options.fusions, &layout_of, &order_of, limit)?;
+        let plan = |tokens: usize, texts: usize| {
+            let (caps, rows) = (gpu.caps(), RowsMode::Packed { tokens, texts });
+            lower(
+                &graph,
+                PlanOptions { rows, caps, weights: &weights, kv: Kv::F32, capacity: tokens, fuse_heads: false },
+            )
+        };
+        let trained = ["max_position_embeddings", "n_positions"].iter().find_map(|name| config.get(name)?.as_u64());
+        let usual = LONGEST.min(trained.map_or(LONGEST, |n| n as usize));
+        let longest = options.max_context.or(longest).unwrap_or(usual).clamp(1, positions.most);
+        let (most_tokens, longest) = sizes(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
+        let most_texts = MOST_TEXTS.min(most_tokens);
+        let plan = plan(most_tokens, most_texts)?;
+        let (pipelines, mut shared, mut load) =
+            load_compiled(&gpu, &[&plan], &graph, &weights, source, &checkpoint, &stored).await?;
+        let weight_bytes = shared.values().map(Buffer::size).sum();
+        let before = gpu.created().bytes;
+        own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;
+        let step = Step::new(&gpu, "encode", &plan, &shared, &pipelines)?;
+        gpu.check().await?;
+        let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
+        load.peak_bytes = load.peak_bytes.max(gpu.created().bytes);
+        let vocab = config.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
+        let output = graph.value(graph.hidden).rows;
+        let mut encoder = Self {
+            gpu,
+            config,
+            graph,
+            weights,
+            bytes,
+            load,
+            longest,
+            most_tokens,
+            most_texts,
+            positions,
+            step,
+            shared,
+            vocab,
+            output,
+        };
+        encoder.write_ropes();
+        encoder.load.total_ms = whole.lap();
+        Ok(encoder)
+    }
+
+    /// Columns of what it gives.
+    pub fn cols(&self) -> usize {
+        self.step.output_cols
+    }
+
+    /// Tokens of the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Parameters of the checkpoint.
+    pub fn parameters(&self) -> u64 {
+        self.weights.values().map(|w| (w.rows * w.cols) as u64).sum()
+    }
+
+    /// Dispatches of a batch.
+    pub fn dispatches(&self) -> usize {
+        self.step.dispatches()
+    }
+
+    fn write_ropes(&self) {
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            if let Some(buffer) = self.shared.get(&Slot::Rope(index)) {
+                // Texts of a batch have lengths of their own: a rotation that depends on it is that of short texts.
+                self.gpu.write(buffer, 0, bytemuck::cast_slice(&spec.table(0, self.longest, 1)));
+            }
+        }
+    }
+
+    /// Submits texts as one batch; the rows come with [`Outputs::wait`], while other batches may be submitted.
+    ///
+    /// # Errors
+    /// `ContextFull` when a text or all of them are too long; `Request` for none, for an empty one, or a wrong token.
+    pub fn submit(&self, texts: &[&Tokens]) -> Result<Outputs> {
+        let tokens = self.check(texts)?;
+        let mut batch = Batch::default();
+        for text in texts {
+            batch.push(text, self.positions);
+        }
+        let write = |slot: Slot, words: &[u32]| -> Result<()> {
+            let buffer = self.shared.get(&slot).ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))?;
+            self.gpu.write(buffer, 0, bytemuck::cast_slice(words));
+            Ok(())
+        };
+        write(Slot::Ids, &batch.ids)?;
+        write(Slot::Positions, &batch.positions)?;
+        write(Slot::Types, &batch.types)?;
+        write(Slot::Segments, &batch.segments)?;
+        write(Slot::Spans, &batch.spans)?;
+        write(Slot::State, &[0, tokens as u32, 0, 0, 0, 0, 0, 0])?;
+        write(Slot::TextState, &[0, texts.len() as u32, 0, 0, 0, 0, 0, 0])?;
+        let grids = self.step.packed_grids(tokens, texts.len());
+        self.gpu.submit(&[self.step.with_grids(&grids)])?;
+        let rows = if self.output == Rows::Texts { texts.len() } else { tokens };
+        let cols = self.cols();
+        let size = (rows * cols.next_multiple_of(4) * 4) as u64;
+        Ok(Outputs { read: self.gpu.read_later(&self.step.output, 0, size)?, rows, cols })
+    }
+
+    /// Times each dispatch of a batch of one text.
+    pub async fn profile(&self, tokens: usize) -> Result<StepTimes> {
+        let text = Tokens { ids: vec![0; tokens.min(self.longest)], ..Tokens::default() };
+        self.submit(&[&text])?.wait().await?;
+        self.step.profile(&self.gpu, tokens.min(self.longest)).await
+    }
+
+    /// How many tokens the texts have; refuses what cannot run.
+    fn check(&self, texts: &[&Tokens]) -> Result<usize> {
+        let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
+        if texts.is_empty() || texts.iter().any(|t| t.ids.is_empty()) {
+            return refuse("there is no token to run".into());
+        }
+        if let Some(text) = texts.iter().find(|t| t.ids.len() > self.longest) {
+            return Err(Error::ContextFull { tokens: text.ids.len(), limit: self.longest });
+        }
+        if self.vocab > 0
+            && let Some(id) = texts.iter().flat_map(|t| &t.ids).find(|id| **id as usize >= self.vocab)
+        {
+            return refuse(format!("{id} is outside the vocabulary of {}", self.vocab));
+        }
+        let tokens: usize = texts.iter().map(|t| t.ids.len()).sum();
+        if tokens > self.most_tokens || texts.len() > self.most_texts {
+            return Err(Error::ContextFull { tokens, limit: self.most_tokens });
+        }
+        Ok(tokens)
+    }
+}
+
+/// The words of a batch.
+#[derive(Default)]
+struct Batch {
+    ids: Vec<u32>,
+    positions: Vec<u32>,
+    types: Vec<u32>,
+    segments: Vec<u32>,
+    spans: Vec<u32>,
+}
+
+impl Batch {
+    fn push(&mut self, text: &Tokens, positions: Positions) {
+        let first = self.ids.len() as u32;
+        let end = first + text.ids.len() as u32;
+        let mut next = positions.first as u32;
+        for (index, id) in text.ids.iter().enumerate() {
+            let kind = text.types.get(index).copied().filter(|t| (*t as usize) < positions.types);
+            self.ids.push(*id);
+            self.types.push(kind.unwrap_or(0));
+            self.segments.extend([first, end]);
+            if positions.padding == Some(*id) {
+                self.positions.push(*id);
+            } else {
+                self.positions.push(next);
+                next += 1;
+            }
+        }
+        // A text that is all prompt is pooled as a whole.
+        let skip = if text.skip < text.ids.len() { text.skip as u32 } else { 0 };
+        self.spans.extend([first + skip, end]);
+    }
+}
+
+/// The most tokens of a batch and of a text, given the plan for 64 tokens.
+fn sizes(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, usize) {
+    let per_token = plan.bytes().div_ceil(64).max(1);
+    let largest = plan.activations.iter().copied().chain([plan.rotated, plan.output]).max().unwrap_or(0);
+    let fits = (max_buffer / largest.div_ceil(64).max(1)) as usize;
+    let by_budget = ((BUDGET / per_token) as usize).min(MOST_TOKENS);
+    let tokens = by_budget.max(longest).min(fits).max(1);
+    (tokens, longest.min(tokens))
+}
+
+/// The buffers that a batch is written to, and the rotations.
+fn own_buffers(
+    gpu: &Gpu,
+    graph: &Graph,
+    tokens: usize,
+    texts: usize,
+    longest: usize,
+    shared: &mut Buffers,
+) -> Result<()> {
+    let (tokens, texts) = (tokens as u64, texts as u64);
+    let sizes = [
+        (Slot::Ids, tokens * 4),
+        (Slot::Positions, tokens * 4),
+        (Slot::Types, tokens * 4),
+        (Slot::Segments, tokens * 8),
+        (Slot::Spans, texts * 8),
+        (Slot::State, STATE_WORDS * 4),
+        (Slot::TextState, STATE_WORDS * 4),
+    ];
+    for (slot, size) in sizes {
+        shared.insert(slot, gpu.buffer("batch", size, Usage::Storage)?);
+    }
+    for (index, spec) in graph.ropes.iter().enumerate() {
+        shared.insert(Slot::Rope(index), gpu.buffer("rope", (longest * spec.dim * 4) as u64, Usage::Storage)?);
+    }
+    Ok(())
+}

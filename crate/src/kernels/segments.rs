@@ -1,0 +1,127 @@
+//! Attention of packed texts without a cache: heads normed and rotated by each row's position, then softmax over the rows of
+//! the row's own text. Source: FlashAttention (arXiv 2205.14135). It knows neither layers nor where buffers come from.
+
+use super::attention::{HeadNorm, Rope};
+use super::matmul::View;
+use super::registry::{Kernel, Variant};
+use super::{GridSpec, Launch};
+
+/// The most groups of four columns that a thread holds in registers.
+const MOST: u32 = 16;
+/// Groups of four columns of keys, and as many of values, in workgroup memory.
+const TILE: u32 = 256;
+
+/// One attention layer over packed texts.
+#[derive(Debug, Clone)]
+pub struct Segments<B> {
+    /// For dumps and profiles.
+    pub label: String,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Columns of a head, a multiple of 4 up to 512.
+    pub head_dim: u32,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// `cap * tanh(score / cap)`; 0 for none.
+    pub softcap: f32,
+    /// The most rows that a key may come before the query.
+    pub before: u32,
+    /// The most rows that it may come after it.
+    pub after: u32,
+    /// `[32][heads]`, added to the scores by distance.
+    pub relative: Option<B>,
+    /// Norm of the heads of q and k.
+    pub head_norm: Option<HeadNorm<B>>,
+    /// Rotation.
+    pub rope: Option<Rope<B>>,
+    /// First and end row of each row's text.
+    pub segments: B,
+    /// Where the step stands.
+    pub state: B,
+}
+
+impl<B: Clone> Segments<B> {
+    /// Whether q and k have to be prepared.
+    pub fn prepares(&self) -> bool {
+        self.rope.is_some() || self.head_norm.is_some()
+    }
+
+    /// Elements of a prepared row: all queries, then all keys.
+    pub fn prepared_cols(&self) -> u32 {
+        (self.heads + self.kv_heads) * self.head_dim
+    }
+
+    /// Norms and rotates q and k into `out`.
+    pub fn prepare(&self, q: &View<B>, k: &View<B>, positions: B, out: B) -> Launch<B> {
+        let (norm, rope) = (self.head_norm.as_ref(), self.rope.as_ref());
+        let variant = Variant::new(Kernel::RopeRows)
+            .flag_if("HEAD_NORM", norm.is_some())
+            .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
+            .flag_if("ROPE", rope.is_some())
+            .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
+        let grid = GridSpec::Tiled { x: self.heads + self.kv_heads, per: 1, z: 1 };
+        Launch::new(format!("{} rope", self.label), variant, grid)
+            .bind("q", q.buffer.clone())
+            .bind("k", k.buffer.clone())
+            .bind("out", out)
+            .bind("positions", positions)
+            .bind_opt("gains", norm.map(|n| n.gains.clone()))
+            .bind_opt("rope", rope.map(|r| r.table.clone()))
+            .set("heads", self.heads)
+            .set("kv_heads", self.kv_heads)
+            .set("head_dim", self.head_dim)
+            .set("rope_dim", rope.map_or(0, |r| r.dim))
+            .set("q_offset", q.offset)
+            .set("q_stride", q.stride)
+            .set("k_offset", k.offset)
+            .set("k_stride", k.stride)
+            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
+            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+    }
+
+    /// The views of q and k in what [`Self::prepare`] wrote.
+    pub fn prepared(&self, buffer: &B) -> (View<B>, View<B>) {
+        let view = |offset| View { buffer: buffer.clone(), offset, stride: self.prepared_cols() };
+        (view(0), view(self.heads * self.head_dim))
+    }
+
+    /// The attention itself.
+    pub fn attend(&self, q: &View<B>, k: &View<B>, v: &View<B>, out: &View<B>) -> Launch<B> {
+        let d4 = self.head_dim / 4;
+        let parts = [1, 2, 4, 8].into_iter().find(|p| d4.div_ceil(*p) <= MOST).unwrap_or(8);
+        let own = d4.div_ceil(parts);
+        let keys = [32, 16, 8, 4].into_iter().find(|keys| keys * own * parts <= TILE).unwrap_or(2);
+        let variant = Variant::new(Kernel::Segments)
+            .flag_if("SOFTCAP", self.softcap > 0.0)
+            .flag_if("BIAS", self.relative.is_some())
+            .set("D4", own)
+            .set("PARTS", parts)
+            .set("KEYS", keys)
+            .set("GROUP", keys.min(4));
+        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per: 64 / parts, z: self.heads })
+            .bind("q", q.buffer.clone())
+            .bind("k", k.buffer.clone())
+            .bind("v", v.buffer.clone())
+            .bind("out", out.buffer.clone())
+            .bind("state", self.state.clone())
+            .bind("segments", self.segments.clone())
+            .bind_opt("relative", self.relative.clone())
+            .set("heads", self.heads)
+            .set("kv_heads", self.kv_heads)
+            .set("head_dim", self.head_dim)
+            .set("q_offset", q.offset)
+            .set("q_stride", q.stride)
+            .set("k_offset", k.offset)
+            .set("k_stride", k.stride)
+            .set("v_offset", v.offset)
+            .set("v_stride", v.stride)
+            .set("out_offset", out.offset)
+            .set("out_stride", out.stride)
+            .set("before", self.before)
+            .set("after", self.after)
+            .set_f32("scale", self.scale)
+            .set_f32("softcap", self.softcap)
+    }
+}

@@ -1,0 +1,225 @@
+//! From a model's files to what it is for: generating, embedding or reranking, as its files or the caller say.
+
+use super::embed::Embedder;
+use super::loaded::{Loaded, TextFiles, TextParts};
+use super::rerank::{Asking, Reranker};
+use super::sentence::{SentenceConfig, json};
+use crate::arch::{self, Head};
+use crate::exec::{Encoder, Files, RunOptions};
+use crate::gpu::{Backend, Gpu};
+use crate::hub::{Phase, Source};
+use crate::ir::Pooling;
+use crate::{Error, Result};
+use serde_json::Value;
+use std::rc::Rc;
+
+/// What a model is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// It continues texts.
+    Generate,
+    /// It makes vectors of texts.
+    Embed,
+    /// It scores documents for a query.
+    Rerank,
+}
+
+impl Task {
+    /// By its name in options.
+    pub fn from_name(name: &str) -> Result<Self> {
+        match name {
+            "generate" => Ok(Self::Generate),
+            "embed" => Ok(Self::Embed),
+            "rerank" => Ok(Self::Rerank),
+            other => Err(Error::Request {
+                parameter: "task".into(),
+                reason: format!("'{other}' is not one of generate, embed, rerank"),
+            }),
+        }
+    }
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+            Self::Rerank => "rerank",
+        }
+    }
+}
+
+/// A loaded model of any task.
+pub enum AnyModel {
+    /// It continues texts.
+    Generate(Box<Loaded>),
+    /// It makes vectors of texts.
+    Embed(Box<Embedder>),
+    /// It scores documents for a query.
+    Rerank(Box<Reranker>),
+}
+
+impl AnyModel {
+    /// Loads a model for what its files say that it is for, or for `task`.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load(gpu: Gpu, source: &Source, name: &str, task: Option<Task>, options: RunOptions) -> Result<Self> {
+        source.progress().phase(Phase::Config);
+        let config = json(source, "config.json").await?;
+        let sentence = match (&config, task) {
+            (None, _) | (_, Some(Task::Generate)) => None,
+            _ => SentenceConfig::read(source).await?,
+        };
+        let Some(config) = config else {
+            return Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?)));
+        };
+        match task.unwrap_or_else(|| guess(&config, sentence.is_some(), name)) {
+            Task::Generate => Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?))),
+            Task::Embed => {
+                let embedder = embedder(gpu, source, name, config, sentence, options).await?;
+                Ok(Self::Embed(Box::new(embedder)))
+            }
+            Task::Rerank => Ok(Self::Rerank(Box::new(reranker(gpu, source, name, config, options).await?))),
+        }
+    }
+
+    /// What the model is and what it costs, in the names of the JavaScript face.
+    pub fn info(&self) -> Value {
+        match self {
+            Self::Generate(model) => model.info(),
+            Self::Embed(model) => model.info(),
+            Self::Rerank(model) => model.info(),
+        }
+    }
+
+    /// Tokenizer and template.
+    pub fn text(&self) -> &Rc<TextParts> {
+        match self {
+            Self::Generate(model) => &model.text,
+            Self::Embed(model) => &model.text,
+            Self::Rerank(model) => &model.text,
+        }
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> &Gpu {
+        match self {
+            Self::Generate(model) => &model.model.gpu,
+            Self::Embed(model) => &model.encoder.gpu,
+            Self::Rerank(model) => &model.encoder.gpu,
+        }
+    }
+
+    /// What it is for.
+    pub fn task(&self) -> Task {
+        match self {
+            Self::Generate(_) => Task::Generate,
+            Self::Embed(_) => Task::Embed,
+            Self::Rerank(_) => Task::Rerank,
+        }
+    }
+
+    /// Bytes of GPU memory in use.
+    pub fn gpu_bytes(&self) -> u64 {
+        self.gpu().created().bytes
+    }
+}
+
+/// What a model is for, by its files; decoders that rank are known by their name alone.
+fn guess(config: &Value, pools: bool, name: &str) -> Task {
+    let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+    if architecture.ends_with("ForSequenceClassification") {
+        return Task::Rerank;
+    }
+    if pools || arch::is_encoder(config) {
+        return Task::Embed;
+    }
+    let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or("").to_lowercase();
+    if last.contains("reranker") { Task::Rerank } else { Task::Generate }
+}
+
+/// The most tokens that tokenizer_config.json allows; absurd numbers there stand for none.
+fn model_max_length(tokenizer_config: Option<&[u8]>) -> Option<usize> {
+    let config: Value = serde_json::from_slice(tokenizer_config?).ok()?;
+    config.get("model_max_length").and_then(Value::as_u64).filter(|n| *n < 1 << 24).map(|n| n as usize)
+}
+
+async fn embedder(
+    gpu: Gpu,
+    source: &Source,
+    name: &str,
+    config: Value,
+    sentence: Option<SentenceConfig>,
+    options: RunOptions,
+) -> Result<Embedder> {
+    let progress = source.progress();
+    let mut warnings = Vec::new();
+    let sentence = sentence.unwrap_or_else(|| {
+        let decoder = !arch::is_encoder(&config);
+        warnings.push("There is no modules.json: vectors are pooled as sentence-transformers does then.".to_string());
+        SentenceConfig::pooled(if decoder { Pooling::Last } else { Pooling::Mean })
+    });
+    let head = Head::Vector { pooling: sentence.pooling, dense: sentence.dense.clone() };
+    // An unsupported architecture is refused before anything large is fetched.
+    arch::encoder(&config, &head)?;
+    progress.phase(Phase::Tokenizer);
+    let text = TextFiles::of_source(source).await?;
+    let longest = sentence.max_length.or(model_max_length(text.tokenizer_config.as_deref()));
+    let text = text.parts()?;
+    progress.phase(Phase::Weights);
+    let folders: Vec<&str> = sentence.dense.iter().map(|d| d.path.as_str()).collect();
+    let files = Files::with_modules(source, config, &folders).await?;
+    let encoder = Encoder::load(gpu, source, files, &head, longest, options).await?;
+    progress.phase(Phase::Ready);
+    warnings.extend(source.warnings().iter().map(ToString::to_string));
+    let (name, revision) = (name.to_string(), source.commit());
+    Ok(Embedder { encoder, text: Rc::new(text), config: sentence, name, revision, warnings })
+}
+
+async fn reranker(gpu: Gpu, source: &Source, name: &str, config: Value, options: RunOptions) -> Result<Reranker> {
+    let progress = source.progress();
+    progress.phase(Phase::Tokenizer);
+    let text = TextFiles::of_source(source).await?;
+    let longest = model_max_length(text.tokenizer_config.as_deref());
+    let text = text.parts()?;
+    let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+    let (head, asking) = if architecture.ends_with("ForSequenceClassification") {
+        (Head::Score, Asking::Pair)
+    } else {
+        let find = |token: &str| {
+            let reason = || format!("a reranker of this kind answers '{token}', which is no token here");
+            let id = text.tokenizer().ok().and_then(|t| t.token_to_id(token));
+            id.ok_or_else(|| Error::Tokenizer { reason: reason() })
+        };
+        (Head::Likelier { yes: find("yes")?, no: Some(find("no")?) }, Asking::Question)
+    };
+    arch::encoder(&config, &head)?;
+    let activation = config
+        .get("sentence_transformers")
+        .and_then(|s| s.get("activation_fn"))
+        .or(config.get("sbert_ce_default_activation_function"))
+        .and_then(Value::as_str)
+        .unwrap_or("Sigmoid");
+    let sigmoid = activation.ends_with("Sigmoid");
+    if !sigmoid && !activation.ends_with("Identity") {
+        return Err(Error::UnsupportedOption {
+            architecture: architecture.into(),
+            option: format!("activation_fn = {activation}"),
+            hint: "Scores are either left as they are or squeezed by a sigmoid.".into(),
+        });
+    }
+    progress.phase(Phase::Weights);
+    let files = Files::safetensors(source, config).await?;
+    let encoder = Encoder::load(gpu, source, files, &head, longest, options).await?;
+    if encoder.cols() != 1 {
+        return Err(Error::UnsupportedOption {
+            architecture: encoder.graph.name.clone(),
+            option: format!("a head of {} labels", encoder.cols()),
+            hint: "A reranker has one.".into(),
+        });
+    }
+    progress.phase(Phase::Ready);
+    let warnings = source.warnings().iter().map(ToString::to_string).collect();
+    let (name, revision) = (name.to_string(), source.commit());
+    Ok(Reranker { encoder, text: Rc::new(text), asking, sigmoid, name, revision, warnings })
+}

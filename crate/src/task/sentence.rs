@@ -1,0 +1,188 @@
+//! What sentence-transformers' files say of a model: pooling, layers after it, normalisation, prompts, lengths. Knows the
+//! files' names and spellings, old and new; nothing runs here.
+
+use crate::arch::DenseLayer;
+use crate::hub::Source;
+use crate::ir::{Activation, Pooling};
+use crate::{Error, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How texts become vectors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SentenceConfig {
+    /// How tokens become one row.
+    pub pooling: Pooling,
+    /// Whether a prompt's tokens are pooled too.
+    pub include_prompt: bool,
+    /// Layers after pooling.
+    pub dense: Vec<DenseLayer>,
+    /// Whether vectors are scaled to length 1.
+    pub normalize: bool,
+    /// Prompts by name.
+    pub prompts: BTreeMap<String, String>,
+    /// The prompt that is used when none is named.
+    pub default_prompt: Option<String>,
+    /// The most tokens of a text.
+    pub max_length: Option<usize>,
+    /// Whether texts are lowercased before they are cut into tokens.
+    pub lower_case: bool,
+}
+
+impl SentenceConfig {
+    /// Vectors of a checkpoint that says nothing of them.
+    pub fn pooled(pooling: Pooling) -> Self {
+        Self {
+            pooling,
+            include_prompt: true,
+            dense: Vec::new(),
+            normalize: false,
+            prompts: BTreeMap::new(),
+            default_prompt: None,
+            max_length: None,
+            lower_case: false,
+        }
+    }
+
+    /// Reads modules.json and the files that it names; None when there is no modules.json, or it pools nothing.
+    ///
+    /// # Errors
+    /// `Config` for a file that does not parse, `UnsupportedOption` for a module that the engine does not run.
+    pub async fn read(source: &Source) -> Result<Option<Self>> {
+        let Some(modules) = json(source, "modules.json").await? else { return Ok(None) };
+        let modules: Vec<(String, String)> = modules.as_array().into_iter().flatten().map(module).collect();
+        if !modules.iter().any(|(kind, _)| kind == "Pooling") {
+            return Ok(None);
+        }
+        let mut config = Self::pooled(Pooling::Mean);
+        for (kind, path) in &modules {
+            let own = format!("{path}/config.json");
+            match kind.as_str() {
+                "Transformer" | "Dropout" => {}
+                _ if config.normalize => return Err(unsupported(&format!("{kind} after Normalize"))),
+                "Pooling" => config.pool(&json(source, &own).await?.unwrap_or_default())?,
+                "Dense" => {
+                    let settings = json(source, &own).await?.unwrap_or_default();
+                    config.dense.push(dense(&own, path, &settings)?);
+                }
+                "Normalize" => config.normalize = true,
+                other => return Err(unsupported(other)),
+            }
+        }
+        if let Some(own) = json(source, "sentence_bert_config.json").await? {
+            config.max_length = own.get("max_seq_length").and_then(Value::as_u64).map(|n| n as usize);
+            config.lower_case = own.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false);
+        }
+        if let Some(own) = json(source, "config_sentence_transformers.json").await? {
+            let prompts = own.get("prompts").and_then(Value::as_object).into_iter().flatten();
+            config.prompts = prompts.filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string()))).collect();
+            config.default_prompt = own.get("default_prompt_name").and_then(Value::as_str).map(str::to_string);
+        }
+        Ok(Some(config))
+    }
+
+    fn pool(&mut self, settings: &Value) -> Result<()> {
+        let named = |mode: &str| {
+            Some(match mode {
+                "mean" => Pooling::Mean,
+                "cls" => Pooling::First,
+                "lasttoken" => Pooling::Last,
+                "max" => Pooling::Max,
+                "mean_sqrt_len_tokens" => Pooling::MeanSqrt,
+                "weightedmean" => Pooling::Weighted,
+                _ => return None,
+            })
+        };
+        let flags = [
+            ("pooling_mode_cls_token", Pooling::First),
+            ("pooling_mode_mean_tokens", Pooling::Mean),
+            ("pooling_mode_max_tokens", Pooling::Max),
+            ("pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrt),
+            ("pooling_mode_weightedmean_tokens", Pooling::Weighted),
+            ("pooling_mode_lasttoken", Pooling::Last),
+        ];
+        let set = |name: &str| settings.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let chosen: Vec<Pooling> = match settings.get("pooling_mode") {
+            Some(Value::String(mode)) => named(mode).into_iter().collect(),
+            Some(Value::Array(modes)) => modes.iter().filter_map(|m| named(m.as_str()?)).collect(),
+            _ => flags.iter().filter(|(name, _)| set(name)).map(|(_, pooling)| *pooling).collect(),
+        };
+        match chosen[..] {
+            [one] => self.pooling = one,
+            [] if settings.get("pooling_mode").is_none() => self.pooling = Pooling::Mean,
+            _ => return Err(unsupported("a pooling of several kinds, or of an unknown one")),
+        }
+        self.include_prompt = settings.get("include_prompt").and_then(Value::as_bool).unwrap_or(true);
+        Ok(())
+    }
+
+    /// The text that goes before each input: `prompt` as it is, else the one that `task` names, else the default one.
+    ///
+    /// # Errors
+    /// `Request` for a task that the model has no prompt for; those of searching need none.
+    pub fn prompt<'a>(&'a self, task: Option<&str>, prompt: Option<&'a str>) -> Result<&'a str> {
+        if let Some(prompt) = prompt {
+            return Ok(prompt);
+        }
+        let find = |name: &str| self.prompts.get(name).map(String::as_str);
+        match task {
+            None => Ok(self.default_prompt.as_deref().and_then(find).unwrap_or("")),
+            Some("document") => Ok(["document", "passage", "corpus"].into_iter().find_map(find).unwrap_or("")),
+            Some("query") => Ok(find("query").unwrap_or("")),
+            Some(name) => find(name).ok_or_else(|| {
+                let known: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
+                let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+                Error::Request {
+                    parameter: "task".into(),
+                    reason: format!("this model has no prompt '{name}'; it has: {known}"),
+                }
+            }),
+        }
+    }
+}
+
+/// The type of a module without its package, and its folder.
+fn module(value: &Value) -> (String, String) {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("").to_string();
+    let kind = text("type");
+    (kind.rsplit('.').next().unwrap_or("").to_string(), text("path"))
+}
+
+fn dense(file: &str, path: &str, settings: &Value) -> Result<DenseLayer> {
+    let count = |name: &str| {
+        let number = settings.get(name).and_then(Value::as_u64).filter(|n| (1..1 << 20).contains(n));
+        let reason = || format!("'{name}' is missing or is not a count");
+        number.map(|n| n as usize).ok_or_else(|| Error::Config { file: file.into(), reason: reason() })
+    };
+    if settings.get("use_residual").and_then(Value::as_bool) == Some(true) {
+        return Err(unsupported("Dense with use_residual"));
+    }
+    let name =
+        settings.get("activation_function").and_then(Value::as_str).unwrap_or("torch.nn.modules.activation.Tanh");
+    let act = match name.rsplit('.').next().unwrap_or("") {
+        "Identity" => Activation::None,
+        "Tanh" => Activation::Tanh,
+        "GELU" => Activation::Gelu,
+        "ReLU" => Activation::Relu,
+        "SiLU" => Activation::Silu,
+        "Sigmoid" => Activation::Sigmoid,
+        other => return Err(unsupported(&format!("Dense with {other}"))),
+    };
+    let bias = settings.get("bias").and_then(Value::as_bool).unwrap_or(true);
+    Ok(DenseLayer { path: path.into(), inputs: count("in_features")?, outputs: count("out_features")?, bias, act })
+}
+
+fn unsupported(module: &str) -> Error {
+    Error::UnsupportedOption {
+        architecture: "modules.json".into(),
+        option: module.into(),
+        hint: "The engine runs Transformer, Pooling of one kind, Dense and Normalize, in this order.".into(),
+    }
+}
+
+/// A JSON file, if it is there.
+pub(super) async fn json(source: &Source, file: &str) -> Result<Option<Value>> {
+    let Some(bytes) = source.read_optional(file).await? else { return Ok(None) };
+    let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
+    serde_json::from_slice(&bytes).map(Some).map_err(fault)
+}

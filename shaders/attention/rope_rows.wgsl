@@ -1,0 +1,58 @@
+// Heads of q and k of packed texts: optional RMSNorm, rotation by each row's own position, into rows of all queries and then
+// all keys. A workgroup of 64 threads takes one head of one row.
+struct Params {
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    rope_dim: u32,
+    q_offset: u32,
+    q_stride: u32,
+    k_offset: u32,
+    k_stride: u32,
+    eps: f32,
+    norm_offset: f32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> q: array<f32>;
+@group(0) @binding(2) var<storage, read> k: array<f32>;
+@group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> positions: array<u32>;
+var<workgroup> head: array<f32, 512>;
+#ifdef HEAD_NORM
+var<workgroup> squares: array<f32, 64>;
+#endif
+#import attention/head
+
+fn component(base: u32, i: u32) -> f32 {
+    return head[base + i];
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let row = wid.y;
+    let pos = positions[row];
+    let d = params.head_dim;
+    let is_q = wid.x < params.heads;
+    for (var i = lid; i < d; i += 64u) {
+        if (is_q) {
+            head[i] = q[params.q_offset + row * params.q_stride + wid.x * d + i];
+        } else {
+            head[i] = k[params.k_offset + row * params.k_stride + (wid.x - params.heads) * d + i];
+        }
+    }
+    workgroupBarrier();
+    var factor = 1.0;
+#ifdef HEAD_NORM
+    for (var i = lid; i < d; i += 64u) { squares[lid] += head[i] * head[i]; }
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < 64u; i++) { sum += squares[i]; }
+    factor = inverseSqrt(sum / f32(d) + params.eps);
+#endif
+    var gain = d;
+    if (is_q) { gain = 0u; }
+    let at = (row * (params.heads + params.kv_heads) + wid.x) * d / 4u;
+    for (var i = lid; i < d / 4u; i += 64u) {
+        out[at + i] = rotated4(0u, 4u * i, pos, factor, gain);
+    }
+}

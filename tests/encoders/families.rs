@@ -1,0 +1,190 @@
+//! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed texts, of lengths around the tiles.
+
+use jerboa::arch::{DenseLayer, Head};
+use jerboa::exec::{Encoder, Overrides, Precision, RunOptions, Tokens};
+use jerboa::gpu::DeviceOptions;
+use jerboa::ir::{Activation, Pooling};
+use jerboa::plan::Fusions;
+use jerboa_tests::golden::{Golden, golden, load_encoder};
+use jerboa_tests::{open, relative_l2};
+use pollster::block_on;
+
+const LIMIT: f64 = 2e-4;
+
+/// Folder, pooling, and whether lengths up to 300 need the checkpoint with a longer table of positions.
+const VECTORS: &[(&str, Pooling, bool)] = &[
+    ("bert", Pooling::Mean, true),
+    ("roberta", Pooling::Mean, true),
+    ("xlm_roberta_cls", Pooling::First, true),
+    ("distilbert", Pooling::Mean, true),
+    ("mpnet", Pooling::Mean, true),
+    ("nomic_bert", Pooling::Mean, false),
+    ("modernbert", Pooling::Mean, false),
+    ("embeddinggemma", Pooling::Mean, false),
+    ("qwen3_embedding", Pooling::Last, false),
+];
+
+/// Folder, whether there is a longer checkpoint, and the head.
+const RERANKERS: &[(&str, bool, Head)] = &[
+    ("bert_reranker", true, Head::Score),
+    ("xlm_roberta_reranker", true, Head::Score),
+    ("qwen3_reranker", false, Head::Likelier { yes: 201, no: Some(77) }),
+];
+
+fn exact() -> DeviceOptions {
+    DeviceOptions { f16: false, ..DeviceOptions::default() }
+}
+
+fn vector_head(name: &str, pooling: Pooling) -> Head {
+    let layer = |path: &str, inputs, outputs| DenseLayer {
+        path: path.into(),
+        inputs,
+        outputs,
+        bias: false,
+        act: Activation::None,
+    };
+    let dense = match name {
+        "embeddinggemma" => vec![layer("2_Dense", 48, 96), layer("3_Dense", 96, 48)],
+        _ => vec![],
+    };
+    Head::Vector { pooling, dense }
+}
+
+fn encoder(folder: &str, head: &Head, device: &DeviceOptions, options: RunOptions) -> Encoder {
+    let path = golden(&format!("models/{folder}"));
+    let options = RunOptions { max_context: Some(300), ..options };
+    load_encoder(open(device), &path, head, options).unwrap_or_else(|e| panic!("{folder}: {e}"))
+}
+
+/// The texts of a golden batch without their padding.
+fn texts(golden: &Golden) -> Vec<Tokens> {
+    let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
+    let types = golden.optional_ids("token_type_ids");
+    let width = golden.shape("input_ids")[1];
+    (0..ids.len() / width)
+        .map(|row| {
+            let kept = |all: &[u32]| -> Vec<u32> {
+                (row * width..(row + 1) * width).filter(|i| mask[*i] == 1).map(|i| all[i]).collect()
+            };
+            Tokens { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
+        })
+        .collect()
+}
+
+fn run(encoder: &Encoder, texts: &[Tokens]) -> Vec<f32> {
+    let all: Vec<&Tokens> = texts.iter().collect();
+    block_on(async { encoder.submit(&all)?.wait().await }).expect("a batch")
+}
+
+fn normalized(mut rows: Vec<f32>, cols: usize) -> Vec<f32> {
+    for row in rows.chunks_exact_mut(cols) {
+        let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
+        row.iter_mut().for_each(|v| *v /= length);
+    }
+    rows
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+#[test]
+fn hidden_states_equal_the_reference() {
+    for (name, _, _) in VECTORS {
+        let golden = Golden::read(&golden(&format!("models/{name}/golden.safetensors")));
+        let encoder = encoder(name, &Head::Hidden, &exact(), RunOptions::default());
+        let texts = texts(&golden);
+        let found = run(&encoder, &texts);
+        let (all, shape) = (golden.floats("last_hidden_state"), golden.shape("last_hidden_state"));
+        let mut expected = Vec::new();
+        for (row, text) in texts.iter().enumerate() {
+            let start = row * shape[1] * shape[2];
+            expected.extend_from_slice(&all[start..start + text.ids.len() * shape[2]]);
+        }
+        let error = relative_l2(&found, &expected);
+        assert!(error < LIMIT, "{name}: {error:e}");
+    }
+}
+
+#[test]
+fn vectors_equal_the_reference() {
+    for (name, pooling, long) in VECTORS {
+        let head = vector_head(name, *pooling);
+        let lengths = if *long { format!("{name}_long") } else { (*name).to_string() };
+        for (folder, file) in [((*name).to_string(), "golden"), (lengths, "lengths")] {
+            let golden = Golden::read(&golden(&format!("models/{folder}/{file}.safetensors")));
+            let encoder = encoder(&folder, &head, &exact(), RunOptions::default());
+            let found = normalized(run(&encoder, &texts(&golden)), encoder.cols());
+            let error = relative_l2(&found, &golden.floats("embedding"));
+            assert!(error < LIMIT, "{folder} {file}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn scores_equal_the_reference() {
+    for (name, long, head) in RERANKERS {
+        let lengths = if *long { format!("{name}_long") } else { (*name).to_string() };
+        for (folder, file) in [((*name).to_string(), "golden"), (lengths, "lengths")] {
+            let golden = Golden::read(&golden(&format!("models/{folder}/{file}.safetensors")));
+            let encoder = encoder(&folder, head, &exact(), RunOptions::default());
+            let found: Vec<f32> = run(&encoder, &texts(&golden)).into_iter().map(sigmoid).collect();
+            let expected = golden.floats("score");
+            assert!(relative_l2(&found, &expected) < LIMIT, "{folder} {file}: {found:?} {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn fusions_order_and_company_do_not_change_a_vector() {
+    for (name, pooling) in
+        [("bert_long", Pooling::Mean), ("modernbert", Pooling::Mean), ("qwen3_embedding", Pooling::Last)]
+    {
+        let golden = Golden::read(&golden(&format!("models/{name}/lengths.safetensors")));
+        let texts = texts(&golden);
+        let head = vector_head(name, pooling);
+        let fused = encoder(name, &head, &exact(), RunOptions::default());
+        let expected = run(&fused, &texts);
+        let cols = fused.cols();
+        let plain = encoder(name, &head, &exact(), RunOptions { fusions: Fusions::NONE, ..RunOptions::default() });
+        assert!(relative_l2(&run(&plain, &texts), &expected) < 1e-5, "{name}: without fusions");
+        let backwards: Vec<Tokens> = texts.iter().rev().cloned().collect();
+        let reversed = run(&fused, &backwards);
+        for (index, row) in expected.chunks_exact(cols).enumerate() {
+            let at = (texts.len() - 1 - index) * cols;
+            assert!(relative_l2(&reversed[at..at + cols], row) < 1e-5, "{name}: order");
+            let alone = run(&fused, &texts[index..=index]);
+            assert!(relative_l2(&alone, row) < 1e-5, "{name}: alone");
+        }
+    }
+}
+
+#[test]
+fn fewer_bits_stay_near() {
+    let golden = Golden::read(&golden("models/bert_long/lengths.safetensors"));
+    let expected = golden.floats("embedding");
+    for (precision, limit) in [(Precision::F16, 2e-3), (Precision::Q8, 3e-2), (Precision::Q4, 3e-1)] {
+        let overrides = Overrides { precision, ..Overrides::default() };
+        let options = RunOptions { overrides, ..RunOptions::default() };
+        let encoder = encoder("bert_long", &vector_head("bert", Pooling::Mean), &DeviceOptions::default(), options);
+        let error = relative_l2(&normalized(run(&encoder, &texts(&golden)), encoder.cols()), &expected);
+        assert!(error < limit, "{precision:?}: {error:e}");
+    }
+}
+
+#[test]
+fn what_cannot_run_is_refused() {
+    let encoder = encoder("bert", &vector_head("bert", Pooling::Mean), &exact(), RunOptions::default());
+    let refused = |texts: &[Tokens]| {
+        let all: Vec<&Tokens> = texts.iter().collect();
+        encoder.submit(&all).err().expect("a refusal").code().to_string()
+    };
+    let text = |ids: Vec<u32>| Tokens { ids, ..Tokens::default() };
+    assert_eq!(refused(&[]), "request");
+    assert_eq!(refused(&[text(vec![])]), "request");
+    assert_eq!(refused(&[text(vec![256])]), "request");
+    assert_eq!(refused(&[text(vec![1; 65])]), "context_full");
+    let score = golden("models/bert");
+    let error = load_encoder(open(&exact()), &score, &Head::Score, RunOptions::default()).err().expect("a refusal");
+    assert_eq!(error.code(), "unsupported_option");
+}

@@ -1,0 +1,8 @@
+//! Encoders and rerankers against transformers and sentence-transformers.
+
+mod families;
+mod folder;
+mod minilm;
+mod rerank;
+mod retrieval;
+mod sentence;
