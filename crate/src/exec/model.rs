@@ -208,10 +208,19 @@ impl Model {
     /// # Errors
     /// `ContextFull` when they do not fit; `Request` when there is no id or one is outside the vocabulary.
     pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
+        self.prefill_while(ids, start, || Ok(())).await
+    }
+
+    /// The same, as long as `go_on` allows: it is asked before each chunk.
+    ///
+    /// # Errors
+    /// That of `go_on`; the cache then holds the chunks before.
+    pub async fn prefill_while(&mut self, ids: &[u32], start: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
         self.check_ids(ids, start)?;
         self.fit_ropes(start, start + ids.len());
         let chunk = self.options.chunk.min(self.capacity);
         for (index, part) in ids.chunks(chunk).enumerate() {
+            go_on()?;
             let pos = start + index * chunk;
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
             self.set_state(pos, part.len(), 0)?;

@@ -90,8 +90,12 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String]) -> Self {
-        let decoder = tokenizer.map(|t| t.stream_decoder(true));
+    /// `before` is a text that is continued: a space after it is no leading one.
+    fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String], before: &[u32]) -> Self {
+        let mut decoder = tokenizer.map(|t| t.stream_decoder(true));
+        if let (Some(tokenizer), Some(decoder)) = (tokenizer, &mut decoder) {
+            before.iter().for_each(|id| drop(decoder.push(tokenizer, *id)));
+        }
         Self { tokenizer, decoder, stops: StopStrings::new(stops.iter().cloned()), shown: String::new() }
     }
 
@@ -112,12 +116,11 @@ impl<'a> Text<'a> {
     }
 
     fn info(&self, logprobs: &LogProbs) -> TokenInfo {
-        let one = |id: u32, logprob: f32| TokenInfo {
-            token: self.tokenizer.map(|t| t.decode(&[id], false)).unwrap_or_default(),
-            id,
-            logprob,
-            bytes: self.tokenizer.and_then(|t| t.id_to_bytes(id)),
-            top: None,
+        let one = |id: u32, logprob: f32| {
+            // As it stands in the middle of a text: decoded alone, a word would lose the space before it.
+            let bytes = self.tokenizer.and_then(|t| t.id_to_bytes(id));
+            let token = bytes.as_deref().map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
+            TokenInfo { token, id, logprob, bytes, top: None }
         };
         let top = logprobs.top.iter().map(|t| one(t.token, t.logprob)).collect();
         TokenInfo { top: Some(top), ..one(logprobs.picked.token, logprobs.picked.logprob) }
@@ -189,8 +192,9 @@ impl Loaded {
         let tail = if request.logprobs { None } else { self.model.prepare_sampling(&sampler).await? };
         let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
         let parts = self.text.clone();
+        let before = if request.messages.is_some() { &[][..] } else { &prompt[..] };
         let mut run = Run {
-            text: Text::new(parts.tokenizer().ok(), &request.stop),
+            text: Text::new(parts.tokenizer().ok(), &request.stop, before),
             ids: Vec::new(),
             finish: None,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
@@ -245,8 +249,7 @@ impl Loaded {
         // The last token runs again: its logits are wanted. Tables that depend on the length hold for all tokens.
         let reused = if self.model.reuses_prefix() { common.min(ids.len() - 1) } else { 0 };
         self.cached.truncate(reused);
-        abort.check("generating")?;
-        self.model.prefill(&ids[reused..], reused).await?;
+        self.model.prefill_while(&ids[reused..], reused, || abort.check("generating")).await?;
         Ok(reused)
     }
 

@@ -285,13 +285,13 @@ impl Loaded {
         if request.overflow == Overflow::Error {
             return if ids.len() <= self.model.capacity { Ok(ids) } else { full(ids.len()) };
         }
-        let mut drop = 0;
+        let mut dropped = 0;
         while ids.len() > limit {
-            drop += 1;
-            match self.text.prompt_ids(request, drop)? {
+            dropped += 1;
+            match self.text.prompt_ids(request, dropped)? {
                 Some(shorter) if request.messages.is_some() => ids = shorter,
-                // Even the last turn is too long, or there are no turns: the oldest tokens go.
-                _ if request.messages.is_none() => ids = ids.split_off(ids.len() - limit),
+                // There are no turns: the oldest tokens go, but for the first, which attention leans on.
+                _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),
                 _ => return full(ids.len()),
             }
         }

@@ -1,0 +1,109 @@
+//! Generation from text to text on a real engine with the bundled model: contexts that fill up, prefixes that are reused,
+//! aborts, stop strings, log-probabilities and draws.
+
+mod context;
+mod sampling;
+mod stops;
+
+use jerboa::exec::{Overrides, RunOptions};
+use jerboa::gpu::DeviceOptions;
+use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::kernels::attention::Kv;
+use jerboa::task::{Event, GenerateRequest, Loaded, Outcome};
+use jerboa_tests::golden::golden;
+use jerboa_tests::open;
+use pollster::block_on;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// A template that marks turns by letters, so that a test can see which are left.
+const TEMPLATE: &str = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}";
+
+/// What the reference makes of the bundled model.
+struct Reference {
+    ids: Vec<u32>,
+    prompt: String,
+    prompt_ids: Vec<u32>,
+    text: String,
+}
+
+impl Reference {
+    /// The ids that follow the prompt's.
+    fn new_ids(&self) -> &[u32] {
+        &self.ids[self.prompt_ids.len()..]
+    }
+
+    /// The text that follows the prompt.
+    fn new_text(&self) -> &str {
+        &self.text[self.prompt.len()..]
+    }
+}
+
+fn reference() -> &'static Reference {
+    static READ: OnceLock<Reference> = OnceLock::new();
+    READ.get_or_init(|| {
+        let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        let ids =
+            |name: &str| json[name].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect();
+        let text = |name: &str| json[name].as_str().expect("text").to_string();
+        Reference { ids: ids("ids"), prompt: text("prompt"), prompt_ids: ids("prompt_ids"), text: text("text") }
+    })
+}
+
+/// The bundled model's folder with a chat template beside its files.
+fn folder() -> &'static PathBuf {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("stories-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let bundled = golden("../../www/public/models/stories260K");
+        for file in
+            ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+        {
+            std::fs::copy(bundled.join(file), folder.join(file)).expect("a copy");
+        }
+        std::fs::write(folder.join("chat_template.jinja"), TEMPLATE).expect("a template");
+        folder
+    })
+}
+
+/// The bundled model with a context of so many tokens, in exact arithmetic.
+fn stories(context: usize) -> Loaded {
+    stories_with(context, RunOptions::default())
+}
+
+fn stories_with(context: usize, options: RunOptions) -> Loaded {
+    let overrides = Overrides { kv: Some(Kv::F32), ..options.overrides };
+    let options = RunOptions { max_context: Some(context), overrides, ..options };
+    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    block_on(async {
+        let model = ModelRef::parse(&folder().to_string_lossy()).expect("a folder");
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        Loaded::load(gpu, &source, "stories260K", options).await
+    })
+    .unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn request(json: Value) -> GenerateRequest {
+    GenerateRequest::from_json(&json.to_string()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Generates, with the events that came.
+fn events(loaded: &mut Loaded, json: Value) -> jerboa::Result<(Outcome, Vec<Event>)> {
+    let mut events = Vec::new();
+    let outcome = block_on(loaded.generate(&request(json), &AbortFlag::new(), |e| events.push(e.clone())))?;
+    Ok((outcome, events))
+}
+
+/// Generates.
+fn run(loaded: &mut Loaded, json: Value) -> Outcome {
+    events(loaded, json).unwrap_or_else(|e| panic!("{e}")).0
+}
+
+/// Whether the model continues as the reference does: it is usable.
+fn assert_usable(loaded: &mut Loaded, after: &str) {
+    let outcome = run(loaded, serde_json::json!({ "prompt": reference().prompt, "temperature": 0, "maxTokens": 8 }));
+    assert_eq!(outcome.ids, reference().new_ids()[..8], "after {after}");
+}
