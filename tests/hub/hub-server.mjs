@@ -27,7 +27,9 @@
 //     noCommit  no X-Repo-Commit;  noExpose: expose no header to pages
 //   POST /_control/gate               {"ORG/NAME": "token"}: 401 without a token, 403 with another one
 //   POST /_control/file               {path, base64} replaces DIR/path until the reset; base64 null deletes it
+//   POST /_control/repeat             {path, base64, block, size} makes a file of `size` bytes: base64, then block over and over
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { createReadStream, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join, normalize } from 'node:path';
@@ -57,8 +59,18 @@ function change(path, base64) {
   // What a commit held stays what it holds.
   const repo = path.split('/').slice(0, 2).join('/');
   snapshots.set(commitOf(repo), new Map(changed));
-  changed.set(path, base64 === null ? null : Buffer.from(base64, 'base64'));
+  changed.set(path, typeof base64 === 'string' ? Buffer.from(base64, 'base64') : base64);
   generation += 1;
+}
+
+/** Bytes of a file that is only imagined: a beginning, then a block over and over. */
+function* repeated({ start, block }, first, last) {
+  for (let at = first; at <= last; ) {
+    const [source, from] = at < start.length ? [start, at] : [block, (at - start.length) % block.length];
+    const piece = source.subarray(from, Math.min(source.length, from + last + 1 - at));
+    yield piece;
+    at += piece.length;
+  }
 }
 
 /** The content of a file now or at a commit: {size, etag, modified, read(first, last)}, or null. */
@@ -69,6 +81,10 @@ function content(path, commit) {
   if (view.has(clean)) {
     const bytes = view.get(clean);
     if (bytes === null) return null;
+    if (bytes.block) {
+      const read = (first, last) => repeated(bytes, first, last);
+      return { size: bytes.size, etag: sha(`${clean} ${bytes.size}`), modified: new Date(1.7e12 + generation * 1000), read };
+    }
     const pieces = function* (first, last) {
       for (let at = first; at <= last; at += 65536) yield bytes.subarray(at, Math.min(at + 65536, last + 1));
     };
@@ -139,7 +155,10 @@ async function sendFile(request, response, entry, path, file, headers) {
   const write = async (piece) => {
     entry.bytes += piece.length;
     if (slow) await sleep((piece.length / slow.rate) * 1000);
-    if (!response.write(piece)) await new Promise((resolve) => response.once('drain', resolve).once('close', resolve));
+    if (response.write(piece)) return;
+    const wait = new AbortController();
+    await Promise.race(['drain', 'close'].map((event) => once(response, event, { signal: wait.signal }))).catch(() => {});
+    wait.abort();
   };
   let left = cut ? Math.min(cut.after ?? 0, length) : length;
   for await (let piece of file.read(first, last)) {
@@ -238,6 +257,10 @@ async function control(request, response, path) {
   else if (path === '/_control/faults') faults.push(...body);
   else if (path === '/_control/gate') Object.assign(gates, body);
   else if (path === '/_control/file') change(body.path, body.base64);
+  else if (path === '/_control/repeat') {
+    const [start, block] = [body.base64, body.block].map((text) => Buffer.from(text, 'base64'));
+    change(body.path, { start, block, size: body.size });
+  }
   else answer = { error: 'unknown control' };
   response.writeHead(200, { 'Content-Type': 'application/json', 'Access-Control-Allow-Origin': '*' });
   response.end(JSON.stringify(answer));

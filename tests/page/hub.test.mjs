@@ -2,26 +2,21 @@
  * shared code is said here of fetch and the Cache API. */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { after, before, beforeEach, test } from "node:test";
 import { launch, warmUp } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
-import { PACKAGE, ROOT, STORIES } from "./support/places.mjs";
+import { startHub } from "./support/hub.mjs";
+import { PACKAGE, STORIES } from "./support/places.mjs";
 import { serve } from "./support/server.mjs";
 
 const options = { timeout: 180_000 };
-let server, browser, page, golden, child, hub, folder;
+let server, browser, page, golden, hub, folder;
 
-const control = async (what, body) => {
-  const method = body === undefined ? "GET" : "POST";
-  const response = await fetch(`${hub}/_control/${what}`, { method, body: body && JSON.stringify(body) });
-  return response.json();
-};
+const control = (...what) => hub.control(...what);
 const log = () => control("log");
 const bytes = async () => (await log()).reduce((sum, request) => sum + request.bytes, 0);
 
@@ -46,7 +41,7 @@ const load = (extra = {}) =>
         return { code: error.code, message: error.message, name: error.name };
       }
     },
-    [hub, golden.prompt, extra],
+    [hub.url, golden.prompt, extra],
   );
 
 const assertLoaded = (result, what) => assert.deepEqual(result.ids, golden.newIds.slice(0, 8), `${what}: ${JSON.stringify(result)}`);
@@ -57,11 +52,7 @@ before(async () => {
   folder = await mkdtemp(join(tmpdir(), "jerboa-hub-"));
   await mkdir(join(folder, "org"));
   await symlink(STORIES, join(folder, "org/model"));
-  child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
-  for await (const line of createInterface({ input: child.stdout })) {
-    hub = JSON.parse(line).hub;
-    break;
-  }
+  hub = await startHub(folder);
   server = await serve({ "/": PACKAGE });
   browser = await launch();
   page = await browser.newPage();
@@ -78,7 +69,7 @@ beforeEach(async () => {
 after(async () => {
   await browser?.close();
   await server?.close();
-  child?.kill();
+  hub?.close();
   await rm(folder, { recursive: true, force: true });
 });
 
@@ -153,7 +144,7 @@ test("a full storage keeps the model running and says so", options, async () => 
         Cache.prototype.put = put;
       }
     },
-    [hub, golden.prompt],
+    [hub.url, golden.prompt],
   );
   assertLoaded(result, "without room");
   assert.ok(result.warnings.some((warning) => warning.includes("no room is left")), JSON.stringify(result.warnings));

@@ -146,16 +146,14 @@ impl BrowserGpu {
     }
 }
 
+/// What the user can do; www/src/no-webgpu.tsx says the same at more length.
+const NO_WEBGPU: &str = "Use Chrome or Edge from version 113, Safari from version 26 or Firefox from version 141 (145 on the Mac), from an https address or localhost, with hardware acceleration switched on in its settings.";
+
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
         let opened = JsGpu::open(options.f16, options.subgroups).await;
-        let js: JsGpu = opened
-            .map_err(|e| Error::NoWebGpu {
-                reason: message(&e),
-                hint: "Use a current Chrome, Edge, Safari (18 or newer) or Firefox, with hardware acceleration switched on"
-                    .into(),
-            })?
-            .unchecked_into();
+        let js: JsGpu =
+            opened.map_err(|e| Error::NoWebGpu { reason: message(&e), hint: NO_WEBGPU.into() })?.unchecked_into();
         let caps = caps_of(&js.facts(), options);
         Ok(Self { js: Rc::new(js), caps, bytes: Rc::default() })
     }

@@ -20,6 +20,9 @@ const FLAGS = [
   ...(ADAPTER ? [`--use-webgpu-adapter=${ADAPTER}`] : []),
 ];
 
+/** From which versions browsers have WebGPU: the engine's error, the page and the README say the same. */
+export const WEBGPU_SINCE = [/Chrome (and|or) Edge (from version )?113/, /Safari (from version )?26/, /Firefox (from version )?141/, /145 on the Mac/];
+
 /** A browser whose GPU process answers. */
 export async function launch() {
   const browser = await chromium.launch({ executablePath: CHROME, headless: true, args: FLAGS });

@@ -1,0 +1,22 @@
+/** The simulated Hub of tests/hub as a child process. Knows its control address; not what is asked of it. */
+
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { ROOT } from "./places.mjs";
+
+/** Serves the repositories under a folder (`org/name/…`); `control` asks /_control/…, with a body where one is given. */
+export async function startHub(folder) {
+  const child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
+  let url;
+  for await (const line of createInterface({ input: child.stdout })) {
+    url = JSON.parse(line).hub;
+    break;
+  }
+  const control = async (what, body) => {
+    const method = body === undefined ? "GET" : "POST";
+    const response = await fetch(`${url}/_control/${what}`, { method, body: body && JSON.stringify(body) });
+    return response.json();
+  };
+  return { url, control, close: () => child.kill() };
+}
