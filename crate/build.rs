@@ -24,6 +24,9 @@ struct Spec {
     /// Numbers, each with the values that the engine uses; the first is the default.
     #[serde(default)]
     consts: BTreeMap<String, Vec<u32>>,
+    /// Numbers that the kernel's family chooses by itself: any of their values gives the same result.
+    #[serde(default)]
+    choices: Vec<String>,
     /// Pairs of conditions of which the first never holds without the second.
     #[serde(default)]
     needs: Vec<[String; 2]>,
@@ -59,10 +62,11 @@ fn run() -> Result<(), String> {
         let _ = writeln!(names, "            Kernel::{variant} => {name:?},");
         let _ = writeln!(
             registry,
-            "    KernelSource {{ text: {text:?}, flags: &{:?}, one_of: &{}, consts: &{} }},",
+            "    KernelSource {{ text: {text:?}, flags: &{:?}, one_of: &{}, consts: &{}, choices: &{:?} }},",
             spec.flags,
             list(spec.one_of.iter().map(|g| format!("&{g:?}"))),
             list(spec.consts.iter().map(|(n, v)| format!("({n:?}, &{v:?})"))),
+            spec.choices,
         );
     }
     let all = specs.keys().map(|n| format!("Kernel::{}", camel(n))).collect::<Vec<_>>().join(", ");
@@ -90,6 +94,9 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
 
 /// Every combination of conditions with the default numbers, then every other number with each choice of one_of.
 fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
+    if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
+        return Err(format!("variants.toml: kernel {name} has no number {unknown} to choose"));
+    }
     let mut choices: Vec<Vec<&str>> = vec![vec![]];
     for group in &spec.one_of {
         choices = choices.iter().flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat())).collect();

@@ -115,7 +115,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
             for (n, k, gated) in &shapes[..8] {
                 for (name, layout) in layouts {
-                    let (launches, _) = bench.launches(layout, *n, *k, *gated, |m| m.gemm(bench.state.clone()))?;
+                    let (launches, _) =
+                        bench.launches(layout, *n, *k, *gated, |m| m.gemm(bench.gpu.caps(), bench.state.clone()))?;
                     let us = bench.time(&launches[..launches.len().min(4)], rows)?;
                     let flops = 2.0 * f64::from(rows) * (*n * *k) as f64;
                     println!("gemm {name} {rows}x{n}x{k}: {us:.1} us, {:.2} Tflop/s", flops / us / 1e6);

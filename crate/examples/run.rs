@@ -109,7 +109,12 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
             let features = self.get("features").unwrap_or("");
             let off = |name: &str| features.split(',').any(|f| f == name);
             let max_buffer_size = self.number("max-buffer")?;
-            Ok(DeviceOptions { f16: !off("no-f16"), subgroups: !off("no-subgroups"), max_buffer_size })
+            Ok(DeviceOptions {
+                f16: !off("no-f16"),
+                subgroups: !off("no-subgroups"),
+                max_buffer_size,
+                ..DeviceOptions::default()
+            })
         }
     }
 

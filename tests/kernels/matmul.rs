@@ -1,8 +1,9 @@
 //! GEMV and GEMM over every weight layout.
 
 use jerboa::format::layout::{Float, Form, Layout, Packed};
-use jerboa::gpu::{Backend, DeviceOptions, Gpu};
+use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
 use jerboa::kernels::matmul::{Matmul, NormPrologue, View, Weight};
+use jerboa::kernels::registry::{Kernel, choices};
 use jerboa::reference::dequant::dequant;
 use jerboa::reference::matmul as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run};
@@ -103,6 +104,11 @@ struct Case {
 
 /// Runs one product and its twin; returns the normalised mean square error.
 fn check(gpu: &Gpu, layout: Layout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
+    check_as(gpu, gpu.caps(), layout, [rows, n, k], case)
+}
+
+/// The same with kernels chosen for a device of these capabilities.
+fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], case: &Case) -> f64 {
     let total = if case.gated { 2 * n } else { n };
     let (packed, w) = weights(layout, total, k, 11 + k as u64);
     let stride = k.next_multiple_of(4);
@@ -123,7 +129,7 @@ fn check(gpu: &Gpu, layout: Layout, rows: usize, n: usize, k: usize, case: &Case
     m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
     m.gated = case.gated.then_some(n as u32);
     m.act = if case.gated { 1 } else { 0 };
-    let launch = if case.gemm { m.gemm(7) } else { m.gemv(gpu.caps(), rows, 7) };
+    let launch = if case.gemm { m.gemm(caps, 7) } else { m.gemv(caps, rows, 7) };
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];
     let buffers = [
@@ -199,6 +205,24 @@ fn gemv_takes_several_rows_of_x_at_once() {
             for case in [Case { norm: true, residual: true, ..PLAIN }, Case { gated: true, norm: true, ..PLAIN }] {
                 let error = check(gpu, affine(), rows, 37, 296, &case);
                 assert!(error < 1e-10, "{rows} rows: {error:e}");
+            }
+        }
+    }
+}
+
+/// Whatever number is chosen, the product is the same: wide and narrow weights, one row of x and several.
+#[test]
+fn every_choice_gives_the_same_product() {
+    for kernel in [Kernel::Gemv, Kernel::Gemm] {
+        for (name, values) in choices(kernel) {
+            for value in values {
+                let caps = Caps { force: Some(Force { kernel, name, value: *value }), ..gpu().caps().clone() };
+                for (layout, rows) in [(Layout::Dense(Float::F16), 1), (affine(), 3)] {
+                    let case =
+                        Case { norm: kernel == Kernel::Gemv, residual: true, gemm: kernel == Kernel::Gemm, ..PLAIN };
+                    let error = check_as(gpu(), &caps, layout, [rows, 75, 300], &case);
+                    assert!(error < 1e-10, "{} {name} = {value}, {layout}: {error:e}", kernel.name());
+                }
             }
         }
     }

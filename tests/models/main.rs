@@ -1,6 +1,7 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
 mod sampling;
+mod variants;
 
 use jerboa::exec::{Decode, Model, Overrides, RunOptions, Start};
 use jerboa::gpu::DeviceOptions;
@@ -42,8 +43,10 @@ fn with_kv(kv: Kv) -> RunOptions {
     }
 }
 
+/// A model of tests/golden/models, or of another folder of tests/golden.
 fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Golden) {
-    let folder = golden(&format!("models/{name}"));
+    let models = format!("models/{name}");
+    let folder = golden(if name.contains('/') { name } else { &models });
     let model = load(open(device), &folder, options).unwrap_or_else(|e| panic!("{name}: {e}"));
     (model, Golden::read(&folder.join("golden.safetensors")))
 }

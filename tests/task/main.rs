@@ -86,6 +86,7 @@ fn stories_with(context: usize, options: RunOptions) -> Loaded {
     .unwrap_or_else(|e| panic!("{e}"))
 }
 
+#[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
 fn request(json: Value) -> GenerateRequest {
     GenerateRequest::from_json(&json.to_string()).unwrap_or_else(|e| panic!("{e}"))
 }

@@ -22,7 +22,7 @@ fn settings() -> Vec<Value> {
     ]
 }
 
-fn with(base: &Value, extra: Value) -> Value {
+fn with(base: &Value, extra: &Value) -> Value {
     let mut all = base.as_object().cloned().expect("an object");
     all.extend(extra.as_object().cloned().expect("an object"));
     Value::Object(all)
@@ -30,12 +30,12 @@ fn with(base: &Value, extra: Value) -> Value {
 
 fn draw(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
     let request = json!({ "prompt": reference().prompt, "seed": seed, "maxTokens": TOKENS, "ignoreEos": true });
-    run(model, with(setting, request)).ids
+    run(model, with(setting, &request)).ids
 }
 
 /// The tokens that the CPU's sampler draws from the logits of one step after another.
 fn oracle(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
-    let overrides: Overrides = serde_json::from_value(with(setting, json!({ "seed": seed }))).expect("parameters");
+    let overrides: Overrides = serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
     let params = Params::from_generation_config(&json!({})).and_then(|p| p.merge(&overrides)).expect("parameters");
     let mut sampler = Sampler::new(params, model.model.vocab(), 0).expect("a sampler");
     let prompt = &reference().prompt_ids;
@@ -85,7 +85,7 @@ fn log_probabilities_are_those_of_the_logits() {
     let mut model = stories(256);
     for setting in [json!({ "temperature": 0 }), json!({ "temperature": 1.3, "topK": 5, "seed": 3 })] {
         let request = json!({ "prompt": reference().prompt, "maxTokens": 10, "logprobs": true, "topLogprobs": 4 });
-        let (outcome, events) = events(&mut model, with(&setting, request)).unwrap_or_else(|e| panic!("{e}"));
+        let (outcome, events) = events(&mut model, with(&setting, &request)).unwrap_or_else(|e| panic!("{e}"));
         let infos: Vec<_> = events.iter().flat_map(|e| e.logprobs.iter().flatten()).collect();
         assert_eq!(infos.len(), outcome.ids.len());
         let mut context = reference().prompt_ids.clone();
@@ -119,7 +119,7 @@ fn contradictory_requests_are_refused_by_the_name_of_the_parameter() {
         (json!({ "repetitionPenalty": 0.0 }), "repetition_penalty"),
         (json!({ "logitBias": { "512": 1.0 } }), "logit_bias"),
     ] {
-        let error = events(&mut model, with(&setting, json!({ "prompt": "The" }))).expect_err(part);
+        let error = events(&mut model, with(&setting, &json!({ "prompt": "The" }))).expect_err(part);
         assert_eq!(error.code(), "request", "{error}");
         assert!(error.to_string().contains(part), "{error}");
         assert_usable(&mut model, part);

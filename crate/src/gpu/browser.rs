@@ -331,5 +331,6 @@ fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
         max_workgroup_storage: number("maxWorkgroupStorage") as u32,
         webkit: flag("webkit"),
         software: flag("software"),
+        force: options.force,
     }
 }

@@ -1,5 +1,6 @@
 //! What a device can do, and how a caller restricts it. Kernels choose their variants by these facts alone.
 
+use crate::kernels::registry::Kernel;
 use serde::Serialize;
 
 /// The facts that decisions depend on.
@@ -29,9 +30,29 @@ pub struct Caps {
     pub webkit: bool,
     /// Whether the device is a software renderer, whose speed says nothing.
     pub software: bool,
+    /// A number that kernels take instead of their own choice.
+    #[serde(skip)]
+    pub force: Option<Force>,
+}
+
+/// A number that a kernel family chooses (`choices` in variants.toml), set for it: for tuning, and for tests, so that what is
+/// seldom chosen is tested like the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Force {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The number's name.
+    pub name: &'static str,
+    /// Its value, one that variants.toml declares.
+    pub value: u32,
 }
 
 impl Caps {
+    /// A number of a kernel: the family's own choice unless another one is forced.
+    pub fn choose(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
+        self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
+    }
+
     /// The largest number of bytes one buffer of weights may have.
     pub fn max_weight_buffer(&self) -> u64 {
         self.max_buffer_size.min(self.max_binding_size)
@@ -52,10 +73,12 @@ pub struct DeviceOptions {
     pub subgroups: bool,
     /// Pretend that no buffer may be larger, in bytes; for tests.
     pub max_buffer_size: Option<u64>,
+    /// A number that kernels take instead of their own choice; for tests.
+    pub force: Option<Force>,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        Self { f16: true, subgroups: true, max_buffer_size: None }
+        Self { f16: true, subgroups: true, max_buffer_size: None, force: None }
     }
 }

@@ -9,7 +9,7 @@ mod native;
 
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserGpu as Gpu, Buffer, Pipeline, Program, Readback};
-pub use caps::{Caps, DeviceOptions};
+pub use caps::{Caps, DeviceOptions, Force};
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::{Buffer, NativeGpu as Gpu, Pipeline, Program, Readback};
 

@@ -424,5 +424,6 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         webkit: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
+        force: options.force,
     }
 }

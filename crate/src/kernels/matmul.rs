@@ -124,9 +124,10 @@ impl<B: Clone> Matmul<B> {
     }
 
     /// The launch for as many rows of x as the step has.
-    pub fn gemm(&self, state: B) -> Launch<B> {
+    pub fn gemm(&self, caps: &Caps, state: B) -> Launch<B> {
         // A thread of a gated product has gate and up of its columns, which takes the wide tile.
-        let tile = if self.gated.is_some() || self.n >= 2048 { 128 } else { 64 };
+        let own = if self.n >= 2048 { 128 } else { 64 };
+        let tile = if self.gated.is_some() { 128 } else { caps.choose(Kernel::Gemm, "BN", own) };
         let variant = weight_flags(Variant::new(Kernel::Gemm), self.weight.layout)
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("RESIDUAL", self.residual.is_some())
@@ -224,7 +225,7 @@ impl GemvChoice {
         let wg = threads.next_power_of_two().clamp(32, 256);
         // Loads of a thread on their way at once: what the larger groups have together, the small ones need each.
         let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
-        let _ = caps;
-        Self { wg, rows, cols, unroll }
+        let pick = |name: &str, own: u32| caps.choose(Kernel::Gemv, name, own);
+        Self { wg: pick("WG", wg), rows: pick("ROWS", rows), cols: pick("COLS", cols), unroll: pick("UNROLL", unroll) }
     }
 }

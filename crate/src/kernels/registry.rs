@@ -11,6 +11,7 @@ struct KernelSource {
     flags: &'static [&'static str],
     one_of: &'static [&'static [&'static str]],
     consts: &'static [(&'static str, &'static [u32])],
+    choices: &'static [&'static str],
 }
 
 include!(concat!(env!("OUT_DIR"), "/registry.rs"));
@@ -136,4 +137,10 @@ fn source(kernel: Kernel) -> &'static KernelSource {
 /// How many variants of a kernel the build validated with default numbers; for reports.
 pub fn declared_flags(kernel: Kernel) -> &'static [&'static str] {
     source(kernel).flags
+}
+
+/// The numbers that a kernel's family chooses by itself, each with its values.
+pub fn choices(kernel: Kernel) -> impl Iterator<Item = (&'static str, &'static [u32])> {
+    let source = source(kernel);
+    source.consts.iter().copied().filter(|(name, _)| source.choices.contains(name))
 }

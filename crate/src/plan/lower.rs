@@ -247,7 +247,7 @@ impl Lowering<'_> {
             product.softcap = linear.softcap;
             let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
             self.launches.push(if tiled {
-                product.gemm(state)
+                product.gemm(self.options.caps, state)
             } else {
                 let rows = if single { 1 } else { self.options.rows.tokens() };
                 product.gemv(self.options.caps, rows, Slot::State)

@@ -109,7 +109,7 @@ fn progress_to(callback: Function) -> Progress {
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let features = get(options, "features");
     let wanted = |name: &str| !matches!(get(&features, name).as_bool(), Some(false));
-    let device = DeviceOptions { f16: wanted("f16"), subgroups: wanted("subgroups"), max_buffer_size: None };
+    let device = DeviceOptions { f16: wanted("f16"), subgroups: wanted("subgroups"), ..DeviceOptions::default() };
     let run = run_options(options)?;
     let hub = HubOptions {
         revision: text_of(options, "revision"),

@@ -1,0 +1,100 @@
+//! Whatever the planner may choose gives the reference's answer: each number that a kernel family chooses, each fusion left
+//! out, each device feature missing.
+
+use super::{exact, greedy, start, stepwise, with_kv};
+use jerboa::exec::{Model, RunOptions};
+use jerboa::gpu::{Backend, DeviceOptions, Force};
+use jerboa::kernels::attention::Kv;
+use jerboa::kernels::registry::{Kernel, choices};
+use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower};
+use jerboa_tests::relative_l2;
+use pollster::block_on;
+
+/// Biases, windows, norms of heads, quantised weights: together they take every path of the dense families.
+const MODELS: [&str; 4] = ["models/llama_bias", "models/mistral", "models/qwen3", "quant/qwen3_gptq"];
+
+/// Logits of a prefill and token by token, and greedy ids.
+fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, limit: f64) -> Model {
+    let (mut model, golden) = start(name, device, options);
+    let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
+    let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
+    let error = relative_l2(&found, &expected);
+    assert!(error < limit, "{name}, {what}: prefill {error:e}");
+    let error = relative_l2(&stepwise(&mut model, &ids), &expected);
+    assert!(error < limit, "{name}, {what}: token by token {error:e}");
+    let reference = golden.ids("greedy");
+    assert_eq!(greedy(&mut model, &ids, reference.len()), reference, "{name}, {what}");
+    model
+}
+
+/// Whether any kernel of prefill or decode has that number.
+fn takes(model: &Model, force: Force) -> bool {
+    [RowsMode::Few(1), RowsMode::Many(64)].into_iter().any(|rows| {
+        let few = matches!(rows, RowsMode::Few(_));
+        let graph = if few { fuse::few_rows(model.graph.clone(), Fusions::ALL) } else { model.graph.clone() };
+        let (caps, weights) = (model.gpu.caps(), &model.weights);
+        let options = PlanOptions { rows, caps, weights, kv: model.kv, capacity: model.capacity, fuse_heads: true };
+        let plan = lower(&graph, options).expect("a plan");
+        let has =
+            |v: &jerboa::kernels::registry::Variant| v.kernel == force.kernel && v.number(force.name) == force.value;
+        plan.launches.iter().any(|l| has(&l.variant))
+    })
+}
+
+#[test]
+fn each_number_that_a_kernel_chooses() {
+    let mut forced = 0;
+    for kernel in Kernel::all() {
+        for (name, values) in choices(kernel) {
+            for value in values {
+                let force = Force { kernel, name, value: *value };
+                let device = DeviceOptions { force: Some(force), ..exact() };
+                let what = format!("{} {name} = {value}", kernel.name());
+                // Two of the models in turn, all four by the time all is forced.
+                for model in [MODELS[forced % 3], MODELS[3]] {
+                    let model = check(&what, model, &device, with_kv(Kv::F32), 2e-4);
+                    assert!(takes(&model, force), "{what} is declared as a choice, and nothing takes it");
+                }
+                forced += 1;
+            }
+        }
+    }
+    assert!(forced > 10);
+}
+
+#[test]
+fn each_fusion_left_out_and_each_alone() {
+    let all = Fusions::ALL;
+    for (what, without, alone) in [
+        ("siblings", Fusions { siblings: false, ..all }, Fusions { siblings: true, ..Fusions::NONE }),
+        ("gated", Fusions { gated: false, ..all }, Fusions { siblings: true, gated: true, ..Fusions::NONE }),
+        ("residual", Fusions { residual: false, ..all }, Fusions { residual: true, ..Fusions::NONE }),
+        ("heads", Fusions { heads: false, ..all }, Fusions { siblings: true, heads: true, ..Fusions::NONE }),
+        ("norm", Fusions { norm: false, ..all }, Fusions { norm: true, ..Fusions::NONE }),
+    ] {
+        for name in MODELS {
+            let options = RunOptions { fusions: without, ..with_kv(Kv::F32) };
+            check(&format!("without {what}"), name, &exact(), options, 2e-4);
+        }
+        check(&format!("{what} alone"), MODELS[2], &exact(), RunOptions { fusions: alone, ..with_kv(Kv::F32) }, 2e-4);
+    }
+}
+
+#[test]
+fn each_feature_missing_and_each_cache() {
+    let full = DeviceOptions::default();
+    let cases = [
+        ("no subgroups", DeviceOptions { subgroups: false, ..exact() }, Kv::F32, 2e-4),
+        ("no subgroups, packed", DeviceOptions { subgroups: false, ..exact() }, Kv::Packed, 1e-2),
+        ("packed", exact(), Kv::Packed, 1e-2),
+        ("f16, f32 cache", full.clone(), Kv::F32, 1e-2),
+        ("f16, packed", full.clone(), Kv::Packed, 1e-2),
+        ("f16", full.clone(), Kv::F16, 1e-2),
+        ("f16, no subgroups", DeviceOptions { subgroups: false, ..full }, Kv::F16, 1e-2),
+    ];
+    for (index, (what, device, kv, limit)) in cases.into_iter().enumerate() {
+        for name in [MODELS[index % 3], MODELS[3]] {
+            check(what, name, &device, with_kv(kv), limit);
+        }
+    }
+}
