@@ -46,12 +46,13 @@ usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   tokenize --text TEXT
   render-chat --chat FILE.json
   plan                                                  graph, dispatches per decode token, bytes
-  inspect                                               tensors with their encodings
+  inspect                                               family, encoding by tensor, sizes, what will run and what not
+  load-bench                                            time of a load: network, transcoding, compiling; peak memory
   perplexity --text TEXT | --file FILE
   bench    [--shape NAME [--stored mlx4|f16]] [--prompt 128,1024] [--gen N] [--reps N] [--warm N] [--no-profile]
            the bench page's JSON, of --model or of a random checkpoint of one of the page's shapes
 options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no-f16,no-subgroups
-         --context N   --chunk N   --max-buffer BYTES   --profile";
+         --context N   --chunk N   --max-buffer BYTES   --memory BYTES   --endpoint URL   --profile";
 
     type Result<T> = std::result::Result<T, String>;
 
@@ -92,7 +93,11 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         }
 
         fn options(&self) -> Result<RunOptions> {
-            let mut run = RunOptions { max_context: self.number("context")?, ..RunOptions::default() };
+            let mut run = RunOptions {
+                max_context: self.number("context")?,
+                memory: self.number("memory")?,
+                ..RunOptions::default()
+            };
             if let Some(weights) = self.get("weights") {
                 run.overrides.precision = Precision::from_name(weights).map_err(|e| e.to_string())?;
             }
@@ -143,6 +148,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
                 }
                 "plan" => plan(&args).await,
                 "inspect" => inspect(&args).await,
+                "load-bench" => load_bench(&args).await,
                 "perplexity" => perplexity(&args).await,
                 "bench" => benchmark(&args).await,
                 other => Err(format!("unknown command '{other}'\n{USAGE}")),
@@ -150,30 +156,25 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         })
     }
 
-    /// The source of `--model`, and the GGUF file in it where one is named.
-    async fn source(args: &Args) -> Result<(Source, Option<String>)> {
-        open(args.need("model")?, Progress::none()).await
+    /// The source of `--model`.
+    async fn source(args: &Args) -> Result<Source> {
+        open(args, args.need("model")?, Progress::none()).await
     }
 
-    async fn open(name: &str, progress: Progress) -> Result<(Source, Option<String>)> {
-        let (folder, file) = match name.rsplit_once('/') {
-            Some((folder, file)) if file.ends_with(".gguf") => (folder.to_string(), Some(file.to_string())),
-            None if name.ends_with(".gguf") => (".".to_string(), Some(name.to_string())),
-            _ => (name.to_string(), None),
-        };
-        // A folder on disk may be written without a leading './'.
-        let local = std::path::Path::new(&folder).is_dir() && !folder.starts_with(['/', '.']);
-        let folder = if local { format!("./{folder}") } else { folder };
+    async fn open(args: &Args, name: &str, progress: Progress) -> Result<Source> {
+        // A folder or file on disk may be written without a leading './'.
+        let local = std::path::Path::new(name).exists() && !name.starts_with(['/', '.']);
+        let name = if local { format!("./{name}") } else { name.to_string() };
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let model = ModelRef::parse(&folder).map_err(text)?;
-        let opened = Source::open(&model, &HubOptions::default(), AbortFlag::new(), progress).await;
-        Ok((opened.map_err(text)?, file))
+        let model = ModelRef::parse(&name).map_err(text)?;
+        let options = HubOptions { endpoint: args.get("endpoint").map(String::from), ..HubOptions::default() };
+        Source::open(&model, &options, AbortFlag::new(), progress).await.map_err(text)
     }
 
     async fn model(args: &Args) -> Result<Model> {
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let (source, file) = source(args).await?;
-        let files = Files::open(&source, file.as_deref()).await.map_err(text)?;
+        let source = source(args).await?;
+        let files = Files::open(&source, None).await.map_err(text)?;
         let gpu = jerboa_gpu(args).await?;
         Model::load_files(gpu, &source, files, args.options()?).await.map_err(text)
     }
@@ -184,9 +185,9 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
 
     async fn loaded(args: &Args) -> Result<Loaded> {
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let (source, file) = source(args).await?;
+        let source = source(args).await?;
         let gpu = jerboa_gpu(args).await?;
-        Loaded::load_file(gpu, &source, file.as_deref(), args.need("model")?, args.options()?).await.map_err(text)
+        Loaded::load(gpu, &source, args.need("model")?, args.options()?).await.map_err(text)
     }
 
     fn chat(args: &Args) -> Result<Vec<Value>> {
@@ -200,7 +201,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
     /// The hidden states of a model that reads both ways; none for one that generates.
     async fn encoded(args: &Args, ids: &[u32]) -> Result<Option<Vec<f32>>> {
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let (source, _) = source(args).await?;
+        let source = source(args).await?;
         let Some(config) = source.read_optional("config.json").await.map_err(text)? else { return Ok(None) };
         let config: Value = serde_json::from_slice(&config).map_err(|e| format!("config.json: {e}"))?;
         if !jerboa::arch::is_encoder(&config) {
@@ -235,7 +236,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
     /// A model for what `task` says.
     async fn any_model(args: &Args, task: Task) -> Result<AnyModel> {
         let text = |e: jerboa::Error| format!("{}: {e}", e.code());
-        let (source, _) = source(args).await?;
+        let source = source(args).await?;
         let gpu = jerboa_gpu(args).await?;
         AnyModel::load(gpu, &source, args.need("model")?, Some(task), args.options()?).await.map_err(text)
     }
@@ -366,9 +367,9 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
         let progress = Progress::new(move |event| {
             seen.borrow_mut().entry(event.phase.name()).or_insert(start.elapsed().as_secs_f64() * 1e3);
         });
-        let (source, file) = open(name, progress).await?;
+        let source = open(args, name, progress).await?;
         let gpu = jerboa_gpu(args).await?;
-        let loaded = Loaded::load_file(gpu, &source, file.as_deref(), name, options).await;
+        let loaded = Loaded::load(gpu, &source, name, options).await;
         let mut loaded = loaded.map_err(|e| format!("{}: {e}", e.code()))?;
         let load = bench::Load { ms: start.elapsed().as_secs_f64() * 1e3, phases: phases.take() };
         let name = settings.shape.as_deref().unwrap_or(name);
@@ -405,18 +406,34 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
     }
 
     async fn inspect(args: &Args) -> Result<()> {
-        let (source, file) = source(args).await?;
-        let files = Files::open(&source, file.as_deref()).await.map_err(|e| e.to_string())?;
-        let architecture = files.config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
-        println!("architecture: {}", architecture.unwrap_or("(none)"));
-        match jerboa::arch::graph(&files.config) {
-            Ok(_) => println!("runs: yes"),
-            Err(e) => println!("runs: no; {e}"),
-        }
-        println!("{} tensors, {} bytes", files.checkpoint.tensors.len(), files.checkpoint.bytes());
-        for tensor in files.checkpoint.tensors.values() {
-            println!("{} {} {:?} {} bytes", tensor.name, tensor.dtype, tensor.shape, tensor.bytes());
-        }
+        let files = Files::examine(&source(args).await?, None).await.map_err(|e| format!("{}: {e}", e.code()))?;
+        print!("{}", files.inspect(args.options()?.overrides.precision));
+        Ok(())
+    }
+
+    /// Loads a model and says where the time went and what it took.
+    async fn load_bench(args: &Args) -> Result<()> {
+        use jerboa::gpu::Backend;
+        let begin = std::time::Instant::now();
+        let model = model(args).await?;
+        let all_ms = begin.elapsed().as_secs_f64() * 1000.0;
+        let load = model.load;
+        let share = |ms: f64| (ms / all_ms * 1000.0).round() / 1000.0;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let kilobytes = |line: &str| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+        println!(
+            "{}",
+            json!({
+                "device": model.gpu.caps().description, "weights": model.precision.name(), "notes": model.notes,
+                "all_ms": all_ms.round(), "load": load,
+                "network_share": share(load.reading_ms),
+                "transcoding_share": share(load.writing_ms + load.transcoding_ms),
+                "compiling_share": share(load.compiling_ms),
+                "weight_bytes": model.bytes.weights, "gpu_bytes": model.gpu.created().bytes,
+                "peak_gpu_bytes": load.peak_bytes,
+                "peak_host_bytes": status.lines().find_map(kilobytes).map(|kb| kb * 1024),
+            })
+        );
         Ok(())
     }
 

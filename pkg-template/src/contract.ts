@@ -56,6 +56,8 @@ export interface EngineInfo {
   parameters: number;
   /** How the weights lie in GPU memory. */
   weights: string;
+  /** What weights that the checkpoint does not quantize are kept as: what `weights` asked for, or what `auto` chose. */
+  precision: "stored" | "f32" | "f16" | "q8" | "q4";
   /** How the KV cache lies in GPU memory. */
   kv?: string;
   /** The most tokens that prompt and answer hold together. */
@@ -165,6 +167,8 @@ export interface EngineLoadOptions {
   endpoint?: string;
   maxContext?: number;
   weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  maxMemory?: number;
+  maxWeightBuffer?: number;
   kv?: "auto" | "f32" | "f16" | "packed";
   features?: { subgroups?: boolean; f16?: boolean };
   cache?: boolean;

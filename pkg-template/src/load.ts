@@ -21,8 +21,15 @@ export interface LoadOptions {
   endpoint?: string;
   /** The most tokens that prompt and answer hold together; by default what the model and the device allow. */
   maxContext?: number;
-  /** How weights are kept in GPU memory; `auto` keeps what the checkpoint has. */
+  /**
+   * How weights are kept in GPU memory. `auto` keeps what the checkpoint has while that fits the device's memory, else 8 or 4
+   * bits; `model.info.precision` says which, `model.info.warnings` why.
+   */
   weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  /** Bytes of GPU memory that the model may take, for `auto`; by default a guess, since no browser tells. */
+  maxMemory?: number;
+  /** Weights over so many bytes lie in several buffers, also where the device has room for more in one; for tests. */
+  maxWeightBuffer?: number;
   /** How the KV cache is kept; `auto` takes what suits the device. */
   kv?: "auto" | "f32" | "f16" | "packed";
   /** Switches features of the device off, to compare or to work around a driver. */
@@ -42,8 +49,9 @@ export interface NamedFile {
 }
 
 /**
- * What {@link loadModel} takes: a repository (`org/name`), the address of a folder, or a checkpoint's files — as an
- * `<input type="file">` or a drop gives them.
+ * What {@link loadModel} takes: a repository (`org/name`), the address of a folder, one .gguf file of either
+ * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files — as an `<input type="file">` or a drop
+ * gives them.
  */
 export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
 
@@ -55,6 +63,8 @@ const OPTIONS = {
   endpoint: is.string,
   maxContext: is.integer(1),
   weights: is.oneOf("auto", "f32", "f16", "q8", "q4"),
+  maxMemory: is.integer(1),
+  maxWeightBuffer: is.integer(1),
   kv: is.oneOf("auto", "f32", "f16", "packed"),
   features: is.object,
   worker: is.boolean,
@@ -102,7 +112,7 @@ function refuseContradictions(model: EngineLoadOptions["model"], { revision, end
   const folder = model.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(model);
   const name = Object.entries({ revision, endpoint }).find(([, value]) => value !== undefined)?.[0];
   if (folder && name) throw refused(`loadModel: '${name}' goes with a repository's name, not with the address of a folder.`);
-  const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model) ?? [];
+  const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model.replace(/\/[^/]+\.gguf$/i, "")) ?? [];
   if (inName && revision && inName !== revision) throw refused(`loadModel: the name says revision '${inName}' and the options say '${revision}'; give one.`);
 }
 
@@ -152,7 +162,7 @@ function sourceOf(source: ModelSource): EngineLoadOptions["model"] {
   if (typeof source === "string" && source.trim()) return source.trim();
   if (source instanceof URL) return source.href;
   if (typeof source !== "object" || source === null) {
-    throw refused(`loadModel takes 'org/name', the URL of a folder, or files; it got ${source === "" ? "an empty string" : describe(source)}.`);
+    throw refused(`loadModel takes 'org/name', the URL of a folder or a .gguf file, or files; it got ${source === "" ? "an empty string" : describe(source)}.`);
   }
   const files = Array.from(source as Iterable<File | NamedFile>, named);
   if (files.length === 0) throw refused("loadModel got an empty list of files. Pick config.json, tokenizer.json and the weights.");

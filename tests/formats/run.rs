@@ -1,6 +1,6 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
-use jerboa::exec::{Decode, Files, Model, Overrides, Precision, RunOptions, Start};
+use jerboa::exec::{Decode, Files, Model, Overrides, Precision, ROOM, RunOptions, Start};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
@@ -181,6 +181,84 @@ fn quantised_on_load_stays_near() {
             last = error;
         }
     }
+}
+
+async fn opened(path: &str) -> jerboa::Result<Source> {
+    let model = ModelRef::parse(&golden(path).to_string_lossy())?;
+    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await
+}
+
+/// `auto` keeps what is stored while it fits, then takes 8 bits, then 4, and says so.
+#[test]
+fn auto_fits_the_memory() {
+    let load = |precision, memory| {
+        block_on(async {
+            let source = opened("models/qwen3").await?;
+            let files = Files::open(&source, None).await?;
+            let options = RunOptions { memory, ..options(precision) };
+            Model::load_files(open(&DeviceOptions::default()), &source, files, options).await
+        })
+        .expect("loads")
+    };
+    let needed = |model: &Model| model.weights.values().map(|w| w.bytes()).sum::<u64>() + model.bytes.kv + ROOM;
+    let stored = load(Precision::Auto, None);
+    assert_eq!((stored.precision.name(), stored.notes.len()), ("stored", 0));
+    let [q8, q4] = [Precision::Q8, Precision::Q4].map(|precision| needed(&load(precision, None)));
+    assert!(q4 < q8 && q8 < needed(&stored));
+    for (memory, name, notes) in [(needed(&stored), "stored", 0), (q8, "q8", 1), (q8 - 1, "q4", 1), (q4 - 1, "q4", 2)] {
+        let model = load(Precision::Auto, Some(memory));
+        assert_eq!((model.precision.name(), model.notes.len()), (name, notes), "{memory}: {:?}", model.notes);
+        assert!(notes == 0 || model.notes[0].contains(&format!("kept as {name}")), "{:?}", model.notes);
+    }
+    // What is asked for is done, with a word.
+    let model = load(Precision::F32, Some(q4));
+    assert_eq!((model.precision.name(), model.notes.len()), ("f32", 1));
+}
+
+/// What `inspect` says of checkpoints of each kind, and of broken ones.
+#[test]
+fn inspection() {
+    let inspect = |path: &str| {
+        block_on(async {
+            Ok::<_, jerboa::Error>(Files::examine(&opened(path).await?, None).await?.inspect(Precision::Auto))
+        })
+        .unwrap_or_else(|e| panic!("{path}: {e}"))
+        .to_string()
+    };
+    for (path, lines) in [
+        (
+            "models/llama_sharded",
+            ["architecture: LlamaForCausalLM (llama)", "runs: yes", "file: model-00001"].as_slice(),
+        ),
+        ("quant/model_mlx", &["runs: yes", "encoding: mlx 4 bit group 64", "encoding: mlx 6 bit group 32"]),
+        ("quant/llama_gptq_order", &["runs: yes", "encoding: gptq 4 bit group 32"]),
+        ("quant/qwen3_nf4", &["runs: yes", "kept as f16"]),
+        ("quant/phi3_mlc", &["architecture: Phi3ForCausalLM (phi3)", "runs: yes", "file: params_shard_0.bin"]),
+        ("quant/gguf_q4_k_m/model.gguf", &["runs: yes", "Q4_K", "Q6_K", "file: model.gguf"]),
+        ("quant/twin_stories", &["runs: yes", "F16", "head tied to the embedding"]),
+    ] {
+        let found = inspect(path);
+        for line in lines {
+            assert!(found.contains(line), "{path}: {line} in\n{found}");
+        }
+    }
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inspect-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let config = std::fs::read_to_string(golden("quant/model_mlx/config.json")).expect("config.json");
+    std::fs::copy(golden("quant/model_mlx/model.safetensors"), folder.join("model.safetensors")).expect("copied");
+    for (from, to, faults) in [
+        ("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", ["runs: no", "missing_tensor", "model.layers.2."]),
+        ("\"intermediate_size\": ", "\"intermediate_size\": 1", ["runs: no", "shape", "mlp.down_proj.weight"]),
+        ("ForCausalLM\"", "ForNobody\"", ["runs: no", "unknown_architecture", "ForNobody"]),
+    ] {
+        assert!(config.contains(from), "{from}");
+        std::fs::write(folder.join("config.json"), config.replace(from, to)).expect("written");
+        let found = inspect(&folder.to_string_lossy());
+        for fault in faults {
+            assert!(found.contains(fault), "{to}: {fault} in\n{found}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 /// The tokenizer inside a GGUF file is the one that its tokens and merges describe.

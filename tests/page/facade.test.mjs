@@ -60,7 +60,7 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
   await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 up, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
-  await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder, or files/));
+  await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder or a .gguf file, or files/));
   await assert.rejects(load([]), refusal("request", /empty list of files/));
   await assert.rejects(load("https://x.test/m/", { revision: "main" }), refusal("request", /'revision' goes with a repository's name/));
   await assert.rejects(load("a/b@v1", { revision: "v2" }), refusal("request", /says revision 'v1' and the options say 'v2'/));

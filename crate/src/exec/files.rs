@@ -3,7 +3,7 @@
 
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{Checkpoint, Float, Role, Weights, detect, detect::side_tensors, mlc};
-use crate::hub::Source;
+use crate::hub::{Chunk, Source};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -25,9 +25,21 @@ impl Files {
     /// Opens the files of a model: a GGUF file where one is named, else safetensors, else an MLC shard list.
     ///
     /// # Errors
-    /// Whatever the source or the containers' readers report.
+    /// Whatever the source or the containers' readers report; an architecture that cannot be run.
     pub async fn open(source: &Source, gguf: Option<&str>) -> Result<Files> {
-        if let Some(file) = gguf {
+        Self::read(source, gguf, true).await
+    }
+
+    /// Opens the files of a model that may be one which cannot be run.
+    ///
+    /// # Errors
+    /// Whatever the source or the containers' readers report.
+    pub async fn examine(source: &Source, gguf: Option<&str>) -> Result<Files> {
+        Self::read(source, gguf, false).await
+    }
+
+    async fn read(source: &Source, gguf: Option<&str>, must_run: bool) -> Result<Files> {
+        if let Some(file) = gguf.or(source.gguf()) {
             return Self::gguf(source, file).await;
         }
         let Some(config) = source.read_optional("config.json").await? else {
@@ -38,12 +50,23 @@ impl Files {
         };
         let config = serde_json::from_slice(&config)
             .map_err(|e| Error::Config { file: "config.json".into(), reason: e.to_string() })?;
-        // An unsupported architecture is refused before anything large is fetched.
-        crate::arch::graph(&config)?;
+        if must_run {
+            // An unsupported architecture is refused before anything large is fetched.
+            crate::arch::graph(&config)?;
+        }
         match Self::safetensors(source, config).await {
             Err(error @ Error::MissingFile { .. }) => Self::mlc(source).await?.ok_or(error),
             other => other,
         }
+    }
+
+    /// The configuration with what the checkpoint implies: without a head of its own the embedding is the head.
+    pub fn full_config(&self) -> Value {
+        let mut config = self.config.clone();
+        if let Some(object) = config.as_object_mut().filter(|_| !self.weights.contains("lm_head.weight")) {
+            object.insert("tie_word_embeddings".into(), Value::Bool(true));
+        }
+        config
     }
 
     /// Opens safetensors with a configuration that is already read.
@@ -109,14 +132,21 @@ impl Files {
             place: source.name().into(),
             hint: "Name one of its .gguf files.".into(),
         })?;
-        let mut length = 1u64 << 20;
+        let (mut start, mut length) = (Vec::new(), 1u64 << 20);
         let header = loop {
-            let start = source.read_range(file, 0..length.min(size)).await?;
+            // By whole parts, so that they are in the cache when the model is loaded again.
+            let range = start.len() as u64..length.min(size);
+            let sink = async |_, chunk: Chunk| {
+                start.extend(chunk.to_vec());
+                Ok(())
+            };
+            source.stream(file, range, sink).await?;
             match gguf::parse(file, &start, size)? {
                 Some(header) => break header,
                 None => length = length.saturating_mul(2),
             }
         };
+        drop(start);
         let checkpoint = header.checkpoint();
         let mut factors = RopeFactors::default();
         for (name, values) in FACTOR_TENSORS.iter().zip([&mut factors.all, &mut factors.long, &mut factors.short]) {

@@ -11,7 +11,7 @@ use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Graph, Op};
 use crate::kernels::attention::Kv;
-use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlans, fuse, lower, plan_weights};
+use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlan, WeightPlans, fuse, lower, plan_weights};
 use crate::{Error, Result, arch};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -21,6 +21,9 @@ use std::sync::Arc;
 const STATE_WORDS: u64 = 8;
 /// The context where neither the caller nor the model asks for less.
 const DEFAULT_CONTEXT: usize = 4096;
+
+/// Bytes that a model needs beside weights and cache: activations, staging.
+pub const ROOM: u64 = 100 << 20;
 
 /// Bytes on the device by what they are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,6 +52,10 @@ pub struct Model {
     pub capacity: usize,
     /// Bytes on the device.
     pub bytes: Bytes,
+    /// What the weights are kept in, of those that are not quantised in the checkpoint.
+    pub precision: Precision,
+    /// What was chosen otherwise than a user may expect.
+    pub notes: Vec<String>,
     /// Where the time of its load went.
     pub load: LoadTimes,
     pub(super) decode: Step,
@@ -79,20 +86,10 @@ impl Model {
     /// Whatever the source, the configuration, the checkpoint or the device refuses.
     pub async fn load_files(gpu: Gpu, source: &Source, files: Files, mut options: RunOptions) -> Result<Self> {
         let mut whole = Lap::start();
-        let Files { mut config, checkpoint, weights: stored, .. } = files;
-        if !stored.contains("lm_head.weight")
-            && let Some(object) = config.as_object_mut()
-        {
-            object.insert("tie_word_embeddings".into(), Value::Bool(true));
-        }
+        let config = files.full_config();
+        let Files { checkpoint, weights: stored, .. } = files;
         let orders = stored.iter().filter_map(|w| Some((w.name.clone(), w.order.clone()?))).collect();
-        let precision = options.overrides.precision;
-        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
-        let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
-        let (graph, weights);
-        (graph, weights, options.fusions) =
-            fused(&arch::graph(&config)?, options.fusions, &layout_of, &order_of, max_buffer)?;
         let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
         let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
         let kv = options.overrides.kv.unwrap_or(if gpu.caps().f16 { Kv::F16 } else { Kv::Packed });
@@ -100,6 +97,18 @@ impl Model {
             let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
             return Err(Error::Request { parameter: "kv".into(), reason });
         }
+        let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+        let plain = arch::graph(&config)?;
+        let planned = |precision| {
+            let layout_of =
+                |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
+            fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
+        };
+        let memory = options.memory.or(gpu.caps().memory);
+        let (precision, notes, fit) =
+            fitting(options.overrides.precision, kv_bytes(&plain, kv, capacity), memory, planned)?;
+        let (graph, weights, fusions) = fit;
+        options.fusions = fusions;
         let plan = |graph: &Graph, rows| {
             let caps = gpu.caps();
             lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity, fuse_heads: options.fusions.heads })
@@ -129,6 +138,8 @@ impl Model {
             kv,
             capacity,
             bytes,
+            precision,
+            notes,
             load,
             decode,
             tail,
@@ -348,6 +359,8 @@ fn finite(logits: &[f32]) -> Result<()> {
     Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
 }
 
+type Fused = (Graph, WeightPlans, Fusions);
+
 /// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
 /// several buffers are neither merged nor gated.
 pub(super) fn fused(
@@ -356,7 +369,7 @@ pub(super) fn fused(
     layout_of: &dyn Fn(&str) -> Layout,
     order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
     max_buffer: u64,
-) -> Result<(Graph, WeightPlans, Fusions)> {
+) -> Result<Fused> {
     let graph = fuse::gather_inputs(plain.clone(), order_of);
     let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
@@ -367,6 +380,48 @@ pub(super) fn fused(
         return Ok((graph, weights, fusions));
     }
     fused(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
+}
+
+/// What `auto` means: the weights as they are stored while the model fits the memory, else as many bits as fit. Beside
+/// the weights the model needs its cache, activations and what loading stages, for which [`ROOM`] is kept free.
+fn fitting(
+    asked: Precision,
+    kv: u64,
+    memory: Option<u64>,
+    planned: impl Fn(Precision) -> Result<Fused>,
+) -> Result<(Precision, Vec<String>, Fused)> {
+    let needed = |fused: &Fused| fused.1.values().map(WeightPlan::bytes).sum::<u64>() + kv + ROOM;
+    let (mut chosen, mut best) = (asked, planned(asked)?);
+    let stored = needed(&best);
+    let Some(memory) = memory.filter(|memory| stored > *memory) else { return Ok((chosen, Vec::new(), best)) };
+    for fewer in [Precision::Q8, Precision::Q4].into_iter().filter(|_| asked == Precision::Auto) {
+        let other = planned(fewer)?;
+        if needed(&best) > memory && needed(&other) < needed(&best) {
+            (chosen, best) = (fewer, other);
+        }
+    }
+    let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+    let mut notes = Vec::new();
+    if chosen != asked {
+        let (name, takes, would, has) = (chosen.name(), mb(needed(&best)), mb(stored), mb(memory));
+        notes.push(format!(
+            "The weights are kept as {name}: so the model takes {takes} MB with its cache and room to work. As they are stored \
+             it would take {would} MB, and the device is thought to have {has} MB for it."
+        ));
+    }
+    if needed(&best) > memory {
+        let (takes, has) = (mb(needed(&best)), mb(memory));
+        notes.push(format!(
+            "The model takes about {takes} MB, more than the {has} MB that the device is thought to have for it; a smaller \
+             maxContext or model would fit."
+        ));
+    }
+    Ok((chosen, notes, best))
+}
+
+/// Bytes of the keys and values of all layers.
+fn kv_bytes(graph: &Graph, kv: Kv, capacity: usize) -> u64 {
+    graph.caches.iter().map(|c| 2 * (capacity * c.kv_heads * c.head_dim * kv.bytes()) as u64).sum()
 }
 
 /// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.

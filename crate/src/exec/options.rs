@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// The element type that unquantized weights are kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// As they are stored.
+    /// As they are stored where the device has room for that, else 8 or 4 bits.
     #[default]
     Auto,
     /// 32 bits.
@@ -21,6 +21,17 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Its name in reports; `auto` has become something else by then, unless the weights stay as they are stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "stored",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Q8 => "q8",
+            Self::Q4 => "q4",
+        }
+    }
+
     /// By its name in options.
     pub fn from_name(name: &str) -> Result<Self> {
         match name {
@@ -53,6 +64,8 @@ pub struct RunOptions {
     pub max_context: Option<usize>,
     /// Tokens of one prefill step.
     pub chunk: usize,
+    /// Bytes of device memory that the model may take; by default what the device is thought to have, where that is known.
+    pub memory: Option<u64>,
     /// Weights over so many bytes lie in several buffers, also where the device has room for more in one.
     pub max_weight_buffer: Option<u64>,
     /// Which fusions are made.
@@ -66,6 +79,7 @@ impl Default for RunOptions {
         Self {
             max_context: None,
             chunk: 512,
+            memory: None,
             max_weight_buffer: None,
             fusions: Fusions::ALL,
             overrides: Overrides::default(),

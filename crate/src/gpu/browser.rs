@@ -312,6 +312,14 @@ impl Backend for BrowserGpu {
     }
 }
 
+/// No browser tells the GPU's memory. Half of what the machine has (a page sees that up to 8 GB, and not everywhere), or
+/// the largest buffer where that is more.
+fn memory_of(largest: u64) -> u64 {
+    let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
+    let gigabytes = Reflect::get(&navigator, &"deviceMemory".into()).ok().and_then(|n| n.as_f64()).unwrap_or(0.0);
+    largest.max((gigabytes * 0.5 * f64::from(1 << 30)) as u64)
+}
+
 fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
     let get = |name: &str| Reflect::get(facts, &name.into()).unwrap_or(JsValue::UNDEFINED);
     let text = |name: &str| get(name).as_string().unwrap_or_default();
@@ -328,6 +336,7 @@ fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
         timestamps: flag("timestamps"),
         max_buffer_size: cap(number("maxBufferSize")),
         max_binding_size: cap(number("maxBindingSize")),
+        memory: Some(memory_of(number("maxBufferSize") as u64)),
         max_workgroup_storage: number("maxWorkgroupStorage") as u32,
         webkit: flag("webkit"),
         software: flag("software"),

@@ -24,6 +24,8 @@ pub struct Caps {
     pub max_buffer_size: u64,
     /// The largest storage binding in bytes.
     pub max_binding_size: u64,
+    /// Bytes of memory that a model may take, as far as anyone tells: a guess in a browser, nothing natively.
+    pub memory: Option<u64>,
     /// Bytes of workgroup memory.
     pub max_workgroup_storage: u32,
     /// Whether it is Safari's implementation; known by the user agent, since Chrome on a Mac says `apple` too.

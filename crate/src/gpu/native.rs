@@ -421,6 +421,7 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         max_buffer_size: cap(limits.max_buffer_size),
         max_binding_size: cap(limits.max_storage_buffer_binding_size),
+        memory: None,
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         webkit: false,
         software: info.device_type == wgpu::DeviceType::Cpu,

@@ -174,6 +174,8 @@ pub struct PickedFile {
 #[derive(Debug)]
 pub struct PickedFiles {
     files: HashMap<String, Blob>,
+    /// Whether they come from a cache: of WebLLM's.
+    pub(super) cached: bool,
     part_size: u64,
     progress: Progress,
 }
@@ -192,7 +194,8 @@ impl PickedFiles {
             None => files.iter().map(|f| &f.name[..folder(&f.name)]).min_by_key(|f| f.len()).unwrap_or("").to_string(),
         };
         let inside = |f: PickedFile| f.name.strip_prefix(&root).map(|name| (name.to_string(), f.blob.clone()));
-        Ok(PickedFiles { files: files.into_iter().filter_map(inside).collect(), part_size: part_size.max(1), progress })
+        let files = files.into_iter().filter_map(inside).collect();
+        Ok(PickedFiles { files, cached: false, part_size: part_size.max(1), progress })
     }
 
     async fn read(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
@@ -205,6 +208,18 @@ impl PickedFiles {
         let slice = blob.slice_with_f64_and_f64(range.start as f64, range.end as f64).map_err(unreadable)?;
         let bytes = JsFuture::from(slice.array_buffer()).await.map_err(unreadable)?;
         Ok(Chunk::from_js(Uint8Array::new(&bytes)))
+    }
+
+    /// The one .gguf file, where nothing says that the model is another.
+    pub(super) fn only_gguf(&self) -> Option<String> {
+        let mut found = self.files.keys().filter(|name| name.to_ascii_lowercase().ends_with(".gguf"));
+        let (first, second) = (found.next()?, found.next());
+        (second.is_none() && !self.has("config.json")).then(|| first.clone())
+    }
+
+    /// Whether there is such a file.
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.files.contains_key(file)
     }
 
     fn size(&self, file: &str) -> Option<u64> {
@@ -237,7 +252,7 @@ impl PartSource for PickedFiles {
 
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         self.progress.file(file);
-        Ok(self.size(file).map(|size| FileInfo { size, etag: None, from_cache: false }))
+        Ok(self.size(file).map(|size| FileInfo { size, etag: None, from_cache: self.cached }))
     }
 
     async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
@@ -248,7 +263,7 @@ impl PartSource for PickedFiles {
         let size = self.size(file).ok_or_else(|| self.missing(file))?;
         let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
         let chunk = self.read(file, range).await?;
-        self.progress.add(chunk.len() as u64, false);
+        self.progress.add(chunk.len() as u64, self.cached);
         Ok(chunk)
     }
 

@@ -503,6 +503,13 @@ impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
     }
 }
 
+/// The address of the files of a repository's main branch, without a slash at its end; none for another revision.
+#[cfg(target_arch = "wasm32")]
+pub(super) fn main_branch(model: &ModelRef, options: &HubOptions) -> Option<String> {
+    let address = Address::of(model, options).ok()?;
+    (address.revision.as_deref() == Some("main")).then(|| format!("{}/resolve/main", address.prefix))
+}
+
 /// Where a model's files are.
 struct Address {
     name: String,
@@ -526,6 +533,7 @@ impl Address {
                 Ok(Address { name: format!("{prefix}@{revision}"), prefix, revision: Some(revision) })
             }
             ModelRef::Folder { url } => Ok(Address { name: url.clone(), prefix: url.clone(), revision: None }),
+            ModelRef::File { place, .. } => Address::of(place, options),
             ModelRef::Path { path } => {
                 let reason = "a path on this machine is not an address".to_string();
                 Err(Error::ModelName { name: path.clone(), reason })

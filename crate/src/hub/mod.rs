@@ -21,6 +21,8 @@ mod transport;
 mod browser;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
+#[cfg(target_arch = "wasm32")]
+mod webllm;
 
 pub use abort::AbortFlag;
 #[cfg(target_arch = "wasm32")]

@@ -25,13 +25,27 @@ pub enum ModelRef {
         /// As the user wrote it.
         path: String,
     },
+    /// One GGUF file of a place.
+    File {
+        /// The repository or folder that it is in.
+        place: Box<ModelRef>,
+        /// Its path there.
+        file: String,
+    },
 }
 
 impl ModelRef {
-    /// Reads `org/name`, `org/name@revision`, a URL of a folder, a page of huggingface.co, or a path (`/…`, `./…`).
+    /// Reads `org/name`, `org/name@revision`, a URL of a folder, a page of huggingface.co, or a path (`/…`, `./…`); each
+    /// with the name of a .gguf file behind it to mean that file.
     pub fn parse(name: &str) -> Result<ModelRef> {
         let refuse = |reason: &str| Error::ModelName { name: name.to_string(), reason: reason.to_string() };
         let text = name.trim();
+        // The Hub's download links end so.
+        let text = text.strip_suffix("?download=true").unwrap_or(text);
+        if text.len() > 5 && text.to_ascii_lowercase().ends_with(".gguf") {
+            return parse_file(text)
+                .ok_or_else(|| refuse("a file is named with its repository or folder before it"))?;
+        }
         if text.is_empty() {
             return Err(refuse("it is empty"));
         }
@@ -80,8 +94,31 @@ impl std::fmt::Display for ModelRef {
             ModelRef::Repo { id, revision: Some(revision) } => write!(f, "{id}@{revision}"),
             ModelRef::Folder { url } => f.write_str(url),
             ModelRef::Path { path } => f.write_str(path),
+            ModelRef::File { place, file } => write!(f, "{place}/{file}"),
         }
     }
+}
+
+/// A .gguf file behind a place. In a repository it may lie in a folder; behind a revision, and of a web server, all but
+/// the last part names the place.
+fn parse_file(text: &str) -> Option<Result<ModelRef>> {
+    let made = |place: &str, file: &str| {
+        ModelRef::parse(place).map(|place| ModelRef::File { place: Box::new(place), file: file.to_string() })
+    };
+    for page in ["https://huggingface.co/", "https://hf.co/"] {
+        if let Some(path) = text.strip_prefix(page) {
+            let parts: Vec<&str> = path.splitn(5, '/').collect();
+            let [org, name, "resolve" | "blob", revision, file] = parts[..] else { return None };
+            return Some(made(&format!("{org}/{name}@{revision}"), file));
+        }
+    }
+    let is_repo = !text.contains("://") && !text.contains('@') && !text.starts_with(['/', '.', '~']);
+    if is_repo {
+        let (at, _) = text.match_indices('/').nth(1)?;
+        return Some(made(&text[..at], &text[at + 1..]));
+    }
+    let (place, file) = text.rsplit_once('/')?;
+    Some(made(if place.is_empty() { "/" } else { place }, file))
 }
 
 /// `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION` as in the address bar.
@@ -164,6 +201,10 @@ mod tests {
         ModelRef::Repo { id: id.to_string(), revision: revision.map(str::to_string) }
     }
 
+    fn file(place: ModelRef, file: &str) -> ModelRef {
+        ModelRef::File { place: Box::new(place), file: file.to_string() }
+    }
+
     #[test]
     fn names_are_read() {
         let cases = [
@@ -173,6 +214,17 @@ mod tests {
             ("https://hf.co/a/b/tree/v1.0", repo("a/b", Some("v1.0"))),
             ("https://cdn.example/models/x/", ModelRef::Folder { url: "https://cdn.example/models/x".to_string() }),
             ("./models/x", ModelRef::Path { path: "./models/x".to_string() }),
+            ("org/name/sub/x-Q4_K_M.gguf", file(repo("org/name", None), "sub/x-Q4_K_M.gguf")),
+            ("org/name@refs/pr/7/x.gguf", file(repo("org/name", Some("refs/pr/7")), "x.gguf")),
+            (
+                "https://huggingface.co/org/name/resolve/main/a/x.gguf?download=true",
+                file(repo("org/name", Some("main")), "a/x.gguf"),
+            ),
+            (
+                "https://cdn.example/models/x.GGUF",
+                file(ModelRef::Folder { url: "https://cdn.example/models".to_string() }, "x.GGUF"),
+            ),
+            ("/models/x.gguf", file(ModelRef::Path { path: "/models".to_string() }, "x.gguf")),
         ];
         for (text, expected) in cases {
             assert_eq!(ModelRef::parse(text).expect(text), expected, "{text}");
@@ -181,8 +233,20 @@ mod tests {
 
     #[test]
     fn others_are_refused() {
-        let bad =
-            ["", "gpt2", "a/b/c", "a/b@", "a/b@x y", "a/../b", "a/b?x", "ftp://a/b", "https://", "https://h/x?y=1"];
+        let bad = [
+            "",
+            "gpt2",
+            "a/b/c",
+            "a/b@",
+            "a/b@x y",
+            "a/../b",
+            "a/b?x",
+            "ftp://a/b",
+            "https://",
+            "https://h/x?y=1",
+            "x.gguf",
+            "a/x.gguf",
+        ];
         for text in bad {
             assert_eq!(ModelRef::parse(text).expect_err(text).code(), "model_name", "{text}");
         }

@@ -16,6 +16,8 @@ use crate::{Error, Result};
 use super::browser::{BrowserTransport as DefaultTransport, CacheStore as DefaultStore, PickedFile, PickedFiles};
 #[cfg(not(target_arch = "wasm32"))]
 use super::native::{DirStore as DefaultStore, LocalDir, NativeTransport as DefaultTransport};
+#[cfg(target_arch = "wasm32")]
+use super::webllm::{self, WebLlm};
 
 enum Place {
     Http(Box<HttpSource<DefaultTransport, DefaultStore>>),
@@ -23,11 +25,15 @@ enum Place {
     Local(LocalDir),
     #[cfg(target_arch = "wasm32")]
     Picked(PickedFiles),
+    #[cfg(target_arch = "wasm32")]
+    WebLlm(Box<WebLlm>),
 }
 
 /// The files of one model.
 pub struct Source {
     place: Place,
+    /// The GGUF file that was named.
+    gguf: Option<String>,
     abort: AbortFlag,
 }
 
@@ -43,6 +49,11 @@ macro_rules! with_place {
             Place::Local($place) => $call,
             #[cfg(target_arch = "wasm32")]
             Place::Picked($place) => $call,
+            #[cfg(target_arch = "wasm32")]
+            Place::WebLlm($place) => {
+                let $place = $place.as_ref();
+                $call
+            }
         }
     };
 }
@@ -50,11 +61,21 @@ macro_rules! with_place {
 impl Source {
     /// Looks a model up. Of the network this takes one HEAD request for a repository at a branch or tag, else none.
     pub async fn open(model: &ModelRef, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
+        let (model, gguf) = match model {
+            ModelRef::File { place, file } => (place.as_ref(), Some(file.clone())),
+            other => (other, None),
+        };
         #[cfg(not(target_arch = "wasm32"))]
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
-            return Ok(Source { place: Place::Local(local), abort });
+            let gguf = gguf.or_else(|| local.only_gguf());
+            return Ok(Source { place: Place::Local(local), gguf, abort });
         }
+        #[cfg(target_arch = "wasm32")]
+        let found = match gguf {
+            None if options.cache => webllm::find(model, options, &progress).await,
+            _ => None,
+        };
         #[cfg(not(target_arch = "wasm32"))]
         let store = options.cache_dir.as_ref().map(DefaultStore::new);
         #[cfg(target_arch = "wasm32")]
@@ -64,12 +85,19 @@ impl Source {
         };
         let store = store.filter(|_| options.cache);
         let transport = DefaultTransport::default();
-        let http = HttpSource::open(model, options, transport, store, abort.clone(), progress).await?;
+        let http = HttpSource::open(model, options, transport, store, abort.clone(), progress).await;
+        #[cfg(target_arch = "wasm32")]
+        if let Some(local) = found {
+            // What WebLLM does not keep may come from the network, or be done without.
+            let place = Place::WebLlm(Box::new(WebLlm { local, remote: http.ok() }));
+            return Ok(Source { place, gguf, abort });
+        }
+        let http = http?;
         #[cfg(target_arch = "wasm32")]
         if let (Some(problem), true) = (problem, options.cache) {
             http.warn(problem);
         }
-        Ok(Source { place: Place::Http(Box::new(http)), abort })
+        Ok(Source { place: Place::Http(Box::new(http)), gguf, abort })
     }
 
     /// Files that the user picked.
@@ -81,12 +109,18 @@ impl Source {
         progress: Progress,
     ) -> Result<Source> {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
-        Ok(Source { place: Place::Picked(picked), abort })
+        let gguf = picked.only_gguf();
+        Ok(Source { place: Place::Picked(picked), gguf, abort })
     }
 
     /// The model's place as messages name it: an address with its revision, or a folder.
     pub fn name(&self) -> &str {
         with_place!(self, place => place.place())
+    }
+
+    /// The GGUF file to take the model from: the one that was named, or the one that was picked alone.
+    pub fn gguf(&self) -> Option<&str> {
+        self.gguf.as_deref()
     }
 
     /// The commit that is being read, where the server named one.

@@ -239,6 +239,11 @@ impl<'a, R> Plan<'a, R> {
         plan.broken.clear();
         self.queue.retain(|job| job.file != file);
         source.forget(&name).await;
+        let changed = || Error::Changed { file: format!("{}/{name}", source.place()) };
+        if !name.ends_with(".safetensors") {
+            // The places of another container's tensors cannot be looked up again here.
+            return Err(changed());
+        }
         let (size, header) = read_header(source, &name).await?;
         let plan = &self.files[file];
         let same = |t: &&&TensorInfo| {
@@ -248,7 +253,7 @@ impl<'a, R> Plan<'a, R> {
         let alike = plan.tensors.iter().filter(same).count() == plan.tensors.len();
         if plan.generation >= RESTARTS || size != checkpoint.files[plan.index].size || !alike {
             source.forget(&name).await;
-            return Err(Error::Changed { file: format!("{}/{name}", source.place()) });
+            return Err(changed());
         }
         self.enqueue(source, checkpoint, file);
         Ok(())

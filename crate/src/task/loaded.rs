@@ -203,13 +203,14 @@ impl Loaded {
         let defaults = Params::from_generation_config(&generation)?;
         progress.phase(Phase::Weights);
         let model = Model::load_files(gpu, source, files, options).await?;
+        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
         progress.phase(Phase::Ready);
         Ok(Self {
             model,
             text: Rc::new(text),
             name: name.to_string(),
             revision: source.commit(),
-            warnings: source.warnings().iter().map(ToString::to_string).collect(),
+            warnings,
             defaults,
             eos,
             cached: Vec::new(),
@@ -225,6 +226,7 @@ impl Loaded {
         info["architecture"] = json!(model.graph.name);
         info["task"] = json!("generate");
         info["parameters"] = json!(model.parameters());
+        info["precision"] = json!(model.precision.name());
         info["kv"] = json!(model.kv.name());
         info["contextLength"] = json!(model.capacity);
         info["vocabSize"] = json!(model.vocab());

@@ -79,6 +79,8 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
         }
         run.max_context = Some(context as usize);
     }
+    let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
+    (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
     if let Some(weights) = text_of(options, "weights") {
         run.overrides.precision = Precision::from_name(&weights)?;
     }

@@ -1,0 +1,163 @@
+//! What a checkpoint is, and what of it will run, said before any weight is read. Knows no device.
+
+use super::Files;
+use super::model::wanted;
+use super::options::Precision;
+use crate::format::WeightSource;
+use crate::ir::{Graph, WeightKind};
+use crate::{Error, arch};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A weight that the model asks for, as the checkpoint has it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Its name in a HuggingFace checkpoint.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// How it is stored.
+    pub encoding: String,
+    /// Bytes in the files.
+    pub stored: u64,
+    /// How it will lie on the device.
+    pub layout: String,
+    /// Bytes on the device.
+    pub bytes: u64,
+}
+
+/// What [`Files::inspect`] finds.
+#[derive(Debug)]
+pub struct Inspection {
+    /// `architectures[0]`, with the model type.
+    pub architecture: String,
+    /// Whether the checkpoint has the embedding as its head.
+    pub tied: bool,
+    /// Why it does not run; empty where it does.
+    pub faults: Vec<Error>,
+    /// The weights that the model asks for, in the order in which it does.
+    pub weights: Vec<Seen>,
+    /// Weights of the checkpoint that the model does not ask for.
+    pub unused: Vec<String>,
+    /// Files and their sizes.
+    pub files: Vec<(String, u64)>,
+}
+
+impl Files {
+    /// What the checkpoint is, and what it would be with a precision.
+    pub fn inspect(&self, precision: Precision) -> Inspection {
+        let config = self.full_config();
+        let text = |field: &Value| field.as_str().unwrap_or("none").to_string();
+        let mut out = Inspection {
+            architecture: format!("{} ({})", text(&config["architectures"][0]), text(&config["model_type"])),
+            tied: config["tie_word_embeddings"] == Value::Bool(true),
+            faults: Vec::new(),
+            weights: Vec::new(),
+            unused: Vec::new(),
+            files: self.checkpoint.files.iter().map(|f| (f.name.clone(), f.size)).collect(),
+        };
+        let mut used = BTreeSet::new();
+        match arch::graph(&config) {
+            Ok(graph) => self.weights_of(&graph, precision, &mut out, &mut used),
+            Err(error) => {
+                out.faults.push(error);
+                // Nothing tells which would be used: all are listed.
+                for source in self.weights.iter() {
+                    used.insert(source.name.clone());
+                    out.weights.push(seen(source, precision, WeightKind::Matrix));
+                }
+            }
+        }
+        out.unused = self.weights.iter().map(|w| w.name.clone()).filter(|name| !used.contains(name)).collect();
+        out
+    }
+
+    fn weights_of(&self, graph: &Graph, precision: Precision, out: &mut Inspection, used: &mut BTreeSet<String>) {
+        for weight in &graph.weights {
+            for (name, rows) in &weight.parts {
+                if !used.insert(name.clone()) {
+                    continue;
+                }
+                let source = match self.weights.get(name, &graph.name) {
+                    Ok(source) => source,
+                    Err(error) => {
+                        out.faults.push(error);
+                        continue;
+                    }
+                };
+                let vector = weight.kind == WeightKind::Vector;
+                let expected = if vector { vec![*rows] } else { vec![*rows, weight.cols] };
+                let fits =
+                    if vector { source.shape.iter().product::<usize>() == *rows } else { source.shape == expected };
+                if !fits {
+                    let (tensor, found) = (name.clone(), source.shape.clone());
+                    out.faults.push(Error::Shape { tensor, found, expected });
+                }
+                if let Err(error) = source.layout() {
+                    out.faults.push(error);
+                }
+                out.weights.push(seen(source, precision, weight.kind));
+            }
+        }
+    }
+}
+
+fn seen(source: &WeightSource, precision: Precision, kind: WeightKind) -> Seen {
+    let (rows, cols) = source.rows_cols();
+    let (layout, bytes) = if kind == WeightKind::Vector || source.shape.len() < 2 {
+        ("f32".to_string(), rows as u64 * cols as u64 * 4)
+    } else {
+        let layout = wanted(source, precision);
+        (layout.name(), layout.bytes(rows, cols))
+    };
+    Seen {
+        name: source.name.clone(),
+        shape: source.shape.clone(),
+        encoding: source.encoding.name(),
+        stored: source.stored_bytes(),
+        layout,
+        bytes,
+    }
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "architecture: {}{}",
+            self.architecture,
+            if self.tied { ", head tied to the embedding" } else { "" }
+        )?;
+        for (name, size) in &self.files {
+            writeln!(f, "file: {name}, {size} bytes")?;
+        }
+        let parameters: u64 = self.weights.iter().map(|w| w.shape.iter().map(|d| *d as u64).product::<u64>()).sum();
+        let bytes: u64 = self.weights.iter().map(|w| w.bytes).sum();
+        writeln!(f, "parameters: {parameters}, {bytes} bytes on the device")?;
+        let mut encodings: BTreeMap<(&str, &str), (usize, u64, u64)> = BTreeMap::new();
+        for weight in &self.weights {
+            let entry = encodings.entry((&weight.encoding, &weight.layout)).or_default();
+            *entry = (entry.0 + 1, entry.1 + weight.stored, entry.2 + weight.bytes);
+        }
+        for ((encoding, layout), (count, stored, bytes)) in encodings {
+            writeln!(f, "encoding: {encoding}, {count} weights, {stored} bytes; kept as {layout}, {bytes} bytes")?;
+        }
+        match &self.faults[..] {
+            [] => writeln!(f, "runs: yes")?,
+            faults => {
+                writeln!(f, "runs: no")?;
+                for fault in faults {
+                    writeln!(f, "  {}: {fault}", fault.code())?;
+                }
+            }
+        }
+        for Seen { name, shape, encoding, stored, layout, bytes } in &self.weights {
+            writeln!(f, "{name} {shape:?}: {encoding}, {stored} bytes; {layout}, {bytes} bytes")?;
+        }
+        for name in &self.unused {
+            writeln!(f, "{name}: not used")?;
+        }
+        Ok(())
+    }
+}

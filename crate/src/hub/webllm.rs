@@ -1,0 +1,167 @@
+//! Models that WebLLM has put in the browser's cache for this origin: read from there, so that nobody downloads them a
+//! second time. Knows its caches and keys ([`WEBLLM_CACHES`]), no encoding.
+
+use js_sys::Promise;
+use std::ops::Range;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{Blob, Cache, CacheStorage};
+
+use super::HubOptions;
+use super::browser::{BrowserTransport, CacheStore, PickedFile, PickedFiles};
+use super::chunk::Chunk;
+use super::http::{HttpSource, main_branch};
+use super::model_ref::ModelRef;
+use super::parts::{FileInfo, PartSource};
+use super::progress::Progress;
+use super::remote::{Fault, RangeReader};
+use crate::Result;
+use crate::format::mlc::{SHARD_LISTS, WEBLLM_CACHES, parse_shards};
+
+/// What WebLLM keeps beside the shards, and what it may keep.
+const CONFIG: &str = "mlc-chat-config.json";
+const OTHERS: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+
+async fn settled<T: JsCast>(promise: Promise) -> Option<T> {
+    JsFuture::from(promise).await.ok()?.dyn_into().ok()
+}
+
+/// The file under an address, in whichever of the caches; its bytes stay where they are until they are read.
+async fn file(caches: &[Cache], url: &str) -> Option<Blob> {
+    for cache in caches {
+        if let Some(response) = settled::<web_sys::Response>(cache.match_with_str(url)).await {
+            return settled(response.blob().ok()?).await;
+        }
+    }
+    None
+}
+
+async fn text(blob: &Blob) -> Option<String> {
+    JsFuture::from(blob.text()).await.ok()?.as_string()
+}
+
+/// The model's files, where configuration, list and every shard are there.
+pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Progress) -> Option<PickedFiles> {
+    let base = main_branch(model, options)?;
+    let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into()).ok()?;
+    if storage.is_undefined() {
+        return None;
+    }
+    let storage: CacheStorage = storage.unchecked_into();
+    let mut caches: Vec<Cache> = Vec::new();
+    for name in WEBLLM_CACHES {
+        // Opening would make one.
+        if JsFuture::from(storage.has(name)).await.ok()?.is_truthy() {
+            caches.push(JsFuture::from(storage.open(name)).await.ok()?.unchecked_into());
+        }
+    }
+    let mut files = vec![(CONFIG.to_string(), file(&caches, &format!("{base}/{CONFIG}")).await?)];
+    let mut shards = None;
+    for list in SHARD_LISTS {
+        if let Some(blob) = file(&caches, &format!("{base}/{list}")).await {
+            shards = Some(parse_shards(list, &text(&blob).await?).ok()?);
+            files.push((list.to_string(), blob));
+            break;
+        }
+    }
+    for shard in shards?.files {
+        let blob = file(&caches, &format!("{base}/{}", shard.name)).await?;
+        // A shard of another version than the list's would be read at wrong places.
+        if blob.size() as u64 != shard.size {
+            return None;
+        }
+        files.push((shard.name, blob));
+    }
+    for name in OTHERS {
+        if let Some(blob) = file(&caches, &format!("{base}/{name}")).await {
+            files.push((name.to_string(), blob));
+        }
+    }
+    let files = files.into_iter().map(|(name, blob)| PickedFile { name, blob }).collect();
+    let mut found = PickedFiles::new(files, options.part_size, progress.clone()).ok()?;
+    found.cached = true;
+    Some(found)
+}
+
+/// WebLLM's files, and the repository for what is not among them.
+pub(super) struct WebLlm {
+    pub(super) local: PickedFiles,
+    pub(super) remote: Option<HttpSource<BrowserTransport, CacheStore>>,
+}
+
+impl WebLlm {
+    fn remote(&self, file: &str) -> Option<&HttpSource<BrowserTransport, CacheStore>> {
+        self.remote.as_ref().filter(|_| !self.local.has(file))
+    }
+}
+
+impl PartSource for WebLlm {
+    type Reader = RangeReader<BrowserTransport>;
+
+    fn place(&self) -> &str {
+        self.remote.as_ref().map_or("WebLLM's cache", |remote| remote.place())
+    }
+
+    fn progress(&self) -> &Progress {
+        self.local.progress()
+    }
+
+    fn part_size(&self) -> u64 {
+        self.local.part_size()
+    }
+
+    fn streams(&self, file: &str) -> usize {
+        self.remote(file).map_or(1, |remote| remote.streams(file))
+    }
+
+    fn is_stored(&self, file: &str, part: u64) -> bool {
+        self.remote(file).is_none_or(|remote| remote.is_stored(file, part))
+    }
+
+    async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
+        match self.remote(file) {
+            // Offline, the model runs without what WebLLM does not keep.
+            Some(remote) => Ok(remote.info(file).await.unwrap_or(None)),
+            None => self.local.info(file).await,
+        }
+    }
+
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
+        match self.remote(file) {
+            Some(remote) => remote.range(file, range).await,
+            None => self.local.range(file, range).await,
+        }
+    }
+
+    async fn part(
+        &self,
+        file: &str,
+        part: u64,
+        run_end: u64,
+        reader: &mut Option<RangeReader<BrowserTransport>>,
+    ) -> Result<Chunk, Fault> {
+        match self.remote(file) {
+            Some(remote) => remote.part(file, part, run_end, reader).await,
+            None => self.local.part(file, part, run_end, &mut None).await,
+        }
+    }
+
+    async fn seal(&self, file: &str) {
+        if let Some(remote) = self.remote(file) {
+            remote.seal(file).await;
+        }
+    }
+
+    async fn forget(&self, file: &str) {
+        if let Some(remote) = self.remote(file) {
+            remote.forget(file).await;
+        }
+    }
+
+    fn missing(&self, file: &str) -> crate::Error {
+        match self.remote(file) {
+            Some(remote) => remote.missing(file),
+            None => self.local.missing(file),
+        }
+    }
+}
