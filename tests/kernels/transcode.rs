@@ -38,11 +38,21 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
         buffers.push(data);
         Some(buffers.len() - 1)
     };
-    let table = whole(Role::QuantMap);
+    let mut table = whole(Role::QuantMap);
     let nested = whole(Role::NestedMap).zip(whole(Role::NestedScales));
+    let of = |role: Role| parts.iter().find(|p| p.0 == role).map(|p| &p.1);
+    // What the loader prepares.
+    if source.encoding == Encoding::Nvfp4 {
+        let global = of(Role::GlobalScale).and_then(|b| Float::F32.get(b, 0));
+        buffers.push(bytes(&format::mxfp4::half_scales(global)));
+        table = Some(buffers.len() - 1);
+    }
+    let divided =
+        of(Role::Scales).filter(|_| source.encoding == Encoding::Bnb8).map(|b| bytes(&format::bnb::row_scales(b)));
     let scale = parts.iter().find(|p| p.0 == Role::Scales).and_then(|p| format::bitnet::row_scale(source, &p.1));
     let mut part = |role: Role| {
         let data = parts.iter().find(|p| p.0 == role).map(|p| &p.1)?;
+        let data = divided.as_ref().filter(|_| role == Role::Scales).unwrap_or(data);
         buffers.push([&vec![0xa5; lead][..], data].concat());
         Some(Bytes { buffer: buffers.len() - 1, at: lead as u32 })
     };
@@ -65,6 +75,7 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
         table,
         nested,
         scale: scale.unwrap_or(0.0),
+        row_scales: of(Role::Scales).is_some_and(|b| b.len() > 4),
         order,
         first_row: source.first_row as u32,
         rows: rows as u32,
@@ -76,14 +87,17 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
     let launch = transcode(what, &from, &to).unwrap_or_else(|| panic!("{what}: no kernel"));
     let out = run(gpu(), &launch, 1, &buffers);
     for plane in 0..2 {
-        let found = words(&out[planes[plane]]);
-        let row_words = if plane == 0 { layout.row_words(cols) } else { layout.row_params(cols) };
-        // Four of Mxfp4's scale bytes share a word.
-        let before = if layout == Layout::Mxfp4 && plane == 1 { gap * cols / 128 } else { gap * row_words };
-        assert!(found[..before].iter().all(|w| *w == 0), "{what}: wrote before its rows");
-        let found = &found[before..];
-        if let Some(i) = (0..found.len()).find(|&i| found[i] != expected.planes[plane][i]) {
-            panic!("{what}: plane {plane} word {i}: {:08x} != {:08x}", found[i], expected.planes[plane][i]);
+        // Four of Mxfp4's scale bytes share a word, so bytes are compared.
+        let row_bytes = match (layout, plane) {
+            (Layout::Mxfp4, 1) => cols / 32,
+            (_, 0) => layout.row_words(cols) * 4,
+            _ => layout.row_params(cols) * 4,
+        };
+        let (before, found) = out[planes[plane]].split_at(gap * row_bytes);
+        assert!(before.iter().all(|b| *b == 0), "{what}: wrote before its rows");
+        let expected = &bytes(&expected.planes[plane])[..rows * row_bytes];
+        if let Some(i) = (0..expected.len()).find(|&i| found[i] != expected[i]) {
+            panic!("{what}: plane {plane} byte {i}: {:02x} != {:02x}", found[i], expected[i]);
         }
     }
 }
@@ -172,6 +186,19 @@ fn bitnet() {
         check_as("bitnet_ternary", "", Encoding::BitNet { divide, scale: Float::BF16 }, &parts, None);
     }
     check_as("bitnet_ternary", "", Encoding::Ggml(GgmlType::I2S), &[(Role::Weight, "i2_s_x86")], None);
+}
+
+#[test]
+fn nibbles_and_bytes() {
+    check("mlx_fp", "mxfp4", Encoding::MlxMxfp4, &[W, S]);
+    check("mlx_fp", "nvfp4", Encoding::Nvfp4, &[W, S]);
+    check("mxfp4_gpt_oss", "", Encoding::Mxfp4Blocks, &[(Role::Weight, "w_blocks"), (Role::Scales, "w_scales")]);
+    let packed = [(Role::Weight, "weight_packed"), (Role::Scales, "weight_scale")];
+    check("more", "nvfp4", Encoding::Nvfp4, &[packed[0], packed[1], (Role::GlobalScale, "weight_global_scale")]);
+    let bytes = [W, (Role::Scales, "weight_scale")];
+    check("more", "int8_row", Encoding::Int8 { scale: Float::F32 }, &bytes);
+    check("more", "int8_tensor", Encoding::Int8 { scale: Float::F32 }, &bytes);
+    check("more", "llm_int8", Encoding::Bnb8, &[W, (Role::Scales, "SCB")]);
 }
 
 /// 8-bit floats and bitsandbytes' 4 bits, to each type of plain numbers.

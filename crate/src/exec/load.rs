@@ -262,7 +262,9 @@ impl Loader<'_> {
         {
             return Route::Cpu;
         }
-        let part = |role: Role| source.part(role).map(|_| transcode::Bytes { buffer: (), at: 0 });
+        let made = |role: Role| source.encoding == Encoding::Nvfp4 && role == Role::QuantMap;
+        let part =
+            |role: Role| (made(role) || source.part(role).is_some()).then_some(transcode::Bytes { buffer: (), at: 0 });
         let from = stored(source, 0, rows, part, source.order.is_some().then_some(()), 1.0);
         let from = from.as_ref().and_then(|f| {
             let to = Target { layout: plan.layout, cols: plan.cols as u32, q: (), s: Some(()), first_row: 0 };
@@ -367,8 +369,28 @@ impl Loader<'_> {
             }
             None => None,
         };
-        let held = |p: &&Held| on_cpu(&unit.source, p.role);
-        let scale = unit.parts.iter().find(held).and_then(|p| format::bitnet::row_scale(&unit.source, &p.cpu));
+        let held = |role: Role| unit.parts.iter().find(|p| p.role == role).map(|p| &p.cpu[..]);
+        let scale = held(Role::Scales).and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
+        let small = match unit.source.encoding {
+            Encoding::Nvfp4 => {
+                let global = held(Role::GlobalScale).and_then(|bytes| Float::F32.get(bytes, 0));
+                Some((Role::QuantMap, format::mxfp4::half_scales(global)))
+            }
+            Encoding::Bnb8 => held(Role::Scales).map(|largest| (Role::Scales, format::bnb::row_scales(largest))),
+            _ => None,
+        };
+        let small = match small {
+            Some((role, values)) => {
+                let buffer = self.gpu.buffer("scales", values.len() as u64 * 4, Usage::Storage)?;
+                self.gpu.write(&buffer, 0, bytemuck::cast_slice(&values));
+                Some((role, buffer))
+            }
+            None => None,
+        };
+        let part = |role: Role| match &small {
+            Some((small, buffer)) if *small == role => Some(transcode::Bytes { buffer: buffer.clone(), at: 0 }),
+            _ => part(role),
+        };
         let mut launches = Vec::new();
         for (index, run) in plan.runs.iter().enumerate() {
             let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
@@ -415,13 +437,22 @@ impl Loader<'_> {
     }
 }
 
-/// Whether a part of a weight that is transcoded on the GPU is wanted here: a division is not exact there.
+/// Whether a part of a weight that is transcoded on the GPU is wanted here: few numbers that are divided, which is not
+/// exact there.
 fn on_cpu(source: &WeightSource, role: Role) -> bool {
-    matches!(source.encoding, Encoding::BitNet { .. }) && role == Role::Scales
+    matches!(
+        (source.encoding, role),
+        (Encoding::BitNet { .. } | Encoding::Bnb8, Role::Scales) | (Encoding::Nvfp4, Role::GlobalScale)
+    )
 }
 
 fn no_buffer() -> Error {
     Error::Internal("a weight has no buffer".into())
+}
+
+/// Whether signed bytes have a scale for each row.
+fn row_scales(source: &WeightSource) -> bool {
+    source.part(Role::Scales).is_some_and(|scales| scales.elements() >= source.stored_rows as u64)
 }
 
 /// Rows of a source for the kernels; `part` gives the bytes of a part.
@@ -441,6 +472,7 @@ fn stored<B: Clone>(
         table: part(Role::QuantMap).map(|b| b.buffer),
         nested: part(Role::NestedMap).zip(part(Role::NestedScales)).map(|(map, scales)| (map.buffer, scales.buffer)),
         scale,
+        row_scales: row_scales(source),
         order,
         first_row: (source.first_row + first) as u32,
         rows: rows as u32,

@@ -35,13 +35,15 @@ pub(super) fn four_bit(job: &Job<'_>, block: usize, nested: Option<usize>, offse
     }))
 }
 
+/// The scales of rows from their largest magnitudes, as f32s.
+pub fn row_scales(largest: &[u8]) -> Vec<f32> {
+    (0..largest.len() / 4).map(|row| Float::F32.get(largest, row).unwrap_or(0.0) / 127.0).collect()
+}
+
 /// `w = q * (largest magnitude of the row / 127)`.
 pub(super) fn int8(job: &Job<'_>) -> Result<Packed> {
     let n = job.source.stored_rows;
     let codes = job.part(Role::Weight, n.checked_mul(job.cols))?;
-    let largest = job.part(Role::Scales, n.checked_mul(4))?;
-    Ok(job.affine(
-        |row, k| codes[row * job.cols + k] ^ 0x80,
-        |row, _| (Float::F32.get(largest, row).unwrap_or(0.0) / 127.0, 128.0),
-    ))
+    let scales = row_scales(job.part(Role::Scales, n.checked_mul(4))?);
+    Ok(job.affine(|row, k| codes[row * job.cols + k] ^ 0x80, |row, _| (scales.get(row).copied().unwrap_or(0.0), 128.0)))
 }

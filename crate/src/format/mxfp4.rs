@@ -35,6 +35,12 @@ pub(super) fn gpt_oss(job: &Job<'_>) -> Result<Packed> {
     nibbles(job)
 }
 
+/// Half of each scale that an E4M3 byte may stand for, divided by the global scale: what kernels look up, since a division
+/// is not exact there.
+pub fn half_scales(global: Option<f32>) -> Vec<f32> {
+    (0..=255u8).map(|byte| global.map_or(e4m3(byte), |global| e4m3(byte) / global) * 0.5).collect()
+}
+
 /// `w = e2m1 * scale` with an E4M3 scale per 16, divided by the global scale where there is one.
 ///
 /// Twice an E2M1 value is an integer of 5 bits with sign, so the affine form with half the scale is exact (-0 becomes 0).
@@ -49,11 +55,9 @@ pub(super) fn nvfp4(job: &Job<'_>) -> Result<Packed> {
         Some(_) => super::layout::Float::F32.get(job.part(Role::GlobalScale, Some(4))?, 0),
         None => None,
     };
+    let half = half_scales(global);
     Ok(job.affine(
         |row, k| (2.0 * E2M1[usize::from(stream_code(codes, row * (job.cols / 2), 4, k))] + 16.0) as u8,
-        |row, k| {
-            let scale = e4m3(scales[row * (job.cols / 16) + k / 16]);
-            (global.map_or(scale, |global| scale / global) * 0.5, 16.0)
-        },
+        |row, k| (half[usize::from(scales[row * (job.cols / 16) + k / 16])], 16.0),
     ))
 }

@@ -27,12 +27,14 @@ pub struct Stored<B> {
     pub scales: Option<Bytes<B>>,
     /// Zero points, or MLX's biases.
     pub zeros: Option<Bytes<B>>,
-    /// The table that codes index (bitsandbytes), from its buffer's first byte.
+    /// The table that codes index (bitsandbytes) or scales do (nvfp4), from its buffer's first byte.
     pub table: Option<B>,
     /// The table that scales index and the scales of the second level, from their buffers' first bytes.
     pub nested: Option<(B, B)>,
     /// BitNet's scale, as the layout has it.
     pub scale: f32,
+    /// Whether each row has a scale, where the encoding leaves that open.
+    pub row_scales: bool,
     /// With act-order: the input of each column, sorted by group ([`crate::format::Packed::column_order`]).
     pub order: Option<B>,
     /// The first row to take, counted from the first byte.
@@ -101,6 +103,9 @@ pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Opt
     if choice.zeros {
         launch = launch.bind("src_z", from.zeros.as_ref()?.buffer.clone());
     }
+    if from.encoding == Encoding::Nvfp4 {
+        launch = launch.bind("table", from.table.clone()?);
+    }
     let mut nested = (0, from.scale);
     if let Encoding::Bnb4 { nested_block, nested_offset, .. } = from.encoding {
         launch = launch.bind("table", from.table.clone()?);
@@ -155,6 +160,10 @@ fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
         Encoding::Ggml(GgmlType::BF16) => numbers(Float::BF16, to.layout),
         Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => small(from.encoding, to),
         _ if !default => None,
+        Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks if to.cols.is_multiple_of(32) => bytes(0, None, true),
+        Encoding::Nvfp4 if to.cols.is_multiple_of(16) => bytes(1, None, true),
+        Encoding::Int8 { scale } => bytes(2, Some(scale), from.row_scales),
+        Encoding::Bnb8 => bytes(2, Some(Float::F32), true),
         Encoding::BitNet { .. } => Some(Choice::new(Variant::new(Kernel::TranscodeTernary))),
         Encoding::Ggml(kind) => blocks(kind),
         Encoding::MlxAffine { group, .. } => grouped(0, group, true, false),
@@ -183,6 +192,16 @@ fn numbers(float: Float, layout: Layout) -> Option<Choice> {
         _ => return None,
     };
     Some(Choice::new(variant.set("FROM", float_number(float))))
+}
+
+/// Whole nibbles or bytes with their scales; `scale` is the type of scales that are numbers.
+fn bytes(source: u32, scale: Option<Float>, row_scales: bool) -> Option<Choice> {
+    let variant = Variant::new(Kernel::TranscodeBytes)
+        .set("SOURCE", source)
+        .set("SCALE", scale.map_or(2, float_number))
+        .flag_if("SCALE_BYTES", source == 0)
+        .flag_if("TABLE", source == 1);
+    Some(Choice { group: u32::from(row_scales), scales: true, ..Choice::new(variant) })
 }
 
 /// Small floats and table codes: to plain numbers only.

@@ -1,0 +1,165 @@
+/** What people point a page at besides safetensors: GGUF files by name, address and picked, models that WebLLM has cached, tensors over the device's limits. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, test } from "node:test";
+import { launch, warmUp } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { stories } from "./support/golden.mjs";
+import { PACKAGE, ROOT, STORIES } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+const options = { timeout: 180_000 };
+const QUANT = join(ROOT, "tests/golden/quant");
+let server, browser, page, golden, child, hub, folder, expected;
+
+const control = async (what, body) => {
+  const response = await fetch(`${hub}/_control/${what}`, { method: body === undefined ? "GET" : "POST", body: body && JSON.stringify(body) });
+  return response.json();
+};
+const bytes = async () => (await control("log")).reduce((sum, request) => sum + request.bytes, 0);
+
+/** The first greedy ids of a model that is loaded by its name or address. */
+const ids = (source, options = {}) =>
+  page.evaluate(
+    async ([source, prompt, options]) => {
+      const model = await jerboa.loadModel(source, options);
+      const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 10 }).details;
+      await model.unload();
+      return [...ids];
+    },
+    [source, golden.prompt, options],
+  );
+
+before(async () => {
+  assertBuilt();
+  golden = await stories();
+  folder = await mkdtemp(join(tmpdir(), "jerboa-formats-"));
+  await mkdir(join(folder, "org"));
+  await symlink(join(QUANT, "twin_stories"), join(folder, "org/stories-GGUF"));
+  await mkdir(join(folder, "org/llama-MLC"));
+  child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
+  for await (const line of createInterface({ input: child.stdout })) {
+    hub = JSON.parse(line).hub;
+    break;
+  }
+  server = await serve({ "/": PACKAGE, "/model/": STORIES, "/quant/": QUANT });
+  browser = await launch();
+  page = await browser.newPage();
+  await page.goto(`${server.url}/package.json`);
+  await warmUp(page);
+  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+  // The file holds halves, and so does its twin when it is loaded as f16.
+  expected = await ids(`${server.url}/model`, { weights: "f16" });
+  assert.equal(expected.length, 10);
+}, options);
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+  child?.kill();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test("a GGUF file of a repository loads by range, and a second time without a byte", options, async () => {
+  assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub }), expected);
+  const log = await control("log");
+  assert.ok(log.some((request) => request.path.includes("model.gguf") && request.status === 206), "by range");
+  const before = await bytes();
+  assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub }), expected);
+  assert.equal(await bytes(), before, "bytes over the network on the second load");
+});
+
+test("a GGUF file loads by its address, and picked alone", options, async () => {
+  assert.deepEqual(await ids(`${server.url}/quant/twin_stories/model.gguf`), expected);
+  const picked = await page.evaluate(async (prompt) => {
+    const blob = await (await fetch("/quant/twin_stories/model.gguf")).blob();
+    const model = await jerboa.loadModel([new File([blob], "stories-f16.gguf")]);
+    const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 10 }).details;
+    const { info } = model;
+    await model.unload();
+    return { ids: [...ids], info };
+  }, golden.prompt);
+  assert.deepEqual(picked.ids, expected);
+  assert.deepEqual([picked.info.architecture, picked.info.precision], ["LlamaForCausalLM", "stored"]);
+});
+
+test("a file that is not there, and one that is no GGUF file, are refused", options, async () => {
+  const refusal = (source) => ids(source, { endpoint: hub }).catch((error) => error.message);
+  assert.match(await refusal("org/stories-GGUF/other.gguf"), /other\.gguf/);
+  const file = Buffer.from("no model").toString("base64");
+  await control("file", { path: "org/stories-GGUF/bad.gguf", base64: file });
+  assert.match(await refusal("org/stories-GGUF/bad.gguf"), /not a valid GGUF file/);
+});
+
+/** Puts an MLC repository where WebLLM puts it. */
+const cacheAsWebLlm = (base, names) =>
+  page.evaluate(
+    async ([base, names]) => {
+      for (const name of names) {
+        const cache = await caches.open(name === "mlc-chat-config.json" ? "webllm/config" : "webllm/model");
+        await cache.put(`${base}/${name}`, await fetch(`/quant/llama_mlc/${name}`));
+      }
+    },
+    [base, names],
+  );
+
+test("what WebLLM has cached is not downloaded again", options, async () => {
+  await control("reset", {});
+  await cacheAsWebLlm(`${hub}/org/llama-MLC/resolve/main`, ["ndarray-cache.json", "params_shard_0.bin", "mlc-chat-config.json"]);
+  const file = await readFile(join(QUANT, "llama_mlc/golden.safetensors"));
+  const length = Number(file.readBigUInt64LE(0));
+  const header = JSON.parse(file.subarray(8, 8 + length).toString());
+  const tensor = (name) => {
+    const [begin, end] = header[name].data_offsets;
+    return new Uint8Array(file.subarray(8 + length + begin, 8 + length + end)).buffer;
+  };
+  const wide = header.input_ids.dtype === "I64";
+  const input = wide ? [...new BigInt64Array(tensor("input_ids"))].map(Number) : [...new Int32Array(tensor("input_ids"))];
+  const reference = new Float32Array(tensor("logits"));
+  const found = await page.evaluate(
+    async ([endpoint, ids]) => {
+      const model = await jerboa.loadModel("org/llama-MLC", { endpoint, features: { f16: false }, kv: "f32" });
+      const logits = await model.logits(ids, { all: true });
+      await model.unload();
+      return [...logits];
+    },
+    [hub, input],
+  );
+  assert.equal(found.length, reference.length);
+  let [error, size] = [0, 0];
+  for (let i = 0; i < found.length; i++) {
+    error += (found[i] - reference[i]) ** 2;
+    size += reference[i] ** 2;
+  }
+  assert.ok(Math.sqrt(error / size) < 2e-4, `relative error ${Math.sqrt(error / size)}`);
+  assert.ok(!(await control("log")).some((request) => /params_shard|ndarray-cache|mlc-chat/.test(request.path) && request.status < 400), "the shards came over the network");
+  const keys = await page.evaluate(async () => (await (await caches.open("jerboa-models-1")).keys()).map((request) => request.url));
+  assert.ok(!keys.some((key) => key.includes("params_shard")), "a second copy was kept");
+});
+
+test("an incomplete model of WebLLM's is not used", options, async () => {
+  await control("reset", {});
+  await cacheAsWebLlm(`${hub}/org/half-MLC/resolve/main`, ["ndarray-cache.json", "mlc-chat-config.json"]);
+  const message = await ids("org/half-MLC", { endpoint: hub }).catch((error) => error.message);
+  assert.match(message, /not found|missing/);
+});
+
+test("weights over a limit lie in several buffers and generate the same", options, async () => {
+  assert.deepEqual(await ids(`${server.url}/model`, { weights: "f16", maxWeightBuffer: 6_000 }), expected);
+});
+
+test("auto takes fewer bits where the memory is short, and says so", options, async () => {
+  const info = await page.evaluate(async (url) => {
+    const model = await jerboa.loadModel(`${url}/model`, { maxMemory: 1_000_000 });
+    const { info } = model;
+    await model.unload();
+    return info;
+  }, server.url);
+  assert.equal(info.precision, "q4");
+  assert.ok(info.warnings.some((warning) => warning.includes("kept as q4")), JSON.stringify(info.warnings));
+});
