@@ -414,7 +414,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
     /// Loads a model and says where the time went and what it took.
     async fn load_bench(args: &Args) -> Result<()> {
         use jerboa::gpu::Backend;
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let model = model(args).await?;
         let all_ms = begin.elapsed().as_secs_f64() * 1000.0;
         let load = model.load;

@@ -78,7 +78,7 @@ pub fn mlc(bytes: &[u8]) {
 pub fn checkpoint(bytes: &[u8]) {
     let Some((config, header)) = halves(bytes) else { return };
     let Ok(config) = serde_json::from_str::<Value>(config) else { return };
-    let _ = arch::graph(&config);
+    let _ = (arch::graph(&config), arch::encoder(&config, &arch::Head::Hidden));
     let end = |t: &Value| t["data_offsets"][1].as_u64();
     let tensors = serde_json::from_str::<BTreeMap<String, Value>>(header).unwrap_or_default();
     let data = tensors.values().filter_map(end).max().unwrap_or(0);

@@ -235,6 +235,7 @@ fn inspection() {
         ("quant/qwen3_nf4", &["runs: yes", "kept as f16"]),
         ("quant/phi3_mlc", &["architecture: Phi3ForCausalLM (phi3)", "runs: yes", "file: params_shard_0.bin"]),
         ("quant/gguf_q4_k_m/model.gguf", &["runs: yes", "Q4_K", "Q6_K", "file: model.gguf"]),
+        ("models/bert", &["architecture: BertModel (bert)", "runs: yes", "encoding: f32"]),
         ("quant/twin_stories", &["runs: yes", "F16", "head tied to the embedding"]),
     ] {
         let found = inspect(path);

@@ -22,10 +22,6 @@ fn golden(name: &str, case: &str, parts: &[(Role, &str)]) -> (Vec<usize>, Parts)
     (shape, parts.iter().map(|(role, part)| (*role, get(part).data().to_vec())).collect())
 }
 
-fn words(data: &[u8]) -> Vec<u32> {
-    bytemuck::pod_collect_to_vec(data)
-}
-
 /// Both transcoders over the same bytes. The GPU writes behind `gap` rows that must stay as they are, and reads behind
 /// some bytes that are not the weight's.
 fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, gap: usize) {

@@ -64,7 +64,7 @@ impl Dense {
         let hidden = config.count("hidden_size")?;
         let head_dim = config.head_dim(hidden, heads)?;
         let rope = config.rope(head_dim, 10_000.0)?;
-        let layers = config.layers()?;
+        let layers = config.layers("num_hidden_layers")?;
         Ok(Self {
             name: config.architecture(),
             prefix: "model.".into(),

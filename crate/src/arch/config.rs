@@ -29,11 +29,11 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The number of layers. The graph grows with it, so a damaged one must not pass.
-    pub fn layers(self) -> Result<usize> {
-        let layers = self.count("num_hidden_layers")?;
+    /// A number of layers. The graph grows with it, so a damaged one must not pass.
+    pub fn layers(self, field: &str) -> Result<usize> {
+        let layers = self.count(field)?;
         if layers > 1024 {
-            return Self::fault("num_hidden_layers", &format!("is {layers}; no known model has over 1024"));
+            return Self::fault(field, &format!("is {layers}; no known model has over 1024 layers"));
         }
         Ok(layers)
     }

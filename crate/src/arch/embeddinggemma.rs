@@ -24,7 +24,7 @@ pub(super) fn embeddinggemma(config: Config<'_>, b: &mut Builder) -> Result<Body
     let table = b.weight("embed_tokens.weight", config.count("vocab_size")?, hidden, WeightKind::Table);
     let scale = (hidden as f32).sqrt();
     let mut x = b.node("embed_tokens", Op::Embed { table, scale, ids: Ids::Tokens }, &[], hidden);
-    for index in 0..config.count("num_hidden_layers")? {
+    for index in 0..config.layers("num_hidden_layers")? {
         let name = |part: &str| format!("layers.{index}.{part}");
         let global = config.layer_type(index).map_or((index + 1) % pattern == 0, |t| t == "full_attention");
         let normed = norm(b, &name("input_layernorm"), x);

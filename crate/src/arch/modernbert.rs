@@ -19,7 +19,7 @@ pub(super) fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let local = b.rope(rope_of(config, "sliding_attention", "local_rope_theta", 10_000.0, head_dim)?);
     let x = table(b, "embeddings.tok_embeddings", config.count("vocab_size")?, hidden, Ids::Tokens);
     let mut x = layer_norm(b, "embeddings.norm", x, eps, norm_bias);
-    for index in 0..config.count("num_hidden_layers")? {
+    for index in 0..config.layers("num_hidden_layers")? {
         let name = |part: &str| format!("layers.{index}.{part}");
         let global = config.layer_type(index).map_or(index % every == 0, |t| t == "full_attention");
         // The embeddings' norm is the first layer's.

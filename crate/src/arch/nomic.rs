@@ -11,7 +11,8 @@ pub(super) fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let either = |new: &str, old: &str| config.count(if config.get(new).is_some() { new } else { old });
     let hidden = either("hidden_size", "n_embd")?;
     let heads = either("num_attention_heads", "n_head")?;
-    let layers = either("num_hidden_layers", "n_layer")?;
+    let layers = if config.get("num_hidden_layers").is_some() { "num_hidden_layers" } else { "n_layer" };
+    let layers = config.layers(layers)?;
     let size = either("intermediate_size", "n_inner")?;
     let head_dim = head_dim(config, hidden, heads)?;
     let old_eps = config.number_or("layer_norm_epsilon", 1e-12)?;

@@ -58,7 +58,16 @@ impl Files {
             files: self.checkpoint.files.iter().map(|f| (f.name.clone(), f.size)).collect(),
         };
         let mut used = BTreeSet::new();
-        match arch::graph(&config) {
+        let graph = if arch::is_encoder(&config) {
+            arch::encoder(&config, &arch::Head::Hidden).map(|encoder| {
+                let mut graph = encoder.graph;
+                arch::match_names(&mut graph, self.weights.iter().map(|w| w.name.as_str()));
+                graph
+            })
+        } else {
+            arch::graph(&config)
+        };
+        match graph {
             Ok(graph) => self.weights_of(&graph, precision, &mut out, &mut used),
             Err(error) => {
                 out.faults.push(error);
