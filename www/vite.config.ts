@@ -8,7 +8,12 @@ const path = (relative: string): string => fileURLToPath(new URL(relative, impor
 export default defineConfig({
   root: path("."),
   base: "./",
-  resolve: { alias: [{ find: /^jerboa$/, replacement: path("../dist/jerboa/index.js") }] },
+  resolve: {
+    alias: [
+      { find: /^jerboa$/, replacement: path("../dist/jerboa/index.js") },
+      { find: /^jerboa\/memory$/, replacement: path("../dist/jerboa/memory/index.js") },
+    ],
+  },
   worker: { format: "es" },
   build: { outDir: path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html")] } },
   server: { fs: { allow: [path("..")] } },

@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 import { ChatTab } from "./chat/tab";
+import { EmbeddingTab } from "./embedding/tab";
 
 export interface Tab {
   /** Its place in the address, after `#`. */
@@ -10,4 +11,7 @@ export interface Tab {
   View: ComponentType;
 }
 
-export const TABS: readonly Tab[] = [{ id: "chat", label: "Chat", View: ChatTab }];
+export const TABS: readonly Tab[] = [
+  { id: "chat", label: "Chat", View: ChatTab },
+  { id: "embedding", label: "Embedding", View: EmbeddingTab },
+];

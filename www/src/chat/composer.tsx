@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "../ui/icon";
+import { draft } from "./draft";
 
 interface Props {
   ready: boolean;
@@ -17,12 +18,13 @@ interface Props {
 const touch = matchMedia("(pointer: coarse)");
 
 export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
-  const text = useSignal("");
+  const text = useSignal(draft.peek());
   const field = useRef<HTMLTextAreaElement>(null);
 
   useEffect(() => {
     if (ready && !touch.matches && document.activeElement === document.body) field.current?.focus();
   }, [ready]);
+  useEffect(() => void (draft.value = ""), []);
   useEffect(() => {
     const area = field.current;
     if (!area) return;

@@ -66,6 +66,7 @@ export function ChatTab() {
       />
       <Picker
         slot={slot}
+        bundled={{ wanted: BUNDLED, note: "Comes with this page and works offline. Continues short children's stories.", size: "1 MB" }}
         suggestions={CHAT_SUGGESTIONS}
         open={sheet.value === "model" || sheet.value === "token"}
         advanced={sheet.value === "token"}

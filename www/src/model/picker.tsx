@@ -10,14 +10,22 @@ import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
 import { Icon } from "../ui/icon";
 import { Advanced, advancedOptions } from "./advanced";
-import { BUNDLED, type Suggestion } from "./catalog";
+import type { Suggestion } from "./catalog";
 import type { ModelSlot, Wanted } from "./slot";
 
 /** The repository that was typed last. */
 const typed = stored("repository", "", (v): v is string => typeof v === "string");
 
+/** The model that comes with the page. */
+export interface Bundled {
+  wanted: Wanted;
+  note: string;
+  size: string;
+}
+
 interface Props {
   slot: ModelSlot;
+  bundled: Bundled;
   suggestions: readonly Suggestion[];
   open: boolean;
   /** Shows the advanced options at once: a token is needed. */
@@ -25,7 +33,7 @@ interface Props {
   onClose: () => void;
 }
 
-export function Picker({ slot, suggestions, open, advanced, onClose }: Props) {
+export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: Props) {
   const load = (wanted: Wanted): void => {
     onClose();
     void slot.load(wanted);
@@ -33,10 +41,10 @@ export function Picker({ slot, suggestions, open, advanced, onClose }: Props) {
   return (
     <Dialog open={open} title="Choose a model" onClose={onClose}>
       <section class="group">
-        <button type="button" class="choice" onClick={() => load(BUNDLED)}>
-          <span class="choice-name">stories260K</span>
-          <span class="choice-note">Comes with this page and works offline. Continues short children's stories.</span>
-          <span class="choice-size">1 MB</span>
+        <button type="button" class="choice" onClick={() => load(bundled.wanted)}>
+          <span class="choice-name">{bundled.wanted.label}</span>
+          <span class="choice-note">{bundled.note}</span>
+          <span class="choice-size">{bundled.size}</span>
         </button>
       </section>
       <Repository suggestions={suggestions} advanced={advanced} load={load} />

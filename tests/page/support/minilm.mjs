@@ -1,0 +1,26 @@
+/** A folder with the random BERT of all-MiniLM-L6-v2's shape and its real tokenizer, as the Hub would have it. */
+
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
+import { checkpoint } from "../../memory/support/minilm.mjs";
+import { ROOT } from "./places.mjs";
+
+/** Writes it, 90 MB. */
+export async function writeMinilm(folder) {
+  const golden = (name) => readFile(join(ROOT, "tests/golden", name));
+  const weights = JSON.parse(await golden("embed/weights.json"));
+  await mkdir(join(folder, "1_Pooling"), { recursive: true });
+  const write = (name, data) => writeFile(join(folder, name), data);
+  await write("model.safetensors", checkpoint(weights));
+  await write("tokenizer.json", gunzipSync(await golden("text/tokenizers/minilm/tokenizer.json.gz")));
+  const module = (type, path) => ({ type: `sentence_transformers.models.${type}`, path });
+  const files = {
+    "config.json": weights.config,
+    "tokenizer_config.json": { tokenizer_class: "BertTokenizer", do_lower_case: true, model_max_length: 512 },
+    "sentence_bert_config.json": { max_seq_length: 256, do_lower_case: false },
+    "modules.json": [module("Transformer", ""), module("Pooling", "1_Pooling"), module("Normalize", "2_Normalize")],
+    "1_Pooling/config.json": { pooling_mode_mean_tokens: true },
+  };
+  for (const [name, value] of Object.entries(files)) await write(name, JSON.stringify(value));
+}

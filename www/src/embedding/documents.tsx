@@ -1,0 +1,119 @@
+/** The documents: dropped, picked or pasted, and listed. */
+
+import { useSignal } from "@preact/signals";
+import type { TargetedDragEvent, TargetedEvent, TargetedSubmitEvent } from "preact";
+import { useId } from "preact/hooks";
+import { count } from "../format";
+import { Icon } from "../ui/icon";
+import { EXAMPLES } from "./examples";
+import type { Library } from "./library";
+
+/** Files larger than this are no notes. */
+const LARGEST = 4e6;
+
+export function Documents({ library }: { library: Library }) {
+  const over = useSignal(false);
+  const problem = useSignal("");
+  const documents = library.documents.value;
+  const busy = library.work.value !== undefined || !library.ready.value;
+
+  const take = async (files: readonly File[]): Promise<void> => {
+    const large = files.filter(({ size }) => size > LARGEST).map(({ name }) => name);
+    problem.value = large.length ? `${large.join(", ")}: larger than 4 MB, left out.` : "";
+    const texts = await Promise.all(files.filter(({ size }) => size <= LARGEST).map(async (file) => ({ id: file.name, text: await file.text() })));
+    const readable = texts.filter(({ text }) => !text.includes("\u0000"));
+    if (readable.length < texts.length) problem.value += " Only text files can be read.";
+    await library.add(readable);
+  };
+  const drop = (event: TargetedDragEvent<HTMLElement>): void => {
+    event.preventDefault();
+    over.value = false;
+    if (busy) return;
+    const files = [...(event.dataTransfer?.files ?? [])];
+    const text = event.dataTransfer?.getData("text/plain") ?? "";
+    if (files.length) void take(files);
+    else if (text.trim()) void library.add([{ id: titleOf(text), text }]);
+  };
+  const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
+    event.preventDefault();
+    over.value = true;
+  };
+  const pick = (event: TargetedEvent<HTMLInputElement>): void => {
+    const input = event.currentTarget;
+    void take([...(input.files ?? [])]).then(() => (input.value = ""));
+  };
+  return (
+    <section
+      class={over.value ? "panel panel-over" : "panel"}
+      aria-label="Documents"
+      onDragOver={dragged}
+      onDragLeave={() => (over.value = false)}
+      onDrop={drop}
+    >
+      <div class="panel-head">
+        <h2>Documents</h2>
+        {documents.length > 0 && (
+          <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear()}>
+            Remove all
+          </button>
+        )}
+      </div>
+      <Paste library={library} busy={busy} />
+      <div class="row">
+        <label class="file-button grow">
+          <Icon name="file" />
+          Drop or open text files
+          <input type="file" multiple accept="text/*,.md,.txt,.csv,.json,.html,.rs,.js,.ts,.py" disabled={busy} onChange={pick} />
+        </label>
+      </div>
+      {problem.value && <p class="hint" role="alert">{problem}</p>}
+      {documents.length === 0 ? (
+        <button type="button" class="secondary" disabled={busy} onClick={() => void library.add([...EXAMPLES])}>
+          Add {EXAMPLES.length} example notes
+        </button>
+      ) : (
+        <ul class="documents">
+          {documents.map(({ id, passages }) => (
+            <li key={id}>
+              <span class="grow document-name">{id}</span>
+              <span class="muted">{count(passages, "passage")}</span>
+              <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id)}>
+                <Icon name="trash" />
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+function Paste({ library, busy }: { library: Library; busy: boolean }) {
+  const text = useSignal("");
+  const id = useId();
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    if (busy || !text.value.trim()) return;
+    void library.add([{ id: titleOf(text.value), text: text.value }]);
+    text.value = "";
+  };
+  return (
+    <form class="group" onSubmit={submit}>
+      <label class="unseen" for={id}>
+        Text of a document
+      </label>
+      <textarea id={id} rows={3} placeholder="Paste a text…" value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
+      {text.value.trim() && (
+        <button type="submit" class="secondary" disabled={busy}>
+          Add this text
+        </button>
+      )}
+    </form>
+  );
+}
+
+/** The first words of a text, as its name. */
+function titleOf(text: string): string {
+  const line = text.trim().split("\n")[0]!.replace(/^#+\s*/, "").trim();
+  return line.length > 48 ? `${line.slice(0, 48).replace(/\s+\S*$/, "")}…` : line;
+}

@@ -1,0 +1,154 @@
+/** The documents of the Embedding tab, their passages in a memory, and what a search found. Knows the package; not how anything looks. */
+
+import { computed, signal } from "@preact/signals";
+import { JerboaError, type Model } from "jerboa";
+import { createMemory, indexedDbStore, type Hit, type Memory, type MemoryRecord } from "jerboa/memory";
+import { count } from "../format";
+import { announce } from "../ui/announce";
+
+/** A document with the number of its passages. */
+export interface Listed {
+  id: string;
+  passages: number;
+}
+
+/** What is under way. */
+export interface Work {
+  what: string;
+  done: number;
+  total: number;
+}
+
+/** What a search came to. */
+export interface Found {
+  query: string;
+  /** The question as the model sees it. */
+  vector: Float32Array;
+  hits: Hit[];
+  ms: number;
+}
+
+const STORE = "jerboa-page";
+const HITS = 20;
+/** Passages that leave room for the question in a small chat model's context. */
+const RECALL_TOKENS = 512;
+/** The best hits that are recalled: what comes after them is noise more often than not. */
+const RECALLED = 5;
+
+export class Library {
+  readonly records = signal<MemoryRecord[]>([]);
+  readonly documents = computed(() => listed(this.records.value));
+  readonly work = signal<Work | undefined>(undefined);
+  readonly found = signal<Found | undefined>(undefined);
+  readonly error = signal<JerboaError | undefined>(undefined);
+  readonly ready = signal(false);
+  #model: Model | undefined;
+  #memory: Memory | undefined;
+  #abort: AbortController | undefined;
+
+  /** Opens the documents with a model; those that another model read are read again. */
+  async open(model: Model): Promise<void> {
+    await this.close();
+    this.#model = model;
+    await this.#run("Reading the documents", async () => {
+      this.#memory = await createMemory({ model, store: indexedDbStore(STORE), onModelChange: "reembed", chunk: { maxTokens: 120, overlap: 20 } });
+      await this.#refresh();
+      this.ready.value = true;
+    });
+  }
+
+  /** Lets go of the model; the documents stay. */
+  async close(): Promise<void> {
+    this.ready.value = false;
+    this.found.value = undefined;
+    this.#abort?.abort();
+    await this.#memory?.close();
+    this.#memory = undefined;
+  }
+
+  /** Adds documents; one of a known name is replaced. */
+  async add(documents: { id: string; text: string }[]): Promise<void> {
+    const memory = this.#memory;
+    const some = documents.filter(({ text }) => text.trim());
+    if (!memory || some.length === 0) return;
+    await this.#run("Reading", async (signal, report) => {
+      const { records } = await memory.add(some, { signal, onProgress: report });
+      await this.#refresh();
+      announce(`${count(records, "passage")} added.`);
+    });
+    await this.#again();
+  }
+
+  async remove(document: string): Promise<void> {
+    await this.#run("Removing", async () => {
+      await this.#memory?.delete({ document });
+      await this.#refresh();
+    });
+    await this.#again();
+  }
+
+  async clear(): Promise<void> {
+    this.found.value = undefined;
+    await this.#run("Removing", async () => {
+      await this.#memory?.clear();
+      await this.#refresh();
+    });
+  }
+
+  async search(query: string): Promise<void> {
+    const [memory, model] = [this.#memory, this.#model];
+    if (!memory || !model || !query.trim()) return void (this.found.value = undefined);
+    await this.#run("Searching", async (signal) => {
+      const started = performance.now();
+      const vector = await model.embed(query, { task: "query", signal });
+      const hits = await memory.search(vector, { k: HITS, signal });
+      this.found.value = { query, vector, hits, ms: performance.now() - started };
+      announce(`${count(hits.length, "passage")} found.`);
+    });
+  }
+
+  /** The best passages for what was asked, as the beginning of a chat. */
+  async recall(query: string): Promise<string | undefined> {
+    const { context } = (await this.#memory?.recall(query, { k: RECALLED, budget: RECALL_TOKENS })) ?? {};
+    return context ? `Answer from these notes:\n\n${context}\n\nQuestion: ${query}` : undefined;
+  }
+
+  /** Gives up what is under way; documents that are stored by then stay. */
+  stop(): void {
+    this.#abort?.abort();
+  }
+
+  async #again(): Promise<void> {
+    if (this.found.peek()) await this.search(this.found.peek()!.query);
+  }
+
+  async #refresh(): Promise<void> {
+    this.records.value = (await this.#memory?.list()) ?? [];
+  }
+
+  async #run(what: string, step: (signal: AbortSignal, report: (work: Omit<Work, "what">) => void) => Promise<void>): Promise<void> {
+    const controller = new AbortController();
+    this.#abort = controller;
+    this.error.value = undefined;
+    this.work.value = { what, done: 0, total: 0 };
+    try {
+      await step(controller.signal, (progress) => (this.work.value = { what, ...progress }));
+    } catch (thrown) {
+      if (!controller.signal.aborted) this.error.value = thrown instanceof JerboaError ? thrown : new JerboaError("internal", String(thrown));
+      await this.#refresh().catch(() => undefined);
+    } finally {
+      if (this.#abort === controller) this.work.value = undefined;
+    }
+  }
+}
+
+/** Documents in the order in which they came. */
+function listed(records: MemoryRecord[]): Listed[] {
+  const byDocument = new Map<string, { created: number; passages: number }>();
+  for (const { document, created } of records) {
+    const entry = byDocument.get(document) ?? { created, passages: 0 };
+    byDocument.set(document, { created: Math.min(entry.created, created), passages: entry.passages + 1 });
+  }
+  const sorted = [...byDocument].sort(([a, x], [b, y]) => x.created - y.created || a.localeCompare(b));
+  return sorted.map(([id, { passages }]) => ({ id, passages }));
+}

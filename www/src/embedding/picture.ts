@@ -1,0 +1,25 @@
+/** Vectors on a plane: the two directions in which they differ most. Knows numbers; the arithmetic is ml-pca's. */
+
+/** Places between 0 and 1, in the order of what was given. */
+export type Place = [x: number, y: number];
+
+/** More passages than this are drawn by a sample: the directions hardly change. */
+const SAMPLE = 600;
+
+/** Lays vectors out; `extra` is laid into the same picture without a say in its directions. Fewer than three make no plane. */
+export async function plane(vectors: ArrayLike<number>[], extra?: ArrayLike<number>): Promise<{ places: Place[]; extra?: Place } | undefined> {
+  if (vectors.length < 3) return undefined;
+  const { PCA } = await import("ml-pca");
+  const step = Math.ceil(vectors.length / SAMPLE);
+  const rows = vectors.map((vector) => Array.from(vector));
+  const pca = new PCA(rows.filter((_, i) => i % step === 0), { method: "NIPALS", nCompNIPALS: 2 });
+  const all = extra ? [...rows, Array.from(extra)] : rows;
+  const points = pca.predict(all, { nComponents: 2 }).to2DArray();
+  const fit = [0, 1].map((axis) => {
+    const values = points.map((point) => point[axis] ?? 0);
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    return (value: number): number => (high > low ? (value - low) / (high - low) : 0.5);
+  });
+  const places = points.map((point): Place => [fit[0]!(point[0] ?? 0), fit[1]!(point[1] ?? 0)]);
+  return extra ? { places: places.slice(0, -1), extra: places.at(-1)! } : { places };
+}

@@ -1,0 +1,88 @@
+/** The question and the passages that were found, best first. */
+
+import { useSignal } from "@preact/signals";
+import type { TargetedSubmitEvent } from "preact";
+import { draft } from "../chat/draft";
+import { count, milliseconds } from "../format";
+import { Icon } from "../ui/icon";
+import type { Library } from "./library";
+
+/** Passages that are shown at once. */
+const FEW = 5;
+
+export function Search({ library }: { library: Library }) {
+  const query = useSignal(library.found.peek()?.query ?? "");
+  const ready = library.ready.value && library.records.value.length > 0;
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    if (ready) void library.search(query.value);
+  };
+  return (
+    <section class="panel" aria-label="Search">
+      <form class="row search" role="search" onSubmit={submit}>
+        <input
+          type="search"
+          class="grow"
+          aria-label="Question"
+          placeholder="What do you want to find?"
+          enterkeyhint="search"
+          value={query}
+          onInput={(e) => (query.value = e.currentTarget.value)}
+        />
+        <button type="submit" class="primary" disabled={!ready || !query.value.trim()}>
+          Search
+        </button>
+      </form>
+      <Hits key={library.found.value?.query} library={library} />
+    </section>
+  );
+}
+
+function Hits({ library }: { library: Library }) {
+  const found = library.found.value;
+  const all = useSignal(false);
+  if (!found) return <p class="hint">{library.records.value.length ? "Ask in your own words." : "Add some documents first."}</p>;
+  const toChat = async (): Promise<void> => {
+    const text = await library.recall(found.query);
+    if (!text) return;
+    draft.value = text;
+    location.hash = "#chat";
+  };
+  const shown = all.value ? found.hits : found.hits.slice(0, FEW);
+  return (
+    <>
+      <div class="panel-head">
+        <p class="hint">
+          {`The nearest ${count(found.hits.length, "passage")}, in ${milliseconds(found.ms)}`}
+        </p>
+        {found.hits.length > 0 && (
+          <button type="button" class="quiet-button" onClick={() => void toChat()}>
+            <Icon name="send" />
+            Ask about these in Chat
+          </button>
+        )}
+      </div>
+      <ol class="hits" aria-label={`Passages for: ${found.query}`}>
+        {shown.map(({ id, document, text, score }) => (
+          <li key={id} class="hit">
+            <div class="hit-head">
+              <strong>{document}</strong>
+              <span class="score" title="Cosine similarity">
+                {score.toFixed(3)}
+              </span>
+            </div>
+            <div class="score-bar" aria-hidden="true">
+              <div style={{ width: `${Math.max(0, Math.min(1, score)) * 100}%` }} />
+            </div>
+            <p>{text}</p>
+          </li>
+        ))}
+      </ol>
+      {shown.length < found.hits.length && (
+        <button type="button" class="secondary" onClick={() => (all.value = true)}>
+          Show {found.hits.length - shown.length} more
+        </button>
+      )}
+    </>
+  );
+}
