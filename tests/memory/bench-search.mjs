@@ -16,7 +16,10 @@ try {
   const page = await browser.newPage();
   await page.goto(`${site.url}/support/page.html`);
   await warmUp(page);
-  const report = await page.evaluate(measure, [rows, dims]);
+  const report = await page.evaluate(async ([rows, dims]) => {
+    const { measure } = await import("/support/search-speed.mjs");
+    return measure(new URL("/memory/", location.href), rows, dims);
+  }, [rows, dims]);
   console.log(`${rows} x ${dims} on ${report.device}`);
   for (const { name, times, same } of report.results) {
     times.sort((a, b) => a - b);
@@ -28,45 +31,4 @@ try {
   await browser.close();
   await site.close();
   await built.remove();
-}
-
-/** Runs in the page. A search is everything from the query's vector to the ranked rows, the copy of the scores included. */
-async function measure([rows, dims]) {
-  const [{ VectorTable, unit }, { searchExact, searchScored }, { GpuScorer }] = await Promise.all(["vectors", "search", "search-gpu"].map((n) => import(`/memory/${n}.js`)));
-  const table = new VectorTable(dims);
-  const vector = new Float32Array(dims);
-  for (let i = 0; i < rows; i++) {
-    for (let j = 0; j < dims; j++) vector[j] = Math.random() - 0.5;
-    table.set({ id: `r${i}`, document: "d", part: i, metadata: {} }, unit(vector));
-  }
-  const queries = Array.from({ length: 20 }, () => unit(Array.from({ length: dims }, () => Math.random() - 0.5)));
-  const options = { k: 10 };
-  const exact = queries.map((query) => JSON.stringify(searchExact(table, query, options)));
-  const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
-  const device = await adapter.requestDevice();
-  const results = [];
-  const time = async (name, search) => {
-    await search(queries[0]);
-    const times = [];
-    let same = true;
-    for (const [i, query] of queries.entries()) {
-      const start = performance.now();
-      const found = await search(query);
-      times.push(performance.now() - start);
-      same &&= JSON.stringify(found) === exact[i];
-    }
-    results.push({ name, times, same });
-  };
-  await time("CPU", async (query) => searchExact(table, query, options));
-  for (const precision of ["f32", "f16"]) {
-    const scorer = new GpuScorer(precision, device);
-    await time(`GPU ${precision}`, async (query) => {
-      const scored = await scorer.scores(table, query);
-      return searchScored(table, query, scored.scores, scored.error, options);
-    });
-    // A table's rows are marked as copied; the next scorer needs them all again.
-    for (const block of table.blocks) block.dirty = { from: 0, to: table.rowsPerBlock };
-  }
-  const { vendor, architecture, description } = adapter.info;
-  return { device: [vendor, architecture, description].filter(Boolean).join(" "), results };
 }

@@ -1,0 +1,44 @@
+/** Times exact search over random vectors, on the CPU and on the GPU, and compares what they find. Runs in a page. */
+
+/** `folder` is the address of the package's memory/. A search is everything from the query's vector to the ranked rows, the copy of the scores included. */
+export async function measure(folder, rows, dims) {
+  const [{ VectorTable, unit }, { searchExact, searchScored }, { GpuScorer }] = await Promise.all(
+    ["vectors", "search", "search-gpu"].map((name) => import(new URL(`${name}.js`, folder).href)),
+  );
+  const table = new VectorTable(dims);
+  const vector = new Float32Array(dims);
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < dims; j++) vector[j] = Math.random() - 0.5;
+    table.set({ id: `r${i}`, document: "d", part: i, metadata: {} }, unit(vector));
+  }
+  const queries = Array.from({ length: 20 }, () => unit(Array.from({ length: dims }, () => Math.random() - 0.5)));
+  const options = { k: 10 };
+  const exact = queries.map((query) => JSON.stringify(searchExact(table, query, options)));
+  const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+  const device = await adapter.requestDevice();
+  const results = [];
+  const time = async (name, search) => {
+    await search(queries[0]);
+    const times = [];
+    let same = true;
+    for (const [i, query] of queries.entries()) {
+      const start = performance.now();
+      const found = await search(query);
+      times.push(performance.now() - start);
+      same &&= JSON.stringify(found) === exact[i];
+    }
+    results.push({ name, times, same });
+  };
+  await time("CPU", async (query) => searchExact(table, query, options));
+  for (const precision of ["f32", "f16"]) {
+    const scorer = new GpuScorer(precision, device);
+    await time(`GPU ${precision}`, async (query) => {
+      const scored = await scorer.scores(table, query);
+      return searchScored(table, query, scored.scores, scored.error, options);
+    });
+    // A table's rows are marked as copied; the next scorer needs them all again.
+    for (const block of table.blocks) block.dirty = { from: 0, to: table.rowsPerBlock };
+  }
+  const { vendor, architecture, description } = adapter.info;
+  return { device: [vendor, architecture, description].filter(Boolean).join(" "), results };
+}

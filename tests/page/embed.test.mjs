@@ -1,0 +1,171 @@
+/** Embeddings and reranking through the package in Chromium: MiniLM's shape against sentence-transformers, the bundled encoder's
+ * ranking, OpenAI's shapes, progress, aborts and refusals. */
+
+import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { launch, warmUp } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { writeMinilm } from "./support/minilm.mjs";
+import { PACKAGE, ROOT } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+/** SwiftShader computes on the CPU: slow machines get their time. */
+const options = { timeout: 480_000 };
+const DIMS = 384;
+
+let server, browser, page, folder, texts, expected;
+
+const json = async (path) => JSON.parse(await readFile(join(ROOT, "tests/golden", path), "utf8"));
+
+/** The only tensor of a safetensors file, in rows. */
+async function rows(path) {
+  const file = await readFile(join(ROOT, "tests/golden", path));
+  const start = 8 + Number(file.readBigUInt64LE(0));
+  const all = new Float32Array(file.buffer.slice(file.byteOffset + start, file.byteOffset + file.length));
+  return Array.from({ length: all.length / DIMS }, (_, i) => all.subarray(i * DIMS, (i + 1) * DIMS));
+}
+
+function cosine(a, b) {
+  const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
+}
+
+/** Embeds in the page with a model that is loaded for it. */
+const embedWith = (source, load, texts, embed) =>
+  page.evaluate(
+    async ([source, load, texts, embed]) => {
+      const model = await jerboa.loadModel(source, load);
+      const vectors = await model.embed(texts, embed);
+      const info = model.info;
+      await model.unload();
+      return { vectors: vectors.map((v) => Array.from(v)), info };
+    },
+    [source, load, texts, embed],
+  );
+
+before(async () => {
+  assertBuilt();
+  folder = await mkdtemp(join(tmpdir(), "jerboa-minilm-"));
+  await writeMinilm(folder);
+  texts = (await json("embed/texts.json")).map(({ text }) => text);
+  expected = await rows("embed/vectors.safetensors");
+  server = await serve({ "/": PACKAGE, "/minilm/": folder, "/words/": `${ROOT}/www/public/models/words-encoder`, "/golden/": `${ROOT}/tests/golden/models` });
+  browser = await launch();
+  page = await browser.newPage();
+  await page.goto(`${server.url}/package.json`);
+  await warmUp(page);
+  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+}, options);
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+  if (folder) await rm(folder, { recursive: true });
+});
+
+test("fifty texts equal sentence-transformers in f32", options, async (t) => {
+  const { vectors, info } = await embedWith(`${server.url}/minilm/`, { cache: false }, texts, {});
+  assert.deepEqual([info.task, info.dimensions, info.contextLength, info.worker], ["embed", DIMS, 256, true]);
+  const cosines = vectors.map((vector, i) => cosine(vector, expected[i]));
+  t.diagnostic(`least cosine ${Math.min(...cosines)} of ${cosines.length}`);
+  assert.ok(Math.min(...cosines) > 0.99999, cosines.join(" "));
+});
+
+test("another order, f16 and 8 bits stay near", options, async (t) => {
+  // The short texts: one dispatch chain on a software adapter takes long.
+  const few = texts.map((text, i) => ({ text, i })).filter(({ text }) => text.length < 60).slice(0, 16).reverse();
+  for (const [weights, bound] of [["auto", 0.99999], ["f16", 0.9995], ["q8", 0.99]]) {
+    const { vectors } = await embedWith(`${server.url}/minilm/`, { cache: false, weights }, few.map(({ text }) => text), {});
+    const least = Math.min(...vectors.map((vector, at) => cosine(vector, expected[few[at].i])));
+    t.diagnostic(`${weights}: least cosine ${least}`);
+    assert.ok(least > bound, `${weights}: ${least}`);
+  }
+});
+
+test("the bundled encoder ranks passages as sentence-transformers does", options, async (t) => {
+  const [passages, questions, { ranking, "recall@3": recall }] = await Promise.all(["passages", "questions", "expected"].map((name) => json(`retrieval/${name}.json`)));
+  const all = [...passages.map(({ text }) => text), ...questions.map(({ question }) => question)];
+  const { vectors } = await embedWith(`${server.url}/words/`, { cache: false }, all, {});
+  let found = 0;
+  questions.forEach(({ answer }, q) => {
+    const scores = passages.map(({ id }, p) => ({ id, score: cosine(vectors[p], vectors[passages.length + q]) })).sort((a, b) => b.score - a.score);
+    ranking[q].passages.forEach(([id, score], place) => {
+      const at = scores.findIndex((s) => s.id === id);
+      assert.ok(Math.abs(scores[at].score - score) < 1e-4, `${id}: ${scores[at].score} ${score}`);
+      // Neighbours that the arithmetic cannot tell apart may change places.
+      assert.ok(at === place || Math.abs(scores[place].score - score) < 1e-4, `question ${q}: ${id} at ${at}`);
+    });
+    if (scores.slice(0, 3).some(({ id }) => id === answer)) found++;
+  });
+  t.diagnostic(`recall@3 ${found / questions.length}, sentence-transformers ${recall}`);
+  assert.ok(Math.abs(found / questions.length - recall) < 1e-3);
+});
+
+test("OpenAI's shapes, cutting, progress and aborts", options, async () => {
+  const result = await page.evaluate(async (url) => {
+    window.words = await jerboa.loadModel(url, { cache: false });
+    const inputs = Array.from({ length: 600 }, (_, i) => `Number ${i} has ${i % 7} legs.`);
+    const progress = [];
+    const vectors = await words.embed(inputs, { onProgress: (p) => progress.push(p) });
+    const controller = new AbortController();
+    const aborted = await words.embed(inputs, { signal: controller.signal, onProgress: () => controller.abort() }).then(() => "none", (e) => e.code);
+    const params = { input: ["one bee", "two bees"], dimensions: 16 };
+    const plain = await words.embeddings.create(params);
+    const packed = await words.embeddings.create({ ...params, encoding_format: "base64" });
+    const code = (promise) => promise.then(() => "none", (e) => e.code);
+    const refused = [await code(words.embed("x", { truncateDim: 57 })), await code(words.embed("x", { task: "sing" }))];
+    refused.push(await code(words.rerank("x", ["y"])), await code(Promise.resolve().then(() => words.generate("x"))));
+    const after = await words.embed(["one bee"], { task: "query" });
+    const near = jerboa.similarity(after[0], await words.embed(["one bee", "a whale"]));
+    return { count: vectors.length, dims: vectors[0].length, progress, aborted, plain, packed, refused, near };
+  }, `${server.url}/words/`);
+  assert.deepEqual([result.count, result.dims, result.aborted], [600, 56, "aborted"]);
+  assert.deepEqual(result.progress.at(-1), { done: 600, total: 600 });
+  assert.ok(result.progress.length > 1 && result.progress.every(({ done }, i, all) => i === 0 || done >= all[i - 1].done));
+  const [first] = result.plain.data;
+  assert.equal(first.embedding.length, 16);
+  assert.ok(Math.abs(first.embedding.reduce((sum, v) => sum + v * v, 0) - 1) < 1e-5, "cut vectors are scaled again");
+  const bytes = Buffer.from(result.packed.data[1].embedding, "base64");
+  const floats = Array.from({ length: 16 }, (_, i) => bytes.readFloatLE(4 * i));
+  floats.forEach((value, i) => assert.ok(Math.abs(value - result.plain.data[1].embedding[i]) < 1e-6));
+  assert.equal(result.plain.usage.prompt_tokens, 8);
+  assert.deepEqual(result.refused, ["request", "request", "request", "request"]);
+  assert.ok(result.near[0] > 0.9999 && result.near[1] < 0.5, result.near.join(" "));
+});
+
+test("a cross-encoder sorts documents", options, async () => {
+  const special = (id, type_id) => ({ SpecialToken: { id, type_id } });
+  const sequence = (id, type_id) => ({ Sequence: { id, type_id } });
+  const vocab = { "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, sky: 13, grass: 14, is: 15, what: 16, colour: 17, blue: 12, green: 11 };
+  const token = (id) => ({ id, ids: [vocab[id]], tokens: [id] });
+  const tokenizer = {
+    version: "1.0",
+    added_tokens: [],
+    normalizer: null,
+    pre_tokenizer: { type: "Whitespace" },
+    post_processor: {
+      type: "TemplateProcessing",
+      single: [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)],
+      pair: [special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0), sequence("B", 1), special("[SEP]", 1)],
+      special_tokens: { "[CLS]": token("[CLS]"), "[SEP]": token("[SEP]") },
+    },
+    decoder: null,
+    model: { type: "WordLevel", vocab, unk_token: "[UNK]" },
+  };
+  const { info, ranked, best } = await page.evaluate(async (tokenizer) => {
+    const file = async (name) => new File([await (await fetch(`/golden/bert_reranker/${name}`)).blob()], name);
+    const files = [await file("config.json"), await file("model.safetensors"), new File([JSON.stringify(tokenizer)], "tokenizer.json")];
+    const model = await jerboa.loadModel(files);
+    const documents = ["sky is blue", "grass is green", "grass"];
+    const ranked = await model.rerank("what colour is sky", documents);
+    const best = await model.rerank("what colour is sky", documents, { topN: 1 });
+    return { info: model.info, ranked, best };
+  }, tokenizer);
+  assert.equal(info.task, "rerank");
+  assert.deepEqual(ranked.map(({ index }) => index).sort(), [0, 1, 2]);
+  assert.ok(ranked.every(({ score }, i) => score > 0 && score < 1 && (i === 0 || score <= ranked[i - 1].score)));
+  assert.deepEqual(best, ranked.slice(0, 1));
+});
