@@ -6,7 +6,7 @@
 use jerboa::format::layout::{Float, Form, Layout};
 use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
 use jerboa::kernels::Launch;
-use jerboa::kernels::matmul::{GemvChoice, Matmul, View, Weight};
+use jerboa::kernels::matmul::{GemmChoice, GemvChoice, Matmul, View, Weight};
 use std::error::Error;
 use std::time::Instant;
 
@@ -22,20 +22,26 @@ struct Bench {
     out: Buffer,
     x: Buffer,
     state: Buffer,
+    parts: Buffer,
 }
 
 impl Bench {
     /// Median microseconds of a launch among its copies.
     fn time(&self, launches: &[Launch<Buffer>], rows: u32) -> Result<f64, Box<dyn Error>> {
-        let shader = launches[0].variant.shader(false)?;
-        let pipeline = pollster::block_on(self.gpu.pipelines(std::slice::from_ref(&shader)))?.remove(0);
+        let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
+        variants.sort();
+        variants.dedup();
+        let shaders = variants.iter().map(|v| v.shader(false)).collect::<Result<Vec<_>, _>>()?;
+        let pipelines = pollster::block_on(self.gpu.pipelines(&shaders))?;
         let step = |l: &Launch<Buffer>| -> Result<StepDesc, jerboa::Error> {
-            let r = l.resolve(&shader)?;
-            let (label, grid, pipeline) = (l.label.clone(), l.grid.at(rows), pipeline.clone());
+            let index = variants.iter().position(|v| *v == l.variant).unwrap_or(0);
+            let r = l.resolve(&shaders[index])?;
+            let (label, grid, pipeline) = (l.label.clone(), l.grid.at(rows), pipelines[index].clone());
             Ok(StepDesc { label, pipeline, buffers: r.buffers, params: r.params, grid })
         };
         let program = self.gpu.program("bench", launches.iter().map(step).collect::<Result<_, _>>()?)?;
-        let repeat = (200 / launches.len()).max(2);
+        // Products of many rows take long enough by themselves.
+        let repeat = if rows > 1 { 3 } else { (200 / launches.len()).max(2) };
         let run = |count: usize| -> Result<f64, jerboa::Error> {
             let start = Instant::now();
             let work: Vec<Work<'_>> = (0..count).map(|_| Work::Run { program: &program, grids: None }).collect();
@@ -59,7 +65,7 @@ impl Bench {
         n: usize,
         k: usize,
         gated: bool,
-        make: impl Fn(&Matmul<Buffer>) -> Launch<Buffer>,
+        make: impl Fn(&Matmul<Buffer>) -> Vec<Launch<Buffer>>,
     ) -> Result<(Vec<Launch<Buffer>>, u64), jerboa::Error> {
         let planes = layout.plane_bytes(n, k);
         let bytes = planes[0] + planes[1];
@@ -78,7 +84,8 @@ impl Bench {
             }
             Ok(make(&m))
         };
-        Ok(((0..copies).map(launch).collect::<Result<_, jerboa::Error>>()?, bytes))
+        let launches = (0..copies).map(launch).collect::<Result<Vec<_>, jerboa::Error>>()?;
+        Ok((launches.into_iter().flatten().collect(), bytes))
     }
 }
 
@@ -88,8 +95,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gpu = pollster::block_on(Gpu::open(&DeviceOptions::default()))?;
     println!("{}", gpu.caps().description);
     let buffer = |size: u64| gpu.buffer("data", size, Usage::Storage);
-    let (out, x, state) = (buffer(1 << 28)?, buffer(1 << 26)?, buffer(64)?);
-    let bench = Bench { gpu, out, x, state };
+    let (out, x, state, parts) = (buffer(1 << 28)?, buffer(1 << 26)?, buffer(64)?, buffer(1 << 28)?);
+    let bench = Bench { gpu, out, x, state, parts };
     // n, k: q+k+v, o, gate+up, down of Qwen2-0.5B and Llama-3.1-8B, an lm_head.
     let shapes = [
         (1152, 896, false),
@@ -115,14 +122,38 @@ fn main() -> Result<(), Box<dyn Error>> {
             bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
             for (n, k, gated) in &shapes[..8] {
                 for (name, layout) in layouts {
-                    let (launches, _) =
-                        bench.launches(layout, *n, *k, *gated, |m| m.gemm(bench.gpu.caps(), bench.state.clone()))?;
-                    let us = bench.time(&launches[..launches.len().min(4)], rows)?;
-                    let flops = 2.0 * f64::from(rows) * (*n * *k) as f64;
-                    println!("gemm {name} {rows}x{n}x{k}: {us:.1} us, {:.2} Tflop/s", flops / us / 1e6);
+                    gemm(&bench, name, layout, (*n, *k, *gated), rows, has("all"))?;
                 }
             }
         }
+    }
+    Ok(())
+}
+
+fn gemm(
+    bench: &Bench,
+    name: &str,
+    layout: Layout,
+    (n, k, gated): (usize, usize, bool),
+    rows: u32,
+    all: bool,
+) -> Result<(), Box<dyn Error>> {
+    let choices = [(64, 128), (128, 128), (64, 64)].map(|(bm, bn)| [(bm, bn, 264), (bm, bn, 528), (bm, bn, 1)]);
+    let mut choices: Vec<_> = choices.into_iter().flatten().map(Some).collect();
+    choices.truncate(if all { choices.len() } else { 0 });
+    choices.insert(0, None);
+    for choice in choices {
+        let make = |m: &Matmul<Buffer>| {
+            let mut as_is = GemmChoice::of(bench.gpu.caps(), m);
+            if let Some((bm, bn, target)) = choice {
+                as_is = GemmChoice { bm, bn, target, ..as_is };
+            }
+            m.gemm_as(bench.state.clone(), bench.parts.clone(), as_is).to_vec()
+        };
+        let (launches, _) = bench.launches(layout, n, k, gated, make)?;
+        let us = bench.time(&launches[..launches.len().min(8)], rows)? * 2.0;
+        let flops = 2.0 * f64::from(rows) * (n * k) as f64;
+        println!("gemm {name} {rows}x{n}x{k} {choice:?}: {us:.1} us, {:.2} Tflop/s", flops / us / 1e6);
     }
     Ok(())
 }
@@ -136,7 +167,7 @@ fn gemv(
 ) -> Result<(), Box<dyn Error>> {
     let caps = bench.gpu.caps();
     let state = || bench.state.clone();
-    let (launches, bytes) = bench.launches(layout, n, k, gated, |m| m.gemv(caps, 1, state()))?;
+    let (launches, bytes) = bench.launches(layout, n, k, gated, |m| vec![m.gemv(caps, 1, state())])?;
     let us = bench.time(&launches, 1)?;
     println!("gemv {name} {n}x{k}: {us:.2} us, {:.0} GB/s ({})", bytes as f64 / us / 1e3, launches[0].variant);
     if !all {
@@ -147,7 +178,8 @@ fn gemv(
         for rows in [2, 4, 8] {
             for unroll in [1, 2, 4] {
                 let choice = GemvChoice { wg, rows, cols: 1, unroll };
-                let (launches, _) = bench.launches(layout, n, k, gated, |m| m.gemv_as(caps, 1, state(), choice))?;
+                let (launches, _) =
+                    bench.launches(layout, n, k, gated, |m| vec![m.gemv_as(caps, 1, state(), choice)])?;
                 found.push((bench.time(&launches, 1)?, wg, rows, unroll));
             }
         }

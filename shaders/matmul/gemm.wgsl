@@ -1,6 +1,7 @@
-// y = x Wᵀ for many rows of x (prefill): a workgroup of 128 threads makes a tile of 64 rows by BN columns, each thread 8 rows
-// by 4 or 8 columns of it in registers, from tiles of x and W of BK elements of K in workgroup memory (16 KiB). The next
-// tiles are on their way from memory while one is worked on; W is dequantized once per tile. Sums are f32.
+// y = x Wᵀ for many rows of x (prefill): a workgroup makes a tile of BM rows by BN columns, each thread 8 by 8 of it in
+// registers, from tiles of 16 elements of K in workgroup memory. The next tiles are on their way from memory while one is
+// worked on; some threads bring x, others W, dequantized once per tile. Sums are f32.
+// Where tiles are too few to fill a device, the workgroups of one tile (along z) share K, and gemm_join adds their parts.
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -14,31 +15,21 @@ struct Params {
     res_offset: u32,
     res_stride: u32,
     up_row: u32,
-    act: u32,
     scale: f32,
     softcap: f32,
 }
-#import common/activation
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-#ifdef BIAS
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
-#endif
-#ifdef RESIDUAL
-@group(0) @binding(6) var<storage, read> residual: array<f32>;
-#endif
+#import matmul/finish
+@group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read> state: State;
 
-const BM4: u32 = 16u;
-const BN4: u32 = BN / 4u;
-#if BN == 128
 const BK: u32 = 16u;
-#else
-const BK: u32 = 32u;
-#endif
+const BM4: u32 = BM / 4u;
+const BN4: u32 = BN / 4u;
+const THREADS: u32 = BM * BN / 64u;
 
 // [k][row / 4] and [k][column / 4]: a thread reads four rows or columns of one k at once.
 var<workgroup> xt: array<vec4<f32>, BK * BM4>;
@@ -61,109 +52,100 @@ fn load_x4(row: u32, k: u32) -> vec4<f32> {
     return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
 }
 
-fn finish(n: u32, row: u32, gate: f32, up: f32) {
-    if (row >= state.rows || n >= params.n) {
-        return;
-    }
-    var y = gate * params.scale;
-#ifdef BIAS
-    y += bias[n];
-#endif
-    y = activate(params.act, y);
-#ifdef GATED
-    var u = up * params.scale;
-#ifdef BIAS
-    u += bias[n + params.up_row];
-#endif
-    y *= u;
-#endif
-    if (params.softcap > 0.0) {
-        y = params.softcap * safe_tanh(y / params.softcap);
-    }
-#ifdef RESIDUAL
-    y += residual[params.res_offset + row * params.res_stride + n];
-#endif
-    out[params.out_offset + row * params.out_stride + n] = y;
-}
-
-@compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let row0 = wid.y * 64u;
-    // Eight rows by BN / 16 columns for each thread.
-    let tr = lid / 16u;
-    let tc = lid % 16u;
-    // What the thread brings: four rows of x and of W by four elements of K.
-    let x_row = row0 + (lid % BM4) * 4u;
-    let x_k = lid / BM4 * 4u;
-    let w_col = (lid % BN4) * 4u;
-    let w_k = lid / BN4 * 4u;
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let tr = lid / (BN / 8u);
+    let tc = lid % (BN / 8u);
+    // The first threads bring four rows of W by eight elements of K, the last ones four rows of x.
+    let brings_w = lid < BN / 2u;
+    let item = select(lid - (THREADS - BM / 2u), lid, brings_w);
+    let brings_x = lid >= THREADS - BM / 2u;
+    let quad = item % select(BM4, BN4, brings_w);
+    let unit = item / select(BM4, BN4, brings_w);
 #for i in 0..4
-    let w_row$i = weight_row(wid.x, w_col + $iu);
-    var nx$i: vec4<f32>;
-    var nw$i: vec4<f32>;
+    let row$i = select(wid.y * BM + quad * 4u + $iu, weight_row(wid.x, quad * 4u + $iu), brings_w);
+    var next$i: X8;
 #endfor
 #for i in 0..8
-#for j in 0..BN/64
+#for j in 0..2
     var acc$i_$j: vec4<f32>;
 #endfor
 #endfor
-    let k_end = params.k_blocks * 32u;
-    if (x_k < BK) {
+    let tiles = params.k_blocks * 2u;
+    let share = (tiles + groups.z - 1u) / groups.z;
+    let last = min((wid.z + 1u) * share, tiles);
+    for (var tile = wid.z * share; tile <= last; tile++) {
+        // The first round only brings, the last one only works.
+        if (tile > wid.z * share) {
+            workgroupBarrier();
+            if (brings_w) {
 #for i in 0..4
-        nx$i = load_x4(x_row + $iu, x_k);
+                wt[(unit * 8u + $iu) * BN4 + quad] = vec4<f32>(next0.a[$i], next1.a[$i], next2.a[$i], next3.a[$i]);
+                wt[(unit * 8u + 4u + $iu) * BN4 + quad] = vec4<f32>(next0.b[$i], next1.b[$i], next2.b[$i], next3.b[$i]);
 #endfor
-    }
+            } else if (brings_x) {
 #for i in 0..4
-    nw$i = w_load4(w_row$i, w_k);
-#endfor
-    for (var k0 = 0u; k0 < k_end; k0 += BK) {
-        workgroupBarrier();
-        if (x_k < BK) {
-#for i in 0..4
-            xt[(x_k + $iu) * BM4 + lid % BM4] = vec4<f32>(nx0[$i], nx1[$i], nx2[$i], nx3[$i]);
-#endfor
-        }
-#for i in 0..4
-        wt[(w_k + $iu) * BN4 + lid % BN4] = vec4<f32>(nw0[$i], nw1[$i], nw2[$i], nw3[$i]);
-#endfor
-        workgroupBarrier();
-        let next = k0 + BK;
-        if (next < k_end) {
-            if (x_k < BK) {
-#for i in 0..4
-                nx$i = load_x4(x_row + $iu, next + x_k);
+                xt[(unit * 8u + $iu) * BM4 + quad] = vec4<f32>(next0.a[$i], next1.a[$i], next2.a[$i], next3.a[$i]);
+                xt[(unit * 8u + 4u + $iu) * BM4 + quad] = vec4<f32>(next0.b[$i], next1.b[$i], next2.b[$i], next3.b[$i]);
 #endfor
             }
-#for i in 0..4
-            nw$i = w_load4(w_row$i, next + w_k);
-#endfor
+            workgroupBarrier();
         }
-        for (var k = 0u; k < BK; k += 4u) {
-#for u in 0..4
-            let xa$u = xt[(k + $uu) * BM4 + tr * 2u];
-            let xb$u = xt[(k + $uu) * BM4 + tr * 2u + 1u];
-#for j in 0..BN/64
-            let w$u_$j = wt[(k + $uu) * BN4 + tc + $ju * 16u];
+        if (tile < last) {
+            if (brings_w) {
 #for i in 0..4
-            acc$i_$j = fma(vec4<f32>(xa$u[$i]), w$u_$j, acc$i_$j);
+                next$i = w_load8(row$i, tile * 2u + unit);
+#endfor
+            } else if (brings_x) {
+#for i in 0..4
+                next$i = X8(load_x4(row$i, tile * BK + unit * 8u), load_x4(row$i, tile * BK + unit * 8u + 4u));
+#endfor
+            }
+        }
+        if (tile > wid.z * share) {
+            for (var k = 0u; k < BK; k += 4u) {
+#for u in 0..4
+                let xa$u = xt[(k + $uu) * BM4 + tr * 2u];
+                let xb$u = xt[(k + $uu) * BM4 + tr * 2u + 1u];
+                let wa$u = wt[(k + $uu) * BN4 + tc];
+                let wb$u = wt[(k + $uu) * BN4 + BN4 / 2u + tc];
+#for i in 0..4
+                acc$i_0 = fma(vec4<f32>(xa$u[$i]), wa$u, acc$i_0);
+                acc$i_1 = fma(vec4<f32>(xa$u[$i]), wb$u, acc$i_1);
 #endfor
 #for i in 4..8
-            acc$i_$j = fma(vec4<f32>(xb$u[$i - 4]), w$u_$j, acc$i_$j);
+                acc$i_0 = fma(vec4<f32>(xb$u[$i - 4]), wa$u, acc$i_0);
+                acc$i_1 = fma(vec4<f32>(xb$u[$i - 4]), wb$u, acc$i_1);
 #endfor
 #endfor
-#endfor
+            }
         }
     }
-    let row = row0 + tr * 8u;
+    let row = wid.y * BM + tr * 8u;
+    if (groups.z > 1u) {
+        let at = ((wid.z * groups.y * BM + row) * groups.x + wid.x) * BN4 + tc;
 #for i in 0..8
+        parts[at + $iu * groups.x * BN4] = acc$i_0;
+        parts[at + $iu * groups.x * BN4 + BN4 / 2u] = acc$i_1;
+#endfor
+        return;
+    }
+#for i in 0..8
+    if (row + $iu < state.rows) {
 #for c in 0..4
 #ifdef GATED
-    finish(wid.x * (BN / 2u) + tc * 4u + $cu, row + $iu, acc$i_0[$c], acc$i_1[$c]);
+        let n$i_$c = wid.x * (BN / 2u) + tc * 4u + $cu;
+        if (n$i_$c < params.n) { finish(row + $iu, n$i_$c, acc$i_0[$c], acc$i_1[$c], params.scale); }
 #else
-#for j in 0..BN/64
-    finish(wid.x * BN + $ju * 64u + tc * 4u + $cu, row + $iu, acc$i_$j[$c], 0.0);
-#endfor
+        let n$i_$c = wid.x * BN + tc * 4u + $cu;
+        if (n$i_$c < params.n) { finish(row + $iu, n$i_$c, acc$i_0[$c], 0.0, params.scale); }
+        if (n$i_$c + BN / 2u < params.n) { finish(row + $iu, n$i_$c + BN / 2u, acc$i_1[$c], 0.0, params.scale); }
 #endif
 #endfor
+    }
 #endfor
 }

@@ -16,23 +16,15 @@ struct Params {
     res_offset: u32,
     res_stride: u32,
     up_row: u32,
-    act: u32,
     eps: f32,
     norm_offset: f32,
     scale: f32,
     softcap: f32,
 }
-#import common/activation
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-#ifdef BIAS
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
-#endif
-#ifdef RESIDUAL
-@group(0) @binding(6) var<storage, read> residual: array<f32>;
-#endif
+#import matmul/finish
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
@@ -53,28 +45,6 @@ var<workgroup> partial: array<f32, SLOTS * WG>;
 // Columns of x beyond K are zero, whatever the buffer holds there.
 fn inside(v: vec4<f32>, k: u32) -> vec4<f32> {
     return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
-}
-
-fn finish(col: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
-    var y = sum * factor;
-#ifdef BIAS
-    y += bias[n];
-#endif
-    y = activate(params.act, y);
-#ifdef GATED
-    var up = up_sum * factor;
-#ifdef BIAS
-    up += bias[n + params.up_row];
-#endif
-    y *= up;
-#endif
-    if (params.softcap > 0.0) {
-        y = params.softcap * safe_tanh(y / params.softcap);
-    }
-#ifdef RESIDUAL
-    y += residual[params.res_offset + col * params.res_stride + n];
-#endif
-    out[params.out_offset + col * params.out_stride + n] = y;
 }
 
 @compute @workgroup_size(WG)

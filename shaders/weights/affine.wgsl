@@ -32,6 +32,16 @@ fn w_scaled(q: vec4<f32>, row: u32, k: u32) -> vec4<f32> {
 #endif
 }
 
+// Both halves of a unit of eight lie in one group.
+fn w_scaled8(a: vec4<f32>, b: vec4<f32>, row: u32, unit: u32) -> X8 {
+    let pair = w_affine(row, unit * 8u);
+#if ZERO == 1
+    return X8((a - pair.y) * pair.x, (b - pair.y) * pair.x);
+#else
+    return X8(a * pair.x + pair.y, b * pair.x + pair.y);
+#endif
+}
+
 // Integers become floats by writing them into the mantissa of 2^23 and subtracting it: exact, and one operation where
 // a conversion runs at a quarter of the rate.
 const MAGIC_BITS = vec4<u32>(0x4b000000u);
@@ -46,6 +56,14 @@ fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let word = w_q[row * params.k_blocks * 4u + (k >> 3u)];
     let part = vec4<u32>(word >> ((k & 4u) << 2u)) >> vec4<u32>(0u, 4u, 8u, 12u);
     return w_scaled(w_float(part & vec4<u32>(15u)), row, k);
+}
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    let word = w_q[row * params.k_blocks * 4u + unit];
+    const PLACES = vec4<u32>(0u, 4u, 8u, 12u);
+    let low = w_float((vec4<u32>(word) >> PLACES) & vec4<u32>(15u));
+    let high = w_float((vec4<u32>(word >> 16u) >> PLACES) & vec4<u32>(15u));
+    return w_scaled8(low, high, row, unit);
 }
 
 // w_dot8 leaves the integers where they lie in their word, so x is divided by their place values once.
@@ -67,6 +85,14 @@ fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let words = w_q[row * params.k_blocks * 4u + (k >> 3u)];
     let part = vec4<u32>(select(words.x, words.y, (k & 4u) != 0u)) >> vec4<u32>(0u, 8u, 16u, 24u);
     return w_scaled(w_float(part & vec4<u32>(255u)), row, k);
+}
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    let words = w_q[row * params.k_blocks * 4u + unit];
+    const PLACES = vec4<u32>(0u, 8u, 16u, 24u);
+    let low = w_float((vec4<u32>(words.x) >> PLACES) & vec4<u32>(255u));
+    let high = w_float((vec4<u32>(words.y) >> PLACES) & vec4<u32>(255u));
+    return w_scaled8(low, high, row, unit);
 }
 
 fn w_prepare8(x: X8) -> X8 {
@@ -120,6 +146,12 @@ fn w_ints(base: u32, k: u32) -> vec4<u32> {
 
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     return w_scaled(w_float(w_ints((row * params.k_blocks + (k >> 5u)) * BITS, k & 31u)), row, k);
+}
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    let base = (row * params.k_blocks + (unit >> 2u)) * BITS;
+    let k = (unit & 3u) * 8u;
+    return w_scaled8(w_float(w_ints(base, k)), w_float(w_ints(base, k + 4u)), row, unit);
 }
 
 fn w_prepare8(x: X8) -> X8 {

@@ -1,5 +1,6 @@
 // The file of the layout at hand. Each offers, over the planes w_q and w_s:
 //   w_load4(row, k): four weights from column k (a multiple of 4) of a row on;
+//   w_load8(row, unit): columns 8 * unit to 8 * unit + 7;
 //   w_dot8(row, unit, x, sum): the product of columns 8 * unit to 8 * unit + 7 with w_prepare8(x), `sum` the sum of x.
 struct X8 {
     a: vec4<f32>,

@@ -6,6 +6,11 @@ fn w_prepare8(x: X8) -> X8 {
 }
 
 #ifdef W_F32
+fn w_load8(row: u32, unit: u32) -> X8 {
+    let at = row * params.k_blocks * 8u + 2u * unit;
+    return X8(bitcast<vec4<f32>>(w_q[at]), bitcast<vec4<f32>>(w_q[at + 1u]));
+}
+
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(w_q[row * params.k_blocks * 8u + (k >> 2u)]);
 }
@@ -29,10 +34,13 @@ fn w_load4(row: u32, k: u32) -> vec4<f32> {
     return vec4<f32>(w_pair(half.x), w_pair(half.y));
 }
 
-fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
+fn w_load8(row: u32, unit: u32) -> X8 {
     let words = w_q[row * params.k_blocks * 4u + unit];
-    let a = vec4<f32>(w_pair(words.x), w_pair(words.y));
-    let b = vec4<f32>(w_pair(words.z), w_pair(words.w));
-    return dot(a, x.a) + dot(b, x.b);
+    return X8(vec4<f32>(w_pair(words.x), w_pair(words.y)), vec4<f32>(w_pair(words.z), w_pair(words.w)));
+}
+
+fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
+    let w = w_load8(row, unit);
+    return dot(w.a, x.a) + dot(w.b, x.b);
 }
 #endif

@@ -29,3 +29,7 @@ fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
     let word = w_q[row * params.k_blocks * 4u + unit];
     return (dot(w_values(word, 0u), x.a) + dot(w_values(word, 16u), x.b)) * w_power(row * params.k_blocks + (unit >> 2u));
 }
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    return X8(w_load4(row, 8u * unit), w_load4(row, 8u * unit + 4u));
+}

@@ -32,3 +32,7 @@ fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
     let pair = w_pair(row, unit >> 2u);
     return (dot(w_ints(word, 0u), x.a) + dot(w_ints(word, 16u), x.b)) * pair.x - pair.y * sum;
 }
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    return X8(w_load4(row, 8u * unit), w_load4(row, 8u * unit + 4u));
+}

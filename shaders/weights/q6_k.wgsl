@@ -38,3 +38,7 @@ fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
     let k = (unit & 3u) * 8u;
     return (dot(w_ints(base, k), x.a) + dot(w_ints(base, k + 4u), x.b)) * select(scales.x, scales.y, (k & 16u) != 0u);
 }
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    return X8(w_load4(row, 8u * unit), w_load4(row, 8u * unit + 4u));
+}

@@ -19,3 +19,7 @@ fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
     let word = w_q[row * params.k_blocks * 2u + (unit >> 1u)] >> ((unit & 1u) * 16u);
     return (dot(w_ints(word, 0u), x.a) + dot(w_ints(word, 8u), x.b) - sum) * bitcast<f32>(w_s[row]);
 }
+
+fn w_load8(row: u32, unit: u32) -> X8 {
+    return X8(w_load4(row, 8u * unit), w_load4(row, 8u * unit + 4u));
+}

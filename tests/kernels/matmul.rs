@@ -2,11 +2,11 @@
 
 use jerboa::format::layout::{Float, Form, Layout, Packed};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
-use jerboa::kernels::matmul::{Matmul, NormPrologue, View, Weight};
+use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use jerboa::kernels::registry::{Kernel, choices};
 use jerboa::reference::dequant::dequant;
 use jerboa::reference::matmul as twin;
-use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run};
+use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run_all};
 
 /// A packed random matrix with the values that it stands for.
 pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed, Vec<f32>) {
@@ -100,6 +100,9 @@ struct Case {
     bias: bool,
     residual: bool,
     gemm: bool,
+    softcap: f32,
+    /// Rows and columns of a tile and the workgroups wanted, where they are not to be the engine's choice.
+    tiles: Option<(u32, u32, u32)>,
 }
 
 /// Runs one product and its twin; returns the normalised mean square error.
@@ -129,7 +132,12 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
     m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
     m.gated = case.gated.then_some(n as u32);
     m.act = if case.gated { 1 } else { 0 };
-    let launch = if case.gemm { m.gemm(caps, 7) } else { m.gemv(caps, rows, 7) };
+    m.softcap = case.softcap;
+    let mut choice = GemmChoice::of(caps, &m);
+    if let Some((bm, bn, target)) = case.tiles {
+        choice = GemmChoice { bm, bn, target, most: 8 };
+    }
+    let launches = if case.gemm { m.gemm_as(7, 8, choice).to_vec() } else { vec![m.gemv(caps, rows, 7)] };
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];
     let buffers = [
@@ -141,8 +149,9 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
         bytes(&residual),
         bytes(&gain),
         bytes(&state),
+        vec![0xa5; m.parts_bytes(rows as u32, choice).max(16) as usize],
     ];
-    let found = floats(&run(gpu, &launch, rows as u32, &buffers)[3]);
+    let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[3]);
 
     let dense: Vec<f32> = x.chunks_exact(stride).flat_map(|r| r[..k].to_vec()).collect();
     let input = if case.norm { twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5) } else { dense };
@@ -152,13 +161,15 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
         for c in 0..n {
             let at = |c: usize| product[r * total + c] + if case.bias { bias[c] } else { 0.0 };
             let y = if case.gated { twin::activate(1, at(c)) * at(c + n) } else { at(c) };
+            let y = if case.softcap > 0.0 { case.softcap * (y / case.softcap).tanh() } else { y };
             expected.push(y + if case.residual { residual[r * n + c] } else { 0.0 });
         }
     }
     nmse(&found[..rows * n], &expected)
 }
 
-const PLAIN: Case = Case { gated: false, norm: false, bias: false, residual: false, gemm: false };
+const PLAIN: Case =
+    Case { gated: false, norm: false, bias: false, residual: false, gemm: false, softcap: 0.0, tiles: None };
 
 #[test]
 fn gemv_equals_its_twin_in_every_layout() {
@@ -174,13 +185,8 @@ fn gemv_equals_its_twin_in_every_layout() {
 fn gemv_takes_norm_bias_gate_and_residual_along() {
     for layout in [Layout::Dense(Float::BF16), affine()] {
         for bits in 0..16 {
-            let case = Case {
-                gated: bits & 1 > 0,
-                norm: bits & 2 > 0,
-                bias: bits & 4 > 0,
-                residual: bits & 8 > 0,
-                gemm: false,
-            };
+            let case =
+                Case { gated: bits & 1 > 0, norm: bits & 2 > 0, bias: bits & 4 > 0, residual: bits & 8 > 0, ..PLAIN };
             let error = check(gpu(), layout, 2, 21, 76, &case);
             assert!(error < 1e-10, "{layout} {bits:#b}: {error:e}");
         }
@@ -231,15 +237,43 @@ fn every_choice_gives_the_same_product() {
 #[test]
 fn gemm_equals_its_twin_in_every_layout() {
     for layout in layouts() {
-        for (rows, n, k) in [(1, 5, 33), (65, 70, 100), (3, 2050, 36)] {
+        for (rows, n, k) in [(1, 5, 33), (65, 70, 100)] {
             let error = check(gpu(), layout, rows, n, k, &Case { gemm: true, ..PLAIN });
             assert!(error < 1e-10, "{layout} {rows}x{n}x{k}: {error:e}");
         }
     }
-    for bits in 0..8 {
-        let case = Case { gated: bits & 1 > 0, norm: false, bias: bits & 2 > 0, residual: bits & 4 > 0, gemm: true };
-        let error = check(gpu(), affine(), 66, 45, 76, &case);
-        assert!(error < 1e-10, "{bits:#b}: {error:e}");
+}
+
+/// Tiles of every size, each made by one workgroup and by several that share K.
+#[test]
+fn gemm_tiles_may_be_shared() {
+    for (bits, (bm, bn)) in (0..8).zip([(64, 64), (64, 128), (128, 64), (128, 128)].into_iter().cycle()) {
+        for target in [1, 7, 64] {
+            let case = Case {
+                gated: bits & 1 > 0,
+                bias: bits & 2 > 0,
+                residual: bits & 4 > 0,
+                gemm: true,
+                tiles: Some((bm, bn, target)),
+                ..PLAIN
+            };
+            let error = check(gpu(), affine(), 66, 45, 300, &case);
+            assert!(error < 1e-10, "{bm}x{bn} for {target} groups, {bits:#b}: {error:e}");
+        }
+    }
+    for layout in layouts() {
+        let case = Case { gemm: true, tiles: Some((64, 64, 16)), ..PLAIN };
+        let error = check(gpu(), layout, 70, 130, 1000, &case);
+        assert!(error < 1e-10, "{layout}: {error:e}");
+    }
+}
+
+#[test]
+fn softcaps() {
+    for gemm in [false, true] {
+        let case = Case { gemm, softcap: 3.0, residual: true, tiles: Some((64, 64, 4)), ..PLAIN };
+        let error = check(gpu(), affine(), 3, 45, 300, &case);
+        assert!(error < 1e-10, "gemm {gemm}: {error:e}");
     }
 }
 

@@ -76,6 +76,22 @@ test("quantizing on load: where the time went, and what it took at most", option
   await page.close();
 });
 
+test("texts become vectors, and how many a second", options, async () => {
+  const { page, problems, result } = await measured("shape=minilm&smoke=1&texts=5&lengths=16,20&reps=2&warm=1");
+  assert.ok(!result.err, result.err);
+  const { texts, tokens, runs } = result.embed;
+  assert.equal(texts, 5);
+  assert.ok(tokens >= 80 && tokens <= 100);
+  assert.equal(runs.length, 2);
+  for (const run of runs) assert.ok(run.texts_per_s > 0 && run.tokens_per_s >= 16 * run.texts_per_s);
+  assert.equal(result.info.task, "embed");
+  assert.ok(Math.abs(result.info.parameters - 22.6e6) < 0.2e6, String(result.info.parameters));
+  assert.match(await page.locator("#report").textContent(), /Texts\/s/);
+  assert.match(asText([result]), /\| minilm \| f16 \| 5 \|/);
+  assert.deepEqual(problems.filter((line) => !/404|Failed to load resource/.test(line)), []);
+  await page.close();
+});
+
 test("tables tell a software adapter's work, not its speed", () => {
   const range = { median: 1234, min: 1200, max: 1300 };
   const load = { totalMs: 80, readingMs: 40, writingMs: 10, transcodingMs: 20, compilingMs: 5, kernelsMs: 50, bytes: 2e6, peakBytes: 3e6 };

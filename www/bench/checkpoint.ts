@@ -84,13 +84,42 @@ function repeat(block: Blob, bytes: number, start: number): Blob[] {
 
 type Tensor = { name: string; shape: number[]; kind: "matrix" | "norm" | "bias" };
 
+const matrix = (name: string, rows: number, cols: number): Tensor => ({ name: `${name}.weight`, shape: [rows, cols], kind: "matrix" });
+const norm = (name: string, size: number): Tensor => ({ name: `${name}.weight`, shape: [size], kind: "norm" });
+const bias = (name: string, size: number): Tensor => ({ name: `${name}.bias`, shape: [size], kind: "bias" });
+
+/** The tensors of a BERT. */
+function* bert(c: Config): Generator<Tensor> {
+  const { hidden_size: h, intermediate_size: i } = c;
+  const both = function* (name: string, rows: number, cols: number): Generator<Tensor> {
+    yield matrix(name, rows, cols);
+    yield bias(name, rows);
+  };
+  const layerNorm = function* (name: string): Generator<Tensor> {
+    yield norm(`${name}.LayerNorm`, h);
+    yield bias(`${name}.LayerNorm`, h);
+  };
+  yield matrix("embeddings.word_embeddings", c.vocab_size, h);
+  yield matrix("embeddings.position_embeddings", Number(c.max_position_embeddings), h);
+  yield matrix("embeddings.token_type_embeddings", Number(c.type_vocab_size), h);
+  yield* layerNorm("embeddings");
+  for (let n = 0; n < c.num_hidden_layers; n++) {
+    const p = `encoder.layer.${n}.`;
+    for (const name of ["query", "key", "value"]) yield* both(`${p}attention.self.${name}`, h, h);
+    yield* both(`${p}attention.output.dense`, h, h);
+    yield* layerNorm(`${p}attention.output`);
+    yield* both(`${p}intermediate.dense`, i, h);
+    yield* both(`${p}output.dense`, h, i);
+    yield* layerNorm(`${p}output`);
+  }
+}
+
 /** The tensors of a shape by the names of their repository. */
 function* tensors(c: Config): Generator<Tensor> {
   const { hidden_size: h, intermediate_size: i, vocab_size: v, model_type: type } = c;
+  if (type === "bert") return yield* bert(c);
   const d = c.head_dim ?? h / c.num_attention_heads;
-  const [q, kv] = [c.num_attention_heads * d, c.num_key_value_heads * d];
-  const matrix = (name: string, rows: number, cols: number): Tensor => ({ name: `${name}.weight`, shape: [rows, cols], kind: "matrix" });
-  const norm = (name: string, size: number): Tensor => ({ name: `${name}.weight`, shape: [size], kind: "norm" });
+  const [q, kv] = [c.num_attention_heads * d, (c.num_key_value_heads ?? c.num_attention_heads) * d];
   yield matrix("model.embed_tokens", v, h);
   for (let n = 0; n < c.num_hidden_layers; n++) {
     const p = `model.layers.${n}.`;
@@ -102,7 +131,7 @@ function* tensors(c: Config): Generator<Tensor> {
     } else {
       for (const [name, rows] of [["q", q], ["k", kv], ["v", kv]] as const) {
         yield matrix(`${p}self_attn.${name}_proj`, rows, h);
-        if (type === "qwen2") yield { name: `${p}self_attn.${name}_proj.bias`, shape: [rows], kind: "bias" };
+        if (type === "qwen2") yield bias(`${p}self_attn.${name}_proj`, rows);
         if (type === "qwen3" && name !== "v") yield norm(`${p}self_attn.${name}_norm`, d);
       }
       yield matrix(`${p}mlp.gate_proj`, i, h);
@@ -143,7 +172,7 @@ export function checkpoint(config: Config, stored: Stored): File[] {
     }
   }
   const quantization = stored === "mlx4" ? { quantization: { group_size: GROUP, bits: 4 } } : {};
-  const full = { ...config, ...quantization, hidden_act: "silu", torch_dtype: "float16" };
+  const full = { hidden_act: "silu", ...config, ...quantization, torch_dtype: "float16" };
   let text = JSON.stringify(header);
   text = text.padEnd(Math.ceil(text.length / 8) * 8, " ");
   const length = new Uint8Array(8);

@@ -61,6 +61,13 @@ function load({ load_ms, info, memory }: Result): HTMLElement[] {
   return [element("h3", title), table(["Part", "ms", "Share"], lines)];
 }
 
+/** What a model that makes vectors comes to. */
+function embedded({ embed }: Result): HTMLElement[] {
+  if (!embed) return [];
+  const lines = embed.runs.map(({ ms, texts_per_s, tokens_per_s }) => [String(embed.texts), digits(ms), digits(texts_per_s), digits(tokens_per_s)]);
+  return [table(["Texts", "ms", "Texts/s", "Tokens/s"], lines)];
+}
+
 function summary(result: Result): string {
   const { device, bytes } = result.info;
   const features = [device.f16 ? "f16" : "no f16", device.subgroups ? "subgroups" : "no subgroups"].join(", ");
@@ -82,8 +89,8 @@ export function report(result: Result): HTMLElement {
   link.download = `jerboa-${result.info.architecture}.json`;
   return element("div", "", [
     element("p", summary(result)),
-    table(HEAD, result.rows.map(cells)),
-    plot(points, "tokens of context", "decode tokens/s"),
+    ...(points.length > 0 ? [table(HEAD, result.rows.map(cells)), plot(points, "tokens of context", "decode tokens/s")] : []),
+    ...embedded(result),
     ...load(result),
     ...result.rows.flatMap((row) => row.measured?.profiles ?? []).map(profile),
     element("p", "", [link]),

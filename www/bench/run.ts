@@ -1,7 +1,8 @@
 /** Loads a model and times it: load, prefill, decode, and what the engine says of itself. Knows no page. */
 
-import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo } from "jerboa";
+import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo, type ModelSource } from "jerboa";
 import { checkpoint } from "./checkpoint";
+import { type Embedded, embedAll, encoderFiles } from "./embed";
 import type { Settings } from "./settings";
 import { SHAPES } from "./shapes";
 
@@ -63,6 +64,8 @@ export interface Result {
   memory: { wasmBytes: number; gpuBytes: number };
   runs: Run[];
   rows: Row[];
+  /** Of a model that makes vectors, in place of runs and rows. */
+  embed?: Embedded;
   limits?: Measurement["limits"];
 }
 
@@ -149,17 +152,18 @@ async function row(model: Model, prompt: number, settings: Settings, runs: Run[]
 }
 
 /** The checkpoint that the settings name: an address, or files that are made here. */
-function checkpointOf(settings: Settings): string | File[] {
+async function checkpointOf(settings: Settings): Promise<ModelSource> {
   if (settings.source) return settings.source;
   const shape = SHAPES[settings.shape];
   if (!shape) throw new Error(`There is no shape '${settings.shape}': ${Object.keys(SHAPES).join(", ")}.`);
-  return checkpoint(shape.config, settings.stored);
+  return shape.config.model_type === "bert" ? encoderFiles(shape.config) : checkpoint(shape.config, settings.stored);
 }
 
 /** A model that is loaded, and how long that took. */
 async function load(settings: Settings): Promise<{ model: Model; ms: number; phases: Record<string, number>; last?: LoadProgress }> {
-  const source = checkpointOf(settings);
-  const maxContext = Math.max(...settings.prompts) + settings.tokens + 64;
+  const source = await checkpointOf(settings);
+  const encodes = SHAPES[settings.shape]?.config.model_type === "bert" && !settings.source;
+  const maxContext = encodes ? settings.lengths[1] : Math.max(...settings.prompts) + settings.tokens + 64;
   const phases: Record<string, number> = {};
   let last: LoadProgress | undefined;
   const start = now();
@@ -172,12 +176,29 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
   return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
 }
 
-/** Milliseconds of a load, with one token to see that it serves. */
+/** Milliseconds of a load, with one token or one text to see that it serves. */
 export async function loadOnly(settings: Settings): Promise<number> {
   const { model, ms } = await load(settings);
-  await generate(model, 4, 1, 1);
+  await (model.info.task === "embed" ? model.embed("warm") : generate(model, 4, 1, 1));
   await model.unload();
   return ms;
+}
+
+/** Generations of each length of prompt, in turns, then what the engine says of itself. */
+async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
+  if (settings.warm > 0) await generate(model, settings.prompts[0]!, settings.warm, 99);
+  const runs: Run[] = [];
+  for (let round = 0; round < settings.runs; round++) {
+    for (const prompt of settings.prompts) {
+      const run = await generate(model, prompt, settings.tokens, 100 * prompt + round);
+      runs.push(run);
+      say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
+    }
+  }
+  const limits = settings.profile ? (await model.measure({ limits: true })).limits : null;
+  const rows: Row[] = [];
+  for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
+  return { runs, rows, limits };
 }
 
 /** Does all that the settings say; `say` hears what is under way. */
@@ -186,18 +207,8 @@ export async function bench(settings: Settings, say: (line: string) => void): Pr
   say(`loaded in ${ms.toFixed(0)} ms`);
   try {
     const memory = await model.memory();
-    if (settings.warm > 0) await generate(model, settings.prompts[0]!, settings.warm, 99);
-    const runs: Run[] = [];
-    for (let round = 0; round < settings.runs; round++) {
-      for (const prompt of settings.prompts) {
-        const run = await generate(model, prompt, settings.tokens, 100 * prompt + round);
-        runs.push(run);
-        say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
-      }
-    }
-    const limits = settings.profile ? (await model.measure({ limits: true })).limits : null;
-    const rows: Row[] = [];
-    for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
+    const embeds = model.info.task === "embed";
+    const measured = embeds ? { runs: [], rows: [], embed: await embedAll(model, settings, say) } : await decode(model, settings, say);
     return {
       engine: "jerboa",
       model: settings.source ?? settings.shape,
@@ -211,9 +222,7 @@ export async function bench(settings: Settings, say: (line: string) => void): Pr
       load_bytes: last?.total ?? 0,
       from_cache: last?.fromCache ?? false,
       memory,
-      runs,
-      rows,
-      limits,
+      ...measured,
     };
   } finally {
     await model.unload();

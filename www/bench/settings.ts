@@ -22,8 +22,12 @@ export interface Settings {
   prompts: number[];
   /** New tokens. */
   tokens: number;
+  /** Texts that a model which makes vectors gets. */
+  texts: number;
+  /** The least and the most tokens of a text. */
+  lengths: [number, number];
   runs: number;
-  /** New tokens of a first run that does not count. */
+  /** New tokens, or texts, of a first run that does not count. */
   warm: number;
   /** Where the time goes, the device's limits, the host's cost. */
   profile: boolean;
@@ -40,6 +44,7 @@ export function settingsOf(query: URLSearchParams): Settings {
   const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
   const on = (name: string): boolean => query.get(name) !== "0";
   const source = query.get("source");
+  const [least = 16, most = 256] = (query.get("lengths") ?? "16,256").split(",").map(Number);
   return {
     shape: query.get("shape") ?? "qwen3-0.6b",
     stored: oneOf(query.get("stored"), ["mlx4", "f16"]),
@@ -52,6 +57,8 @@ export function settingsOf(query: URLSearchParams): Settings {
     worker: on("worker"),
     prompts: (query.get("prompt") ?? "128,1024").split(",").map(Number),
     tokens: number("gen", 256),
+    texts: number("texts", 1000),
+    lengths: [least, Math.max(least, most)],
     runs: number("reps", 3),
     warm: number("warm", 16),
     profile: on("profile"),

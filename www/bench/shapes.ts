@@ -5,15 +5,15 @@ import shapes from "./shapes.json";
 /** The fields of config.json that a checkpoint is made of. */
 export interface Config {
   architectures: string[];
-  model_type: "qwen2" | "qwen3" | "llama" | "phi3";
+  model_type: "qwen2" | "qwen3" | "llama" | "phi3" | "bert";
   hidden_size: number;
   intermediate_size: number;
   num_hidden_layers: number;
   num_attention_heads: number;
-  num_key_value_heads: number;
+  num_key_value_heads?: number;
   head_dim?: number;
   vocab_size: number;
-  tie_word_embeddings: boolean;
+  tie_word_embeddings?: boolean;
   [more: string]: unknown;
 }
 

@@ -39,6 +39,20 @@ function speed(result) {
 
 const SPEED = ["model", "weights", "prompt", "decode tok/s", "prefill tok/s", "first token ms", "of the limit", "of the bandwidth", "dispatches", "MB a token", "host ms a token"];
 
+/** Texts per second of a model that makes vectors: the middle of its runs. */
+function vectors(result) {
+  if (!result.embed) return [];
+  const { texts, tokens, runs } = result.embed;
+  const told = (name) => {
+    const values = runs.map((run) => run[name]).sort((a, b) => a - b);
+    const at = (part) => values[Math.floor(part * (values.length - 1))];
+    return isSoftware(result) ? "–" : span({ median: at(0.5), min: at(0), max: at(1) });
+  };
+  return [[result.model, result.info.weights, texts, tokens, told("texts_per_s"), told("tokens_per_s")]];
+}
+
+const VECTORS = ["model", "weights", "texts", "tokens", "texts/s", "tokens/s"];
+
 /** Where a load's time went, as shares of all of it. */
 function load(result) {
   const { load_ms, warm_load_ms, memory, info } = result;
@@ -92,10 +106,10 @@ export function asText(results) {
   if (results.length === 0) return "Nothing was measured.\n";
   const parts = [...new Set(results.map(device))];
   if (results.some(isSoftware)) parts.push("This adapter computes on the processor: its times say nothing about the engine's speed, and are left out.");
-  parts.push(table(SPEED, results.flatMap(speed)));
-  const [loads, times] = [results.flatMap(load), results.flatMap(kernels)];
-  if (loads.length > 0) parts.push(table(LOAD, loads));
-  if (times.length > 0) parts.push(table(KERNELS, times));
+  for (const [head, rows] of [[SPEED, speed], [VECTORS, vectors], [LOAD, load], [KERNELS, kernels]]) {
+    const lines = results.flatMap(rows);
+    if (lines.length > 0) parts.push(table(head, lines));
+  }
   return `${parts.join("\n\n")}\n`;
 }
 

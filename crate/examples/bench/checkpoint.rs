@@ -118,6 +118,9 @@ pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
     let config = shapes.get(shape).and_then(|s| s.get("config"));
     let mut config = config.cloned().ok_or_else(|| format!("there is no shape '{shape}': {}", names()))?;
+    if config["model_type"] == "bert" {
+        return Err(format!("'{shape}' makes vectors of texts: the bench page measures it"));
+    }
     config["hidden_act"] = json!("silu");
     config["torch_dtype"] = json!("float16");
     let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;

@@ -60,6 +60,17 @@ impl Caps {
         self.max_buffer_size.min(self.max_binding_size)
     }
 
+    /// Workgroups of 64 threads that keep the device busy. WebGPU does not tell how many cores there are: this is what
+    /// the vendors' larger devices want.
+    pub fn full_load(&self) -> u32 {
+        match self.vendor.as_str() {
+            "nvidia" => 1056,
+            "amd" => 512,
+            "apple" | "intel" => 160,
+            _ => 64,
+        }
+    }
+
     /// The subgroup size when it is known for sure, else `None`.
     pub fn fixed_subgroup(&self) -> Option<u32> {
         (self.subgroups && self.subgroup_size.0 == self.subgroup_size.1).then_some(self.subgroup_size.0)

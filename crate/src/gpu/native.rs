@@ -412,7 +412,7 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
     let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
     Caps {
-        vendor: format!("{:#06x}", info.vendor),
+        vendor: vendor(info.vendor),
         architecture: format!("{:?}", info.backend).to_lowercase(),
         description: format!("{} ({})", info.name, info.driver_info),
         f16: options.f16 && features.contains(wgpu::Features::SHADER_F16),
@@ -426,5 +426,18 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         webkit: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
         force: options.force,
+    }
+}
+
+/// A vendor's PCI number by the name that browsers use.
+fn vendor(id: u32) -> String {
+    match id {
+        0x10de => "nvidia".into(),
+        0x1002 => "amd".into(),
+        0x106b => "apple".into(),
+        0x8086 => "intel".into(),
+        0x5143 => "qualcomm".into(),
+        0x13b5 => "arm".into(),
+        _ => format!("{id:#06x}"),
     }
 }

@@ -108,6 +108,8 @@ impl<B: Clone> Matmul<B> {
             .flag_if("GATED", self.gated.is_some())
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("RESIDUAL", self.residual.is_some())
+            .flag_if("SOFTCAP", self.softcap > 0.0)
+            .set("ACT", self.act)
             .set("WG", choice.wg)
             .set("ROWS", choice.rows)
             .set("COLS", choice.cols)
@@ -123,44 +125,80 @@ impl<B: Clone> Matmul<B> {
             .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
     }
 
-    /// The launch for as many rows of x as the step has.
-    pub fn gemm(&self, caps: &Caps, state: B) -> Launch<B> {
-        // A thread of a gated product has gate and up of its columns, which takes the wide tile.
-        let own = if self.n >= 2048 { 128 } else { 64 };
-        let tile = if self.gated.is_some() { 128 } else { caps.choose(Kernel::Gemm, "BN", own) };
-        let variant = weight_flags(Variant::new(Kernel::Gemm), self.weight.layout)
-            .flag_if("BIAS", self.bias.is_some())
-            .flag_if("RESIDUAL", self.residual.is_some())
-            .flag_if("GATED", self.gated.is_some())
-            .set("BN", tile);
-        let columns = if self.gated.is_some() { tile / 2 } else { tile };
-        let grid = GridSpec::Tiled { x: self.n.div_ceil(columns), per: 64, z: 1 };
-        self.common(Launch::new(self.label.clone(), variant, grid)).bind("state", state)
+    /// The launches for as many rows of x as the step has; `parts` has [`Self::parts_bytes`] of the same choice.
+    pub fn gemm(&self, caps: &Caps, state: B, parts: B) -> [Launch<B>; 2] {
+        self.gemm_as(state, parts, GemmChoice::of(caps, self))
+    }
+
+    /// The same with a choice of the caller: for tuning and tests.
+    pub fn gemm_as(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
+        let GemmChoice { bm, bn, target, most } = choice;
+        let variant = |kernel| {
+            Variant::new(kernel)
+                .flag_if("BIAS", self.bias.is_some())
+                .flag_if("RESIDUAL", self.residual.is_some())
+                .flag_if("GATED", self.gated.is_some())
+                .flag_if("SOFTCAP", self.softcap > 0.0)
+                .set("BM", bm)
+                .set("BN", bn)
+                .set("ACT", self.act)
+        };
+        let x = self.tiles(choice);
+        let product = weight_flags(variant(Kernel::Gemm), self.weight.layout);
+        let grid = GridSpec::Split { x, per: bm, target, most };
+        let product = self.common(Launch::new(self.label.clone(), product, grid));
+        let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most };
+        let join = self
+            .ending(Launch::new(format!("{} join", self.label), variant(Kernel::GemmJoin), grid))
+            .set("tiles", x)
+            .set("target_groups", target)
+            .set("max_splits", most);
+        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+    }
+
+    /// Tiles along the columns.
+    fn tiles(&self, choice: GemmChoice) -> u32 {
+        self.n.div_ceil(if self.gated.is_some() { choice.bn / 2 } else { choice.bn })
+    }
+
+    /// Bytes of the parts that workgroups leave which share a tile, for up to `rows` rows of x.
+    pub fn parts_bytes(&self, rows: u32, choice: GemmChoice) -> u64 {
+        let x = self.tiles(choice);
+        let tile = u64::from(choice.bm) * u64::from(choice.bn) * 4;
+        let groups = |y: u32| match super::splits(x * y, choice.target, choice.most) {
+            1 => 0,
+            splits => u64::from(x * y * splits),
+        };
+        (1..=rows.div_ceil(choice.bm)).map(groups).max().unwrap_or(0) * tile
     }
 
     fn common(&self, launch: Launch<B>) -> Launch<B> {
         let w = &self.weight;
-        let residual = self.residual.as_ref();
-        launch
+        self.ending(launch)
             .bind("x", self.x.buffer.clone())
             .bind("w_q", w.q.clone())
             .bind_opt("w_s", w.s.clone())
-            .bind("out", self.out.buffer.clone())
-            .bind_opt("bias", self.bias.clone())
-            .bind_opt("residual", residual.map(|r| r.buffer.clone()))
             .set("k", w.cols)
             .set("k_blocks", w.layout.padded_cols(w.cols as usize) as u32 / 32)
             .set("groups", groups(w.layout, w.cols))
-            .set("n", self.n)
             .set("row0", self.row0)
             .set("x_offset", self.x.offset)
             .set("x_stride", self.x.stride)
+    }
+
+    /// What shaders/matmul/finish.wgsl takes.
+    fn ending(&self, launch: Launch<B>) -> Launch<B> {
+        let residual = self.residual.as_ref();
+        launch
+            .bind("out", self.out.buffer.clone())
+            .bind_opt("bias", self.bias.clone())
+            .bind_opt("residual", residual.map(|r| r.buffer.clone()))
+            .set("n", self.n)
             .set("out_offset", self.out.offset)
             .set("out_stride", self.out.stride)
             .set("res_offset", residual.map_or(0, |r| r.offset))
             .set("res_stride", residual.map_or(0, |r| r.stride))
             .set("up_row", self.gated.unwrap_or(0))
-            .set("act", self.act)
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap)
     }
@@ -190,6 +228,32 @@ pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
         Layout::Ternary => variant.flag("W_TERNARY"),
         Layout::Q4K => variant.flag("W_Q4K"),
         Layout::Q6K => variant.flag("W_Q6K"),
+    }
+}
+
+/// How a GEMM is cut into tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GemmChoice {
+    /// Rows of x of a tile.
+    pub bm: u32,
+    /// Rows of W of a tile.
+    pub bn: u32,
+    /// Workgroups that fill a device: where tiles are fewer, several share one.
+    pub target: u32,
+    /// The most that share one.
+    pub most: u32,
+}
+
+impl GemmChoice {
+    /// What is known to be good.
+    pub fn of<B>(caps: &Caps, m: &Matmul<B>) -> Self {
+        // Wide tiles read x less often, which pays where W is wide as well and K is long.
+        let wide = matches!(m.weight.layout, Layout::Dense(_)) && m.weight.cols >= 2048;
+        let bm = caps.choose(Kernel::Gemm, "BM", 64);
+        let bn = caps.choose(Kernel::Gemm, "BN", if wide { 128 } else { 64 });
+        // A share of K shorter than this costs more to join than it saves.
+        let most = (m.weight.cols / 256).clamp(1, 8);
+        Self { bm, bn, target: caps.full_load() * 64 / bn, most }
     }
 }
 

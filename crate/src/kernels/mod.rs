@@ -46,6 +46,30 @@ pub enum GridSpec {
         /// Rows that a workgroup takes.
         per: u32,
     },
+    /// Tiles as [`GridSpec::Tiled`], and along z as many workgroups to share each as come close to `target` in all.
+    Split {
+        /// Columns of tiles.
+        x: u32,
+        /// Rows of a tile.
+        per: u32,
+        /// Workgroups that fill a device.
+        target: u32,
+        /// The most workgroups for one tile.
+        most: u32,
+    },
+    /// `[groups, rows, 1]` after a dispatch of [`GridSpec::Split`] that shared its tiles, else nothing.
+    Join {
+        /// Workgroups of a row.
+        groups: u32,
+        /// As there.
+        x: u32,
+        /// As there.
+        per: u32,
+        /// As there.
+        target: u32,
+        /// As there.
+        most: u32,
+    },
     /// `[x, ceil(rows / per), z]`.
     Tiled {
         /// Columns of tiles.
@@ -65,9 +89,25 @@ impl GridSpec {
             GridSpec::Rows { units, per } => fold(u64::from(units) * u64::from(rows.div_ceil(per))),
             GridSpec::Exact(grid) => grid,
             GridSpec::PerRow { x, y, per } => [x, y, rows.div_ceil(per)],
+            GridSpec::Split { x, per, target, most } => {
+                let y = rows.div_ceil(per);
+                [x, y, splits(x * y, target, most)]
+            }
+            GridSpec::Join { groups, x, per, target, most } => {
+                if splits(x * rows.div_ceil(per), target, most) > 1 {
+                    [groups, rows, 1]
+                } else {
+                    [0, 0, 0]
+                }
+            }
             GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
         }
     }
+}
+
+/// How many workgroups share a tile.
+fn splits(tiles: u32, target: u32, most: u32) -> u32 {
+    (target / tiles.max(1)).clamp(1, most)
 }
 
 /// Folds a count of workgroups into two dimensions under WebGPU's limit.

@@ -7,7 +7,7 @@ use crate::ir::{self, Graph, Ids, Linear, Mask, Node, Op, Rows, ValueId, WeightI
 use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::embed::embed;
-use crate::kernels::matmul::{Matmul, NormPrologue, View, Weight};
+use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use crate::kernels::pool::pool;
 use crate::kernels::segments::Segments;
 use crate::kernels::{Launch, norm};
@@ -246,12 +246,15 @@ impl Lowering<'_> {
             product.scale = linear.scale;
             product.softcap = linear.softcap;
             let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
-            self.launches.push(if tiled {
-                product.gemm(self.options.caps, state)
+            if tiled {
+                let (caps, rows) = (self.options.caps, self.options.rows.tokens() as u32);
+                let parts = product.parts_bytes(rows, GemmChoice::of(caps, &product)).max(16);
+                self.scratch = self.scratch.max(parts);
+                self.launches.extend(product.gemm(caps, state, Slot::Scratch));
             } else {
                 let rows = if single { 1 } else { self.options.rows.tokens() };
-                product.gemv(self.options.caps, rows, Slot::State)
-            });
+                self.launches.push(product.gemv(self.options.caps, rows, Slot::State));
+            }
         }
         Ok(())
     }

@@ -1,0 +1,47 @@
+// Adds the parts that the workgroups of a split GEMM left, one thread for each output.
+struct Params {
+    n: u32,
+    tiles: u32,
+    target_groups: u32,
+    max_splits: u32,
+    out_offset: u32,
+    out_stride: u32,
+    res_offset: u32,
+    res_stride: u32,
+    up_row: u32,
+    scale: f32,
+    softcap: f32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+#import matmul/finish
+@group(0) @binding(7) var<storage, read> parts: array<f32>;
+@group(0) @binding(8) var<storage, read> state: State;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let n = wid.x * 256u + lid;
+    let row = wid.y;
+    if (n >= params.n) {
+        return;
+    }
+    // As GridSpec::Split has it.
+    let row_tiles = (state.rows + BM - 1u) / BM;
+    let splits = clamp(params.target_groups / (params.tiles * row_tiles), 1u, params.max_splits);
+#ifdef GATED
+    let column = n / (BN / 2u) * BN + n % (BN / 2u);
+#else
+    let column = n;
+#endif
+    let width = params.tiles * BN;
+    var sum = 0.0;
+    var up = 0.0;
+    for (var s = 0u; s < splits; s++) {
+        let at = (s * row_tiles * BM + row) * width + column;
+        sum += parts[at];
+#ifdef GATED
+        up += parts[at + BN / 2u];
+#endif
+    }
+    finish(row, n, sum, up, params.scale);
+}
