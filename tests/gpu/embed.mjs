@@ -39,20 +39,23 @@ async function files() {
   return Object.entries(contents).map(([name, content]) => ({ name, file: new File([content], name) }));
 }
 
-/** Texts of 16 to 256 tokens, the two around each text included, the same every time. */
+/** Texts of 16 tokens and more, the two around each text included, the same every time. */
 function texts(count) {
+  const longest = number("longest", 256);
   let state = 7;
   const next = (below) => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return Math.floor((state / 2 ** 32) * below);
   };
-  return Array.from({ length: count }, () => Array.from({ length: 14 + next(241) }, () => WORDS[next(WORDS.length)]).join(" "));
+  return Array.from({ length: count }, () => Array.from({ length: 14 + next(longest - 15) }, () => WORDS[next(WORDS.length)]).join(" "));
 }
 
 /** transformers.js over an ONNX checkpoint of the same shape, at its own best of several batch sizes. */
 async function peer(all) {
   const T = await import(query.get("peer"));
   Object.assign(T.env, { allowRemoteModels: false, allowLocalModels: true, localModelPath: "/models/" });
+  const ort = (kind) => `${location.origin}/npm/ort/ort-wasm-simd-threaded.asyncify.${kind}`;
+  T.env.backends.onnx.wasm.wasmPaths = { mjs: ort("mjs"), wasm: ort("wasm") };
   const extract = await T.pipeline("feature-extraction", query.get("model"), { device: "webgpu", dtype: query.get("dtype") ?? "fp32" });
   const run = async (size) => {
     for (let i = 0; i < all.length; i += size) await extract(all.slice(i, i + size), { pooling: "mean", normalize: true });
