@@ -4,14 +4,14 @@
 use jerboa::arch;
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::safetensors::{header_range, parse_header};
-use jerboa::format::{Bytes, Checkpoint, CheckpointFile, ShardIndex, Weights, detect, mlc, transcode};
+use jerboa::format::{Bytes, Checkpoint, CheckpointFile, ShardIndex, Weights, check_parts, detect, mlc, transcode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What is made of weights: layouts, slices, and values where they are few. `data` stands for the bytes of the files.
 fn read(weights: &Weights, data: &[u8]) {
     for weight in weights.iter() {
-        let _ = (weight.layout(), weight.slice("slice", 1, vec![2, weight.rows_cols().1]));
+        let _ = (weight.layout(), check_parts(weight), weight.slice("slice", 1, vec![2, weight.rows_cols().1]));
         let (rows, cols) = weight.rows_cols();
         if weight.stored_bytes() > 1 << 14 || rows.saturating_mul(cols) > 1 << 16 {
             continue;

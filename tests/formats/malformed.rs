@@ -1,9 +1,9 @@
 //! Files that break the rules of their container, each with the error it gets.
 
-use jerboa::format::gguf;
-use jerboa::format::mlc;
+use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc};
 use jerboa::{Error, Result};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 fn text(s: &str) -> Vec<u8> {
     [&(s.len() as u64).to_le_bytes()[..], s.as_bytes()].concat()
@@ -105,7 +105,7 @@ fn gguf_refusals() {
     assert_eq!(open("llama", &[]).tokenizer().expect_err("no tokens").code(), "tokenizer");
 }
 
-fn shards(record: &serde_json::Value) -> Result<()> {
+fn shards(record: &Value) -> Result<()> {
     let list =
         json!({"metadata": {}, "records": [{"dataPath": "params_shard_0.bin", "nbytes": 64, "records": [record]}]});
     mlc::parse_shards("ndarray-cache.json", &list.to_string()).map(|_| ())
@@ -113,7 +113,7 @@ fn shards(record: &serde_json::Value) -> Result<()> {
 
 #[test]
 fn mlc_errors() {
-    let record = |dtype: &str, shape: serde_json::Value, nbytes: u64, offset: u64| json!({"name": "p", "shape": shape, "dtype": dtype, "format": "raw", "nbytes": nbytes, "byteOffset": offset});
+    let record = |dtype: &str, shape: Value, nbytes: u64, offset: u64| json!({"name": "p", "shape": shape, "dtype": dtype, "format": "raw", "nbytes": nbytes, "byteOffset": offset});
     assert!(shards(&record("float16", json!([4, 8]), 64, 0)).is_ok());
     for (bad, expected) in [
         (record("float16", json!([4, 8]), 63, 0), "has 63 bytes"),
@@ -132,4 +132,125 @@ fn mlc_errors() {
         assert!(error.to_string().contains("leaves the repository"), "{error}");
     }
     assert_eq!(mlc::config("{}").expect_err("empty").code(), "config");
+}
+
+/// Name, type and shape.
+type Tensor<'a> = (&'a str, Dtype, &'a [usize]);
+
+/// A checkpoint of tensors of some types and shapes.
+fn checkpoint(tensors: &[Tensor<'_>]) -> Checkpoint {
+    let mut out = Checkpoint::default();
+    let mut at = 0;
+    for (name, dtype, shape) in tensors {
+        let end = at + (shape.iter().product::<usize>() as u64 * dtype.bits()).div_ceil(8);
+        let info = TensorInfo { name: (*name).into(), dtype: *dtype, shape: shape.to_vec(), file: 0, range: at..end };
+        out.tensors.insert(info.name.clone(), info);
+        at = end;
+    }
+    out.files.push(CheckpointFile { name: "model.safetensors".into(), size: at });
+    out
+}
+
+/// Quantised weights whose tensors do not go together, each with the sentence that says why.
+#[test]
+fn quantised_tensors_that_do_not_fit() {
+    use Dtype::{BF16, F8E4M3, F16, F32, I8, I32, I64, U8, U32};
+    let gptq = |format: &str, bits: u64| json!({"quantization_config": {"quant_method": "gptq", "bits": bits, "group_size": 32, "checkpoint_format": format}});
+    let compressed = |bits: u64| {
+        json!({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"],
+        "weights": {"num_bits": bits, "group_size": 32}}}}})
+    };
+    let mlx = json!({"quantization": {"bits": 4, "group_size": 64}});
+    let words: Tensor<'_> = ("m.qweight", I32, &[8, 32]);
+    let cases: Vec<(Value, Vec<Tensor<'_>>, &str)> = vec![
+        (gptq("gptq", 4), vec![words], "Its scales are missing."),
+        (gptq("gptq", 4), vec![words, ("m.scales", I32, &[2, 32])], "Its scales are no floats."),
+        (
+            gptq("gptq", 4),
+            vec![("m.qweight", F16, &[8, 32]), ("m.scales", F16, &[2, 32])],
+            "Its codes are not 32-bit words.",
+        ),
+        (
+            gptq("gptq", 4),
+            vec![("m.qweight", I32, &[256]), ("m.scales", F16, &[2, 32])],
+            "Its codes or scales are no matrix",
+        ),
+        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[2, 40])], "Neither GPTQ's nor AWQ's (gemm) shapes"),
+        (gptq("gptq", 5), vec![words, ("m.scales", F16, &[2, 32])], "GPTQ is read with 2, 3, 4 and 8 bits."),
+        (gptq("marlin", 4), vec![words, ("m.scales", F16, &[2, 32])], "The checkpoint format marlin is not read"),
+        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[3, 32])], "Its group size or bit width has no layout here."),
+        (
+            gptq("gptq", 4),
+            vec![words, ("m.scales", F16, &[2, 32]), ("m.qzeros", I32, &[1, 4])],
+            "its Zeros part has 16 bytes",
+        ),
+        (compressed(4), vec![("m.weight_packed", I32, &[32, 8])], "Its weight_scale is missing."),
+        (
+            compressed(9),
+            vec![("m.weight_packed", I32, &[32, 8]), ("m.weight_scale", BF16, &[32, 2])],
+            "Its num_bits is not 2 to 8.",
+        ),
+        (
+            compressed(4),
+            vec![("m.weight_packed", I32, &[32, 8]), ("m.weight_scale", BF16, &[31, 2])],
+            "Its parts do not fit one another.",
+        ),
+        (
+            mlx.clone(),
+            vec![("m.weight", U32, &[32, 8]), ("m.scales", F16, &[32, 1])],
+            "Its biases are missing or unlike its scales.",
+        ),
+        (
+            json!({"quantization": {"bits": 7, "group_size": 64}}),
+            vec![("m.weight", U32, &[32, 9]), ("m.scales", F16, &[32, 1]), ("m.biases", F16, &[32, 1])],
+            "fit no bit width",
+        ),
+        (
+            mlx.clone(),
+            vec![("m.weight", U32, &[32, 3]), ("m.scales", U8, &[32, 1])],
+            "the modes mxfp4, mxfp8 and nvfp4",
+        ),
+        (
+            mlx,
+            vec![("m.weight", U32, &[32, 8]), ("m.scales", F16, &[31, 1]), ("m.biases", F16, &[31, 1])],
+            "its Scales part has 62 bytes",
+        ),
+        (json!({}), vec![("m.weight", F8E4M3, &[32, 32])], "It has neither weight_scale nor weight_scale_inv."),
+        (
+            json!({}),
+            vec![("m.weight", F8E4M3, &[32, 32]), ("m.weight_scale", F32, &[7])],
+            "belong to neither blocks nor rows",
+        ),
+        (json!({}), vec![("m.weight", I8, &[32, 32]), ("m.SCB", F32, &[31])], "Signed bytes are read with SCB"),
+        (json!({}), vec![("m.weight", U8, &[512, 1])], "Bytes are read as bitsandbytes nf4 or fp4"),
+        (
+            json!({}),
+            vec![("m.weight", U8, &[512, 1]), ("m.weight.quant_state.bitsandbytes__nf4", U8, &[3])],
+            "Its quant_state is missing or no JSON.",
+        ),
+        (json!({}), vec![("m.weight", I64, &[4, 4])], "Only floating point tensors and known encodings are read."),
+    ];
+    for (config, tensors, expected) in cases {
+        let weights = detect(&config, &checkpoint(&tensors), &BTreeMap::new());
+        let found = weights.get("m.weight", "a model").and_then(check_parts).expect_err(expected);
+        assert!(matches!(found.code(), "unsupported_encoding" | "malformed"), "{expected}: {}", found.code());
+        assert!(found.to_string().contains(expected), "{expected}: {found}");
+    }
+}
+
+#[test]
+fn gguf_files_in_parts_are_refused() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file =
+        header(3, &[pair("general.architecture", 8, &text("llama")), pair("split.count", 2, &3u16.to_le_bytes())], &[]);
+    std::fs::write(folder.join("x-00001-of-00003.gguf"), file).expect("written");
+    let opened = pollster::block_on(async {
+        use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+        let model = ModelRef::parse(&folder.to_string_lossy())?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        jerboa::exec::Files::open(&source, None).await
+    });
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert!(opened.expect_err("in parts").to_string().contains("the other 2 parts"));
 }

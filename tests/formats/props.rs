@@ -4,8 +4,8 @@
 use crate::support::read;
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::{
-    Bytes, Checkpoint, CheckpointFile, Dtype, Encoding, Float, Role, TensorInfo, WeightSource, detect, ggml::GgmlType,
-    mlc, transcode,
+    Bytes, Checkpoint, CheckpointFile, Dtype, Encoding, Float, Part, Role, TensorInfo, WeightSource, check_parts,
+    detect, ggml::GgmlType, mlc, transcode,
 };
 use jerboa::reference::dequant::dequant_in_order;
 use proptest::prelude::*;
@@ -99,7 +99,19 @@ proptest! {
         let data: Vec<Vec<u8>> = lengths.iter().map(|n| vec![fill; *n]).collect();
         let bytes = roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1)
             .fold(Bytes::new(), |all, (_, (role, data))| all.with(*role, data));
-        if let Ok(packed) = transcode(&source, &bytes, exact) {
+        // What is checked before bytes go to the GPU is what decoding wants.
+        let mut listed = source.clone();
+        for (i, (role, data)) in roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1 && roles[*i] != Role::GroupIndex) {
+            let info = TensorInfo { name: format!("p{i}"), dtype: Dtype::U8, shape: vec![data.len()], file: 0, range: 0..data.len() as u64 };
+            listed.parts.push(Part { role: *role, info });
+        }
+        let grouped = present >> 4 & 1 == 1;
+        let checked = check_parts(&listed);
+        let result = transcode(&source, &bytes, exact);
+        if !vector && !grouped && source.layout().is_ok() {
+            prop_assert_eq!(checked.is_ok(), result.is_ok(), "{:?} but {:?}", checked.err(), result.err());
+        }
+        if let Ok(packed) = result {
             prop_assert_eq!(dequant_in_order(&packed).len(), packed.rows * packed.cols);
         }
     }

@@ -147,6 +147,13 @@ impl Files {
             }
         };
         drop(start);
+        if let Some(count) = header.int("split.count").filter(|count| *count > 1) {
+            return Err(Error::MissingFile {
+                file: format!("the other {} parts of {file}", count - 1),
+                place: source.name().into(),
+                hint: "A GGUF file in parts is not read; take one that is whole, or merge it with gguf-split.".into(),
+            });
+        }
         let checkpoint = header.checkpoint();
         let mut factors = RopeFactors::default();
         for (name, values) in FACTOR_TENSORS.iter().zip([&mut factors.all, &mut factors.long, &mut factors.short]) {

@@ -210,6 +210,9 @@ impl Loader<'_> {
         // Slabs end on multiples of four rows, so that layouts which pack several rows' scales in a word stay apart.
         let room = SLAB.min(self.gpu.caps().max_weight_buffer());
         let slab = ((room / per_row) as usize / 4 * 4).max(4);
+        if route == Route::Gpu {
+            format::check_parts(source)?;
+        }
         let whole = route == Route::Direct
             || plan.kind == WeightKind::Vector
             || rows <= slab

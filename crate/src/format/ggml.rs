@@ -346,7 +346,7 @@ fn i2s(job: &Job<'_>) -> Result<Packed> {
         return Err(job.broken("its elements are not whole blocks of 128".into()));
     }
     let data = job.part(Role::Weight, total.and_then(|n| (n / 4).checked_add(4)))?;
-    let scale = Float::F32.get(&data[total.unwrap_or(0) / 4..], 0).unwrap_or(0.0);
+    let scale = data.get(total.unwrap_or(0) / 4..).and_then(|end| Float::F32.get(end, 0)).unwrap_or(0.0);
     let mut out = Packed::zeros(job.layout, job.rows, job.cols);
     for row in 0..job.rows {
         let start = job.stored_row(row) * job.cols;

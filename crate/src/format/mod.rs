@@ -27,4 +27,4 @@ pub use detect::{Weights, detect};
 pub use encoding::{Encoding, Part, Role, RowOrder, WeightSource};
 pub use index::ShardIndex;
 pub use layout::{Float, Form, Layout, Packed};
-pub use transcode::{Bytes, transcode, transcode_to};
+pub use transcode::{Bytes, check_parts, transcode, transcode_to};

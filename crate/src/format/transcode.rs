@@ -9,7 +9,8 @@ use crate::{Error, Result};
 /// The bytes of a weight's parts.
 #[derive(Debug, Default, Clone)]
 pub struct Bytes<'a> {
-    parts: Vec<(Role, &'a [u8])>,
+    /// With the lengths, which may be those of bytes that are elsewhere.
+    parts: Vec<(Role, &'a [u8], usize)>,
 }
 
 impl<'a> Bytes<'a> {
@@ -20,13 +21,17 @@ impl<'a> Bytes<'a> {
 
     /// Adds the bytes of a part.
     pub fn with(mut self, role: Role, bytes: &'a [u8]) -> Bytes<'a> {
-        self.parts.push((role, bytes));
+        self.parts.push((role, bytes, bytes.len()));
         self
+    }
+
+    fn length(&self, role: Role) -> usize {
+        self.parts.iter().find(|p| p.0 == role).map_or(0, |p| p.2)
     }
 
     /// The bytes of a part where it is there.
     pub fn get(&self, role: Role) -> Option<&'a [u8]> {
-        self.parts.iter().find(|(r, _)| *r == role).map(|(_, b)| *b)
+        self.parts.iter().find(|p| p.0 == role).map(|p| p.1)
     }
 }
 
@@ -46,8 +51,9 @@ impl<'a> Job<'a> {
     pub fn part(&self, role: Role, len: Option<usize>) -> Result<&'a [u8]> {
         let bytes = self.bytes.get(role).ok_or_else(|| self.broken(format!("its {role:?} part is missing")))?;
         let len = len.ok_or_else(|| self.broken("its size overflows".into()))?;
-        if bytes.len() < len {
-            return Err(self.broken(format!("its {role:?} part has {} bytes, {len} are needed", bytes.len())));
+        let found = self.bytes.length(role);
+        if found < len {
+            return Err(self.broken(format!("its {role:?} part has {found} bytes, {len} are needed")));
         }
         Ok(bytes)
     }
@@ -193,28 +199,56 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
     if last.is_none() || rows.checked_mul(cols).is_none() {
         return Err(job.broken(format!("rows {}+{rows} of {}", source.first_row, source.stored_rows)));
     }
-    match source.encoding {
-        Encoding::Dense(float) => dense(&job, float),
-        Encoding::MlxAffine { bits, group, scale } => mlx::affine(&job, bits, group, scale),
-        Encoding::MlxMxfp4 => mxfp4::mlx(&job),
-        Encoding::MlxMxfp8 => fp8::mxfp8(&job),
-        Encoding::Nvfp4 => mxfp4::nvfp4(&job),
-        Encoding::Mxfp4Blocks => mxfp4::gpt_oss(&job),
-        Encoding::Ggml(kind) => ggml::transcode(&job, kind),
-        Encoding::Mlc { transposed, scale } => mlc::group4(&job, transposed, scale),
-        Encoding::Gptq { bits, group, minus_one, scale } => gptq::transcode(&job, bits, group, minus_one, scale),
-        Encoding::Awq { group, scale } => awq::transcode(&job, group, scale),
+    decode(&job)
+}
+
+fn decode(job: &Job<'_>) -> Result<Packed> {
+    match job.source.encoding {
+        Encoding::Dense(float) => dense(job, float),
+        Encoding::MlxAffine { bits, group, scale } => mlx::affine(job, bits, group, scale),
+        Encoding::MlxMxfp4 => mxfp4::mlx(job),
+        Encoding::MlxMxfp8 => fp8::mxfp8(job),
+        Encoding::Nvfp4 => mxfp4::nvfp4(job),
+        Encoding::Mxfp4Blocks => mxfp4::gpt_oss(job),
+        Encoding::Ggml(kind) => ggml::transcode(job, kind),
+        Encoding::Mlc { transposed, scale } => mlc::group4(job, transposed, scale),
+        Encoding::Gptq { bits, group, minus_one, scale } => gptq::transcode(job, bits, group, minus_one, scale),
+        Encoding::Awq { group, scale } => awq::transcode(job, group, scale),
         Encoding::PackQuantized { bits, group, stream, scale } => {
-            compressed::pack_quantized(&job, bits, group, stream, scale)
+            compressed::pack_quantized(job, bits, group, stream, scale)
         }
-        Encoding::Int8 { scale } => compressed::int8(&job, scale),
-        Encoding::Fp8 { block, scale } => fp8::transcode(&job, block, scale),
+        Encoding::Int8 { scale } => compressed::int8(job, scale),
+        Encoding::Fp8 { block, scale } => fp8::transcode(job, block, scale),
         Encoding::Bnb4 { block, nested_block, nested_offset, .. } => {
-            bnb::four_bit(&job, block, nested_block, nested_offset)
+            bnb::four_bit(job, block, nested_block, nested_offset)
         }
-        Encoding::Bnb8 => bnb::int8(&job),
-        Encoding::BitNet { divide, scale } => bitnet::transcode(&job, divide, scale),
+        Encoding::Bnb8 => bnb::int8(job),
+        Encoding::BitNet { divide, scale } => bitnet::transcode(job, divide, scale),
     }
+}
+
+/// Refuses a matrix whose parts are shorter than its shape wants, as decoding would: for bytes that go to the GPU unseen.
+///
+/// # Errors
+/// `Malformed` with the part's name and both lengths; whatever else decoding finds in the shape.
+pub fn check_parts(source: &WeightSource) -> Result<()> {
+    let layout = source.layout()?;
+    if source.shape.len() < 2 {
+        return Ok(());
+    }
+    let mut bytes = Bytes::new();
+    for part in &source.parts {
+        let length = usize::try_from(part.info.bytes()).unwrap_or(usize::MAX);
+        bytes.parts.push((part.role, &[], length));
+    }
+    // Without rows the decoders only look at what there is. The groups of the inputs are numbers, not lengths: those of a
+    // weight whose columns can be ordered are as many as without them.
+    let job = Job { source, bytes: &bytes, rows: 0, cols: source.rows_cols().1, layout };
+    if source.is_scattered() {
+        job.part(Role::GroupIndex, job.cols.checked_mul(4))?;
+    }
+    let without: Vec<_> = bytes.parts.iter().filter(|p| p.0 != Role::GroupIndex).copied().collect();
+    decode(&Job { bytes: &Bytes { parts: without }, ..job }).map(|_| ())
 }
 
 fn dense(job: &Job<'_>, float: Float) -> Result<Packed> {
