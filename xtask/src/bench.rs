@@ -1,14 +1,14 @@
 //! `cargo xtask bench`: the bench page in a browser, or its native twin. Knows how either is started and where results go,
 //! not what is measured.
 
-use crate::command::{command, run, say, step, watch};
+use crate::command::{command, run, say, step};
 use crate::{manifest, npm, package, setup, workspace};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// What the command line asks for, as drive.mjs takes it.
 #[derive(Default, Serialize)]
@@ -108,18 +108,26 @@ fn native(request: &Request) -> Result<()> {
         runner.args(native_flags(&request.settings)?);
         files.push(measure(&mut runner, &request.out.join(format!("native-{shape}.json")))?);
     }
-    run(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))
+    let text = printed(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))?;
+    fs::write(request.out.join("bench.md"), &text).context("writing bench.md")?;
+    println!("\n{text}\nThe results are in {}: JSON with everything, bench.md.", request.out.display());
+    Ok(())
 }
 
 /// Runs the runner and keeps the JSON that it prints.
 fn measure(runner: &mut Command, file: &Path) -> Result<PathBuf> {
-    let mut result = String::new();
-    let succeeded = watch(runner, |line| result = line.to_owned())?;
-    if !succeeded || !result.starts_with('{') {
-        bail!("the native runner broke off before its result");
-    }
-    fs::write(file, result).with_context(|| format!("writing {}", file.display()))?;
+    fs::write(file, printed(runner)?).with_context(|| format!("writing {}", file.display()))?;
     Ok(file.to_path_buf())
+}
+
+/// What a program prints; its errors are on ours.
+fn printed(program: &mut Command) -> Result<String> {
+    let name = program.get_program().to_string_lossy().into_owned();
+    let output = program.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
+    if !output.status.success() {
+        bail!("{name} ended with {}", output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("what {name} prints"))
 }
 
 /// The page's settings as the runner's flags.
