@@ -9,6 +9,7 @@
 // Files of DIR, on the hub's origin:
 //   /ORG/NAME/resolve/REVISION/FILE   DIR/ORG/NAME/FILE as the Hub serves it: X-Repo-Commit, ETag; files that are large
 //                                     (.safetensors, .gguf, .bin) answer 302 to the second origin, as LFS files do
+//   /api/models/ORG/NAME/revision/REV  the names of its files, as `siblings`
 //   /files/PATH                       DIR/PATH as any web server serves it: ETag, Range, no redirect
 //
 // Control, on the hub's origin:
@@ -30,7 +31,7 @@
 //   POST /_control/repeat             {path, base64, block, size} makes a file of `size` bytes: base64, then block over and over
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { createReadStream, statSync } from 'node:fs';
+import { createReadStream, existsSync, readdirSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join, normalize } from 'node:path';
 
@@ -241,6 +242,19 @@ async function serve(origin, request, response) {
       return;
     }
     return sendFile(request, response, entry, path, found, headers);
+  }
+  const listed = /^\/api\/models\/([^/]+\/[^/]+)\/revision\/(.+)$/.exec(path);
+  if (listed && origin === 'hub') {
+    const folder = join(root, normalize(listed[1]));
+    const names = existsSync(folder) ? readdirSync(folder) : [];
+    if (names.length === 0) return refuse(request, response, entry, path, 404, 'RepoNotFound');
+    const text = JSON.stringify({ id: listed[1], siblings: names.map((rfilename) => ({ rfilename })) });
+    const headers = { 'Content-Type': 'application/json' };
+    cors(request, headers, path);
+    entry.status = 200;
+    // Chunked, as the Hub's API answers.
+    response.writeHead(200, headers).end(text);
+    return;
   }
   const found = path.startsWith('/files/') ? content(path.slice('/files/'.length)) : null;
   if (!found) return refuse(request, response, entry, path, 404, null);

@@ -449,3 +449,23 @@ fn ranges_and_streams_are_exact() {
         assert_eq!(block_on(source.info("nothing.json")).expect("an answer"), None);
     }
 }
+
+#[test]
+fn a_repository_of_gguf_files_alone_gives_its_usual_one() {
+    let server = Server::start();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/quant/twin_stories/model.gguf");
+    let bytes = std::fs::read(file).expect("a GGUF file");
+    server.file("README.md", b"a model");
+    server.file("stories-Q8_0.gguf", b"another");
+    server.file("stories-Q4_K_M.gguf", &bytes);
+    server.file("stories-Q4_K_M-00001-of-00002.gguf", b"a part");
+    let files = block_on(async { jerboa::exec::Files::open(&open(&options(&server)).await?, None).await });
+    let files = files.expect("opens");
+    assert_eq!(files.gguf.map(|gguf| gguf.file).as_deref(), Some("stories-Q4_K_M.gguf"));
+    assert_eq!(files.config["model_type"], "llama");
+
+    let empty = Server::start();
+    empty.file("README.md", b"no model");
+    let error = block_on(async { jerboa::exec::Files::open(&open(&options(&empty)).await?, None).await });
+    assert_eq!(error.expect_err("nothing to open").code(), "not_found");
+}

@@ -74,6 +74,10 @@ test("a GGUF file of a repository loads by range, and a second time without a by
   assert.equal(await bytes(), before, "bytes over the network on the second load");
 });
 
+test("a repository that holds a GGUF file and no configuration loads by its name alone", options, async () => {
+  assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub }), expected);
+});
+
 test("a GGUF file loads by its address, and picked alone", options, async () => {
   assert.deepEqual(await ids(`${server.url}/quant/twin_stories/model.gguf`), expected);
   const picked = await page.evaluate(async (prompt) => {

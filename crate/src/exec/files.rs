@@ -43,8 +43,11 @@ impl Files {
             return Self::gguf(source, file).await;
         }
         let Some(config) = source.read_optional("config.json").await? else {
-            return match Self::mlc(source).await? {
-                Some(files) => Ok(files),
+            if let Some(files) = Self::mlc(source).await? {
+                return Ok(files);
+            }
+            return match usual_gguf(&source.list().await?) {
+                Some(file) => Self::gguf(source, &file).await,
                 None => Err(source.read("config.json").await.err().unwrap_or_else(|| changed(source))),
             };
         };
@@ -55,7 +58,13 @@ impl Files {
             crate::arch::graph(&config)?;
         }
         match Self::safetensors(source, config).await {
-            Err(error @ Error::MissingFile { .. }) => Self::mlc(source).await?.ok_or(error),
+            Err(error @ Error::MissingFile { .. }) => match Self::mlc(source).await? {
+                Some(files) => Ok(files),
+                None => match usual_gguf(&source.list().await?) {
+                    Some(file) => Self::gguf(source, &file).await,
+                    None => Err(error),
+                },
+            },
             other => other,
         }
     }
@@ -165,6 +174,21 @@ impl Files {
         let (config, weights) = (header.config(&factors)?, header.weights()?);
         Ok(Files { config, checkpoint, weights, gguf: Some(header) })
     }
+}
+
+/// The file that people take from a repository of GGUF files: 4 bits where there are, else the next best; never a part
+/// of one, nor the part of a model that sees.
+fn usual_gguf(names: &[String]) -> Option<String> {
+    const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
+    let whole = |name: &&String| {
+        let name = name.to_lowercase();
+        name.ends_with(".gguf") && !name.contains("-of-") && !name.contains("mmproj")
+    };
+    let rank = |name: &String| {
+        let name = name.to_lowercase();
+        ORDER.iter().position(|kind| name.contains(kind)).unwrap_or(ORDER.len())
+    };
+    names.iter().filter(whole).min_by_key(|name| rank(name)).cloned()
 }
 
 fn changed(source: &Source) -> Error {

@@ -27,6 +27,8 @@ use crate::{Error, Result};
 
 /// The first request for a file asks for so much: all of most configuration files, the header of most safetensors files.
 const FIRST_BYTES: u64 = 256 << 10;
+/// A list of files is not read beyond this.
+const MAX_LIST: usize = 16 << 20;
 /// A file of unknown length is not read beyond this.
 const MAX_UNKNOWN: u64 = 256 << 20;
 
@@ -53,6 +55,8 @@ pub struct HttpSource<T: Transport, S: Store> {
     remote: Rc<Remote<T>>,
     /// As [`super::CachedModel::source`] and messages name it.
     name: String,
+    /// Where the Hub's API lists the repository's files.
+    api: Option<String>,
     /// The folder's address with a slash at its end; a branch is replaced by its commit once that is known.
     base: RefCell<String>,
     commit: RefCell<Option<String>>,
@@ -92,6 +96,7 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
             base: RefCell::new(address.base(address.revision.as_deref())),
             commit: RefCell::new(address.revision.clone().filter(|_| pinned)),
             name: address.name.clone(),
+            api: address.api.clone(),
             trust: Cell::new(pinned || !options.revalidate),
             part_size: options.part_size.max(1),
             streams: options.streams.clamp(1, 8),
@@ -131,6 +136,26 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
             *self.commit.borrow_mut() = Some(commit);
         }
         Ok(())
+    }
+
+    /// The names of the repository's files, as the Hub's API lists them; none for a folder, or where nobody answers.
+    pub async fn list(&self) -> Result<Vec<String>> {
+        let Some(url) = &self.api else { return Ok(Vec::new()) };
+        let mut reader = RangeReader::new(self.remote.clone(), url.clone(), 0, None, None);
+        reader.unbound();
+        let mut text = Vec::new();
+        loop {
+            match reader.next(usize::MAX).await {
+                Ok(Some(chunk)) if text.len() + chunk.len() <= MAX_LIST => text.extend(chunk.to_vec()),
+                Ok(None) => break,
+                Err(Fault::Failed(error @ Error::Aborted { .. })) => return Err(error),
+                // The list is a help, not a file of the model.
+                Ok(_) | Err(_) => return Ok(Vec::new()),
+            }
+        }
+        let list: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        let files = list["siblings"].as_array().into_iter().flatten();
+        Ok(files.filter_map(|file| file["rfilename"].as_str()).map(str::to_string).collect())
     }
 
     /// The server cannot be asked: the cache is used as it is, for the rest of this load.
@@ -516,6 +541,7 @@ struct Address {
     /// Everything before the revision, or the folder.
     prefix: String,
     revision: Option<String>,
+    api: Option<String>,
 }
 
 impl Address {
@@ -530,9 +556,13 @@ impl Address {
                 }
                 let endpoint = options.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT).trim_end_matches('/');
                 let prefix = format!("{endpoint}/{id}");
-                Ok(Address { name: format!("{prefix}@{revision}"), prefix, revision: Some(revision) })
+                let api = format!("{endpoint}/api/models/{id}/revision/{}", percent_encode(&revision, false));
+                let name = format!("{prefix}@{revision}");
+                Ok(Address { name, prefix, revision: Some(revision), api: Some(api) })
             }
-            ModelRef::Folder { url } => Ok(Address { name: url.clone(), prefix: url.clone(), revision: None }),
+            ModelRef::Folder { url } => {
+                Ok(Address { name: url.clone(), prefix: url.clone(), revision: None, api: None })
+            }
             ModelRef::File { place, .. } => Address::of(place, options),
             ModelRef::Path { path } => {
                 let reason = "a path on this machine is not an address".to_string();

@@ -123,6 +123,15 @@ impl Source {
         self.gguf.as_deref()
     }
 
+    /// The names of all files, where the place is a repository whose Hub lists them; else none.
+    pub async fn list(&self) -> Result<Vec<String>> {
+        match &self.place {
+            Place::Http(http) => self.run(http.list()).await,
+            #[allow(unreachable_patterns)]
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// The commit that is being read, where the server named one.
     pub fn commit(&self) -> Option<String> {
         match &self.place {
