@@ -12,8 +12,6 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Texts whose tokens are made before the GPU gets the first of them; it works on while the next are made.
-const WINDOW: usize = 256;
 /// Batches that the GPU has at once: one works while another's rows come back.
 const IN_FLIGHT: usize = 2;
 /// Tokens of the first batch; later ones grow while batches take less than `QUICK_MS` and shrink over `SLOW_MS`, so that
@@ -137,8 +135,8 @@ pub(super) fn describe_encoder(encoder: &Encoder, text: &TextParts, task: &str, 
     info
 }
 
-/// Runs texts in windows: their tokens are made, sorted by length, packed into batches and submitted while the batches
-/// before them run. The rows are those of the texts' order; one without tokens is empty.
+/// Packs texts into batches: the tokens of one are made while the batches before it run. The rows are those of the texts'
+/// order; one without tokens is empty.
 pub(super) async fn run_all<T>(
     encoder: &Encoder,
     texts: &[T],
@@ -147,20 +145,20 @@ pub(super) async fn run_all<T>(
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Vec<f32>>> {
     let mut queue = Queue::new(encoder, texts.len());
-    for (window, part) in texts.chunks(WINDOW).enumerate() {
-        abort.check("embedding")?;
-        let mut made = Vec::with_capacity(part.len());
-        for (index, text) in part.iter().enumerate() {
-            made.push((window * WINDOW + index, tokens(text)?));
-        }
-        // Neighbours of one length share tiles of attention; the longest come first.
-        made.sort_by_key(|(_, t)| std::cmp::Reverse(t.ids.len()));
-        let mut rest = &made[..];
-        while !rest.is_empty() {
-            let count = queue.fitting(rest);
-            let (batch, after) = rest.split_at(count);
-            rest = after;
-            queue.submit(batch)?;
+    let mut made: Vec<(usize, Tokens)> = Vec::new();
+    let mut total = 0;
+    for (index, text) in texts.iter().enumerate() {
+        let text = tokens(text)?;
+        total += text.ids.len();
+        made.push((index, text));
+        let last = index + 1 == texts.len();
+        while !made.is_empty() && (last || total >= queue.budget || made.len() >= encoder.most_texts) {
+            abort.check("embedding")?;
+            // Neighbours of one length share tiles of attention; the longest come first.
+            made.sort_by_key(|(_, t)| std::cmp::Reverse(t.ids.len()));
+            let batch: Vec<(usize, Tokens)> = made.drain(..queue.fitting(&made)).collect();
+            total = made.iter().map(|(_, t)| t.ids.len()).sum();
+            queue.submit(&batch)?;
             while queue.flying.len() >= IN_FLIGHT {
                 queue.take().await?;
                 abort.check("embedding")?;
