@@ -88,7 +88,7 @@ async function throughput(count, rounds) {
   }
   const results = engines.map(({ name }, i) => {
     const sorted = times[i].sort((a, b) => a - b);
-    const perSecond = (ms) => Math.round((count * 1000) / ms);
+    const perSecond = (ms) => Number(((count * 1000) / ms).toFixed(1));
     return { name, median: perSecond(sorted[sorted.length >> 1]), least: perSecond(sorted.at(-1)), most: perSecond(sorted[0]) };
   });
   await model.unload();
