@@ -7,7 +7,8 @@ import { assertBuilt } from "./support/built.mjs";
 import { ROOT } from "./support/places.mjs";
 import { serve } from "./support/server.mjs";
 
-const options = { timeout: 300_000 };
+// Twelve models and their kernels, compiled on the processor: minutes on two busy cores.
+const options = { timeout: 900_000 };
 let server, browser;
 
 before(async () => {
