@@ -8,7 +8,6 @@ struct Params {
     window: u32,
 }
 #import common/state
-const TILE = 64u;
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> parts: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;

@@ -23,7 +23,6 @@ struct Params {
 #import common/state
 #import common/kv
 #import common/activation
-const TILE = 64u;
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> q: array<f32>;
 #ifdef FUSED
@@ -41,10 +40,13 @@ const NONE = -1e30;
 
 // The queries; at the end, sums on their way to other threads.
 var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
-// Of each head and key: two halves of a score, then the score and its weight.
-var<workgroup> scores: array<f32, HEADS * 2u * TILE>;
+// Of each head and key: the parts of a score, then the score and its weight.
+const SHARERS: u32 = 128u / TILE;
+var<workgroup> scores: array<f32, HEADS * 128u>;
 // Eight parts of each head's maximum, and before of its (and the key's) sum of squares.
 var<workgroup> parts: array<f32, (HEADS + 1u) * 8u>;
+// Of each head: the maximum so far, and what is left of sums under the one before.
+var<workgroup> tops: array<vec2<f32>, HEADS>;
 var<workgroup> sums: array<f32, HEADS * CUTS>;
 #ifdef FUSED
 var<workgroup> fresh_k: array<vec4<f32>, WIDE>;
@@ -70,10 +72,10 @@ fn factor(head: u32) -> f32 {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #if D == 0
     let d4 = params.head_dim / 4u;
-    let odd = (d4 & 1u) != 0u;
+    let ragged = d4 % SHARERS != 0u;
 #else
     const d4 = D / 4u;
-    const odd = false;
+    const ragged = D / 4u % SHARERS != 0u;
 #endif
     let d = d4 * 4u;
     let group = params.heads / params.kv_heads;
@@ -128,6 +130,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         pool[item] = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]) * params.scale;
     }
 #endif
+    if (lid < HEADS) { tops[lid] = vec2<f32>(NONE, 0.0); }
     workgroupBarrier();
 
     let cut = lid / d4;
@@ -135,19 +138,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for r in 0..HEADS
     var acc$r: vec4<f32>;
     var sum$r = 0.0;
-    var top$r = NONE;
 #endfor
     for (var first = begin; first < end; first += TILE) {
-        // Two threads score a key, each every other four columns.
-        let key = first + lid / 2u;
-        let half = lid % 2u;
+        // Several threads score a key, each some of its columns.
+        let key = first + lid / SHARERS;
+        let sharer = lid % SHARERS;
 #for r in 0..HEADS
         var s$r = 0.0;
 #endfor
         let row = (min(key, end - 1u) * params.kv_heads + kv_head) * d4;
-        for (var j = 0u; j < (d4 + 1u) / 2u; j++) {
-            let i = 2u * j + half;
-            if (odd && i >= d4) {
+        for (var j = 0u; j < (d4 + SHARERS - 1u) / SHARERS; j++) {
+            let i = SHARERS * j + sharer;
+            if (ragged && i >= d4) {
                 break;
             }
             var k = kv_unpack(k_cache[row + i]);
@@ -159,34 +161,39 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
         }
 #for r in 0..HEADS
-        scores[($ru * 2u + half) * TILE + lid / 2u] = s$r;
+        scores[($ru * SHARERS + sharer) * TILE + lid / SHARERS] = s$r;
 #endfor
         workgroupBarrier();
         if (lid < HEADS * 8u) {
             let r = lid / 8u;
             var best = NONE;
             for (var i = lid % 8u; i < TILE; i += 8u) {
-                var s = scores[r * 2u * TILE + i] + scores[(r * 2u + 1u) * TILE + i];
+                var s = 0.0;
+                for (var j = 0u; j < SHARERS; j++) { s += scores[r * 128u + j * TILE + i]; }
                 if (params.softcap > 0.0) { s = params.softcap * safe_tanh(s / params.softcap); }
                 if (first + i >= end) { s = NONE; }
-                scores[r * 2u * TILE + i] = s;
+                scores[r * 128u + i] = s;
                 best = max(best, s);
             }
             parts[lid] = best;
         }
         workgroupBarrier();
-#for r in 0..HEADS
-        var best$r = top$r;
-        for (var i = 0u; i < 8u; i++) { best$r = max(best$r, parts[$r * 8u + i]); }
-        if (lid < TILE) {
-            let s = scores[$r * 2u * TILE + lid];
-            scores[($r * 2u + 1u) * TILE + lid] = select(0.0, exp(max(s - best$r, -80.0)), s > 0.5 * NONE);
+        if (lid < HEADS) {
+            let before = tops[lid].x;
+            var best = before;
+            for (var i = 0u; i < 8u; i++) { best = max(best, parts[lid * 8u + i]); }
+            tops[lid] = vec2<f32>(best, exp(max(before - best, -80.0)));
         }
-#endfor
+        workgroupBarrier();
+        for (var item = lid; item < HEADS * TILE; item += 128u) {
+            let r = item / TILE;
+            let s = scores[r * 128u + item % TILE];
+            scores[r * 128u + TILE + item % TILE] = select(0.0, exp(max(s - tops[r].x, -80.0)), s > 0.5 * NONE);
+        }
         workgroupBarrier();
         if (cut < CUTS) {
 #for r in 0..HEADS
-            let keep$r = exp(max(top$r - best$r, -80.0));
+            let keep$r = tops[$r].y;
             acc$r *= keep$r;
             sum$r *= keep$r;
 #endfor
@@ -198,15 +205,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 if (fresh && at == pos) { v = fresh_v[column]; }
 #endif
 #for r in 0..HEADS
-                let p$r = scores[($r * 2u + 1u) * TILE + i];
+                let p$r = scores[$ru * 128u + TILE + i];
                 acc$r += p$r * v;
                 sum$r += p$r;
 #endfor
             }
         }
-#for r in 0..HEADS
-        top$r = best$r;
-#endfor
         workgroupBarrier();
     }
     if (cut < CUTS && column == 0u) {
@@ -236,7 +240,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             if (column == 0u) {
                 var sum = 0.0;
                 for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
-                out[part + d4] = vec4<f32>(top$r, sum, 0.0, 0.0);
+                out[part + d4] = vec4<f32>(tops[$r].x, sum, 0.0, 0.0);
             }
         }
 #endfor

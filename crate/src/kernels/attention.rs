@@ -4,9 +4,8 @@
 use super::matmul::View;
 use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::gpu::Caps;
 
-/// Keys that decode attention takes at a time.
-const TILE: u32 = 64;
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
 /// Widths of heads that have a text of their own.
@@ -81,6 +80,26 @@ pub struct Rope<B> {
     pub interleaved: bool,
 }
 
+/// How decode attention is spread over workgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeChoice {
+    /// Query heads of one key-value head that a workgroup takes at the most.
+    pub heads: u32,
+    /// Keys that it takes at a time.
+    pub tile: u32,
+}
+
+impl DecodeChoice {
+    /// What is known to be good.
+    pub fn of(caps: &Caps, heads: u32, kv_heads: u32) -> Self {
+        // Heads of a workgroup share what it reads of the cache; a large device would rather have more workgroups.
+        let most = if caps.full_load() >= 512 { 2 } else { 8 };
+        let own = (heads / kv_heads).next_power_of_two().min(most);
+        let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
+        Self { heads: pick("HEADS", own), tile: pick("TILE", 32) }
+    }
+}
+
 /// One attention layer over a KV cache.
 #[derive(Debug, Clone)]
 pub struct Attention<B> {
@@ -114,12 +133,14 @@ pub struct Attention<B> {
     pub v_cache: B,
     /// Where the step stands.
     pub state: B,
+    /// How few rows are spread.
+    pub decode: DecodeChoice,
 }
 
 impl<B: Clone + PartialEq> Attention<B> {
     /// Runs that the keys of a row are split into at most.
     pub fn splits(&self) -> u32 {
-        self.capacity.div_ceil(TILE).min(MAX_SPLITS)
+        self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS)
     }
 
     /// Bytes of the parts that `rows` rows leave.
@@ -216,13 +237,14 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     fn runs(&self, q: &View<B>, parts: B) -> Launch<B> {
         let group = self.heads / self.kv_heads;
-        // Queries of wide heads would not fit in workgroup memory otherwise.
         let wide = self.head_dim > 256;
-        let heads = group.next_power_of_two().min(if wide { 4 } else { 8 });
+        // Queries of wide heads would not fit in workgroup memory otherwise.
+        let heads = self.decode.heads.min(if wide { 4 } else { 8 });
         let variant = self
             .kv
             .flags(Variant::new(Kernel::Decode))
             .set("HEADS", heads)
+            .set("TILE", self.decode.tile)
             .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
             .set("WIDE", if wide { 128 } else { 64 })
             .set("CUTS", self.cuts());
@@ -252,8 +274,10 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// Joins the runs.
     pub fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
-        let variant =
-            Variant::new(Kernel::AttentionReduce).flag_if("SINKS", self.sinks.is_some()).set("CUTS", self.cuts());
+        let variant = Variant::new(Kernel::AttentionReduce)
+            .flag_if("SINKS", self.sinks.is_some())
+            .set("CUTS", self.cuts())
+            .set("TILE", self.decode.tile);
         let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
         Launch::new(format!("{} reduce", self.label), variant, grid)
             .bind("parts", parts)

@@ -4,7 +4,7 @@ use super::memory::{self, Memory};
 use super::{Plan, Slot, WeightPlans};
 use crate::gpu::Caps;
 use crate::ir::{self, Graph, Ids, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
-use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
+use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::embed::embed;
 use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
@@ -268,6 +268,7 @@ impl Lowering<'_> {
             }
             _ => return Err(Error::Internal(format!("{name}: causal attention without a cache"))),
         };
+        let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32);
         let kernel = Attention {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -284,6 +285,7 @@ impl Lowering<'_> {
             k_cache: Slot::CacheK(cache),
             v_cache: Slot::CacheV(cache),
             state: Slot::State,
+            decode,
         };
         let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
         let out = self.view(node.output);
