@@ -215,9 +215,9 @@ impl Sampler {
 }
 
 pub(crate) const NOT_FINITE_HINT: &str =
-    "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model with f32 weights.";
+    "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model again, with f32 weights if it stays so.";
 pub(crate) const CONSTANT_HINT: &str =
-    "All are the same: the weights are damaged, or the GPU's driver dropped a kernel.";
+    "All are the same: the weights are damaged, or the GPU's driver dropped a kernel; load the model again.";
 
 /// No score of a token that is allowed is as low, even that of a banned one divided by a penalty is.
 const ALL_BANNED: f32 = BANNED / 1000.0;
