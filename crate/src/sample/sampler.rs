@@ -215,7 +215,7 @@ impl Sampler {
 }
 
 pub(crate) const NOT_FINITE_HINT: &str =
-    "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model again, with f32 weights if it stays so.";
+    "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model again, or with f32 weights.";
 pub(crate) const CONSTANT_HINT: &str =
     "All are the same: the weights are damaged, or the GPU's driver dropped a kernel; load the model again.";
 
