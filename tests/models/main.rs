@@ -100,7 +100,7 @@ fn logits_and_greedy_ids_equal_the_reference_in_f32() {
 
 #[test]
 fn chunks_kv_modes_and_features_do_not_change_the_answer() {
-    for name in ["llama_bias", "mistral", "qwen3"] {
+    for name in ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3"] {
         for (kv, device, options, limit) in [
             (Kv::F32, exact(), RunOptions { chunk: 7, ..RunOptions::default() }, 2e-4),
             (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),

@@ -70,7 +70,7 @@ async function prepare() {
   window.kit = { jerboa, file, config, files, changed, load, tell, good, ids, utf8 };
 }
 
-/** Loads what `make` (in the page) gives: its error; then the good model must work. */
+/** Loads what `make` (in the page) gives: its error. */
 async function refused(make, code, message) {
   const error = await page.evaluate(`(async () => {
     try {
@@ -83,48 +83,54 @@ async function refused(make, code, message) {
   })()`);
   assert.deepEqual([error.code, error.name], [code, "JerboaError"], error.message);
   assert.match(error.message, message);
-  await usable();
 }
 
 async function usable() {
   const { found, expected } = await page.evaluate(() => kit.good());
-  assert.deepEqual(found, expected, "a good model works afterwards");
+  assert.deepEqual(found, expected, "a good model works");
 }
+
+/** A test after which the good model must work. */
+const leavesUsable = (what, check) =>
+  test(what, options, async () => {
+    await check();
+    await usable();
+  });
 
 const first = `Object.keys(p.header).find((n) => n.includes("layers.1.mlp.up"))`;
 
 test("the good model", options, usable);
 
-test("a truncated file", options, () => refused((k) => [k.files(k.file.slice(0, -1000))], "malformed", /model\.safetensors.*(out of range|cut off)/));
+leavesUsable("a truncated file", () => refused((k) => [k.files(k.file.slice(0, -1000))], "malformed", /model\.safetensors.*(out of range|cut off)/));
 
-test("offsets that overlap", options, () =>
+leavesUsable("offsets that overlap", () =>
   refused(`(k) => [k.files(k.changed((p) => { const t = p.header[${first}]; t.data_offsets = t.data_offsets.map((o) => o - 8); }))]`, "malformed", /overlaps .* by 8/));
 
-test("offsets that are out of range", options, () =>
+leavesUsable("offsets that are out of range", () =>
   refused(`(k) => [k.files(k.changed((p) => { const t = p.header[${first}]; t.data_offsets[1] += 1e9; t.data_offsets[0] += 1e9; }))]`, "malformed", /out of range/));
 
-test("a header of 2^63 bytes", options, () =>
+leavesUsable("a header of 2^63 bytes", () =>
   refused((k) => {
     const bytes = k.file.slice();
     new DataView(bytes.buffer).setBigUint64(0, 1n << 63n, true);
     return [k.files(bytes)];
   }, "malformed", /claims 9223372036854775808 bytes/));
 
-test("an unknown dtype", options, () =>
+leavesUsable("an unknown dtype", () =>
   refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].dtype = "F12"; }))]`, "unsupported_encoding", /layers\.1\.mlp\.up_proj\.weight is stored as F12/));
 
-test("a tensor that is missing", options, () =>
+leavesUsable("a tensor that is missing", () =>
   refused(`(k) => [k.files(k.changed((p) => { const n = ${first}; p.header.other = p.header[n]; delete p.header[n]; }))]`, "missing_tensor", /no tensor model\.layers\.1\.mlp\.up_proj\.weight/));
 
-test("a shape that is not the configuration's", options, async () => {
+leavesUsable("a shape that is not the configuration's", async () => {
   await refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].shape.reverse(); }))]`, "shape", /up_proj\.weight has shape \[48, 56\].*\[56, 48\]/);
   await refused((k) => [k.files(k.file, { ...k.config, hidden_size: 52 })], "shape", /52/);
 });
 
-test("an unknown architecture", options, () =>
+leavesUsable("an unknown architecture", () =>
   refused((k) => [k.files(k.file, { ...k.config, architectures: ["UnheardOf"], model_type: "unheard_of" })], "unknown_architecture", /UnheardOf.*Supported: .*Llama/i));
 
-test("a configuration with no heads, or impossible ones", options, async () => {
+leavesUsable("a configuration with no heads, or impossible ones", async () => {
   await refused((k) => [k.files(k.file, { ...k.config, num_attention_heads: 0 })], "config", /num_attention_heads/);
   await refused((k) => [k.files(k.file, { ...k.config, num_key_value_heads: 3 })], "config", /num_key_value_heads/);
   await refused((k) => [k.files(k.file, { ...k.config, head_dim: 13 })], "config", /head_dim/);
@@ -132,12 +138,12 @@ test("a configuration with no heads, or impossible ones", options, async () => {
   await refused((k) => [k.files(k.file, "<html>not found</html>")], "config", /config\.json/);
 });
 
-test("a tokenizer.json that is not JSON", options, async () => {
+leavesUsable("a tokenizer.json that is not JSON", async () => {
   await refused((k) => [k.files(k.file, k.config, { "tokenizer.json": "<html>" })], "tokenizer", /tokenizer.*JSON/i);
   await refused((k) => [k.files(k.file, k.config, { "tokenizer.json": "{}" })], "tokenizer", /tokenizer/i);
 });
 
-test("weights that are no numbers are noticed in the logits", options, async () => {
+leavesUsable("weights that are no numbers are noticed in the logits", async () => {
   const errors = await page.evaluate(async () => {
     const weights = kit.changed((p) => {
       const [begin, end] = p.header["model.layers.1.input_layernorm.weight"].data_offsets;
@@ -156,24 +162,19 @@ test("weights that are no numbers are noticed in the logits", options, async () 
     assert.equal(error.code, "not_finite", error.message);
     assert.match(error.message, /logits are not finite.*load the model again/);
   }
-  await usable();
 });
 
-test("no WebGPU at all", options, async () => {
+leavesUsable("no WebGPU at all", async () => {
   await page.evaluate(() => Object.defineProperty(Navigator.prototype, "gpu", { value: (window.realGpu = navigator.gpu) && undefined, configurable: true }));
   const error = await page.evaluate(() => kit.load(kit.files(kit.file)).then(() => ({ code: "none" }), kit.tell));
   await page.evaluate(() => Object.defineProperty(Navigator.prototype, "gpu", { value: realGpu, configurable: true }));
   assert.equal(error.code, "no_webgpu", error.message);
   assert.match(error.message, /this browser has no navigator\.gpu/);
-  const readme = await readFile(`${ROOT}/README.md`, "utf8");
-  for (const since of WEBGPU_SINCE) {
-    assert.match(error.message, since);
-    assert.match(readme, since);
-  }
-  await usable();
+  const manuals = await Promise.all(["README.md", "pkg-template/README.md"].map((file) => readFile(`${ROOT}/${file}`, "utf8")));
+  for (const said of [error.message, ...manuals]) for (const since of WEBGPU_SINCE) assert.match(said, since);
 });
 
-test("WebGPU without an adapter", options, async () => {
+leavesUsable("WebGPU without an adapter", async () => {
   await page.evaluate(() => {
     window.requestAdapter = GPU.prototype.requestAdapter;
     GPU.prototype.requestAdapter = () => Promise.resolve(null);
@@ -182,10 +183,9 @@ test("WebGPU without an adapter", options, async () => {
   await page.evaluate(() => void (GPU.prototype.requestAdapter = requestAdapter));
   assert.equal(error.code, "no_webgpu", error.message);
   assert.match(error.message, /no adapter was found.*hardware acceleration/);
-  await usable();
 });
 
-test("a device without enough memory", options, async () => {
+leavesUsable("a device without enough memory", async () => {
   // Over a limit that the device states: a cache that is too large.
   await refused((k) => [k.files(k.file), { maxContext: 16_000_000 }], "out_of_memory", /kv cache needs \d+ bytes, more than the device gives \(\d+\).*smaller maxContext/);
   // A failure that the device reports when the buffer is made: it comes later, as an event.
@@ -206,10 +206,9 @@ test("a device without enough memory", options, async () => {
   });
   assert.equal(error.code, "out_of_memory", error.message);
   assert.match(error.message, /model needs \d+ bytes, more than the device gives.*smaller/);
-  await usable();
 });
 
-test("a device that is lost", options, async () => {
+leavesUsable("a device that is lost", async () => {
   const error = await page.evaluate(async () => {
     const { requestDevice } = GPUAdapter.prototype;
     let device;
@@ -226,5 +225,4 @@ test("a device that is lost", options, async () => {
   });
   assert.equal(error.code, "device_lost", error.message);
   assert.match(error.message, /Load the model again/);
-  await usable();
 });
