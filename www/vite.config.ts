@@ -8,6 +8,8 @@ const path = (relative: string): string => fileURLToPath(new URL(relative, impor
 export default defineConfig({
   root: path("."),
   base: "./",
+  // What is not there is a 404: a page in its place would be taken for one of a model's files.
+  appType: "mpa",
   resolve: {
     alias: [
       { find: /^jerboa$/, replacement: path("../dist/jerboa/index.js") },
