@@ -80,6 +80,26 @@ pub struct Rope<B> {
     pub interleaved: bool,
 }
 
+/// Gives a launch, whose shader imports attention/head, the norm of its heads and their rotation.
+pub(super) fn with_heads<B: Clone>(
+    mut launch: Launch<B>,
+    norm: Option<&HeadNorm<B>>,
+    rope: Option<&Rope<B>>,
+) -> Launch<B> {
+    launch.variant = launch
+        .variant
+        .flag_if("HEAD_NORM", norm.is_some())
+        .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
+        .flag_if("ROPE", rope.is_some())
+        .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
+    launch
+        .bind_opt("gains", norm.map(|n| n.gains.clone()))
+        .bind_opt("rope", rope.map(|r| r.table.clone()))
+        .set("rope_dim", rope.map_or(0, |r| r.dim))
+        .set_f32("eps", norm.map_or(0.0, |n| n.eps))
+        .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+}
+
 /// How decode attention is spread over workgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeChoice {
@@ -152,36 +172,25 @@ impl<B: Clone + PartialEq> Attention<B> {
     pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: &B) -> Vec<Launch<B>> {
         let together = q.buffer == k.buffer && k.buffer == v.buffer;
         let launch = |flag: &'static str, count: u32| {
-            let norm = self.head_norm.as_ref();
-            let rope = self.rope.as_ref();
-            let variant = self
-                .kv
-                .flags(Variant::new(Kernel::RopeKv).flag(flag))
-                .flag_if("HEAD_NORM", norm.is_some())
-                .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
-                .flag_if("ROPE", rope.is_some())
-                .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
+            let variant = self.kv.flags(Variant::new(Kernel::RopeKv).flag(flag));
             let first = if flag == "QUERIES" { q } else { k };
-            Launch::new(format!("{} rope", self.label), variant, GridSpec::Tiled { x: count, per: 1, z: 1 })
+            let grid = GridSpec::Tiled { x: count, per: 1, z: 1 };
+            let launch = Launch::new(format!("{} rope", self.label), variant, grid)
                 .bind("k", first.buffer.clone())
                 .bind_opt("v", (flag == "KEYS").then(|| v.buffer.clone()))
                 .bind_opt("q_out", (flag != "KEYS").then(|| rotated.clone()))
                 .bind_opt("k_cache", (flag != "QUERIES").then(|| self.k_cache.clone()))
                 .bind_opt("v_cache", (flag != "QUERIES").then(|| self.v_cache.clone()))
                 .bind("state", self.state.clone())
-                .bind_opt("gains", norm.map(|n| n.gains.clone()))
-                .bind_opt("rope", rope.map(|r| r.table.clone()))
                 .set("heads", self.heads)
                 .set("kv_heads", self.kv_heads)
                 .set("head_dim", self.head_dim)
-                .set("rope_dim", rope.map_or(0, |r| r.dim))
                 .set("q_offset", q.offset)
                 .set("k_offset", k.offset)
                 .set("k_stride", first.stride)
                 .set("v_offset", v.offset)
-                .set("v_stride", v.stride)
-                .set_f32("eps", norm.map_or(0.0, |n| n.eps))
-                .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+                .set("v_stride", v.stride);
+            with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
         };
         if together {
             return vec![launch("ALL", self.heads + 2 * self.kv_heads)];
@@ -205,34 +214,15 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// Attention of one row over the cache, in runs of keys that [`Self::reduce`] joins; norms and rotates the heads and
     /// fills the cache on the way. q, k and v lie in one buffer.
     pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B) -> Launch<B> {
-        let norm = self.head_norm.as_ref();
-        let rope = self.rope.as_ref();
-        let mut launch = self.runs(q, parts);
-        launch.variant = launch
-            .variant
-            .flag("FUSED")
-            .flag_if("HEAD_NORM", norm.is_some())
-            .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
-            .flag_if("ROPE", rope.is_some())
-            .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
-        launch
-            .bind_opt("gains", norm.map(|n| n.gains.clone()))
-            .bind_opt("rope", rope.map(|r| r.table.clone()))
-            .set("rope_dim", rope.map_or(0, |r| r.dim))
-            .set("k_offset", k.offset)
-            .set("v_offset", v.offset)
-            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
-            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+        let mut launch = self.runs(q, parts).set("k_offset", k.offset).set("v_offset", v.offset);
+        launch.variant = launch.variant.flag("FUSED");
+        with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
     /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
     pub fn few(&self, rotated: B, parts: B) -> Launch<B> {
-        self.runs(&self.queries(rotated), parts)
-            .set("rope_dim", 0)
-            .set("k_offset", 0)
-            .set("v_offset", 0)
-            .set("eps", 0)
-            .set("norm_offset", 0)
+        let launch = self.runs(&self.queries(rotated), parts).set("k_offset", 0).set("v_offset", 0);
+        with_heads(launch, None, None)
     }
 
     fn runs(&self, q: &View<B>, parts: B) -> Launch<B> {

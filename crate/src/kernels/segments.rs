@@ -1,7 +1,7 @@
 //! Attention of packed texts without a cache: heads normed and rotated by each row's position, then softmax over the rows of
 //! the row's own text. Source: FlashAttention (arXiv 2205.14135). It knows neither layers nor where buffers come from.
 
-use super::attention::{HeadNorm, Rope};
+use super::attention::{HeadNorm, Rope, with_heads};
 use super::matmul::View;
 use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
@@ -55,30 +55,20 @@ impl<B: Clone> Segments<B> {
 
     /// Norms and rotates q and k into `out`.
     pub fn prepare(&self, q: &View<B>, k: &View<B>, positions: B, out: B) -> Launch<B> {
-        let (norm, rope) = (self.head_norm.as_ref(), self.rope.as_ref());
-        let variant = Variant::new(Kernel::RopeRows)
-            .flag_if("HEAD_NORM", norm.is_some())
-            .flag_if("NORM_AFTER_ROPE", norm.is_some_and(|n| n.after_rope))
-            .flag_if("ROPE", rope.is_some())
-            .flag_if("INTERLEAVED", rope.is_some_and(|r| r.interleaved));
         let grid = GridSpec::Tiled { x: self.heads + self.kv_heads, per: 1, z: 1 };
-        Launch::new(format!("{} rope", self.label), variant, grid)
+        let launch = Launch::new(format!("{} rope", self.label), Variant::new(Kernel::RopeRows), grid)
             .bind("q", q.buffer.clone())
             .bind("k", k.buffer.clone())
             .bind("out", out)
             .bind("positions", positions)
-            .bind_opt("gains", norm.map(|n| n.gains.clone()))
-            .bind_opt("rope", rope.map(|r| r.table.clone()))
             .set("heads", self.heads)
             .set("kv_heads", self.kv_heads)
             .set("head_dim", self.head_dim)
-            .set("rope_dim", rope.map_or(0, |r| r.dim))
             .set("q_offset", q.offset)
             .set("q_stride", q.stride)
             .set("k_offset", k.offset)
-            .set("k_stride", k.stride)
-            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
-            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+            .set("k_stride", k.stride);
+        with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
     /// The views of q and k in what [`Self::prepare`] wrote.
