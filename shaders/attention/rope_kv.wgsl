@@ -29,15 +29,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> v_cache: array<Kv4>;
 #endif
 @group(0) @binding(6) var<storage, read> state: State;
-var<workgroup> head: array<f32, 512>;
-#ifdef HEAD_NORM
-var<workgroup> squares: array<f32, 64>;
-#endif
-#import attention/head
-
-fn component(base: u32, i: u32) -> f32 {
-    return head[base + i];
-}
+#import attention/staged_head
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -69,15 +61,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         head[i] = k[base + i];
 #endif
     }
-    workgroupBarrier();
-    var factor = 1.0;
-#ifdef HEAD_NORM
-    for (var i = lid; i < d; i += 64u) { squares[lid] += head[i] * head[i]; }
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var i = 0u; i < 64u; i++) { sum += squares[i]; }
-    factor = inverseSqrt(sum / f32(d) + params.eps);
-#endif
+    let factor = staged_factor(lid);
     for (var i = lid; i < d / 4u; i += 64u) {
 #ifndef KEYS
         if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(0u, 4u * i, pos, factor, 0u); }

@@ -17,15 +17,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> k: array<f32>;
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> positions: array<u32>;
-var<workgroup> head: array<f32, 512>;
-#ifdef HEAD_NORM
-var<workgroup> squares: array<f32, 64>;
-#endif
-#import attention/head
-
-fn component(base: u32, i: u32) -> f32 {
-    return head[base + i];
-}
+#import attention/staged_head
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -40,15 +32,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             head[i] = k[params.k_offset + row * params.k_stride + (wid.x - params.heads) * d + i];
         }
     }
-    workgroupBarrier();
-    var factor = 1.0;
-#ifdef HEAD_NORM
-    for (var i = lid; i < d; i += 64u) { squares[lid] += head[i] * head[i]; }
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var i = 0u; i < 64u; i++) { sum += squares[i]; }
-    factor = inverseSqrt(sum / f32(d) + params.eps);
-#endif
+    let factor = staged_factor(lid);
     var gain = d;
     if (is_q) { gain = 0u; }
     let at = (row * (params.heads + params.kv_heads) + wid.x) * d / 4u;
