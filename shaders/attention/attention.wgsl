@@ -1,17 +1,10 @@
-// Softmax attention with an online softmax (FlashAttention, arXiv 2205.14135). A workgroup of 64 threads takes eight
-// queries that share a key-value head and walks over keys 64 at a time: a thread scores one key against the eight
-// queries, then owns ITEMS groups of four output columns.
-// A workgroup's queries are eight rows of one query head.
+// Softmax attention of many rows over the cache (FlashAttention, arXiv 2205.14135). A workgroup of 64 threads takes eight
+// rows of one query head and walks over keys 64 at a time with an online softmax: a thread scores one key against the
+// eight queries, then owns ITEMS groups of four output columns.
 struct Params {
     heads: u32,
     kv_heads: u32,
     head_dim: u32,
-    q_offset: u32,
-    q_stride: u32,
-    k_offset: u32,
-    k_stride: u32,
-    v_offset: u32,
-    v_stride: u32,
     out_offset: u32,
     out_stride: u32,
     window: u32,
@@ -51,17 +44,16 @@ fn visible(row: u32) -> vec2<u32> {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let d4 = params.head_dim / 4u;
-    let group = params.heads / params.kv_heads;
-    let head0 = wid.z;
-    let kv_head = head0 / group;
+    let h = wid.z;
+    let kv_head = h / (params.heads / params.kv_heads);
     let row0 = wid.y * 8u;
     let count = min(8u, state.rows - min(state.rows, row0));
-    var range = vec2<u32>(visible(row0).x, visible(row0 + max(count, 1u) - 1u).y);
+    let range = vec2<u32>(visible(row0).x, visible(row0 + max(count, 1u) - 1u).y);
     for (var i = lid; i < 8u * d4; i += 64u) {
         let r = i / d4;
         var value = vec4<f32>(0.0);
         if (r < count) {
-            value = q[(params.q_offset + (row0 + r) * params.q_stride) / 4u + head0 * d4 + i % d4];
+            value = q[((row0 + r) * params.heads + h) * d4 + i % d4];
         }
         queries[i] = value * params.scale;
     }
@@ -69,7 +61,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         row_max[lid] = NONE;
         row_sum[lid] = 0.0;
 #ifdef SINKS
-        row_max[lid] = sinks[head0];
+        row_max[lid] = sinks[h];
         row_sum[lid] = 1.0;
 #endif
     }
@@ -79,7 +71,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let key = first + lid;
         var s: array<f32, 8>;
         if (key < range.y) {
-            let at = params.k_offset / 4u + key * (params.k_stride / 4u) + kv_head * d4;
+            let at = (key * params.kv_heads + kv_head) * d4;
             for (var i = 0u; i < d4; i++) {
                 let kv = kv_unpack(k_cache[at + i]);
                 for (var r = 0u; r < 8u; r++) {
@@ -120,11 +112,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let item = lid + j * 64u;
             if (item < 8u * d4) {
                 let r = item / d4;
-                let at = params.v_offset / 4u + kv_head * d4 + item % d4;
+                let at = (first * params.kv_heads + kv_head) * d4 + item % d4;
                 var sum = acc[j] * row_scale[r];
                 let keys = min(64u, range.y - first);
                 for (var i = 0u; i < keys; i++) {
-                    sum += scores[r][i] * kv_unpack(v_cache[at + (first + i) * (params.v_stride / 4u)]);
+                    sum += scores[r][i] * kv_unpack(v_cache[at + i * params.kv_heads * d4]);
                 }
                 acc[j] = sum;
             }
@@ -135,7 +127,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let item = lid + j * 64u;
         let r = item / d4;
         if (item < 8u * d4 && r < count) {
-            let at = (params.out_offset + (row0 + r) * params.out_stride) / 4u + head0 * d4 + item % d4;
+            let at = (params.out_offset + (row0 + r) * params.out_stride) / 4u + h * d4 + item % d4;
             out[at] = acc[j] / max(row_sum[r], 1e-30);
         }
     }

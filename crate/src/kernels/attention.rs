@@ -200,10 +200,26 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// Attention of many rows over the cache.
     pub fn prefill(&self, rotated: B, out: &View<B>) -> Launch<B> {
-        let kv = |buffer: &B| View { buffer: buffer.clone(), offset: 0, stride: self.kv_heads * self.head_dim };
-        let grid = GridSpec::Tiled { x: 1, per: 8, z: self.heads };
-        self.over(self.variant(self.kv), grid, &self.queries(rotated), &kv(&self.k_cache), &kv(&self.v_cache), out)
+        let variant = self
+            .kv
+            .flags(Variant::new(Kernel::Attention))
+            .flag_if("SINKS", self.sinks.is_some())
+            .set("ITEMS", self.head_dim.div_ceil(32));
+        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per: 8, z: self.heads })
+            .bind("q", rotated)
+            .bind("k_cache", self.k_cache.clone())
+            .bind("v_cache", self.v_cache.clone())
+            .bind("out", out.buffer.clone())
+            .bind("state", self.state.clone())
             .bind_opt("sinks", self.sinks.clone())
+            .set("heads", self.heads)
+            .set("kv_heads", self.kv_heads)
+            .set("head_dim", self.head_dim)
+            .set("out_offset", out.offset)
+            .set("out_stride", out.stride)
+            .set("window", self.window)
+            .set_f32("scale", self.scale)
+            .set_f32("softcap", self.softcap)
     }
 
     /// Whether [`Self::decode`] can take q, k and v from these views.
@@ -221,7 +237,8 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
     pub fn few(&self, rotated: B, parts: B) -> Launch<B> {
-        let launch = self.runs(&self.queries(rotated), parts).set("k_offset", 0).set("v_offset", 0);
+        let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
+        let launch = self.runs(&queries, parts).set("k_offset", 0).set("v_offset", 0);
         with_heads(launch, None, None)
     }
 
@@ -280,46 +297,5 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("out_stride", out.stride)
             .set("splits", self.splits())
             .set("window", self.window)
-    }
-
-    fn queries(&self, rotated: B) -> View<B> {
-        View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim }
-    }
-
-    fn variant(&self, kv: Kv) -> Variant {
-        kv.flags(Variant::new(Kernel::Attention))
-            .flag_if("SINKS", self.sinks.is_some())
-            .set("ITEMS", self.head_dim.div_ceil(32))
-    }
-
-    fn over(
-        &self,
-        variant: Variant,
-        grid: GridSpec,
-        q: &View<B>,
-        k: &View<B>,
-        v: &View<B>,
-        out: &View<B>,
-    ) -> Launch<B> {
-        Launch::new(self.label.clone(), variant, grid)
-            .bind("q", q.buffer.clone())
-            .bind("k_cache", k.buffer.clone())
-            .bind("v_cache", v.buffer.clone())
-            .bind("out", out.buffer.clone())
-            .bind("state", self.state.clone())
-            .set("heads", self.heads)
-            .set("kv_heads", self.kv_heads)
-            .set("head_dim", self.head_dim)
-            .set("q_offset", q.offset)
-            .set("q_stride", q.stride)
-            .set("k_offset", k.offset)
-            .set("k_stride", k.stride)
-            .set("v_offset", v.offset)
-            .set("v_stride", v.stride)
-            .set("out_offset", out.offset)
-            .set("out_stride", out.stride)
-            .set("window", self.window)
-            .set_f32("scale", self.scale)
-            .set_f32("softcap", self.softcap)
     }
 }
