@@ -7,6 +7,9 @@ use crate::ir::{
     Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
 };
 
+/// The widest heads that attention over a cache takes.
+const WIDEST_HEAD: usize = 256;
+
 /// How a layer differs from its neighbours.
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
@@ -62,7 +65,7 @@ impl Dense {
     pub fn from_config(config: Config<'_>, tied_by_default: bool) -> Result<Self> {
         let (heads, kv_heads) = config.heads()?;
         let hidden = config.count("hidden_size")?;
-        let head_dim = config.head_dim(hidden, heads)?;
+        let head_dim = config.head_dim(hidden, heads, WIDEST_HEAD)?;
         let rope = config.rope(head_dim, 10_000.0)?;
         let layers = config.layers("num_hidden_layers")?;
         Ok(Self {

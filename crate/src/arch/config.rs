@@ -82,11 +82,11 @@ impl<'a> Config<'a> {
         first.or(self.text("model_type")).unwrap_or("(none)").to_string()
     }
 
-    /// `head_dim`, or hidden_size / heads.
-    pub fn head_dim(self, hidden: usize, heads: usize) -> Result<usize> {
+    /// `head_dim`, or hidden_size / heads; at most `widest`, which is the kernels'.
+    pub fn head_dim(self, hidden: usize, heads: usize, widest: usize) -> Result<usize> {
         let dim = self.count_or("head_dim", hidden / heads)?;
-        if dim == 0 || dim % 4 != 0 || dim > 512 {
-            return Self::fault("head_dim", &format!("is {dim}; the kernels want a multiple of 4 up to 512"));
+        if dim == 0 || dim % 4 != 0 || dim > widest {
+            return Self::fault("head_dim", &format!("is {dim}; the kernels want a multiple of 4 up to {widest}"));
         }
         Ok(dim)
     }
@@ -193,4 +193,28 @@ fn yarn_attention(s: Config<'_>, factor: f64) -> Result<f64> {
     let (mscale, all) = (s.number_or("mscale", 0.0)?, s.number_or("mscale_all_dim", 0.0)?);
     let default = if mscale != 0.0 && all != 0.0 { scale(mscale) / scale(all) } else { scale(1.0) };
     s.number_or("attention_factor", default)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::arch;
+
+    /// The widths that variants.toml has kernels for are those that pass, and others are refused by name.
+    #[test]
+    fn heads_are_as_wide_as_the_kernels() {
+        let decoder = |head_dim: usize| {
+            arch::graph(&serde_json::json!({
+                "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": head_dim,
+            }))
+        };
+        for fits in [4, 80, 256] {
+            assert!(decoder(fits).is_ok(), "{fits}");
+        }
+        for refused in [6, 260, 512] {
+            let message = decoder(refused).map(|_| ()).map_err(|e| e.to_string()).unwrap_err();
+            assert!(message.contains(&format!("'head_dim' is {refused}")), "{message}");
+            assert!(message.contains("up to 256"), "{message}");
+        }
+    }
 }

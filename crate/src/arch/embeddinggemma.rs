@@ -1,7 +1,7 @@
 //! EmbeddingGemma: Gemma 3's text tower with attention both ways. Reference: transformers `modeling_gemma3.py`.
 
 use super::config::Config;
-use super::encoder::{Body, Positions, both_ways, rope_of};
+use super::encoder::{Body, Positions, both_ways, head_dim, rope_of};
 use crate::Result;
 use crate::ir::{Builder, HeadNorm, Ids, Mask, Norm, Op, ValueId, WeightKind};
 
@@ -9,7 +9,7 @@ use crate::ir::{Builder, HeadNorm, Ids, Mask, Norm, Op, ValueId, WeightKind};
 pub(super) fn embeddinggemma(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let (hidden, size) = (config.count("hidden_size")?, config.count("intermediate_size")?);
     let (heads, kv_heads) = config.heads()?;
-    let head_dim = config.head_dim(hidden, heads)?;
+    let head_dim = head_dim(config, hidden, heads)?;
     let eps = config.number_or("rms_norm_eps", 1e-6)? as f32;
     let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
     // The file's window counts both sides and the token itself.

@@ -7,6 +7,9 @@ use crate::ir::{
 };
 use crate::{Error, Result};
 
+/// The widest heads that attention of packed texts takes.
+const WIDEST_HEAD: usize = 512;
+
 /// A fully connected layer after pooling, as sentence-transformers keeps them in folders of their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseLayer {
@@ -238,13 +241,13 @@ pub(super) fn attend_fused(b: &mut Builder, path: &str, qkv: ValueId, attention:
     b.node(&format!("{path}.attention"), Op::Attention(attention), &[q, k, v], cols)
 }
 
-/// Sizes that a family cannot do without.
+/// Columns of a head, which divide the hidden size where the file does not name them.
 pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Result<usize> {
     if config.get("head_dim").is_none() && !hidden.is_multiple_of(heads) {
         let reason = format!("{heads} heads do not divide a hidden size of {hidden}");
         return Err(Error::Config { file: "config.json".into(), reason });
     }
-    config.head_dim(hidden, heads)
+    config.head_dim(hidden, heads, WIDEST_HEAD)
 }
 
 /// The rotation of a kind of layers: `rope_parameters` by kind in newer files, else a field with the base.

@@ -244,18 +244,14 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     fn runs(&self, q: &View<B>, parts: B) -> Launch<B> {
         let group = self.heads / self.kv_heads;
-        let wide = self.head_dim > 256;
-        // Queries of wide heads would not fit in workgroup memory otherwise.
-        let heads = self.decode.heads.min(if wide { 4 } else { 8 });
         let variant = self
             .kv
             .flags(Variant::new(Kernel::Decode))
-            .set("HEADS", heads)
+            .set("HEADS", self.decode.heads)
             .set("TILE", self.decode.tile)
             .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
-            .set("WIDE", if wide { 128 } else { 64 })
             .set("CUTS", self.cuts());
-        let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(heads), y: self.splits(), per: 1 };
+        let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(self.decode.heads), y: self.splits(), per: 1 };
         Launch::new(self.label.clone(), variant, grid)
             .bind("q", q.buffer.clone())
             .bind("k_cache", self.k_cache.clone())
