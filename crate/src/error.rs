@@ -22,11 +22,13 @@ pub enum Error {
     },
     /// The server has no such repository, revision or file.
     #[error(
-        "{url} was not found (HTTP 404). Check the repository's name, its revision and the file; a private one also answers so without a token."
+        "{url} was not found ({answer}). Check the repository's name, its revision and the file; a private one also answers so without a token."
     )]
     NotFound {
         /// The address that was asked for.
         url: String,
+        /// What the server answered instead: a status, or a page.
+        answer: String,
     },
     /// The server wants a token, or refuses the one it got.
     #[error(

@@ -25,6 +25,7 @@
 //     change    after `after` bytes replace the file by `base64` and close the connection
 //     noRange   ignore Range;  noEtag: neither ETag nor Last-Modified;  noLength: chunked, no Content-Length
 //     noHead    answer HEAD with 403, as URLs signed for GET do
+//     fallback  answer 200 with a web page for files that are not there, as servers of single-page applications do
 //     noCommit  no X-Repo-Commit;  noExpose: expose no header to pages
 //   POST /_control/gate               {"ORG/NAME": "token"}: 401 without a token, 403 with another one
 //   POST /_control/file               {path, base64} replaces DIR/path until the reset; base64 null deletes it
@@ -192,6 +193,17 @@ function refuse(request, response, entry, path, status, code, extra = {}) {
   response.writeHead(status, headers).end();
 }
 
+/** 404, or the page that a server of a single-page application has for every address. */
+function absent(request, response, entry, path, code, extra = {}) {
+  if (!fault('fallback', path)) return refuse(request, response, entry, path, 404, code, extra);
+  const page = '<!doctype html><html><body><div id="app"></div></body></html>';
+  const headers = { 'Content-Type': 'text/html; charset=utf-8', 'Content-Length': page.length, ETag: `W/"${sha(page)}"` };
+  cors(request, headers, path);
+  entry.status = 200;
+  entry.bytes = request.method === 'HEAD' ? 0 : page.length;
+  response.writeHead(200, headers).end(request.method === 'HEAD' ? '' : page);
+}
+
 async function serve(origin, request, response) {
   const url = new URL(request.url, origins.hub);
   const path = decodeURIComponent(url.pathname);
@@ -231,7 +243,7 @@ async function serve(origin, request, response) {
     const known = fault('noCommit', path) ? undefined : commit;
     const headers = known && origin === 'hub' ? { 'X-Repo-Commit': known } : {};
     const found = content(`${name}/${file}`, commit);
-    if (!found) return refuse(request, response, entry, path, 404, 'EntryNotFound', headers);
+    if (!found) return absent(request, response, entry, path, 'EntryNotFound', headers);
     if (origin === 'hub' && /\.(safetensors|gguf|bin)$/.test(file)) {
       cors(request, headers, path);
       headers.Location = `${origins.cdn}/cdn/${name}/resolve/${commit}/${file}?signature=1`;
@@ -257,7 +269,7 @@ async function serve(origin, request, response) {
     return;
   }
   const found = path.startsWith('/files/') ? content(path.slice('/files/'.length)) : null;
-  if (!found) return refuse(request, response, entry, path, 404, null);
+  if (!found) return absent(request, response, entry, path, null);
   return sendFile(request, response, entry, path, found, {});
 }
 

@@ -221,6 +221,50 @@ fn refusals_have_their_own_errors() {
     assert_eq!(error.expect_err("outside").code(), "model_name");
 }
 
+/// Servers of single-page applications have a page for every address: it is no file of a model.
+#[test]
+fn a_page_instead_of_a_file_is_no_file() {
+    let (server, expected) = single();
+    server.fault(&json!({ "kind": "fallback" }));
+    let folder = ModelRef::parse(&format!("{}/files/org/model", server.hub)).expect("a folder");
+    let open =
+        async |model: &ModelRef| Source::open(model, &options(&server), AbortFlag::new(), Progress::none()).await;
+    for model in [&model(), &folder] {
+        for visit in ["first", "second"] {
+            let source = block_on(open(model)).expect("a source");
+            let (config, found) = block_on(load(&source)).unwrap_or_else(|e| panic!("{visit} load: {e}"));
+            assert!(config == CONFIG && found == expected, "{visit} load");
+            for optional in ["chat_template.jinja", "modules.json", "model.safetensors.index.json"] {
+                assert_eq!(
+                    block_on(source.read_optional(optional)).expect("an answer"),
+                    None,
+                    "{visit} load: {optional}"
+                );
+            }
+        }
+        // What is needed is asked for by its name, at any depth of the load.
+        let source = block_on(open(model)).expect("a source");
+        for needed in ["tokenizer.json", "x.gguf"] {
+            let error = block_on(source.read(needed)).expect_err("a page");
+            assert_eq!(error.code(), "not_found");
+            let message = error.to_string();
+            assert!(message.contains(needed) && message.contains("answered with a web page"), "{message}");
+        }
+    }
+    // A file that became a page between visits is gone, and one that became a file is there.
+    server.control("file", &json!({ "path": "org/model/config.json", "base64": null }));
+    server.change("chat_template.jinja", b"{{ messages }}");
+    let source = block_on(open(&folder)).expect("a source");
+    let error = block_on(source.read("config.json")).expect_err("a page");
+    assert!(error.to_string().contains("web page"), "{error}");
+    let template = block_on(source.read_optional("chat_template.jinja")).expect("an answer");
+    assert_eq!(template.as_deref(), Some(b"{{ messages }}".as_slice()));
+    server.change(WEIGHTS, b"");
+    server.control("file", &json!({ "path": format!("org/model/{WEIGHTS}"), "base64": null }));
+    let error = block_on(async { tensors(&open(&folder).await?).await }).expect_err("no weights");
+    assert_eq!(error.code(), "missing_file", "{error}");
+}
+
 #[test]
 fn passing_troubles_pass() {
     for fault in [

@@ -76,7 +76,7 @@ impl Server {
         log[seen..].to_vec()
     }
 
-    fn control(&self, what: &str, body: &Value) -> Value {
+    pub fn control(&self, what: &str, body: &Value) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let host = self.hub.trim_start_matches("http://");
         let mut stream = TcpStream::connect(host).expect("the server");

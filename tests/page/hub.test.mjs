@@ -24,7 +24,7 @@ const bytes = async () => (await log()).reduce((sum, request) => sum + request.b
 const load = (extra = {}) =>
   page.evaluate(
     async ([endpoint, prompt, extra]) => {
-      const { abortAfter, ...rest } = extra;
+      const { abortAfter, folder, ...rest } = extra;
       const abort = new AbortController();
       if (abortAfter === 0) abort.abort();
       const progress = [];
@@ -33,7 +33,8 @@ const load = (extra = {}) =>
         if (p.phase === abortAfter) abort.abort();
       };
       try {
-        const model = await jerboa.loadModel("org/model", { endpoint, onProgress, signal: abort.signal, ...rest });
+        const place = folder ? [folder, {}] : ["org/model", { endpoint }];
+        const model = await jerboa.loadModel(place[0], { ...place[1], onProgress, signal: abort.signal, ...rest });
         const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
         await model.unload();
         return { ids: [...ids], progress };
@@ -95,6 +96,22 @@ test("refusals have their codes", options, async () => {
   assert.equal((await load()).code, "not_found");
   await control("reset", {});
   assertLoaded(await load(), "after the refusals");
+});
+
+test("a page that stands for every missing file is none of them", options, async () => {
+  await control("faults", [{ kind: "fallback" }]);
+  const folder = `${hub.url}/files/org/model`;
+  for (const visit of ["first", "second"]) {
+    assertLoaded(await load({ folder }), `${visit}, a folder`);
+    assertLoaded(await load(), `${visit}, a repository`);
+  }
+  assert.ok((await log()).some((r) => r.status === 200 && r.path.includes("modules.json")), "no file was missing");
+  await control("file", { path: "org/model/config.json", base64: null });
+  for (const place of [{ folder }, {}]) {
+    const refused = await load(place);
+    assert.equal(refused.code, "not_found", JSON.stringify(refused));
+    assert.match(refused.message, /config\.json was not found \(the server answered with a web page instead of the file\)/);
+  }
 });
 
 test("passing troubles pass", options, async () => {

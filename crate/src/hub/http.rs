@@ -29,6 +29,8 @@ use crate::{Error, Result};
 const FIRST_BYTES: u64 = 256 << 10;
 /// A list of files is not read beyond this.
 const MAX_LIST: usize = 16 << 20;
+/// What is known of a file that an earlier load did not find.
+const REMEMBERED: &str = "the server had no such file when it was last asked";
 /// A file of unknown length is not read beyond this.
 const MAX_UNKNOWN: u64 = 256 << 20;
 
@@ -66,6 +68,8 @@ pub struct HttpSource<T: Transport, S: Store> {
     part_size: u64,
     streams: usize,
     files: RefCell<HashMap<String, Option<Rc<Entry<T>>>>>,
+    /// What the server said of the files that it does not have.
+    absent: RefCell<HashMap<String, Error>>,
     warnings: RefCell<Vec<Error>>,
 }
 
@@ -101,6 +105,7 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
             part_size: options.part_size.max(1),
             streams: options.streams.clamp(1, 8),
             files: RefCell::default(),
+            absent: RefCell::default(),
             warnings: RefCell::default(),
         };
         if address.revision.is_some() && !pinned {
@@ -268,7 +273,8 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
                     entry.body = RefCell::new((!ranges).then_some(reader));
                     return Ok(Some(entry));
                 }
-                Err(Fault::Failed(Error::NotFound { .. })) => {
+                Err(Fault::Failed(error @ Error::NotFound { .. })) => {
+                    self.absent.borrow_mut().insert(file.to_string(), error);
                     if let Some(shelf) = &self.shelf {
                         shelf.forget(file).await;
                         self.note(shelf.put_manifest(file, &Manifest::new(self.commit(), None)).await);
@@ -524,7 +530,8 @@ impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
     }
 
     fn missing(&self, file: &str) -> Error {
-        Error::NotFound { url: self.url(file) }
+        let told = self.absent.borrow().get(file).cloned();
+        told.unwrap_or_else(|| Error::NotFound { url: self.url(file), answer: REMEMBERED.to_string() })
     }
 }
 

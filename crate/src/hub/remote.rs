@@ -97,13 +97,17 @@ impl<T: Transport> Remote<T> {
         })
     }
 
-    /// The pause that a refused answer asks for, or the error that ends it.
+    /// The pause that a refused answer asks for, or the error that ends it. Of the successful ones a page is refused.
     fn refusal(&self, url: &str, status: u16, headers: &Headers, failures: u32) -> Result<f64, Error> {
         // The Hub answers 401 for what does not exist, to anyone who may not know that it does; its code tells.
         let missing = headers.error_code.as_deref().is_some_and(|code| code.ends_with("NotFound"));
         match status {
-            404 | 410 => Err(Error::NotFound { url: url.to_string() }),
-            401 | 403 if missing => Err(Error::NotFound { url: url.to_string() }),
+            200 | 206 => {
+                let answer = "the server answered with a web page instead of the file".to_string();
+                Err(Error::NotFound { url: url.to_string(), answer })
+            }
+            404 | 410 => Err(Error::NotFound { url: url.to_string(), answer: format!("HTTP {status}") }),
+            401 | 403 if missing => Err(Error::NotFound { url: url.to_string(), answer: format!("HTTP {status}") }),
             401 | 403 => Err(Error::Gated { url: url.to_string(), status }),
             status if is_transient(status) => {
                 let asked = headers.retry_after.as_deref().and_then(RetryPolicy::retry_after);
@@ -134,7 +138,7 @@ impl<T: Transport> Remote<T> {
             let range = if method == Method::Head { "bytes=0-" } else { "bytes=0-0" };
             failures += 1;
             let (reason, pause) = match self.once(method, url, range, limit_ms).await? {
-                Ok(Response { status: 200 | 206, headers, .. }) => {
+                Ok(Response { status: 200 | 206, headers, .. }) if !headers.is_page() => {
                     let total = headers.content_range().1;
                     let size = total.or_else(|| headers.length().filter(|_| method == Method::Head));
                     return Ok(Head { size, validator: headers.validator(), commit: headers.commit });
@@ -245,7 +249,9 @@ impl<T: Transport> RangeReader<T> {
                 None => format!("bytes={}-", self.pos),
             };
             match self.remote.once(Method::Get, &self.url, &range, self.remote.retry.stall_ms).await? {
-                Ok(response) if matches!(response.status, 200 | 206) => self.accept(response)?,
+                Ok(response) if matches!(response.status, 200 | 206) && !response.headers.is_page() => {
+                    self.accept(response)?;
+                }
                 Ok(Response { status: 416, headers, .. }) => self.past_the_end(&headers)?,
                 Ok(response) => {
                     let next = self.failures + 1;

@@ -34,6 +34,8 @@ pub struct Headers {
     pub content_range: Option<String>,
     /// `Content-Encoding`.
     pub content_encoding: Option<String>,
+    /// `Content-Type`.
+    pub content_type: Option<String>,
     /// `ETag`.
     pub etag: Option<String>,
     /// `Last-Modified`.
@@ -53,6 +55,7 @@ impl Headers {
             content_length: get("content-length"),
             content_range: get("content-range"),
             content_encoding: get("content-encoding"),
+            content_type: get("content-type"),
             etag: get("etag"),
             last_modified: get("last-modified"),
             retry_after: get("retry-after"),
@@ -67,6 +70,13 @@ impl Headers {
             return None;
         }
         self.content_length.as_deref()?.trim().parse().ok()
+    }
+
+    /// Whether the answer is a web page. No file of a model is one: servers of single-page applications answer so, with
+    /// status 200, for each address that they do not know.
+    pub fn is_page(&self) -> bool {
+        let kind = self.content_type.as_deref().and_then(|value| value.split(';').next()).map(str::trim);
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
     }
 
     /// First byte and total length of a `Content-Range`: `bytes 0-99/1234`, `bytes */1234`.
