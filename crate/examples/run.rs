@@ -51,7 +51,7 @@ usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   perplexity --text TEXT | --file FILE
   bench    [--shape NAME [--stored mlx4|f16]] [--prompt 128,1024] [--gen N] [--reps N] [--warm N] [--no-profile]
            the bench page's JSON, of --model or of a random checkpoint of one of the page's shapes
-options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no-f16,no-subgroups
+options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no-f16,no-subgroups
          --context N   --chunk N   --max-buffer BYTES   --memory BYTES   --endpoint URL   --profile";
 
     type Result<T> = std::result::Result<T, String>;
@@ -99,7 +99,11 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
                 ..RunOptions::default()
             };
             if let Some(weights) = self.get("weights") {
-                run.overrides.precision = Precision::from_name(weights).map_err(|e| e.to_string())?;
+                run.overrides.precision = Precision::from_name("--weights", weights).map_err(|e| e.to_string())?;
+            }
+            if let Some(tables) = self.get("embedding-weights") {
+                let tables = Precision::from_name("--embedding-weights", tables);
+                run.overrides.tables = tables.map_err(|e| e.to_string())?;
             }
             if let Some(kv) = self.get("kv").filter(|k| *k != "auto") {
                 run.overrides.kv = Some(Kv::from_name(kv).ok_or("--kv is auto, f32, f16 or packed")?);
@@ -407,7 +411,7 @@ options: --weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no
 
     async fn inspect(args: &Args) -> Result<()> {
         let files = Files::examine(&source(args).await?, None).await.map_err(|e| format!("{}: {e}", e.code()))?;
-        print!("{}", files.inspect(args.options()?.overrides.precision));
+        print!("{}", files.inspect(args.options()?.overrides));
         Ok(())
     }
 

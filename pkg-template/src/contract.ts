@@ -167,6 +167,7 @@ export interface EngineLoadOptions {
   endpoint?: string;
   maxContext?: number;
   weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
   maxMemory?: number;
   maxWeightBuffer?: number;
   kv?: "auto" | "f32" | "f16" | "packed";

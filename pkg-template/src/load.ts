@@ -26,6 +26,11 @@ export interface LoadOptions {
    * bits; `model.info.precision` says which, `model.info.warnings` why.
    */
   weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  /**
+   * The same for embeddings and lm_head, where the checkpoint has them as plain numbers. `auto` keeps them as the other weights, but
+   * at 8 bits beside `q4`: few bits hurt them most, and they are the most of a small model with many words.
+   */
+  embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
   /** Bytes of GPU memory that the model may take, for `auto`; by default a guess, since no browser tells. */
   maxMemory?: number;
   /** Weights over so many bytes lie in several buffers, also where the device has room for more in one; for tests. */
@@ -63,6 +68,7 @@ const OPTIONS = {
   endpoint: is.string,
   maxContext: is.integer(1),
   weights: is.oneOf("auto", "f32", "f16", "q8", "q4"),
+  embeddingWeights: is.oneOf("auto", "f32", "f16", "q8", "q4"),
   maxMemory: is.integer(1),
   maxWeightBuffer: is.integer(1),
   kv: is.oneOf("auto", "f32", "f16", "packed"),

@@ -1,6 +1,6 @@
 //! Tensors over the device's limits lie in several buffers, and no logit changes.
 
-use jerboa::exec::{Files, Model, Overrides, Precision, RunOptions};
+use jerboa::exec::{Files, Model, Overrides, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
@@ -17,7 +17,7 @@ fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
         let files = Files::open(&source, gguf).await?;
         let device = DeviceOptions { f16: false, max_buffer_size: buffers, ..DeviceOptions::default() };
-        let overrides = Overrides { kv: Some(Kv::F32), precision: Precision::Auto };
+        let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
         let options =
             RunOptions { max_context: Some(64), max_weight_buffer: weights, overrides, ..RunOptions::default() };
         Model::load_files(open(&device), &source, files, options).await

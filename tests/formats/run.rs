@@ -1,16 +1,20 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
 use jerboa::exec::{Decode, Files, Model, Overrides, Precision, ROOM, RunOptions, Start};
+use jerboa::format::{Float, quantize};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
 use jerboa::task::{GenerateRequest, Loaded};
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
+use std::collections::BTreeSet;
+use std::path::Path;
 
 fn options(precision: Precision) -> RunOptions {
-    let overrides = Overrides { kv: Some(Kv::F32), precision };
+    let overrides = Overrides { kv: Some(Kv::F32), precision, ..Overrides::default() };
     RunOptions { max_context: Some(128), overrides, ..RunOptions::default() }
 }
 
@@ -99,7 +103,7 @@ fn quantised_models_equal_the_reference() {
 }
 
 /// The text that a model makes of a prompt, by its own tokenizer.
-fn told(folder: &std::path::Path, gguf: Option<&str>, precision: Precision, prompt: &str) -> (Vec<u32>, String) {
+fn told(folder: &Path, gguf: Option<&str>, precision: Precision, prompt: &str) -> (Vec<u32>, String) {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
@@ -183,6 +187,112 @@ fn quantised_on_load_stays_near() {
     }
 }
 
+/// The layouts of the tables and of the other matrices.
+fn layouts(model: &Model) -> [BTreeSet<String>; 2] {
+    [true, false].map(|tables| {
+        let matrices = model.weights.iter().filter(|(_, w)| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
+        let table = |id| model.graph.weight(id).parts.iter().any(|p| p.0.contains("embed") || p.0.contains("lm_head"));
+        matrices.filter(|(id, _)| table(**id) == tables).map(|(_, w)| w.layout.name()).collect()
+    })
+}
+
+/// A checkpoint with its tables as MLX stores what the quantiser's twin makes of them.
+fn with_tables_of_the_twin(folder: &Path, to: &Path, bits: u8) {
+    let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
+    let stored = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
+    let mut tensors: Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+    for (name, view) in stored.tensors() {
+        let Some(base) = name.strip_suffix(".weight").filter(|n| n.contains("embed") || n.contains("lm_head")) else {
+            tensors.push((name, view.dtype(), view.shape().to_vec(), view.data().to_vec()));
+            continue;
+        };
+        let float = match view.dtype() {
+            safetensors::Dtype::F32 => Float::F32,
+            safetensors::Dtype::F16 => Float::F16,
+            _ => Float::BF16,
+        };
+        let (rows, cols) = (view.shape()[0], view.shape()[1]);
+        let packed =
+            quantize::quantize(bits, rows, cols, |row, col| float.get(view.data(), row * cols + col).expect("a value"));
+        let bytes = |words: &mut dyn Iterator<Item = u32>| words.flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
+        let halves = |shift: u32| packed.planes[1].iter().flat_map(|w| ((w >> shift) as u16).to_le_bytes()).collect();
+        let code_words = cols * usize::from(bits) / 32;
+        let codes = bytes(&mut packed.planes[0].iter().copied());
+        tensors.push((name.clone(), safetensors::Dtype::U32, vec![rows, code_words], codes));
+        for (part, shift) in [("scales", 0), ("biases", 16)] {
+            tensors.push((format!("{base}.{part}"), safetensors::Dtype::F16, vec![rows, cols / 32], halves(shift)));
+        }
+    }
+    let views = tensors.iter().map(|(name, dtype, shape, data)| {
+        (name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), data).expect("a view"))
+    });
+    std::fs::create_dir_all(to).expect("a folder");
+    std::fs::write(to.join("model.safetensors"), safetensors::serialize(views, None).expect("a file"))
+        .expect("written");
+    let config = std::fs::read(folder.join("config.json")).expect("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    config["quantization"] = serde_json::json!({"bits": bits, "group_size": 32});
+    std::fs::write(to.join("config.json"), config.to_string()).expect("written");
+}
+
+/// Embeddings and head keep 8 bits beside 4 unless something else is asked for; what is asked for is what the twin makes.
+#[test]
+fn tables_are_kept_as_asked() {
+    use Precision::{Auto, F16, Q4, Q8};
+    let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
+    let load = |folder: &Path, precision, tables| {
+        block_on(async {
+            let model = ModelRef::parse(&folder.to_string_lossy())?;
+            let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+            let files = Files::open(&source, None).await?;
+            let mut options = options(precision);
+            options.overrides.tables = tables;
+            Model::load_files(open(&device), &source, files, options).await
+        })
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+    };
+    let logits = |model: &mut Model, ids: &[u32]| block_on(model.every_row(ids, false)).expect("logits");
+    let [q4, q8] = ["q4_g32_bias_f16", "q8_g32_bias_f16"];
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tables-{}", std::process::id()));
+    for name in ["models/qwen2_untied", "quant/twin_qwen3"] {
+        let (folder, ids) = (golden(name), [1, 5, 60, 200, 7, 31, 100, 3]);
+        let reference = logits(&mut load(&folder, Precision::F32, Auto), &ids);
+        for (precision, tables, expected) in [
+            (Q4, Auto, [q8, q4]),
+            (Q4, Q8, [q8, q4]),
+            (Q4, Q4, [q4, q4]),
+            (Q4, F16, ["f16", q4]),
+            (Q8, Q4, [q4, q8]),
+            (F16, Q4, [q4, "f16"]),
+            (Q8, Auto, [q8, q8]),
+        ] {
+            let mut model = load(&folder, precision, tables);
+            let found = layouts(&model);
+            assert_eq!(found, expected.map(|l| BTreeSet::from([l.to_string()])), "{name} {precision:?} {tables:?}");
+            let found = logits(&mut model, &ids);
+            let error = relative_l2(&found, &reference);
+            let limit = if precision == Q4 || tables == Q4 { 0.5 } else { 0.04 };
+            println!("{name} {precision:?} {tables:?}: {error}");
+            assert!(error > 0.0 && error < limit, "{name} {precision:?} {tables:?}: {error}");
+            for (bits, layout) in [(4, q4), (8, q8)] {
+                if expected[0] == layout {
+                    with_tables_of_the_twin(&folder, &temporary, bits);
+                    let twin = logits(&mut load(&temporary, precision, Auto), &ids);
+                    let same = twin.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{name} {precision:?} {tables:?}: another quantisation than the twin's");
+                }
+            }
+        }
+        // Few bits in the tables cost something, and save something.
+        let [eight, four] = [Auto, Q4].map(|tables| load(&folder, Q4, tables));
+        assert!(four.bytes.weights < eight.bytes.weights, "{name}");
+        let [mut eight, mut four] = [eight, four];
+        let error = |model: &mut Model| relative_l2(&logits(model, &ids), &reference);
+        assert!(error(&mut eight) < error(&mut four), "{name}");
+    }
+    std::fs::remove_dir_all(&temporary).expect("removed");
+}
+
 async fn opened(path: &str) -> jerboa::Result<Source> {
     let model = ModelRef::parse(&golden(path).to_string_lossy())?;
     Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await
@@ -220,7 +330,7 @@ fn auto_fits_the_memory() {
 fn inspection() {
     let inspect = |path: &str| {
         block_on(async {
-            Ok::<_, jerboa::Error>(Files::examine(&opened(path).await?, None).await?.inspect(Precision::Auto))
+            Ok::<_, jerboa::Error>(Files::examine(&opened(path).await?, None).await?.inspect(Overrides::default()))
         })
         .unwrap_or_else(|e| panic!("{path}: {e}"))
         .to_string()
@@ -243,7 +353,7 @@ fn inspection() {
             assert!(found.contains(line), "{path}: {line} in\n{found}");
         }
     }
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inspect-{}", std::process::id()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inspect-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let config = std::fs::read_to_string(golden("quant/model_mlx/config.json")).expect("config.json");
     std::fs::copy(golden("quant/model_mlx/model.safetensors"), folder.join("model.safetensors")).expect("copied");

@@ -157,6 +157,21 @@ test("weights over a limit lie in several buffers and generate the same", option
   assert.deepEqual(await ids(`${server.url}/model`, { weights: "f16", maxWeightBuffer: 6_000 }), expected);
 });
 
+test("embeddings and head take as many bits as asked", options, async () => {
+  const layouts = await page.evaluate(async (url) => {
+    const found = [];
+    for (const embeddingWeights of ["auto", "q4", "f16"]) {
+      const model = await jerboa.loadModel(`${url}/model`, { weights: "q4", embeddingWeights });
+      await model.generate([1, 2, 3], { maxTokens: 2 });
+      found.push([model.info.weights, model.info.bytes.weights]);
+      await model.unload();
+    }
+    return found;
+  }, server.url);
+  assert.deepEqual(layouts.map(([layouts]) => layouts), ["q4_g32_bias_f16, q8_g32_bias_f16", "q4_g32_bias_f16", "f16, q4_g32_bias_f16"]);
+  assert.ok(layouts[1][1] < layouts[0][1] && layouts[0][1] < layouts[2][1], JSON.stringify(layouts));
+});
+
 test("auto takes fewer bits where the memory is short, and says so", options, async () => {
   const info = await page.evaluate(async (url) => {
     const model = await jerboa.loadModel(`${url}/model`, { maxMemory: 1_000_000 });

@@ -10,6 +10,7 @@ export interface Settings {
   stored: Stored;
   /** How the engine keeps unquantised weights. */
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
+  embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
   kv: "auto" | "f32" | "f16" | "packed";
   /** The address of a folder to load instead of a made checkpoint. */
   source?: string;
@@ -49,6 +50,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     shape: query.get("shape") ?? "qwen3-0.6b",
     stored: oneOf(query.get("stored"), ["mlx4", "f16"]),
     weights: oneOf(query.get("weights"), ["auto", "f32", "f16", "q8", "q4"]),
+    embeddingWeights: oneOf(query.get("embeddingWeights"), ["auto", "f32", "f16", "q8", "q4"]),
     kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
     cache: on("cache"),

@@ -112,8 +112,8 @@ impl Encoder {
         {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
-        let precision = options.overrides.precision;
-        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
+        let kept = options.overrides;
+        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kept));
         let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());

@@ -2,7 +2,7 @@
 
 use super::Files;
 use super::model::wanted;
-use super::options::Precision;
+use super::options::Overrides;
 use crate::format::WeightSource;
 use crate::ir::{Graph, WeightKind};
 use crate::{Error, arch};
@@ -45,8 +45,8 @@ pub struct Inspection {
 }
 
 impl Files {
-    /// What the checkpoint is, and what it would be with a precision.
-    pub fn inspect(&self, precision: Precision) -> Inspection {
+    /// What the checkpoint is, and how it would lie on the device with some choices.
+    pub fn inspect(&self, overrides: Overrides) -> Inspection {
         let config = self.full_config();
         let text = |field: &Value| field.as_str().unwrap_or("none").to_string();
         let mut out = Inspection {
@@ -68,13 +68,13 @@ impl Files {
             arch::graph(&config)
         };
         match graph {
-            Ok(graph) => self.weights_of(&graph, precision, &mut out, &mut used),
+            Ok(graph) => self.weights_of(&graph, overrides, &mut out, &mut used),
             Err(error) => {
                 out.faults.push(error);
                 // Nothing tells which would be used: all are listed.
                 for source in self.weights.iter() {
                     used.insert(source.name.clone());
-                    out.weights.push(seen(source, precision, WeightKind::Matrix));
+                    out.weights.push(seen(source, overrides, WeightKind::Matrix));
                 }
             }
         }
@@ -82,7 +82,7 @@ impl Files {
         out
     }
 
-    fn weights_of(&self, graph: &Graph, precision: Precision, out: &mut Inspection, used: &mut BTreeSet<String>) {
+    fn weights_of(&self, graph: &Graph, overrides: Overrides, out: &mut Inspection, used: &mut BTreeSet<String>) {
         for weight in &graph.weights {
             for (name, rows) in &weight.parts {
                 if !used.insert(name.clone()) {
@@ -106,18 +106,18 @@ impl Files {
                 if let Err(error) = source.layout() {
                     out.faults.push(error);
                 }
-                out.weights.push(seen(source, precision, weight.kind));
+                out.weights.push(seen(source, overrides, weight.kind));
             }
         }
     }
 }
 
-fn seen(source: &WeightSource, precision: Precision, kind: WeightKind) -> Seen {
+fn seen(source: &WeightSource, overrides: Overrides, kind: WeightKind) -> Seen {
     let (rows, cols) = source.rows_cols();
     let (layout, bytes) = if kind == WeightKind::Vector || source.shape.len() < 2 {
         ("f32".to_string(), rows as u64 * cols as u64 * 4)
     } else {
-        let layout = wanted(source, precision);
+        let layout = wanted(source, overrides);
         (layout.name(), layout.bytes(rows, cols))
     };
     Seen {

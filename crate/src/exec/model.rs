@@ -3,7 +3,7 @@
 use super::files::Files;
 use super::load::load_compiled;
 use super::load_times::{Lap, LoadTimes};
-use super::options::{Precision, RunOptions};
+use super::options::{Overrides, Precision, RunOptions};
 use super::sampling::{MAX_STOPS, RING, Tail};
 use super::step::{Buffers, Step, StepTimes, compile};
 use crate::format::{Float, Layout, WeightSource, quantize};
@@ -100,8 +100,9 @@ impl Model {
         let max_buffer = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let plain = arch::graph(&config)?;
         let planned = |precision| {
+            let overrides = options.overrides.with(precision);
             let layout_of =
-                |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, precision));
+                |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, overrides));
             fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
         };
         let memory = options.memory.or(gpu.caps().memory);
@@ -331,22 +332,21 @@ impl Model {
     }
 }
 
-/// The layout of a weight: its own where it is quantised, else what the precision asks for.
-pub(super) fn wanted(weight: &WeightSource, precision: Precision) -> Layout {
+/// The layout of a weight: its own where it is quantised, else what is asked for.
+pub(super) fn wanted(weight: &WeightSource, overrides: Overrides) -> Layout {
     let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
+    let precision = overrides.precision_of(&weight.name);
     let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
     if weight.is_scattered() && weight.order.is_none() {
         // Uneven groups fit no layout: the values become plain numbers.
         return Layout::Dense(dense);
     }
     let Layout::Dense(stored) = own else { return own };
-    let table = weight.name.contains("embed") || weight.name.ends_with("lm_head.weight");
     match precision {
         Precision::Auto => Layout::Dense(stored),
         Precision::F32 | Precision::F16 => Layout::Dense(dense),
-        // The tables that words are read from and compared with suffer most from few bits.
-        Precision::Q4 if !table => quantize::layout(4),
-        Precision::Q4 | Precision::Q8 => quantize::layout(8),
+        Precision::Q4 => quantize::layout(4),
+        Precision::Q8 => quantize::layout(8),
     }
 }
 

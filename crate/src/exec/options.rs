@@ -16,7 +16,7 @@ pub enum Precision {
     F16,
     /// 8 bits, quantised while loading.
     Q8,
-    /// 4 bits, quantised while loading; tables at 8.
+    /// 4 bits, quantised while loading; tables at 8 unless [`Overrides::tables`] says otherwise.
     Q4,
 }
 
@@ -32,8 +32,8 @@ impl Precision {
         }
     }
 
-    /// By its name in options.
-    pub fn from_name(name: &str) -> Result<Self> {
+    /// By its name in the option `parameter`.
+    pub fn from_name(parameter: &str, name: &str) -> Result<Self> {
         match name {
             "auto" => Ok(Self::Auto),
             "f32" => Ok(Self::F32),
@@ -41,7 +41,7 @@ impl Precision {
             "q8" => Ok(Self::Q8),
             "q4" => Ok(Self::Q4),
             other => Err(Error::Request {
-                parameter: "weights".into(),
+                parameter: parameter.into(),
                 reason: format!("'{other}' is not one of auto, f32, f16, q8, q4"),
             }),
         }
@@ -55,6 +55,28 @@ pub struct Overrides {
     pub kv: Option<Kv>,
     /// Element type of unquantized weights.
     pub precision: Precision,
+    /// Element type of unquantized tables: embeddings and lm_head. `Auto` is the other weights', but 8 bits beside 4.
+    pub tables: Precision,
+}
+
+impl Overrides {
+    /// These choices with another precision of the weights that are no tables.
+    pub fn with(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// What a weight of that name is kept in where it is not quantised in the checkpoint.
+    pub fn precision_of(&self, name: &str) -> Precision {
+        if !(name.contains("embed") || name.ends_with("lm_head.weight")) {
+            return self.precision;
+        }
+        match (self.tables, self.precision) {
+            // The tables that words are read from and compared with suffer most from few bits.
+            (Precision::Auto, Precision::Q4) => Precision::Q8,
+            (Precision::Auto, others) => others,
+            (asked, _) => asked,
+        }
+    }
 }
 
 /// How a model is run.

@@ -82,7 +82,10 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
     (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
     if let Some(weights) = text_of(options, "weights") {
-        run.overrides.precision = Precision::from_name(&weights)?;
+        run.overrides.precision = Precision::from_name("weights", &weights)?;
+    }
+    if let Some(tables) = text_of(options, "embeddingWeights") {
+        run.overrides.tables = Precision::from_name("embeddingWeights", &tables)?;
     }
     if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
         let reason = || format!("'{kv}' is not one of auto, f32, f16, packed");

@@ -9,6 +9,7 @@ const revision = signal("");
 const endpoint = signal("");
 const maxContext = signal("");
 const weights = signal("auto");
+const embeddingWeights = signal("auto");
 const kv = signal("auto");
 
 /** The options as they stand, without those that are empty. */
@@ -19,6 +20,7 @@ export function advancedOptions(): Wanted["options"] {
   if (endpoint.value.trim()) options.endpoint = endpoint.value.trim();
   if (Number(maxContext.value) >= 1) options.maxContext = Math.floor(Number(maxContext.value));
   if (weights.value !== "auto") options.weights = weights.value as NonNullable<Wanted["options"]["weights"]>;
+  if (embeddingWeights.value !== "auto") options.embeddingWeights = embeddingWeights.value as NonNullable<Wanted["options"]["embeddingWeights"]>;
   if (kv.value !== "auto") options.kv = kv.value as NonNullable<Wanted["options"]["kv"]>;
   return options;
 }
@@ -33,6 +35,7 @@ export function Advanced({ open }: { open: boolean }) {
         <Text label="Endpoint" value={endpoint} type="url" placeholder="https://huggingface.co" />
         <Text label="Context length" value={maxContext} type="number" placeholder="as the model and the device allow" />
         <Choice label="Weights" value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
+        <Choice label="Embeddings" value={embeddingWeights} names={["auto", "f32", "f16", "q8", "q4"]} />
         <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed"]} />
       </div>
     </details>

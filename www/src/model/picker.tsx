@@ -109,9 +109,9 @@ function Files({ load }: { load: (w: Wanted) => void }) {
   const pick = (event: TargetedEvent<HTMLInputElement>): void => {
     const files = [...(event.currentTarget.files ?? [])];
     if (files.length === 0) return;
-    const { maxContext, weights, kv } = advancedOptions();
+    const { maxContext, weights, embeddingWeights, kv } = advancedOptions();
     const folder = files[0]?.webkitRelativePath.split("/")[0];
-    load({ source: files, label: folder || "Files on this device", options: { maxContext, weights, kv } });
+    load({ source: files, label: folder || "Files on this device", options: { maxContext, weights, embeddingWeights, kv } });
   };
   return (
     <section class="group">
@@ -173,7 +173,7 @@ function nameOf({ model }: CachedModel): string {
 }
 
 function wantedOf(entry: CachedModel): Wanted {
-  const { token, maxContext, weights, kv } = advancedOptions();
+  const { token, maxContext, weights, embeddingWeights, kv } = advancedOptions();
   const { model, revision, endpoint } = entry;
-  return { source: model, label: nameOf(entry), options: { token, maxContext, weights, kv, revision, endpoint } };
+  return { source: model, label: nameOf(entry), options: { token, maxContext, weights, embeddingWeights, kv, revision, endpoint } };
 }

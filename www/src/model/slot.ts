@@ -10,7 +10,7 @@ export interface Wanted {
   source: string | File[];
   /** How it is called on the page. */
   label: string;
-  options: Pick<LoadOptions, "token" | "revision" | "endpoint" | "maxContext" | "weights" | "kv">;
+  options: Pick<LoadOptions, "token" | "revision" | "endpoint" | "maxContext" | "weights" | "embeddingWeights" | "kv">;
 }
 
 export type SlotState =
