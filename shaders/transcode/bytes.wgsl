@@ -1,6 +1,6 @@
 // Codes that fill nibbles or bytes. SOURCE: 0 mxfp4, E2M1 with an E8M0 byte per 32; 1 nvfp4, E2M1 with an E4M3 byte per 16,
 // which indexes a table of half the scales; 2 signed bytes with a scale per row (group 1) or one for all (group 0).
-#import transcode/pack
+#import transcode/codes
 #ifdef SCALE_BYTES
 @group(0) @binding(3) var<storage, read_write> out_s: array<atomic<u32>>;
 #else
@@ -18,6 +18,10 @@ fn scale_byte(i: u32) -> u32 {
 
 fn nibble_at(row: u32, k: u32) -> u32 {
     return (byte(params.src_at + row * (params.cols / 2u) + k / 2u) >> ((k & 1u) * 4u)) & 15u;
+}
+
+fn code_bits() -> u32 {
+    return select(select(8u, 5u, SOURCE == 1u), 4u, SOURCE == 0u);
 }
 
 fn code(row: u32, k: u32) -> u32 {
@@ -73,24 +77,4 @@ fn scales(row: u32, source: u32, block: u32) {
     }
 #endif
 #endif
-}
-
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let t = (wid.x + wid.y * count.x) * 64u + lid;
-    let row = t / params.blocks;
-    if (row >= params.rows) {
-        return;
-    }
-    let block = t % params.blocks;
-    let source = source_row(row);
-    let bits = select(select(8u, 5u, SOURCE == 1u), 4u, SOURCE == 0u);
-    for (var i = 0u; i < 32u; i++) {
-        let k = block * 32u + i;
-        if (k < params.cols) {
-            put(bits, i, code(source, k));
-        }
-    }
-    store_block(bits, row, block);
-    scales(row, source, block);
 }

@@ -183,22 +183,15 @@ fn scales(row: u32, block: u32, b: u32, j: u32) {
 #endif
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let t = (wid.x + wid.y * count.x) * 64u + lid;
-    let row = t / params.blocks;
-    if (row >= params.rows) {
-        return;
-    }
-    let block = t % params.blocks;
+fn make_block(row: u32, source: u32, block: u32) {
     // Sub-blocks per block: 1 or 8; the source has no padding, for K is whole blocks.
     let j = block % SUBS;
-    let b = params.src_at + (source_row(row) * (params.blocks / SUBS) + block / SUBS) * BLOCK_BYTES;
+    let b = params.src_at + (source * (params.blocks / SUBS) + block / SUBS) * BLOCK_BYTES;
     for (var i = 0u; i < 32u; i++) {
         if (KIND == 36u) {
             let k = block * 32u + i;
             if (k < params.cols) {
-                put(BITS, i, i2s(source_row(row) * params.cols + k));
+                put(BITS, i, i2s(source * params.cols + k));
             }
         } else {
             put(BITS, i, code(b, j, i));

@@ -1,7 +1,7 @@
 // Integer codes with scales in tensors of their own (MLX, GPTQ, AWQ, MLC, compressed-tensors) to the affine layout.
 // SOURCE: 0 a bit stream per row with biases (MLX); 1 GPTQ; 2 AWQ; 3 MLC by rows; 4 MLC transposed;
 // 5 a bit stream per row with zero points packed along the rows (compressed-tensors).
-#import transcode/pack
+#import transcode/codes
 @group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
 @group(0) @binding(4) var<storage, read> src_s: array<u32>;
 #ifdef ZEROS
@@ -26,6 +26,10 @@ fn stream(at: u32) -> u32 {
 // The nibble of a word that holds output j of eight in AWQ: 0 4 1 5 2 6 3 7.
 fn awq_shift(j: u32) -> u32 {
     return ((j >> 1u) + (j & 1u) * 4u) * 4u;
+}
+
+fn code_bits() -> u32 {
+    return BITS;
 }
 
 fn code(row: u32, column: u32) -> u32 {
@@ -131,7 +135,7 @@ fn pair(row: u32, group: u32) -> vec2<u32> {
     return vec2<u32>(scale_bits(at), integer_bits(zero_point(row, g, groups)));
 }
 
-fn store_pair(row: u32, group: u32, source: u32) {
+fn store_pair(row: u32, source: u32, group: u32) {
     let value = pair(source, group);
     let at = (params.out_row + row) * params.groups + group;
     if (SCALE == 2u) {
@@ -142,29 +146,14 @@ fn store_pair(row: u32, group: u32, source: u32) {
     }
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let t = (wid.x + wid.y * count.x) * 64u + lid;
-    let row = t / params.blocks;
-    if (row >= params.rows) {
-        return;
-    }
-    let block = t % params.blocks;
-    let source = source_row(row);
-    for (var i = 0u; i < 32u; i++) {
-        let k = block * 32u + i;
-        if (k < params.cols) {
-            put(BITS, i, code(source, k));
-        }
-    }
-    store_block(BITS, row, block);
+fn scales(row: u32, source: u32, block: u32) {
     let first = block * 32u;
     if (GROUP == 16u) {
-        store_pair(row, 2u * block, source);
+        store_pair(row, source, 2u * block);
         if (first + 16u < params.cols) {
-            store_pair(row, 2u * block + 1u, source);
+            store_pair(row, source, 2u * block + 1u);
         }
     } else if (first % GROUP == 0u) {
-        store_pair(row, first / GROUP, source);
+        store_pair(row, source, first / GROUP);
     }
 }

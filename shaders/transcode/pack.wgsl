@@ -1,5 +1,6 @@
-// What all transcoders share: the place of a thread, bytes of the source, and 32 codes to the words of a block.
-// One thread makes one block of 32 elements of one row; the first thread of a group also writes the group's pair.
+// What all transcoders share: the entry point, bytes of the source, and 32 codes to the words of a block.
+// One thread makes one block of 32 elements of one row with the including shader's `make_block(row, source, block)`, where
+// `source` is the source's row; the first thread of a group also writes the group's pair.
 struct Params {
     // Rows and columns of this dispatch.
     rows: u32,
@@ -124,5 +125,14 @@ fn store_block(bits: u32, row: u32, block: u32) {
     let at = ((params.out_row + row) * params.blocks + block) * bits;
     for (var w = 0u; w < bits; w++) {
         out_q[at + w] = words[w];
+    }
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let t = (wid.x + wid.y * count.x) * 64u + lid;
+    let row = t / params.blocks;
+    if (row < params.rows) {
+        make_block(row, source_row(row), t % params.blocks);
     }
 }

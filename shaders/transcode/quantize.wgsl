@@ -88,16 +88,9 @@ fn offer_fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32)
     offer(vec2<u32>(f16_bits(f32(sixteenths) * 0.0625 * inverse_unit), f16_bits(low + f32(start) * inverse_unit)), n, unit);
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let t = (wid.x + wid.y * count.x) * 64u + lid;
-    let row = t / params.blocks;
-    if (row >= params.rows) {
-        return;
-    }
-    let block = t % params.blocks;
+fn make_block(row: u32, source: u32, block: u32) {
     let n = min(32u, params.cols - block * 32u);
-    let start = source_row(row) * params.cols + block * 32u;
+    let start = source * params.cols + block * 32u;
     var low = 3.0e38;
     var high = -3.0e38;
     for (var i = 0u; i < n; i++) {

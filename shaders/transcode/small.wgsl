@@ -1,8 +1,7 @@
 // Small floats and table codes with scales to plain numbers, each rounded once from the f32 product.
 // SOURCE: 0 E4M3 with a scale per block, row or tensor; 1 E4M3 with E8M0 bytes (MLX's mxfp8). TABLE: bitsandbytes' 4 bits;
 // NESTED: with scales that are codes of a second table.
-#import transcode/pack
-#import transcode/round
+#import transcode/plain
 @group(0) @binding(4) var<storage, read> src_s: array<u32>;
 #ifdef TABLE
 @group(0) @binding(5) var<storage, read> table: array<f32>;
@@ -70,30 +69,6 @@ fn value(row: u32, k: u32) -> f32 {
 #endif
 }
 
-fn element(row: u32, k: u32) -> u32 {
-    if (k >= params.cols) {
-        return 0u;
-    }
+fn bits_at(row: u32, k: u32) -> u32 {
     return to_bits(value(row, k));
-}
-
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let t = (wid.x + wid.y * count.x) * 64u + lid;
-    let row = t / params.blocks;
-    if (row >= params.rows) {
-        return;
-    }
-    let block = t % params.blocks;
-    let source = source_row(row);
-    let width = select(16u, 32u, TO == 2u);
-    let at = ((params.out_row + row) * params.blocks + block) * width;
-    for (var w = 0u; w < width; w++) {
-        if (TO == 2u) {
-            out_q[at + w] = element(source, block * 32u + w);
-        } else {
-            let k = block * 32u + 2u * w;
-            out_q[at + w] = element(source, k) | (element(source, k + 1u) << 16u);
-        }
-    }
 }

@@ -1,0 +1,14 @@
+// Blocks of codes: the including shader gives `code_bits()`, `code(row, k)` of an element of the source's row, and
+// `scales(row, source, block)`, which writes what belongs to the block beside its codes.
+#import transcode/pack
+
+fn make_block(row: u32, source: u32, block: u32) {
+    for (var i = 0u; i < 32u; i++) {
+        let k = block * 32u + i;
+        if (k < params.cols) {
+            put(code_bits(), i, code(source, k));
+        }
+    }
+    store_block(code_bits(), row, block);
+    scales(row, source, block);
+}

@@ -1,0 +1,24 @@
+// Blocks of plain numbers: the including shader gives `bits_at(row, k)`, the bits of an element of the source's row in the
+// type TO: 0 f16, 1 bf16, 2 f32. Columns beyond the last are zero.
+#import transcode/pack
+#import transcode/round
+
+fn element(row: u32, k: u32) -> u32 {
+    if (k >= params.cols) {
+        return 0u;
+    }
+    return bits_at(row, k);
+}
+
+fn make_block(row: u32, source: u32, block: u32) {
+    let width = select(16u, 32u, TO == 2u);
+    let at = ((params.out_row + row) * params.blocks + block) * width;
+    for (var w = 0u; w < width; w++) {
+        if (TO == 2u) {
+            out_q[at + w] = element(source, block * 32u + w);
+        } else {
+            let k = block * 32u + 2u * w;
+            out_q[at + w] = element(source, k) | (element(source, k + 1u) << 16u);
+        }
+    }
+}
