@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::collections::VecDeque;
 
 /// The most steps of one submit; two submits are in flight.
-const MAX_BATCH: usize = 16;
+pub(super) const MAX_BATCH: usize = 16;
 /// A batch grows while batches come back faster than this, and shrinks when they take twice as long: text flows
 /// smoothly on a slow device, and a fast one is not kept waiting for readbacks. Milliseconds.
 const SMOOTH_MS: f64 = 25.0;

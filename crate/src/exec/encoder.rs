@@ -6,7 +6,7 @@ use super::load::load_compiled;
 use super::load_times::{Lap, LoadTimes};
 use super::model::{Bytes, fused, wanted};
 use super::options::RunOptions;
-use super::step::{Buffers, Step, StepTimes};
+use super::step::{Buffers, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
 use crate::arch::{self, Head, Positions};
 use crate::format::{Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
@@ -25,8 +25,6 @@ const MOST_TOKENS: usize = 8192;
 const MOST_TEXTS: usize = 1024;
 /// The longest text where the caller asks for nothing else: what long models can do costs memory that few texts need.
 const LONGEST: usize = 2048;
-/// Words of shaders/common/state.wgsl, rounded up.
-const STATE_WORDS: u64 = 8;
 
 /// A text as the model gets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,7 +40,6 @@ pub struct Tokens {
 /// Rows that are on their way back.
 pub struct Outputs {
     read: Readback,
-    rows: usize,
     cols: usize,
 }
 
@@ -52,15 +49,9 @@ impl Outputs {
     /// # Errors
     /// `NotFinite` when they are not numbers.
     pub async fn wait(self) -> Result<Vec<f32>> {
-        let values: Vec<f32> = bytemuck::pod_collect_to_vec(&self.read.wait().await?);
-        let stride = self.cols.next_multiple_of(4);
-        let rows: Vec<f32> =
-            values.chunks_exact(stride).take(self.rows).flat_map(|row| row[..self.cols].iter().copied()).collect();
-        if rows.iter().all(|v| v.is_finite()) {
-            return Ok(rows);
-        }
-        let hint = "The weights or the driver are damaged; load the model again, and try features: { f16: false }.";
-        Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+        let rows = unpadded(&self.read.wait().await?, self.cols);
+        finite(&rows)?;
+        Ok(rows)
     }
 }
 
@@ -106,12 +97,8 @@ impl Encoder {
         options: RunOptions,
     ) -> Result<Self> {
         let mut whole = Lap::start();
-        let Files { mut config, checkpoint, weights: stored, .. } = files;
-        if !stored.contains("lm_head.weight")
-            && let Some(object) = config.as_object_mut()
-        {
-            object.insert("tie_word_embeddings".into(), Value::Bool(true));
-        }
+        let config = files.full_config();
+        let Files { checkpoint, weights: stored, .. } = files;
         let kept = options.overrides;
         let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kept));
         let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
@@ -213,14 +200,14 @@ impl Encoder {
         write(Slot::Types, &batch.types)?;
         write(Slot::Segments, &batch.segments)?;
         write(Slot::Spans, &batch.spans)?;
-        write(Slot::State, &[0, tokens as u32, 0, 0, 0, 0, 0, 0])?;
-        write(Slot::TextState, &[0, texts.len() as u32, 0, 0, 0, 0, 0, 0])?;
+        write(Slot::State, &state(0, tokens, 0, 0))?;
+        write(Slot::TextState, &state(0, texts.len(), 0, 0))?;
         let grids = self.step.packed_grids(tokens, texts.len());
         self.gpu.submit(&[self.step.with_grids(&grids)])?;
         let rows = if self.output == Rows::Texts { texts.len() } else { tokens };
         let cols = self.cols();
-        let size = (rows * cols.next_multiple_of(4) * 4) as u64;
-        Ok(Outputs { read: self.gpu.read_later(&self.step.output, 0, size)?, rows, cols })
+        let read = self.gpu.read_later(&self.step.output, 0, rows_bytes(rows, cols))?;
+        Ok(Outputs { read, cols })
     }
 
     /// Times each dispatch of a batch of one text.
@@ -311,14 +298,11 @@ fn own_buffers(
         (Slot::Types, tokens * 4),
         (Slot::Segments, tokens * 8),
         (Slot::Spans, texts * 8),
-        (Slot::State, STATE_WORDS * 4),
-        (Slot::TextState, STATE_WORDS * 4),
+        (Slot::State, STATE_BYTES),
+        (Slot::TextState, STATE_BYTES),
     ];
     for (slot, size) in sizes {
         shared.insert(slot, gpu.buffer("batch", size, Usage::Storage)?);
     }
-    for (index, spec) in graph.ropes.iter().enumerate() {
-        shared.insert(Slot::Rope(index), gpu.buffer("rope", (longest * spec.dim * 4) as u64, Usage::Storage)?);
-    }
-    Ok(())
+    rope_buffers(gpu, graph, longest, shared)
 }

@@ -1,6 +1,7 @@
 //! Measures a loaded model: where its time goes by kernel family, what a step reads, what the host spends on it.
 //! It reports numbers and judges none of them.
 
+use super::decode::MAX_BATCH;
 use super::model::Model;
 use super::probe::{Limits, limits};
 use super::sampling::Tail;
@@ -12,9 +13,6 @@ use crate::plan::fuse::used_weights;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Steps of one submit, as the decode ring has them.
-const BATCH: usize = 16;
 
 /// What is measured.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -124,15 +122,15 @@ impl Model {
     /// # Errors
     /// `ContextFull` when the steps do not fit; what the device reports.
     pub async fn host_cost(&self, steps: usize, position: usize) -> Result<HostCost> {
-        let steps = steps.next_multiple_of(BATCH);
+        let steps = steps.next_multiple_of(MAX_BATCH);
         self.check_room(steps, position)?;
         let made = |c: Created| c.buffers + c.pipelines + c.bind_groups;
         self.set_state(position, 1, steps)?;
         self.gpu.wait_idle().await?;
         let before = made(self.gpu.created());
         let start = now_ms();
-        for _ in 0..steps / BATCH {
-            self.submit_steps(BATCH, Tail::Greedy)?;
+        for _ in 0..steps / MAX_BATCH {
+            self.submit_steps(MAX_BATCH, Tail::Greedy)?;
         }
         let submitted = now_ms();
         let after = made(self.gpu.created());

@@ -5,7 +5,7 @@ use super::load::load_compiled;
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Overrides, Precision, RunOptions};
 use super::sampling::{MAX_STOPS, RING, Tail};
-use super::step::{Buffers, Step, StepTimes, compile};
+use super::step::{Buffers, STATE_BYTES, Step, StepTimes, compile, finite, rope_buffers, rows_bytes, state, unpadded};
 use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
@@ -17,8 +17,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Words of shaders/common/state.wgsl, rounded up.
-const STATE_WORDS: u64 = 8;
 /// The context where neither the caller nor the model asks for less.
 const DEFAULT_CONTEXT: usize = 4096;
 
@@ -188,8 +186,7 @@ impl Model {
 
     /// The same in the midst of a generation, after `step` sampled tokens.
     pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
-        let words = [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0];
-        self.gpu.write(self.buffer(Slot::State)?, 0, bytemuck::cast_slice(&words));
+        self.gpu.write(self.buffer(Slot::State)?, 0, bytemuck::cast_slice(&state(pos, rows, step, budget)));
         Ok(())
     }
 
@@ -309,10 +306,8 @@ impl Model {
             self.set_state(index * chunk, part.len(), 0)?;
             let grids = step.grids(part.len());
             self.gpu.submit(&[step.with_grids(&grids)])?;
-            let stride = step.output_cols.next_multiple_of(4);
-            let bytes = self.gpu.read(&step.output, 0, (part.len() * stride * 4) as u64).await?;
-            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-            all.extend(values.chunks_exact(stride).flat_map(|row| row[..step.output_cols].iter().copied()));
+            let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;
+            all.extend(unpadded(&bytes, step.output_cols));
         }
         self.gpu.check().await?;
         finite(&all)?;
@@ -348,15 +343,6 @@ pub(super) fn wanted(weight: &WeightSource, overrides: Overrides) -> Layout {
         Precision::Q4 => quantize::layout(4),
         Precision::Q8 => quantize::layout(8),
     }
-}
-
-/// Refuses logits that are no numbers, or all alike: both decode to fluent nonsense.
-fn finite(logits: &[f32]) -> Result<()> {
-    let hint = "The weights or the driver are damaged; load the model again, and try features: { f16: false }.";
-    if logits.iter().all(|v| v.is_finite()) {
-        return Ok(());
-    }
-    Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
 }
 
 type Fused = (Graph, WeightPlans, Fusions);
@@ -436,7 +422,7 @@ fn own_buffers(
 ) -> Result<u64> {
     let sizes = [
         (Slot::Ids, chunk as u64 * 4),
-        (Slot::State, STATE_WORDS * 4),
+        (Slot::State, STATE_BYTES),
         (Slot::Tokens, u64::from(RING + 2) * 4),
         (Slot::Stops, MAX_STOPS as u64 * 4),
         (Slot::Candidates, 128 * 8),
@@ -445,9 +431,7 @@ fn own_buffers(
     for (slot, size) in sizes {
         shared.insert(slot, gpu.buffer("state", size, Usage::Storage)?);
     }
-    for (index, spec) in graph.ropes.iter().enumerate() {
-        shared.insert(Slot::Rope(index), gpu.buffer("rope", (capacity * spec.dim * 4) as u64, Usage::Storage)?);
-    }
+    rope_buffers(gpu, graph, capacity, shared)?;
     let mut total = 0;
     for (index, cache) in graph.caches.iter().enumerate() {
         let bytes = (capacity * cache.kv_heads * cache.head_dim * kv.bytes()) as u64;

@@ -1,6 +1,7 @@
 //! A plan made real: its buffers, its pipelines, its recorded program.
 
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
+use crate::ir::Graph;
 use crate::kernels::GridSpec;
 use crate::kernels::registry::{Shader, Variant};
 use crate::plan::{Plan, Slot};
@@ -9,6 +10,42 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The buffers that all plans of a model share.
 pub type Buffers = HashMap<Slot, Buffer>;
+
+/// Bytes of shaders/common/state.wgsl, rounded up.
+pub const STATE_BYTES: u64 = 32;
+
+/// Where a step stands, as shaders/common/state.wgsl has it.
+pub fn state(pos: usize, rows: usize, step: usize, budget: usize) -> [u32; 8] {
+    [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0]
+}
+
+/// Makes the buffers of a graph's rotations, for so many positions.
+pub fn rope_buffers(gpu: &Gpu, graph: &Graph, positions: usize, shared: &mut Buffers) -> Result<()> {
+    for (index, spec) in graph.ropes.iter().enumerate() {
+        shared.insert(Slot::Rope(index), gpu.buffer("rope", (positions * spec.dim * 4) as u64, Usage::Storage)?);
+    }
+    Ok(())
+}
+
+/// Bytes of so many rows of a step's output.
+pub fn rows_bytes(rows: usize, cols: usize) -> u64 {
+    (rows * cols.next_multiple_of(4) * 4) as u64
+}
+
+/// The numbers of a step's output without the rows' padding.
+pub fn unpadded(bytes: &[u8], cols: usize) -> Vec<f32> {
+    let values: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+    values.chunks_exact(cols.next_multiple_of(4)).flat_map(|row| row[..cols].iter().copied()).collect()
+}
+
+/// Refuses output that is no numbers: it would decode to fluent nonsense.
+pub fn finite(output: &[f32]) -> Result<()> {
+    if output.iter().all(|v| v.is_finite()) {
+        return Ok(());
+    }
+    let hint = "The weights or the driver are damaged; load the model again, and try features: { f16: false }.";
+    Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+}
 
 /// Compiled kernels by variant.
 pub type Pipelines = BTreeMap<Variant, (Shader, Pipeline)>;
