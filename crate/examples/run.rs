@@ -394,15 +394,11 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
         println!("bytes: weights {}, KV cache {}, activations {}", bytes.weights, bytes.kv, bytes.activations);
         if args.get("profile").is_some() {
             for rows in [1, 128] {
-                let times = model.profile(rows.min(model.capacity), 0).await.map_err(|e| e.to_string())?;
-                let mut families: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
-                for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
-                    let entry = families.entry(kernel).or_default();
-                    *entry = (entry.0 + 1, entry.1 + ms);
-                }
-                println!("{rows} rows, {:.3} ms in {} dispatches", times.ms.iter().sum::<f64>(), times.ms.len());
-                for (family, (count, ms)) in families {
-                    println!("  {family}: {count} dispatches, {ms:.3} ms");
+                let profile = model.profile_kernels(rows.min(model.capacity), 0).await.map_err(|e| e.to_string())?;
+                let dispatches: usize = profile.kernels.values().map(|share| share.dispatches).sum();
+                println!("{} rows, {:.3} ms in {dispatches} dispatches", profile.rows, profile.ms);
+                for (kernel, share) in profile.kernels {
+                    println!("  {kernel}: {} dispatches, {:.3} ms", share.dispatches, share.ms);
                 }
             }
         }
