@@ -35,6 +35,26 @@ struct Spec {
     exclude: Vec<[String; 2]>,
 }
 
+impl Spec {
+    fn allows(&self, flags: &[&str]) -> bool {
+        let has = |flag: &String| flags.contains(&flag.as_str());
+        self.needs.iter().all(|[flag, needed]| !has(flag) || has(needed))
+            && !self.exclude.iter().any(|pair| pair.iter().all(has))
+    }
+
+    /// Conditions with those that they need, and that these need.
+    fn with_needed<'a>(&'a self, mut flags: Vec<&'a str>) -> Vec<&'a str> {
+        let mut next = 0;
+        while let Some(&flag) = flags.get(next) {
+            let needed = self.needs.iter().filter(|pair| pair[0] == flag).map(|pair| pair[1].as_str());
+            let new: Vec<&str> = needed.filter(|f| !flags.contains(f)).collect();
+            flags.extend(new);
+            next += 1;
+        }
+        flags
+    }
+}
+
 fn main() {
     if let Err(message) = run() {
         eprintln!("{message}");
@@ -92,7 +112,8 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
     fs::read_to_string(root.join(format!("{path}.wgsl"))).map_err(|e| format!("shaders/{path}.wgsl: {e}"))
 }
 
-/// Every combination of conditions with the default numbers, then every other number with each choice of one_of.
+/// Every combination of conditions with the default numbers, then every other number with each choice of one_of, and those
+/// numbers that a kernel's family chooses with each flag besides.
 fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
         return Err(format!("variants.toml: kernel {name} has no number {unknown} to choose"));
@@ -107,23 +128,23 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
         for bits in 0..1u32 << spec.flags.len() {
             let on = spec.flags.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.as_str());
             let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
-            let lacks = |pair: &[String; 2]| flags.contains(&pair[0].as_str()) && !flags.contains(&pair[1].as_str());
-            if spec.needs.iter().any(lacks)
-                || spec.exclude.iter().any(|pair| pair.iter().all(|p| flags.contains(&p.as_str())))
-            {
-                continue;
+            if spec.allows(&flags) {
+                count += 1;
+                validate(name, text, &flags, &defaults)?;
             }
-            count += 1;
-            validate(name, text, &flags, &defaults)?;
         }
         for (constant, values) in &spec.consts {
+            let chosen = if spec.choices.contains(constant) { &spec.flags[..] } else { &[] };
             for &value in &values[1..] {
                 let mut consts = defaults.clone();
                 consts.insert(constant.clone(), value);
-                let needed = spec.needs.iter().filter(|n| choice.contains(&n[0].as_str())).map(|n| n[1].as_str());
-                let flags: Vec<&str> = choice.iter().copied().chain(needed).collect();
-                count += 1;
-                validate(name, text, &flags, &consts)?;
+                for flag in std::iter::once(None).chain(chosen.iter().map(|f| Some(f.as_str()))) {
+                    let flags = spec.with_needed(choice.iter().copied().chain(flag).collect());
+                    if spec.allows(&flags) {
+                        count += 1;
+                        validate(name, text, &flags, &consts)?;
+                    }
+                }
             }
         }
     }
