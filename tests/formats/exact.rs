@@ -54,26 +54,16 @@ fn gptq() {
     }
 }
 
+/// Groups of any size are no layout's: their values become plain numbers. A short last group is.
 #[test]
-fn gptq_with_uneven_groups_is_dense() {
-    let t = Tensors::open("gptq");
-    let (shape, _) = t.f32("b4_sym.expected");
-    let source = jerboa::format::WeightSource::new(
-        "uneven",
-        shape,
-        Encoding::Gptq { bits: 4, group: 32, minus_one: true, scale: Float::F16 },
-        Vec::new(),
-    );
-    let mut g_idx = t.bytes("b4_sym.g_idx");
-    g_idx[0] = 1;
-    let (w, z, s) = (t.bytes("b4_sym.qweight"), t.bytes("b4_sym.qzeros"), t.bytes("b4_sym.scales"));
-    let bytes = jerboa::format::Bytes::new()
-        .with(Role::Weight, &w)
-        .with(Role::Zeros, &z)
-        .with(Role::Scales, &s)
-        .with(Role::GroupIndex, &g_idx);
-    let packed = jerboa::format::transcode(&source, &bytes, false).expect("transcodes");
-    assert_eq!(packed.layout.name(), "f32");
+fn uneven_groups() {
+    let t = Tensors::open("more");
+    let parts = [(Role::Weight, "qweight"), (Role::Zeros, "qzeros"), S, (Role::GroupIndex, "g_idx")];
+    let gptq = |group| Encoding::Gptq { bits: 4, group, minus_one: true, scale: Float::F16 };
+    t.check("gptq_uneven", gptq(32), &parts, Some("f32"));
+    t.check("gptq_tail", gptq(64), &parts, Some("q4_g64_zero_f16"));
+    t.check("gptq_tail", gptq(64), &parts[..3], Some("q4_g64_zero_f16"));
+    t.check("awq_tail", Encoding::Awq { group: 64, scale: Float::F16 }, &parts[..3], Some("q4_g64_zero_f16"));
 }
 
 #[test]
@@ -122,6 +112,11 @@ fn gguf_blocks() {
     }
     let all: BTreeSet<String> = t.names().iter().filter_map(|n| n.strip_suffix(".blocks").map(String::from)).collect();
     assert_eq!(seen, all);
+    let blocks = [(Role::Weight, "blocks")];
+    Tensors::open("more").check("IQ1_M", Encoding::Ggml(GgmlType::IQ1_M), &blocks, Some("q5_g16_zero_f32"));
+    // The golden blocks, BitNet's and plain floats are all the types that there are.
+    let elsewhere = ["IQ1_M", "I2_S", "F32"].map(String::from);
+    assert_eq!(GgmlType::all().map(|k| k.name().to_string()).collect::<BTreeSet<_>>(), &all | &elsewhere.into());
 }
 
 #[test]
@@ -135,6 +130,11 @@ fn compressed_tensors() {
     t.check("ct8_row", packed(8, 192, true), &parts, Some("q8_g128_zero_bf16"));
     t.check("ct3_dense", packed(3, 32, true), &with_zeros, Some("q3_g32_zero_bf16"));
     t.check("ct3_loose", packed(3, 32, false), &with_zeros, Some("q3_g32_zero_bf16"));
+    for (bits, layout) in
+        [(2, "q2_g64_zero_bf16"), (5, "q5_g64_zero_bf16"), (6, "q6_g64_zero_bf16"), (7, "q8_g64_zero_bf16")]
+    {
+        t.check(&format!("ct{bits}"), packed(bits, 64, true), &with_zeros, Some(layout));
+    }
     let ordered = [parts[0], parts[1], (Role::GroupIndex, "weight_g_idx")];
     assert!(t.check("ct4_order", packed(4, 32, true), &ordered, None).column_order.is_some());
     let bytes = [(Role::Weight, "weight"), (Role::Scales, "weight_scale")];

@@ -1,9 +1,13 @@
 //! Files that break the rules of their container, each with the error it gets.
 
+use jerboa::exec::{Files, Model, RunOptions};
 use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc};
+use jerboa::gpu::DeviceOptions;
+use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 fn text(s: &str) -> Vec<u8> {
     [&(s.len() as u64).to_le_bytes()[..], s.as_bytes()].concat()
@@ -90,10 +94,16 @@ fn gguf_refusals() {
         file.resize(file.len().next_multiple_of(32) + 4096, 0);
         gguf::parse("x.gguf", &file, file.len() as u64).expect("valid").expect("whole")
     };
-    let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 29, 0)]);
+    let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 40, 0)]);
     let weights = gguf.weights().expect("mapped");
-    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("IQ1_M");
-    assert!(matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "IQ1_M"), "{error}");
+    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("NVFP4");
+    assert!(matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "NVFP4"), "{error}");
+    assert!(error.to_string().contains("Take a file of another quantization"), "{error}");
+    // Types that nobody has heard of are named by their number.
+    let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 99, 0)]);
+    let weights = gguf.weights().expect("mapped");
+    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("type 99");
+    assert!(error.to_string().contains("stored as ggml type 99"), "{error}");
     let error = weights.get("model.norm.weight", "qwen2").expect_err("absent");
     assert_eq!(error.code(), "missing_tensor");
     let error = open("mamba", &[]).weights().expect_err("unmapped");
@@ -240,17 +250,106 @@ fn quantised_tensors_that_do_not_fit() {
 
 #[test]
 fn gguf_files_in_parts_are_refused() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file =
         header(3, &[pair("general.architecture", 8, &text("llama")), pair("split.count", 2, &3u16.to_le_bytes())], &[]);
     std::fs::write(folder.join("x-00001-of-00003.gguf"), file).expect("written");
     let opened = pollster::block_on(async {
-        use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
         let model = ModelRef::parse(&folder.to_string_lossy())?;
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        jerboa::exec::Files::open(&source, None).await
+        Files::open(&source, None).await
     });
     std::fs::remove_dir_all(&folder).expect("removed");
     assert!(opened.expect_err("in parts").to_string().contains("the other 2 parts"));
+}
+
+/// Without a usable size in the configuration, groups have the usual one that fits, also where the last is short.
+#[test]
+fn group_sizes_without_a_configuration() {
+    use Dtype::{F16, I32};
+    let awq: &[Tensor<'_>] = &[("m.qweight", I32, &[144, 4]), ("m.qzeros", I32, &[3, 4]), ("m.scales", F16, &[3, 32])];
+    let gptq: &[Tensor<'_>] = &[("m.qweight", I32, &[18, 32]), ("m.qzeros", I32, &[3, 4]), ("m.scales", F16, &[3, 32])];
+    for (tensors, method) in [(awq, "awq"), (gptq, "gptq")] {
+        for group in [json!(null), json!(0), json!(-1), json!(32), json!(64), json!("64")] {
+            let config = json!({"quantization_config": {"quant_method": method, "group_size": group}});
+            let weights = detect(&config, &checkpoint(tensors), &BTreeMap::new());
+            let weight = weights.get("m.weight", "a model").expect("read");
+            assert_eq!(weight.encoding.name(), format!("{method} 4 bit group 64"), "{group}");
+            check_parts(weight).expect("its parts fit");
+        }
+    }
+}
+
+fn load(folder: &Path, gguf: Option<&str>) -> Result<()> {
+    pollster::block_on(async {
+        let model = ModelRef::parse(&folder.to_string_lossy())?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let files = Files::open(&source, gguf).await?;
+        Model::load_files(jerboa_tests::open(&DeviceOptions::default()), &source, files, RunOptions::default()).await
+    })
+    .map(|_| ())
+}
+
+/// A model in two shards, the second of which holds a bias and then its weight; then each container cut off in its midst.
+#[test]
+fn files_that_are_cut_are_refused() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cut-{}", std::process::id()));
+    let golden = |name: &str| jerboa_tests::golden::golden(name);
+    let fresh = |from: &str| {
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for entry in std::fs::read_dir(golden(from)).expect(from) {
+            let path = entry.expect("an entry").path();
+            std::fs::copy(&path, folder.join(path.file_name().expect("a name"))).expect("copied");
+        }
+    };
+    let cut = |name: &str, left: &dyn Fn(u64) -> u64| {
+        let file = std::fs::OpenOptions::new().write(true).open(folder.join(name)).expect(name);
+        file.set_len(left(file.metadata().expect("a size").len())).expect("cut");
+    };
+    let refused = |gguf: Option<&str>, parts: &[&str]| {
+        let error = load(&folder, gguf).expect_err("cut off");
+        assert_eq!(error.code(), "malformed", "{error}");
+        for part in parts.iter().chain(&["Download it again"]) {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+    };
+
+    fresh("models/llama_bias");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
+    let all = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
+    let module = "model.layers.1.self_attn.q_proj.";
+    let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let (second, first): (Vec<_>, Vec<_>) = all.tensors().into_iter().partition(|(name, _)| name.starts_with(module));
+    assert_eq!(second.len(), 2, "a weight with a bias");
+    let shard_of = |tensors: &[(String, _)], name| tensors.iter().map(|(t, _)| (t.clone(), json!(name))).collect();
+    let mut map: serde_json::Map<String, Value> = shard_of(&first, names[0]);
+    map.extend::<serde_json::Map<String, Value>>(shard_of(&second, names[1]));
+    for (name, tensors) in names.into_iter().zip([first, second]) {
+        std::fs::write(folder.join(name), safetensors::serialize(tensors, None).expect("a shard")).expect("written");
+    }
+    std::fs::write(folder.join("model.safetensors.index.json"), json!({"weight_map": map}).to_string())
+        .expect("written");
+    std::fs::remove_file(folder.join("model.safetensors")).expect("removed");
+    load(&folder, None).expect("whole shards");
+    let size = std::fs::metadata(folder.join(names[1])).expect("a shard").len();
+    for left in [size - 1, size - 100, size - 3000] {
+        cut(names[1], &|_| left);
+        refused(None, &[names[1], "q_proj.weight ends at byte", "out of range"]);
+    }
+    cut(names[1], &|_| 200);
+    refused(None, &[names[1], "it is cut off: the header ends at byte"]);
+
+    for mlc in ["quant/llama_mlc", "quant/phi3_mlc"] {
+        for part in [1, 2, 3] {
+            fresh(mlc);
+            cut("params_shard_0.bin", &|size| size * part / 4);
+            refused(None, &["params_shard_0.bin", "bytes, and the list of its tensors counts"]);
+        }
+    }
+    fresh("quant/gguf_q8_0");
+    cut("model.gguf", &|size| size * 3 / 4);
+    refused(Some("model.gguf"), &["model.gguf", "ends behind the file's"]);
+    std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -1,11 +1,12 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
 use jerboa::exec::{Decode, Files, Model, Overrides, Precision, ROOM, RunOptions, Start};
-use jerboa::format::{Float, quantize};
+use jerboa::format::{Bytes, Float, quantize, transcode};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
+use jerboa::reference::dequant::dequant_in_order;
 use jerboa::task::{GenerateRequest, Loaded};
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::{open, relative_l2};
@@ -100,6 +101,90 @@ fn quantised_models_equal_the_reference() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// GPTQ whose groups are of any size, which no layout holds: the values become plain numbers, those of the decoder that the
+/// goldens check, and the model is the one that holds those numbers.
+#[test]
+fn gptq_with_uneven_groups_runs() {
+    let folder = golden("quant/llama_gptq_order");
+    let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
+    let stored = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("uneven-{}", std::process::id()));
+    let [uneven, plain] = ["uneven", "plain"].map(|name| temporary.join(name));
+    let mut tensors: Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+    for (name, view) in stored.tensors() {
+        let mut data = view.data().to_vec();
+        if name.ends_with(".g_idx") {
+            // Inputs of another group join the first input's.
+            let group = data[..4].to_vec();
+            data.chunks_exact_mut(4).skip(1).step_by(7).for_each(|g| g.copy_from_slice(&group));
+        }
+        tensors.push((name, view.dtype(), view.shape().to_vec(), data));
+    }
+    write_checkpoint(&uneven, &folder, &tensors, |_| ());
+    let source = |folder: &Path| {
+        let model = ModelRef::parse(&folder.to_string_lossy())?;
+        block_on(Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()))
+    };
+    let files = source(&uneven).and_then(|source| block_on(Files::open(&source, None))).expect("opens");
+    let data = std::fs::read(uneven.join("model.safetensors")).expect("weights");
+    let mut scattered = 0;
+    let numbers: Vec<_> = files
+        .weights
+        .iter()
+        .map(|weight| {
+            let bytes = weight.parts.iter().fold(Bytes::new(), |all, part| {
+                all.with(part.role, &data[part.info.range.start as usize..part.info.range.end as usize])
+            });
+            let packed = transcode(weight, &bytes, true).expect("transcodes");
+            if weight.is_scattered() {
+                assert_eq!(packed.layout.name(), "f32", "{}", weight.name);
+                scattered += 1;
+            }
+            let values = dequant_in_order(&packed).iter().flat_map(|v| v.to_le_bytes()).collect();
+            (weight.name.clone(), safetensors::Dtype::F32, weight.shape.clone(), values)
+        })
+        .collect();
+    assert!(scattered > 7, "{scattered} matrices are uneven");
+    write_checkpoint(&plain, &folder, &numbers, |config| {
+        drop(config.as_object_mut().map(|c| c.remove("quantization_config")))
+    });
+    let ids = [1, 5, 60, 30, 7, 31, 12, 3];
+    for precision in [Precision::F32, Precision::Auto] {
+        let logits = |folder: &Path, precision| {
+            block_on(async {
+                let source = source(folder)?;
+                let files = Files::open(&source, None).await?;
+                let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
+                Model::load_files(open(&device), &source, files, options(precision)).await?.every_row(&ids, false).await
+            })
+            .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        };
+        let error = relative_l2(&logits(&uneven, precision), &logits(&plain, Precision::F32));
+        // Kept as halves unless asked otherwise.
+        assert!(error < if precision == Precision::F32 { 1e-6 } else { 2e-3 }, "{precision:?}: {error:e}");
+    }
+    std::fs::remove_dir_all(&temporary).expect("removed");
+}
+
+/// A checkpoint of some tensors, with the configuration of another after a change.
+fn write_checkpoint(
+    to: &Path,
+    config_of: &Path,
+    tensors: &[(String, safetensors::Dtype, Vec<usize>, Vec<u8>)],
+    change: impl Fn(&mut serde_json::Value),
+) {
+    let views = tensors.iter().map(|(name, dtype, shape, data)| {
+        (name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), data).expect("a view"))
+    });
+    std::fs::create_dir_all(to).expect("a folder");
+    std::fs::write(to.join("model.safetensors"), safetensors::serialize(views, None).expect("a file"))
+        .expect("written");
+    let config = std::fs::read(config_of.join("config.json")).expect("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    change(&mut config);
+    std::fs::write(to.join("config.json"), config.to_string()).expect("written");
 }
 
 /// The text that a model makes of a prompt, by its own tokenizer.
@@ -223,16 +308,9 @@ fn with_tables_of_the_twin(folder: &Path, to: &Path, bits: u8) {
             tensors.push((format!("{base}.{part}"), safetensors::Dtype::F16, vec![rows, cols / 32], halves(shift)));
         }
     }
-    let views = tensors.iter().map(|(name, dtype, shape, data)| {
-        (name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), data).expect("a view"))
+    write_checkpoint(to, folder, &tensors, |config| {
+        config["quantization"] = serde_json::json!({"bits": bits, "group_size": 32});
     });
-    std::fs::create_dir_all(to).expect("a folder");
-    std::fs::write(to.join("model.safetensors"), safetensors::serialize(views, None).expect("a file"))
-        .expect("written");
-    let config = std::fs::read(folder.join("config.json")).expect("config.json");
-    let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
-    config["quantization"] = serde_json::json!({"bits": bits, "group_size": 32});
-    std::fs::write(to.join("config.json"), config.to_string()).expect("written");
 }
 
 /// Embeddings and head keep 8 bits beside 4 unless something else is asked for; what is asked for is what the twin makes.

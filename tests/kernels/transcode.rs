@@ -147,6 +147,10 @@ fn gptq_and_awq() {
     for group in [32usize, 64, 128] {
         check("awq", &format!("g{group}"), Encoding::Awq { group, scale: Float::F16 }, &[Q, Z, S]);
     }
+    // A last group that is short.
+    check("more", "awq_tail", Encoding::Awq { group: 64, scale: Float::F16 }, &[Q, Z, S]);
+    let tail = Encoding::Gptq { bits: 4, group: 64, minus_one: true, scale: Float::F16 };
+    check("more", "gptq_tail", tail, &[Q, Z, S, (Role::GroupIndex, "g_idx")]);
 }
 
 #[test]
@@ -162,6 +166,9 @@ fn mlc_and_compressed_tensors() {
     check("more", "ct4_asym", packed(4, 64), &zeros);
     check("more", "ct8_row", packed(8, 192), &parts);
     check("more", "ct3_dense", packed(3, 32), &zeros);
+    for bits in [2, 5, 6] {
+        check("more", &format!("ct{bits}"), packed(bits, 64), &zeros);
+    }
     check("more", "ct4_order", packed(4, 32), &[parts[0], parts[1], (Role::GroupIndex, "weight_g_idx")]);
 }
 

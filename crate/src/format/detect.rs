@@ -133,6 +133,14 @@ impl<'a> Finder<'a> {
         self.quantization(field).as_u64().and_then(|n| usize::try_from(n).ok())
     }
 
+    /// The size of `groups` groups of `k` inputs, of which the last may be short: what the configuration says, else a usual
+    /// size, else even parts.
+    fn group_of(&self, k: usize, groups: usize) -> usize {
+        let fits = |g: &usize| *g > 0 && k.div_ceil(*g) == groups;
+        let given = self.number("group_size").filter(fits);
+        given.or_else(|| [128, 64, 32, 16, 256, 512, 1024].into_iter().find(fits)).unwrap_or(k / groups.max(1))
+    }
+
     /// The weight that this tensor is the main part of, with the name it goes by; None for the other parts.
     fn weight(&self, name: &str, info: &TensorInfo) -> Option<(String, Result<WeightSource>)> {
         if let Some(base) = name.strip_suffix(".qweight") {
@@ -200,8 +208,7 @@ impl<'a> Finder<'a> {
         parts.extend(self.tensor(base, ".qzeros").map(|t| part(Role::Zeros, t)));
         let zero_words = self.tensor(base, ".qzeros").and_then(|t| t.shape.get(1).copied());
         if width.checked_mul(8) == Some(n) && groups > 0 && zero_words == Some(width) {
-            let group = self.number("group_size").filter(|g| lines.div_ceil(*g) == groups);
-            let group = group.unwrap_or(lines / groups);
+            let group = self.group_of(lines, groups);
             return Ok(WeightSource::new(name, vec![n, lines], Encoding::Awq { group, scale }, parts));
         }
         if width != n || groups == 0 {
@@ -217,7 +224,7 @@ impl<'a> Finder<'a> {
             "gptq" => true,
             _ => return Err(refuse(&format!("The checkpoint format {format} is not read; gptq and gptq_v2 are."))),
         };
-        let group = self.number("group_size").filter(|g| *g > 0 && k.div_ceil(*g) == groups).unwrap_or(k / groups);
+        let group = self.group_of(k, groups);
         parts.extend(self.tensor(base, ".g_idx").filter(|t| t.shape == [k]).map(|t| part(Role::GroupIndex, t)));
         let encoding = Encoding::Gptq { bits: bits as u8, group, minus_one, scale };
         Ok(WeightSource::new(name, vec![n, k], encoding, parts))

@@ -29,6 +29,7 @@ pub enum GgmlType {
     IQ3_XXS,
     IQ3_S,
     IQ1_S,
+    IQ1_M,
     IQ4_NL,
     IQ4_XS,
     TQ1_0,
@@ -39,7 +40,7 @@ pub enum GgmlType {
 }
 
 /// Type, number in GGUF files, name, elements per block, bytes per block.
-const TABLE: [(GgmlType, u32, &str, usize, usize); 25] = [
+const TABLE: [(GgmlType, u32, &str, usize, usize); 26] = [
     (GgmlType::F32, 0, "F32", 1, 4),
     (GgmlType::F16, 1, "F16", 1, 2),
     (GgmlType::Q4_0, 2, "Q4_0", 32, 18),
@@ -60,6 +61,7 @@ const TABLE: [(GgmlType, u32, &str, usize, usize); 25] = [
     (GgmlType::IQ3_S, 21, "IQ3_S", 256, 110),
     (GgmlType::IQ2_S, 22, "IQ2_S", 256, 82),
     (GgmlType::IQ4_XS, 23, "IQ4_XS", 256, 136),
+    (GgmlType::IQ1_M, 29, "IQ1_M", 256, 56),
     (GgmlType::BF16, 30, "BF16", 1, 2),
     (GgmlType::TQ1_0, 34, "TQ1_0", 256, 54),
     (GgmlType::TQ2_0, 35, "TQ2_0", 256, 66),
@@ -68,7 +70,7 @@ const TABLE: [(GgmlType, u32, &str, usize, usize); 25] = [
 ];
 
 /// Types that exist and are not read, by number: a refusal should name them.
-const REFUSED: [(u32, &str); 13] = [
+const REFUSED: [(u32, &str); 12] = [
     (9, "Q8_1"),
     (15, "Q8_K"),
     (24, "I8"),
@@ -76,7 +78,6 @@ const REFUSED: [(u32, &str); 13] = [
     (26, "I32"),
     (27, "I64"),
     (28, "F64"),
-    (29, "IQ1_M"),
     (31, "Q4_0_4_4"),
     (32, "Q4_0_4_8"),
     (33, "Q4_0_8_8"),
@@ -151,6 +152,7 @@ impl GgmlType {
             G::IQ2_XS | G::IQ2_S => affine(8, 16, Form::Zero, Float::F32),
             G::IQ2_XXS | G::IQ3_XXS | G::IQ4_XS => affine(8, 32, Form::Zero, Float::F32),
             G::IQ3_S | G::IQ1_S => affine(5, 32, Form::Zero, Float::F32),
+            G::IQ1_M => affine(5, 16, Form::Zero, Float::F32),
             G::TQ1_0 | G::TQ2_0 => affine(2, 128, Form::Zero, Float::F16),
             G::MXFP4 => Some(Layout::Mxfp4),
             G::I2S => Some(Layout::Ternary),

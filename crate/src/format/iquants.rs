@@ -3,9 +3,10 @@
 //! Each element becomes its integer plus a zero point; the scale of its sub-block stays one f32, so values are exact.
 
 use super::ggml::{GgmlType, Sub, half_at};
+use super::layout::Float;
 use super::transcode::word;
 
-/// The grids of IQ2_XXS, IQ2_XS, IQ2_S (2 bits per value), IQ3_XXS, IQ3_S (4 bits), IQ1_S (2 bits), one after the other,
+/// The grids of IQ2_XXS, IQ2_XS, IQ2_S (2 bits per value), IQ3_XXS, IQ3_S (4 bits), IQ1_S and IQ1_M (2 bits), one after the other,
 /// as in the `gguf` package (MIT), whose tables tests/golden/scripts/make_formats.py writes here.
 const GRIDS: &[u8; 9216] = include_bytes!("iq_grids.bin");
 const IQ2: [u8; 4] = [8, 25, 43, 0];
@@ -89,8 +90,28 @@ pub(super) fn sub_block(kind: GgmlType, b: &[u8], j: usize) -> Sub {
                 signed(value, b[74 + j * 4 + i / 8], i % 8, 16)
             })
         }
+        GgmlType::IQ1_M => iq1_m(b, j),
         _ => iq1_s(b, j, d),
     }
+}
+
+/// As IQ1_S, with a scale for each 16 and a sign of the eighth for each 8. The block's f16 scale is spread over the top
+/// nibbles of the four words of 3-bit scales.
+fn iq1_m(b: &[u8], j: usize) -> Sub {
+    let word = |i: usize| u16::from_le_bytes([b[48 + 2 * i], b[49 + 2 * i]]);
+    let d = Float::F16.from_bits((0..4).fold(0, |bits, i| bits | u32::from(word(i) >> 12) << (4 * i)));
+    let pair = |half: usize| {
+        let s = 2 * j + half;
+        (d * f32::from(2 * (word(s / 4) >> (3 * (s % 4)) & 7) + 1) * 0.125, 16.0)
+    };
+    let codes = std::array::from_fn(|i| {
+        let g = j * 4 + i / 8;
+        let high = b[32 + g / 2] >> (4 * (g % 2));
+        let index = usize::from(b[g]) | usize::from(high & 7) << 8;
+        let base = if high & 8 == 0 { 9 } else { 7 };
+        base + 8 * pick2(5120, index, i % 8) as u8
+    });
+    Sub { codes, pairs: [pair(0), pair(1)] }
 }
 
 /// `d * (grid ± 1/8)` with grid in -1, 0, 1: eighths are integers from -9 to 9.

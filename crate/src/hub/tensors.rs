@@ -11,7 +11,7 @@ use super::clock;
 use super::parts::{PartSource, RESTARTS, read, read_range};
 use super::remote::Fault;
 use crate::format::safetensors::{Header, PREFIX, header_range, parse_header};
-use crate::format::{Checkpoint, ShardIndex, TensorInfo};
+use crate::format::{Checkpoint, CheckpointFile, ShardIndex, TensorInfo};
 use crate::{Error, Result};
 
 /// Weights in one file.
@@ -99,6 +99,7 @@ pub(crate) async fn stream_tensors<P: PartSource>(
             }
         };
         let (file, part) = (job.file, job.part);
+        check_length(source, &checkpoint.files[plan.files[file].index], part, chunk.len() as u64).await?;
         fetched += chunk.len() as f64;
         allowed = streams(allowed, source.throttled(), plan.streams, fetched, clock::now_ms() - begin);
         job.part += 1;
@@ -115,6 +116,17 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         }
     }
     Ok(())
+}
+
+/// Refuses a file that is not as long as the container says: a shard list knows its shards' sizes before they are seen.
+async fn check_length<P: PartSource>(source: &P, file: &CheckpointFile, part: u64, length: u64) -> Result<()> {
+    let at = |index: u64| (index * source.part_size()).min(file.size);
+    if length == at(part + 1) - at(part) {
+        return Ok(());
+    }
+    let found = source.info(&file.name).await?.map_or(0, |info| info.size);
+    let reason = format!("it has {found} bytes, and the list of its tensors counts {}", file.size);
+    Err(Error::Malformed { file: file.name.clone(), format: "weights", reason })
 }
 
 /// How many streams to run: one more while those that run are fast, one alone for a server that complains.

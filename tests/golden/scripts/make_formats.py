@@ -8,7 +8,7 @@ Needs numpy, safetensors and gguf 0.19.0 only; every packing and its unpacking i
 """
 import json, sys
 import numpy as np
-from gguf import GGUFReader, quants as GQ
+from gguf import GGMLQuantizationType, GGUFReader, quants as GQ
 from safetensors.numpy import save_file, load_file
 
 RNG = np.random.default_rng(4104)
@@ -56,7 +56,26 @@ def more():
     a = (levels[b] * np.repeat(n2, 4)[:15]).astype(f32) + off
     t |= {"nf4_nested.weight": packed, "nf4_nested.absmax": b, "nf4_nested.quant_map": table, "nf4_nested.nested_absmax": n2, "nf4_nested.nested_quant_map": levels, "nf4_nested.expected": (table[codes] * np.repeat(a, 64)).reshape(10, 96)}
     q = RNG.integers(-127, 128, (6, 40)).astype(np.int8); scb = RNG.uniform(0.1, 4, 6).astype(f32); t |= {"llm_int8.weight": q, "llm_int8.SCB": scb, "llm_int8.expected": q.astype(f32) * (scb / f32(127))[:, None]}
-    return t
+    return t | later()
+
+def later():
+    """What came later: more widths of pack-quantized, IQ1_M, GPTQ and AWQ whose last group is short, GPTQ with groups of any size."""
+    t = {}
+    for bits in (2, 5, 6, 7):
+        q, z = RNG.integers(0, 1 << bits, (24, 192)), RNG.integers(0, 1 << bits, (24, 3)); s = bf16(RNG.uniform(0.01, 0.2, (24, 3)))
+        t |= {f"ct{bits}.weight_packed": pack(q, bits, 1), f"ct{bits}.weight_scale": bf16_bits(s), f"ct{bits}.weight_zero_point": np.ascontiguousarray(pack(z.T, bits, 1).T),
+              f"ct{bits}.expected": ((q.reshape(24, 3, 64) - z[..., None]).astype(f32) * s[..., None]).reshape(24, 192)}
+    b = RNG.integers(0, 256, (2, 2, 56)).astype(np.uint8); d = RNG.uniform(0.01, 0.2, (2, 2)).astype(np.float16).view(np.uint16)
+    for i in range(4): b[..., 49 + 2 * i] = b[..., 49 + 2 * i] & 15 | ((d >> 4 * i & 15) << 4).astype(np.uint8)
+    t |= {"IQ1_M.blocks": b.reshape(2, 112), "IQ1_M.expected": GQ.dequantize(b.reshape(2, 112), GGMLQuantizationType.IQ1_M).astype(f32)}
+    uneven = RNG.permutation(np.repeat(np.arange(4), (40, 24, 33, 31)))
+    for case, k, g_idx in (("gptq_tail", 144, np.arange(144) // 64), ("gptq_uneven", 128, uneven)):
+        g = int(g_idx.max()) + 1; q, z = RNG.integers(0, 16, (k, 32)), RNG.integers(0, 15, (g, 32)); s = RNG.uniform(0.01, 0.2, (g, 32)).astype(np.float16)
+        t |= {f"{case}.qweight": np.ascontiguousarray(pack(q.T, 4, 1).T), f"{case}.qzeros": pack(z, 4, 1), f"{case}.scales": s, f"{case}.g_idx": g_idx.astype(np.int32),
+              f"{case}.expected": ((q - (z + 1)[g_idx]).astype(f32) * s.astype(f32)[g_idx]).T}
+    q, z, g = RNG.integers(0, 16, (144, 32)), RNG.integers(0, 16, (3, 32)), np.arange(144) // 64; s = RNG.uniform(0.01, 0.2, (3, 32)).astype(np.float16)
+    awq = lambda a: pack(a.reshape(len(a), -1, 8)[..., [0, 2, 4, 6, 1, 3, 5, 7]].reshape(len(a), -1), 4, 1)
+    return t | {"awq_tail.qweight": awq(q), "awq_tail.qzeros": awq(z), "awq_tail.scales": s, "awq_tail.expected": ((q - z[g]).astype(f32) * s.astype(f32)[g]).T}
 
 def fnv(a):
     """FNV-1a, 64 bits, over the u32 words of the f32 values."""
