@@ -148,7 +148,7 @@ fn gptq_with_uneven_groups_runs() {
         .collect();
     assert!(scattered > 7, "{scattered} matrices are uneven");
     write_checkpoint(&plain, &folder, &numbers, |config| {
-        drop(config.as_object_mut().map(|c| c.remove("quantization_config")))
+        drop(config.as_object_mut().map(|c| c.remove("quantization_config")));
     });
     let ids = [1, 5, 60, 30, 7, 31, 12, 3];
     for precision in [Precision::F32, Precision::Auto] {

@@ -100,21 +100,55 @@ test("a file that is not there, and one that is no GGUF file, are refused", opti
   assert.match(await refusal("org/stories-GGUF/bad.gguf"), /not a valid GGUF file/);
 });
 
-/** Puts an MLC repository where WebLLM puts it. */
-const cacheAsWebLlm = (base, names) =>
+/** Puts an MLC repository where WebLLM (0.2.86) puts it with a `cacheBackend`. */
+const cacheAsWebLlm = (backend, base, names) =>
   page.evaluate(
-    async ([base, names]) => {
+    async ([backend, base, names]) => {
+      const done = (request) => new Promise((resolve, reject) => Object.assign(request, { onsuccess: () => resolve(request.result), onerror: () => reject(request.error) }));
+      const put = {
+        cache: async (scope, url, response) => (await caches.open(scope)).put(url, response),
+        indexeddb: async (scope, url, response) => {
+          const request = indexedDB.open(scope, 1);
+          request.onupgradeneeded = () => request.result.createObjectStore("urls", { keyPath: "url" });
+          const database = await done(request);
+          // Lists are asked for as JSON, all else as an ArrayBuffer, and kept as that.
+          const data = url.endsWith("-cache.json") ? await response.json() : await response.arrayBuffer();
+          await done(database.transaction("urls", "readwrite").objectStore("urls").add({ data, url }));
+          database.close();
+        },
+        opfs: async (scope, url, response) => {
+          let folder = await navigator.storage.getDirectory();
+          for (const part of ["tvmjs-opfs-store", ...scope.split("/")]) folder = await folder.getDirectoryHandle(part, { create: true });
+          const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(url)));
+          const name = [...hash].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+          const bytes = await response.arrayBuffer();
+          for (const [suffix, content] of [[".bin", bytes], [".record.json", JSON.stringify({ url, nbytes: bytes.byteLength })]]) {
+            const file = await (await folder.getFileHandle(name + suffix, { create: true })).createWritable();
+            await file.write(content);
+            await file.close();
+          }
+        },
+      }[backend];
       for (const name of names) {
-        const cache = await caches.open(name === "mlc-chat-config.json" ? "webllm/config" : "webllm/model");
-        await cache.put(`${base}/${name}`, await fetch(`/quant/llama_mlc/${name}`));
+        await put(name === "mlc-chat-config.json" ? "webllm/config" : "webllm/model", `${base}/${name}`, await fetch(`/quant/llama_mlc/${name}`));
       }
     },
-    [base, names],
+    [backend, base, names],
   );
 
-test("what WebLLM has cached is not downloaded again", options, async () => {
+/** Empties all stores of the page's origin. */
+const forgetAll = () =>
+  page.evaluate(async () => {
+    for (const name of await caches.keys()) await caches.delete(name);
+    for (const { name } of await indexedDB.databases()) await new Promise((resolve) => (indexedDB.deleteDatabase(name).onsuccess = resolve));
+    const root = await navigator.storage.getDirectory();
+    for await (const name of root.keys()) await root.removeEntry(name, { recursive: true });
+  });
+
+for (const backend of ["cache", "indexeddb", "opfs"]) test(`what WebLLM has cached is not downloaded again: ${backend}`, options, async () => {
   await control("reset", {});
-  await cacheAsWebLlm(`${hub}/org/llama-MLC/resolve/main`, ["ndarray-cache.json", "params_shard_0.bin", "mlc-chat-config.json"]);
+  await forgetAll();
+  await cacheAsWebLlm(backend, `${hub}/org/llama-MLC/resolve/main`, ["ndarray-cache.json", "params_shard_0.bin", "mlc-chat-config.json"]);
   const file = await readFile(join(QUANT, "llama_mlc/golden.safetensors"));
   const length = Number(file.readBigUInt64LE(0));
   const header = JSON.parse(file.subarray(8, 8 + length).toString());
@@ -147,10 +181,24 @@ test("what WebLLM has cached is not downloaded again", options, async () => {
 });
 
 test("an incomplete model of WebLLM's is not used", options, async () => {
-  await control("reset", {});
-  await cacheAsWebLlm(`${hub}/org/half-MLC/resolve/main`, ["ndarray-cache.json", "mlc-chat-config.json"]);
-  const message = await ids("org/half-MLC", { endpoint: hub }).catch((error) => error.message);
-  assert.match(message, /not found|missing/);
+  for (const backend of ["cache", "indexeddb", "opfs"]) {
+    await control("reset", {});
+    await forgetAll();
+    await cacheAsWebLlm(backend, `${hub}/org/half-MLC/resolve/main`, ["ndarray-cache.json", "mlc-chat-config.json"]);
+    const message = await ids("org/half-MLC", { endpoint: hub }).catch((error) => error.message);
+    assert.match(message, /not found|missing/);
+  }
+});
+
+test("WebLLM's stores are not made by looking for them", options, async () => {
+  await forgetAll();
+  assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub }), expected);
+  const made = await page.evaluate(async () => {
+    const names = [];
+    for await (const name of (await navigator.storage.getDirectory()).keys()) names.push(name);
+    return [...names, ...(await indexedDB.databases()).map(({ name }) => name), ...(await caches.keys())];
+  });
+  assert.deepEqual(made, ["jerboa-models-1"]);
 });
 
 test("weights over a limit lie in several buffers and generate the same", options, async () => {

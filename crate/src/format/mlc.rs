@@ -2,11 +2,13 @@
 //! Knows no network; it is given the texts and bytes of the files.
 //!
 //! A repository holds `ndarray-cache.json` (newer ones: `tensor-cache.json`), `params_shard_N.bin`,
-//! `mlc-chat-config.json` and the tokenizer's files. WebLLM keeps them in the browser's Cache API under the files' full
-//! addresses: the caches [`WEBLLM_CACHES`] hold `https://huggingface.co/<repo>/resolve/main/<file>` as the key, the
-//! shard list, shards and tokenizer in the first, `mlc-chat-config.json` in the second. A page of the same origin
-//! finds them there with `caches.open(name)` and `match(url)`. List and shards must come from the same place: offsets
-//! of one version do not fit the shards of another.
+//! `mlc-chat-config.json` and the tokenizer's files. WebLLM keeps them in one of the browser's stores under the files' full
+//! addresses, `https://huggingface.co/<repo>/resolve/main/<file>`, in the scopes [`WEBLLM_SCOPES`]: the shard list, shards
+//! and tokenizer in the first, `mlc-chat-config.json` in the second. Its `cacheBackend` says which store: the Cache API
+//! (a cache by the scope's name), IndexedDB (a database by the scope's name, records `{url, data}` in `urls`), or the
+//! origin's private files (`tvmjs-opfs-store/<scope>/<sha256 of the address>.bin`, with a record beside). A page of the
+//! same origin finds them there. List and shards must come from the same place: offsets of one version do not fit the
+//! shards of another.
 
 use super::detect::float;
 use super::encoding::{Encoding, Part, Role, WeightSource};
@@ -21,8 +23,8 @@ use std::collections::BTreeMap;
 /// The names of the shard list, the newer first.
 pub const SHARD_LISTS: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
 
-/// The caches that WebLLM fills: models with their tokenizers, then configurations.
-pub const WEBLLM_CACHES: [&str; 2] = ["webllm/model", "webllm/config"];
+/// The scopes of WebLLM's stores: models with their tokenizers, then configurations.
+pub const WEBLLM_SCOPES: [&str; 2] = ["webllm/model", "webllm/config"];
 
 #[derive(Deserialize)]
 struct ShardList {

@@ -1,9 +1,10 @@
 //! The hub in a page or a worker: fetch, the Cache API, files that the user picked. Bytes stay in JavaScript's memory.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use js_sys::{Array, Object, Promise, Reflect, Uint8Array};
+use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{AbortController, Blob, Cache, CacheStorage, ReadableStreamDefaultReader};
@@ -170,10 +171,20 @@ pub struct PickedFile {
     pub blob: Blob,
 }
 
+/// Where the bytes of a file are.
+#[derive(Debug)]
+enum Held {
+    Blob(Blob),
+    /// A function that reads all of them, which is asked for no more than it must be: and their number.
+    Record(Function, u64),
+}
+
 /// The picked files as a model's folder.
 #[derive(Debug)]
 pub struct PickedFiles {
-    files: HashMap<String, Blob>,
+    files: HashMap<String, Held>,
+    /// The record that was read last: the parts of a file are asked for one after the other.
+    last: RefCell<Option<(String, Chunk)>>,
     /// Whether they come from a cache: of WebLLM's.
     pub(super) cached: bool,
     part_size: u64,
@@ -193,9 +204,15 @@ impl PickedFiles {
             Some(name) => name[..folder(name)].to_string(),
             None => files.iter().map(|f| &f.name[..folder(&f.name)]).min_by_key(|f| f.len()).unwrap_or("").to_string(),
         };
-        let inside = |f: PickedFile| f.name.strip_prefix(&root).map(|name| (name.to_string(), f.blob.clone()));
+        let inside =
+            |f: PickedFile| f.name.strip_prefix(&root).map(|name| (name.to_string(), Held::Blob(f.blob.clone())));
         let files = files.into_iter().filter_map(inside).collect();
-        Ok(PickedFiles { files, cached: false, part_size: part_size.max(1), progress })
+        Ok(PickedFiles { files, last: RefCell::default(), cached: false, part_size: part_size.max(1), progress })
+    }
+
+    /// Adds a file of `size` bytes, all of which `read` gives at once: a promise of a Uint8Array, or of null.
+    pub(super) fn add_record(&mut self, name: String, read: Function, size: u64) {
+        self.files.insert(name, Held::Record(read, size));
     }
 
     async fn read(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
@@ -204,10 +221,34 @@ impl PickedFiles {
             place: self.place().to_string(),
             hint: format!("The browser says: {}. Pick the files again.", describe(&error)),
         };
-        let blob = self.files.get(file).ok_or_else(|| self.missing(file))?;
+        let blob = match self.files.get(file).ok_or_else(|| self.missing(file))? {
+            Held::Blob(blob) => blob,
+            Held::Record(read, size) => {
+                let whole = self.record(file, read, *size).await?;
+                return Ok(whole.slice(range.start as usize..range.end as usize));
+            }
+        };
         let slice = blob.slice_with_f64_and_f64(range.start as f64, range.end as f64).map_err(unreadable)?;
         let bytes = JsFuture::from(slice.array_buffer()).await.map_err(unreadable)?;
         Ok(Chunk::from_js(Uint8Array::new(&bytes)))
+    }
+
+    async fn record(&self, file: &str, read: &Function, size: u64) -> Result<Chunk> {
+        let last = self.last.borrow().as_ref().filter(|last| last.0 == file).map(|last| last.1.clone());
+        if let Some(last) = last {
+            return Ok(last);
+        }
+        // The bytes of two records need not be there at once.
+        self.last.replace(None);
+        let read = read.call0(&JsValue::NULL).and_then(|promise| promise.dyn_into::<Promise>());
+        let bytes = match read {
+            Ok(promise) => JsFuture::from(promise).await.ok().and_then(|bytes| bytes.dyn_into::<Uint8Array>().ok()),
+            Err(_) => None,
+        };
+        let whole = bytes.map(Chunk::from_js).filter(|whole| whole.len() as u64 == size);
+        let whole = whole.ok_or_else(|| Error::Changed { file: format!("{}/{file}", self.place()) })?;
+        self.last.replace(Some((file.to_string(), whole.clone())));
+        Ok(whole)
     }
 
     /// The one .gguf file, where nothing says that the model is another.
@@ -223,7 +264,10 @@ impl PickedFiles {
     }
 
     fn size(&self, file: &str) -> Option<u64> {
-        self.files.get(file).map(|blob| blob.size() as u64)
+        self.files.get(file).map(|held| match held {
+            Held::Blob(blob) => blob.size() as u64,
+            Held::Record(_, size) => *size,
+        })
     }
 }
 
@@ -231,7 +275,7 @@ impl PartSource for PickedFiles {
     type Reader = ();
 
     fn place(&self) -> &str {
-        "the picked files"
+        if self.cached { "WebLLM's cache" } else { "the picked files" }
     }
 
     fn progress(&self) -> &Progress {

@@ -1,7 +1,7 @@
-//! Models that WebLLM has put in the browser's cache for this origin: read from there, so that nobody downloads them a
-//! second time. Knows its caches and keys ([`WEBLLM_CACHES`]), no encoding.
+//! Models that WebLLM has put in one of the browser's stores for this origin (the Cache API, its private files, IndexedDB):
+//! read from there, so that nobody downloads them a second time. Knows its scopes and keys ([`WEBLLM_SCOPES`]), no encoding.
 
-use js_sys::Promise;
+use js_sys::{Array, Function, Promise, Uint8Array};
 use std::ops::Range;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -16,24 +16,84 @@ use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::{Fault, RangeReader};
 use crate::Result;
-use crate::format::mlc::{SHARD_LISTS, WEBLLM_CACHES, parse_shards};
+use crate::format::mlc::{SHARD_LISTS, WEBLLM_SCOPES, parse_shards};
 
 /// What WebLLM keeps beside the shards, and what it may keep.
 const CONFIG: &str = "mlc-chat-config.json";
 const OTHERS: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
 
+#[wasm_bindgen(module = "/js/webllm.js")]
+extern "C" {
+    /// The stores that are no caches, of some scopes.
+    #[wasm_bindgen(js_name = open)]
+    fn open_stores(scopes: &Array) -> Promise;
+}
+
+/// A file of WebLLM's: its bytes stay where they are until they are read.
+enum Found {
+    Blob(Blob),
+    /// Reads all of it.
+    Record(Function),
+}
+
+impl Found {
+    /// As a file that is read at once: for all but shards.
+    async fn small(self) -> Option<Blob> {
+        match self {
+            Found::Blob(blob) => Some(blob),
+            Found::Record(read) => {
+                let bytes: Uint8Array = settled(read.call0(&JsValue::NULL).ok()?.dyn_into().ok()?).await?;
+                Blob::new_with_u8_array_sequence(&Array::of1(&bytes)).ok()
+            }
+        }
+    }
+}
+
+/// All that WebLLM may have filled.
+struct Stores {
+    caches: Vec<Cache>,
+    others: Option<Function>,
+}
+
 async fn settled<T: JsCast>(promise: Promise) -> Option<T> {
     JsFuture::from(promise).await.ok()?.dyn_into().ok()
 }
 
-/// The file under an address, in whichever of the caches; its bytes stay where they are until they are read.
-async fn file(caches: &[Cache], url: &str) -> Option<Blob> {
-    for cache in caches {
-        if let Some(response) = settled::<web_sys::Response>(cache.match_with_str(url)).await {
-            return settled(response.blob().ok()?).await;
+impl Stores {
+    async fn open() -> Option<Stores> {
+        let mut caches: Vec<Cache> = Vec::new();
+        let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into()).ok().filter(|s| !s.is_undefined());
+        if let Some(storage) = storage {
+            let storage: CacheStorage = storage.unchecked_into();
+            for name in WEBLLM_SCOPES {
+                // Opening would make one.
+                if JsFuture::from(storage.has(name)).await.ok()?.is_truthy() {
+                    caches.push(JsFuture::from(storage.open(name)).await.ok()?.unchecked_into());
+                }
+            }
+        }
+        let others = settled(open_stores(&WEBLLM_SCOPES.map(JsValue::from).iter().collect())).await;
+        (others.is_some() || !caches.is_empty()).then_some(Stores { caches, others })
+    }
+
+    /// The file under an address, in whichever of the stores.
+    async fn file(&self, url: &str) -> Option<Found> {
+        for cache in &self.caches {
+            if let Some(response) = settled::<web_sys::Response>(cache.match_with_str(url)).await {
+                return settled(response.blob().ok()?).await.map(Found::Blob);
+            }
+        }
+        let found: Promise = self.others.as_ref()?.call1(&JsValue::NULL, &url.into()).ok()?.dyn_into().ok()?;
+        let found = JsFuture::from(found).await.ok()?;
+        match found.dyn_into::<Function>() {
+            Ok(read) => Some(Found::Record(read)),
+            Err(found) => found.dyn_into().ok().map(Found::Blob),
         }
     }
-    None
+
+    async fn small(&self, url: &str) -> Option<Blob> {
+        self.file(url).await?.small().await
+    }
 }
 
 async fn text(blob: &Blob) -> Option<String> {
@@ -43,43 +103,37 @@ async fn text(blob: &Blob) -> Option<String> {
 /// The model's files, where configuration, list and every shard are there.
 pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Progress) -> Option<PickedFiles> {
     let base = main_branch(model, options)?;
-    let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into()).ok()?;
-    if storage.is_undefined() {
-        return None;
-    }
-    let storage: CacheStorage = storage.unchecked_into();
-    let mut caches: Vec<Cache> = Vec::new();
-    for name in WEBLLM_CACHES {
-        // Opening would make one.
-        if JsFuture::from(storage.has(name)).await.ok()?.is_truthy() {
-            caches.push(JsFuture::from(storage.open(name)).await.ok()?.unchecked_into());
-        }
-    }
-    let mut files = vec![(CONFIG.to_string(), file(&caches, &format!("{base}/{CONFIG}")).await?)];
+    let stores = Stores::open().await?;
+    let mut files = vec![(CONFIG.to_string(), stores.small(&format!("{base}/{CONFIG}")).await?)];
+    let mut records = Vec::new();
     let mut shards = None;
     for list in SHARD_LISTS {
-        if let Some(blob) = file(&caches, &format!("{base}/{list}")).await {
+        if let Some(blob) = stores.small(&format!("{base}/{list}")).await {
             shards = Some(parse_shards(list, &text(&blob).await?).ok()?);
             files.push((list.to_string(), blob));
             break;
         }
     }
     for shard in shards?.files {
-        let blob = file(&caches, &format!("{base}/{}", shard.name)).await?;
-        // A shard of another version than the list's would be read at wrong places.
-        if blob.size() as u64 != shard.size {
-            return None;
+        match stores.file(&format!("{base}/{}", shard.name)).await? {
+            // A shard of another version than the list's would be read at wrong places.
+            Found::Blob(blob) if blob.size() as u64 != shard.size => return None,
+            Found::Blob(blob) => files.push((shard.name, blob)),
+            // How long a record is shows when it is read.
+            Found::Record(read) => records.push((shard.name, read, shard.size)),
         }
-        files.push((shard.name, blob));
     }
     for name in OTHERS {
-        if let Some(blob) = file(&caches, &format!("{base}/{name}")).await {
+        if let Some(blob) = stores.small(&format!("{base}/{name}")).await {
             files.push((name.to_string(), blob));
         }
     }
     let files = files.into_iter().map(|(name, blob)| PickedFile { name, blob }).collect();
     let mut found = PickedFiles::new(files, options.part_size, progress.clone()).ok()?;
     found.cached = true;
+    for (name, read, size) in records {
+        found.add_record(name, read, size);
+    }
     Some(found)
 }
 
