@@ -46,7 +46,7 @@ usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   tokenize --text TEXT
   render-chat --chat FILE.json
   plan                                                  graph, dispatches per decode token, bytes
-  inspect                                               family, encoding by tensor, sizes, what will run and what not
+  inspect [DIR|FILE.gguf|URL|ORG/NAME]                  family, encoding by tensor, sizes, what will run and what not
   load-bench                                            time of a load: network, transcoding, compiling; peak memory
   perplexity --text TEXT | --file FILE
   bench    [--shape NAME [--stored mlx4|f16]] [--prompt 128,1024] [--gen N] [--reps N] [--warm N] [--no-profile]
@@ -66,6 +66,10 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
             let mut raw = std::env::args().skip(1).peekable();
             let command = raw.next().ok_or(USAGE)?;
             let mut values = BTreeMap::new();
+            // The model may also stand right after the command.
+            if let Some(model) = raw.next_if(|word| !word.starts_with("--")) {
+                values.insert("model".to_string(), model);
+            }
             while let Some(name) = raw.next() {
                 let name = name.strip_prefix("--").ok_or_else(|| format!("unexpected '{name}'\n{USAGE}"))?;
                 let value = raw.next_if(|v| !v.starts_with("--")).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! GEMV and GEMM over every weight layout.
 
+use jerboa::format::ggml::GgmlType;
 use jerboa::format::layout::{Float, Form, Layout, Packed};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
 use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
@@ -283,6 +284,24 @@ fn more_rows_than_a_grid_is_wide() {
     for layout in layouts() {
         for gemm in [false, true] {
             let error = check(gpu(), layout, 1, 66_001, 36, &Case { gemm, ..PLAIN });
+            assert!(error < 1e-10, "{layout} gemm {gemm}: {error:e}");
+        }
+    }
+}
+
+/// What the formats come to: pairs of every type with every group, as no list by hand has them.
+#[test]
+fn products_in_the_layouts_of_the_formats() {
+    let zero = |bits, group, scale| Layout::Affine { bits, group, form: Form::Zero, scale };
+    let mut all: Vec<Layout> = GgmlType::all().filter_map(GgmlType::layout).collect();
+    // GPTQ, AWQ, compressed-tensors, signed bytes; nvfp4 is IQ1_M's.
+    all.extend([zero(4, 128, Float::F16), zero(3, 32, Float::F16), zero(6, 64, Float::BF16), zero(8, 128, Float::F32)]);
+    all.sort_by_key(|layout| layout.name());
+    all.dedup();
+    assert!(all.len() > 20, "{}", all.len());
+    for layout in all {
+        for gemm in [false, true] {
+            let error = check(gpu(), layout, 3, 37, 172, &Case { gemm, ..PLAIN });
             assert!(error < 1e-10, "{layout} gemm {gemm}: {error:e}");
         }
     }
