@@ -83,6 +83,11 @@ fn mlc() {
     for (case, transposed) in [("q4f16_1", false), ("q4f16_0", true)] {
         t.check(case, Encoding::Mlc { transposed, scale: Float::F16 }, &parts, Some("q4_g32_zero_f16"));
     }
+    let t = Tensors::open("more");
+    for (case, scale) in [("q4f32_1", Float::BF16), ("q4f32_1_raw", Float::F32)] {
+        let layout = format!("q4_g32_zero_{}", scale.name());
+        t.check(case, Encoding::Mlc { transposed: false, scale }, &parts, Some(&layout));
+    }
 }
 
 #[test]

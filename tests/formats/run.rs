@@ -168,6 +168,41 @@ fn gptq_with_uneven_groups_runs() {
     std::fs::remove_dir_all(&temporary).expect("removed");
 }
 
+/// MLC's q4f32_1, under the newer name of its list: the halves of a q4f16_1 build as f32 are the same model.
+#[test]
+fn mlc_with_f32_runs() {
+    let from = golden("quant/llama_mlc");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("q4f32-{}", std::process::id()));
+    let list = std::fs::read(from.join("ndarray-cache.json")).expect("a list");
+    let mut list: serde_json::Value = serde_json::from_slice(&list).expect("JSON");
+    let shard = std::fs::read(from.join("params_shard_0.bin")).expect("a shard");
+    let mut wide = Vec::new();
+    for record in list["records"][0]["records"].as_array_mut().expect("records") {
+        let at = record["byteOffset"].as_u64().expect("an offset") as usize;
+        let data = &shard[at..at + record["nbytes"].as_u64().expect("a size") as usize];
+        let first = wide.len();
+        if record["dtype"] == "float16" {
+            wide.extend(
+                data.chunks_exact(2).flat_map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32().to_le_bytes()),
+            );
+            (record["dtype"], record["format"]) = ("float32".into(), "raw".into());
+        } else {
+            wide.extend_from_slice(data);
+        }
+        (record["byteOffset"], record["nbytes"]) = (first.into(), (wide.len() - first).into());
+    }
+    list["records"][0]["nbytes"] = wide.len().into();
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("tensor-cache.json"), list.to_string()).expect("written");
+    std::fs::write(folder.join("params_shard_0.bin"), wide).expect("written");
+    std::fs::copy(from.join("mlc-chat-config.json"), folder.join("mlc-chat-config.json")).expect("copied");
+    let mut model = load(&folder.to_string_lossy(), None, Precision::Auto).expect("loads");
+    let error = logits_error(&mut model, &Golden::read(&from.join("golden.safetensors")));
+    assert!(layouts(&model).iter().flatten().any(|l| l == "q4_g32_zero_f32"), "{:?}", layouts(&model));
+    assert!(error < 2e-4, "{error:e}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
 /// A checkpoint of some tensors, with the configuration of another after a change.
 fn write_checkpoint(
     to: &Path,

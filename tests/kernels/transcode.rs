@@ -159,6 +159,10 @@ fn mlc_and_compressed_tensors() {
         let parts = [(Role::Weight, "q_weight"), (Role::Scales, "q_scale")];
         check("mlc", case, Encoding::Mlc { transposed, scale: Float::F16 }, &parts);
     }
+    for (case, scale) in [("q4f32_1", Float::BF16), ("q4f32_1_raw", Float::F32)] {
+        let parts = [(Role::Weight, "q_weight"), (Role::Scales, "q_scale")];
+        check("more", case, Encoding::Mlc { transposed: false, scale }, &parts);
+    }
     let packed = |bits, group| Encoding::PackQuantized { bits, group, stream: true, scale: Float::BF16 };
     let parts = [(Role::Weight, "weight_packed"), (Role::Scales, "weight_scale")];
     let zeros = [parts[0], parts[1], (Role::Zeros, "weight_zero_point")];

@@ -59,7 +59,7 @@ def more():
     return t | later()
 
 def later():
-    """What came later: more widths of pack-quantized, IQ1_M, GPTQ and AWQ whose last group is short, GPTQ with groups of any size."""
+    """What came later: more widths of pack-quantized, IQ1_M, GPTQ and AWQ whose last group is short, GPTQ with groups of any size, MLC's q4f32_1."""
     t = {}
     for bits in (2, 5, 6, 7):
         q, z = RNG.integers(0, 1 << bits, (24, 192)), RNG.integers(0, 1 << bits, (24, 3)); s = bf16(RNG.uniform(0.01, 0.2, (24, 3)))
@@ -75,7 +75,12 @@ def later():
               f"{case}.expected": ((q - (z + 1)[g_idx]).astype(f32) * s.astype(f32)[g_idx]).T}
     q, z, g = RNG.integers(0, 16, (144, 32)), RNG.integers(0, 16, (3, 32)), np.arange(144) // 64; s = RNG.uniform(0.01, 0.2, (3, 32)).astype(np.float16)
     awq = lambda a: pack(a.reshape(len(a), -1, 8)[..., [0, 2, 4, 6, 1, 3, 5, 7]].reshape(len(a), -1), 4, 1)
-    return t | {"awq_tail.qweight": awq(q), "awq_tail.qzeros": awq(z), "awq_tail.scales": s, "awq_tail.expected": ((q - z[g]).astype(f32) * s.astype(f32)[g]).T}
+    t |= {"awq_tail.qweight": awq(q), "awq_tail.qzeros": awq(z), "awq_tail.scales": s, "awq_tail.expected": ((q - z[g]).astype(f32) * s.astype(f32)[g]).T}
+    # MLC's q4f32_1: scales are f32, which shards hold cut to bf16 ("f32-to-bf16") or whole.
+    for case, cut in (("q4f32_1", True), ("q4f32_1_raw", False)):
+        q, s = RNG.integers(0, 15, (24, 96)), RNG.uniform(0.01, 0.2, (24, 3)).astype(f32); s = bf16(s) if cut else s
+        t |= {f"{case}.q_weight": pack(q, 4, 1), f"{case}.q_scale": bf16_bits(s) if cut else s, f"{case}.expected": ((q.reshape(24, 3, 32) - 7).astype(f32) * s[..., None]).reshape(24, 96)}
+    return t
 
 def fnv(a):
     """FNV-1a, 64 bits, over the u32 words of the f32 values."""
