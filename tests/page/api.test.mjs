@@ -2,28 +2,20 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch, warmUp } from "./support/browser.mjs";
-import { assertBuilt } from "./support/built.mjs";
+import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
-import { PACKAGE, STORIES } from "./support/places.mjs";
-import { serve } from "./support/server.mjs";
+import { STORIES } from "./support/places.mjs";
 
 const PATIENCE = 180_000;
 
-let server, browser, page, golden;
+let site, page, golden;
 
 before(async () => {
-  assertBuilt();
   golden = await stories();
-  server = await serve({ "/": PACKAGE, "/model/": STORIES });
-  browser = await launch();
-  page = await browser.newPage();
-  // Any file will do as a page on this origin.
-  await page.goto(`${server.url}/package.json`);
-  await warmUp(page);
+  site = await openPackage({ "/model/": STORIES });
+  page = site.page;
   // The bundled model with a chat template that writes the messages' contents one after the other.
   await page.evaluate(async () => {
-    window.jerboa = await import("/index.js");
     const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
     const files = await Promise.all(names.map(async (name) => new File([await (await fetch(`/model/${name}`)).blob()], name)));
     files.push(new File(["{% for m in messages %}{{ m.content }}{% endfor %}"], "chat_template.jinja"));
@@ -32,8 +24,7 @@ before(async () => {
 }, { timeout: PATIENCE });
 
 after(async () => {
-  await browser?.close();
-  await server?.close();
+  await site?.close();
 });
 
 test("picked files make a model that chats", { timeout: PATIENCE }, async () => {

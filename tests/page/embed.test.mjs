@@ -6,17 +6,15 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, warmUp } from "./support/browser.mjs";
-import { assertBuilt } from "./support/built.mjs";
+import { openPackage } from "./support/engine.mjs";
 import { writeMinilm } from "./support/minilm.mjs";
-import { PACKAGE, ROOT } from "./support/places.mjs";
-import { serve } from "./support/server.mjs";
+import { ROOT } from "./support/places.mjs";
 
 /** SwiftShader computes on the CPU: slow machines get their time. */
 const options = { timeout: 480_000 };
 const DIMS = 384;
 
-let server, browser, page, folder, texts, expected;
+let site, page, folder, texts, expected;
 
 const json = async (path) => JSON.parse(await readFile(join(ROOT, "tests/golden", path), "utf8"));
 
@@ -47,27 +45,21 @@ const embedWith = (source, load, texts, embed) =>
   );
 
 before(async () => {
-  assertBuilt();
   folder = await mkdtemp(join(tmpdir(), "jerboa-minilm-"));
   await writeMinilm(folder);
   texts = (await json("embed/texts.json")).map(({ text }) => text);
   expected = await rows("embed/vectors.safetensors");
-  server = await serve({ "/": PACKAGE, "/minilm/": folder, "/words/": `${ROOT}/www/public/models/words-encoder`, "/golden/": `${ROOT}/tests/golden/models` });
-  browser = await launch();
-  page = await browser.newPage();
-  await page.goto(`${server.url}/package.json`);
-  await warmUp(page);
-  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+  site = await openPackage({ "/minilm/": folder, "/words/": `${ROOT}/www/public/models/words-encoder`, "/golden/": `${ROOT}/tests/golden/models` });
+  page = site.page;
 }, options);
 
 after(async () => {
-  await browser?.close();
-  await server?.close();
+  await site?.close();
   if (folder) await rm(folder, { recursive: true });
 });
 
 test("fifty texts equal sentence-transformers in f32", options, async (t) => {
-  const { vectors, info } = await embedWith(`${server.url}/minilm/`, { cache: false }, texts, {});
+  const { vectors, info } = await embedWith(`${site.url}/minilm/`, { cache: false }, texts, {});
   assert.deepEqual([info.task, info.dimensions, info.contextLength, info.worker], ["embed", DIMS, 256, true]);
   const cosines = vectors.map((vector, i) => cosine(vector, expected[i]));
   t.diagnostic(`least cosine ${Math.min(...cosines)} of ${cosines.length}`);
@@ -78,7 +70,7 @@ test("another order, f16 and 8 bits stay near", options, async (t) => {
   // The short texts: one dispatch chain on a software adapter takes long.
   const few = texts.map((text, i) => ({ text, i })).filter(({ text }) => text.length < 60).slice(0, 16).reverse();
   for (const [weights, bound] of [["auto", 0.99999], ["f16", 0.9995], ["q8", 0.99]]) {
-    const { vectors } = await embedWith(`${server.url}/minilm/`, { cache: false, weights }, few.map(({ text }) => text), {});
+    const { vectors } = await embedWith(`${site.url}/minilm/`, { cache: false, weights }, few.map(({ text }) => text), {});
     const least = Math.min(...vectors.map((vector, at) => cosine(vector, expected[few[at].i])));
     t.diagnostic(`${weights}: least cosine ${least}`);
     assert.ok(least > bound, `${weights}: ${least}`);
@@ -88,7 +80,7 @@ test("another order, f16 and 8 bits stay near", options, async (t) => {
 test("the bundled encoder ranks passages as sentence-transformers does", options, async (t) => {
   const [passages, questions, { ranking, "recall@3": recall }] = await Promise.all(["passages", "questions", "expected"].map((name) => json(`retrieval/${name}.json`)));
   const all = [...passages.map(({ text }) => text), ...questions.map(({ question }) => question)];
-  const { vectors } = await embedWith(`${server.url}/words/`, { cache: false }, all, {});
+  const { vectors } = await embedWith(`${site.url}/words/`, { cache: false }, all, {});
   let found = 0;
   questions.forEach(({ answer }, q) => {
     const scores = passages.map(({ id }, p) => ({ id, score: cosine(vectors[p], vectors[passages.length + q]) })).sort((a, b) => b.score - a.score);
@@ -121,7 +113,7 @@ test("OpenAI's shapes, cutting, progress and aborts", options, async () => {
     const after = await words.embed(["one bee"], { task: "query" });
     const near = jerboa.similarity(after[0], await words.embed(["one bee", "a whale"]));
     return { count: vectors.length, dims: vectors[0].length, progress, aborted, plain, packed, refused, near };
-  }, `${server.url}/words/`);
+  }, `${site.url}/words/`);
   assert.deepEqual([result.count, result.dims, result.aborted], [600, 56, "aborted"]);
   assert.deepEqual(result.progress.at(-1), { done: 600, total: 600 });
   assert.ok(result.progress.length > 1 && result.progress.every(({ done }, i, all) => i === 0 || done >= all[i - 1].done));

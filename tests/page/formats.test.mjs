@@ -1,26 +1,20 @@
 /** What people point a page at besides safetensors: GGUF files by name, address and picked, models that WebLLM has cached, tensors over the device's limits. */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { launch, warmUp } from "./support/browser.mjs";
-import { assertBuilt } from "./support/built.mjs";
+import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
-import { PACKAGE, ROOT, STORIES } from "./support/places.mjs";
-import { serve } from "./support/server.mjs";
+import { startHub } from "./support/hub.mjs";
+import { ROOT, STORIES } from "./support/places.mjs";
 
 const options = { timeout: 180_000 };
 const QUANT = join(ROOT, "tests/golden/quant");
-let server, browser, page, golden, child, hub, folder, expected;
+let site, page, golden, hub, folder, expected;
 
-const control = async (what, body) => {
-  const response = await fetch(`${hub}/_control/${what}`, { method: body === undefined ? "GET" : "POST", body: body && JSON.stringify(body) });
-  return response.json();
-};
+const control = (...what) => hub.control(...what);
 const bytes = async () => (await control("log")).reduce((sum, request) => sum + request.bytes, 0);
 
 /** The first greedy ids of a model that is loaded by its name or address. */
@@ -36,50 +30,40 @@ const ids = (source, options = {}) =>
   );
 
 before(async () => {
-  assertBuilt();
   golden = await stories();
   folder = await mkdtemp(join(tmpdir(), "jerboa-formats-"));
   await mkdir(join(folder, "org"));
   await symlink(join(QUANT, "twin_stories"), join(folder, "org/stories-GGUF"));
   await mkdir(join(folder, "org/llama-MLC"));
-  child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
-  for await (const line of createInterface({ input: child.stdout })) {
-    hub = JSON.parse(line).hub;
-    break;
-  }
-  server = await serve({ "/": PACKAGE, "/model/": STORIES, "/quant/": QUANT });
-  browser = await launch();
-  page = await browser.newPage();
-  await page.goto(`${server.url}/package.json`);
-  await warmUp(page);
-  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+  hub = await startHub(folder);
+  site = await openPackage({ "/model/": STORIES, "/quant/": QUANT });
+  page = site.page;
   // The file holds halves, and so does its twin when it is loaded as f16.
-  expected = await ids(`${server.url}/model`, { weights: "f16" });
+  expected = await ids(`${site.url}/model`, { weights: "f16" });
   assert.equal(expected.length, 10);
 }, options);
 
 after(async () => {
-  await browser?.close();
-  await server?.close();
-  child?.kill();
+  await site?.close();
+  hub?.close();
   await rm(folder, { recursive: true, force: true });
 });
 
 test("a GGUF file of a repository loads by range, and a second time without a byte", options, async () => {
-  assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub }), expected);
+  assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub.url }), expected);
   const log = await control("log");
   assert.ok(log.some((request) => request.path.includes("model.gguf") && request.status === 206), "by range");
   const before = await bytes();
-  assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub }), expected);
+  assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub.url }), expected);
   assert.equal(await bytes(), before, "bytes over the network on the second load");
 });
 
 test("a repository that holds a GGUF file and no configuration loads by its name alone", options, async () => {
-  assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub }), expected);
+  assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub.url }), expected);
 });
 
 test("a GGUF file loads by its address, and picked alone", options, async () => {
-  assert.deepEqual(await ids(`${server.url}/quant/twin_stories/model.gguf`), expected);
+  assert.deepEqual(await ids(`${site.url}/quant/twin_stories/model.gguf`), expected);
   const picked = await page.evaluate(async (prompt) => {
     const blob = await (await fetch("/quant/twin_stories/model.gguf")).blob();
     const model = await jerboa.loadModel([new File([blob], "stories-f16.gguf")]);
@@ -93,7 +77,7 @@ test("a GGUF file loads by its address, and picked alone", options, async () => 
 });
 
 test("a file that is not there, and one that is no GGUF file, are refused", options, async () => {
-  const refusal = (source) => ids(source, { endpoint: hub }).catch((error) => error.message);
+  const refusal = (source) => ids(source, { endpoint: hub.url }).catch((error) => error.message);
   assert.match(await refusal("org/stories-GGUF/other.gguf"), /other\.gguf/);
   const file = Buffer.from("no model").toString("base64");
   await control("file", { path: "org/stories-GGUF/bad.gguf", base64: file });
@@ -148,7 +132,7 @@ const forgetAll = () =>
 for (const backend of ["cache", "indexeddb", "opfs"]) test(`what WebLLM has cached is not downloaded again: ${backend}`, options, async () => {
   await control("reset", {});
   await forgetAll();
-  await cacheAsWebLlm(backend, `${hub}/org/llama-MLC/resolve/main`, ["ndarray-cache.json", "params_shard_0.bin", "mlc-chat-config.json"]);
+  await cacheAsWebLlm(backend, `${hub.url}/org/llama-MLC/resolve/main`, ["ndarray-cache.json", "params_shard_0.bin", "mlc-chat-config.json"]);
   const file = await readFile(join(QUANT, "llama_mlc/golden.safetensors"));
   const length = Number(file.readBigUInt64LE(0));
   const header = JSON.parse(file.subarray(8, 8 + length).toString());
@@ -166,7 +150,7 @@ for (const backend of ["cache", "indexeddb", "opfs"]) test(`what WebLLM has cach
       await model.unload();
       return [...logits];
     },
-    [hub, input],
+    [hub.url, input],
   );
   assert.equal(found.length, reference.length);
   let [error, size] = [0, 0];
@@ -184,15 +168,15 @@ test("an incomplete model of WebLLM's is not used", options, async () => {
   for (const backend of ["cache", "indexeddb", "opfs"]) {
     await control("reset", {});
     await forgetAll();
-    await cacheAsWebLlm(backend, `${hub}/org/half-MLC/resolve/main`, ["ndarray-cache.json", "mlc-chat-config.json"]);
-    const message = await ids("org/half-MLC", { endpoint: hub }).catch((error) => error.message);
+    await cacheAsWebLlm(backend, `${hub.url}/org/half-MLC/resolve/main`, ["ndarray-cache.json", "mlc-chat-config.json"]);
+    const message = await ids("org/half-MLC", { endpoint: hub.url }).catch((error) => error.message);
     assert.match(message, /not found|missing/);
   }
 });
 
 test("WebLLM's stores are not made by looking for them", options, async () => {
   await forgetAll();
-  assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub }), expected);
+  assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub.url }), expected);
   const made = await page.evaluate(async () => {
     const names = [];
     for await (const name of (await navigator.storage.getDirectory()).keys()) names.push(name);
@@ -202,7 +186,7 @@ test("WebLLM's stores are not made by looking for them", options, async () => {
 });
 
 test("weights over a limit lie in several buffers and generate the same", options, async () => {
-  assert.deepEqual(await ids(`${server.url}/model`, { weights: "f16", maxWeightBuffer: 6_000 }), expected);
+  assert.deepEqual(await ids(`${site.url}/model`, { weights: "f16", maxWeightBuffer: 6_000 }), expected);
 });
 
 test("embeddings and head take as many bits as asked", options, async () => {
@@ -215,7 +199,7 @@ test("embeddings and head take as many bits as asked", options, async () => {
       await model.unload();
     }
     return found;
-  }, server.url);
+  }, site.url);
   assert.deepEqual(layouts.map(([layouts]) => layouts), ["q4_g32_bias_f16, q8_g32_bias_f16", "q4_g32_bias_f16", "f16, q4_g32_bias_f16"]);
   assert.ok(layouts[1][1] < layouts[0][1] && layouts[0][1] < layouts[2][1], JSON.stringify(layouts));
 });
@@ -226,7 +210,7 @@ test("auto takes fewer bits where the memory is short, and says so", options, as
     const { info } = model;
     await model.unload();
     return info;
-  }, server.url);
+  }, site.url);
   assert.equal(info.precision, "q4");
   assert.ok(info.warnings.some((warning) => warning.includes("kept as q4")), JSON.stringify(info.warnings));
 });

@@ -6,15 +6,13 @@ import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
-import { launch, warmUp } from "./support/browser.mjs";
-import { assertBuilt } from "./support/built.mjs";
+import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
 import { startHub } from "./support/hub.mjs";
-import { PACKAGE, STORIES } from "./support/places.mjs";
-import { serve } from "./support/server.mjs";
+import { STORIES } from "./support/places.mjs";
 
 const options = { timeout: 180_000 };
-let server, browser, page, golden, hub, folder;
+let site, page, golden, hub, folder;
 
 const control = (...what) => hub.control(...what);
 const log = () => control("log");
@@ -48,18 +46,13 @@ const load = (extra = {}) =>
 const assertLoaded = (result, what) => assert.deepEqual(result.ids, golden.newIds.slice(0, 8), `${what}: ${JSON.stringify(result)}`);
 
 before(async () => {
-  assertBuilt();
   golden = await stories();
   folder = await mkdtemp(join(tmpdir(), "jerboa-hub-"));
   await mkdir(join(folder, "org"));
   await symlink(STORIES, join(folder, "org/model"));
   hub = await startHub(folder);
-  server = await serve({ "/": PACKAGE });
-  browser = await launch();
-  page = await browser.newPage();
-  await page.goto(`${server.url}/package.json`);
-  await warmUp(page);
-  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+  site = await openPackage();
+  page = site.page;
 }, options);
 
 beforeEach(async () => {
@@ -68,8 +61,7 @@ beforeEach(async () => {
 });
 
 after(async () => {
-  await browser?.close();
-  await server?.close();
+  await site?.close();
   hub?.close();
   await rm(folder, { recursive: true, force: true });
 });

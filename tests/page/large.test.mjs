@@ -5,11 +5,8 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, warmUp } from "./support/browser.mjs";
-import { assertBuilt } from "./support/built.mjs";
+import { openPackage } from "./support/engine.mjs";
 import { startHub } from "./support/hub.mjs";
-import { PACKAGE } from "./support/places.mjs";
-import { serve } from "./support/server.mjs";
 
 const options = { timeout: 300_000 };
 const LIMIT = 100e6;
@@ -18,7 +15,7 @@ const config = {
   num_attention_heads: 16, num_key_value_heads: 4, num_hidden_layers: 13, vocab_size: 4096, max_position_embeddings: 512,
   rms_norm_eps: 1e-5, rope_theta: 10000, tie_word_embeddings: true,
 };
-let server, browser, page, hub, folder, size;
+let site, page, hub, folder, size;
 
 /** The header of a checkpoint of that configuration in BF16, and the bytes of the whole file. */
 function checkpoint({ hidden_size: d, intermediate_size: f, num_key_value_heads: kv, num_attention_heads: heads, num_hidden_layers, vocab_size }) {
@@ -60,7 +57,6 @@ function block() {
 }
 
 before(async () => {
-  assertBuilt();
   folder = await mkdtemp(join(tmpdir(), "jerboa-large-"));
   await mkdir(join(folder, "org"));
   hub = await startHub(folder);
@@ -69,17 +65,12 @@ before(async () => {
   const base64 = (data) => Buffer.from(data).toString("base64");
   await hub.control("file", { path: "org/large/config.json", base64: base64(JSON.stringify(config)) });
   await hub.control("repeat", { path: "org/large/model.safetensors", base64: base64(file.start), block: base64(block()), size });
-  server = await serve({ "/": PACKAGE });
-  browser = await launch();
-  page = await browser.newPage();
-  await page.goto(`${server.url}/package.json`);
-  await warmUp(page);
-  await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+  site = await openPackage();
+  page = site.page;
 }, options);
 
 after(async () => {
-  await browser?.close();
-  await server?.close();
+  await site?.close();
   hub?.close();
   await rm(folder, { recursive: true, force: true });
 });

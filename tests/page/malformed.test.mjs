@@ -4,27 +4,21 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { launch, warmUp, WEBGPU_SINCE } from "./support/browser.mjs";
-import { assertBuilt } from "./support/built.mjs";
-import { PACKAGE, ROOT, STORIES } from "./support/places.mjs";
-import { serve } from "./support/server.mjs";
+import { WEBGPU_SINCE } from "./support/browser.mjs";
+import { openPackage } from "./support/engine.mjs";
+import { ROOT } from "./support/places.mjs";
 
 const options = { timeout: 180_000 };
-let server, browser, page;
+let site, page;
 
 before(async () => {
-  assertBuilt();
-  server = await serve({ "/": PACKAGE, "/model/": `${ROOT}/tests/golden/models/llama`, "/stories/": STORIES });
-  browser = await launch();
-  page = await browser.newPage();
-  await page.goto(`${server.url}/package.json`);
-  await warmUp(page);
+  site = await openPackage({ "/model/": `${ROOT}/tests/golden/models/llama` });
+  page = site.page;
   await page.evaluate(prepare);
 }, options);
 
 after(async () => {
-  await browser?.close();
-  await server?.close();
+  await site?.close();
 });
 
 /** In the page: the good model taken apart, and ways to put it together again. */
@@ -39,7 +33,6 @@ async function prepare() {
     const { header: tensors, data } = header(golden);
     return [...new BigInt64Array(data.slice(...tensors[name].data_offsets).buffer)].map(Number);
   };
-  const jerboa = await import("/index.js");
   const utf8 = (value) => new TextEncoder().encode(typeof value === "string" ? value : JSON.stringify(value));
   const write = ({ header, data }) => {
     const text = utf8(header);
