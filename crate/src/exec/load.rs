@@ -86,9 +86,11 @@ pub async fn load_compiled(
     weights: &Weights,
 ) -> Result<(Pipelines, Buffers, LoadTimes)> {
     let (mut both, mut kernels) = (Lap::start(), Lap::start());
+    // What the checkpoint lacks is told before anything compiles.
+    let loader = Loader::new(gpu, graph, plans, weights)?;
     let ((pipelines, kernels_ms), loaded) = futures_util::future::join(
         async { (compile(gpu, compiled).await, kernels.lap()) },
-        load_weights(gpu, graph, plans, source, checkpoint, weights),
+        loader.load(source, checkpoint),
     )
     .await;
     let both_ms = both.lap();
@@ -97,64 +99,6 @@ pub async fn load_compiled(
     times.compiling_ms += both_ms - times.total_ms;
     times.kernels_ms = kernels_ms;
     Ok((pipelines, buffers, times))
-}
-
-/// Makes the buffers of all weights and streams the files into them.
-///
-/// # Errors
-/// `MissingTensor`, `Shape`, `UnsupportedEncoding`, `OutOfMemory`, or what the source reports.
-async fn load_weights(
-    gpu: &Gpu,
-    graph: &Graph,
-    plans: &WeightPlans,
-    source: &Source,
-    checkpoint: &Checkpoint,
-    weights: &Weights,
-) -> Result<(Buffers, LoadTimes)> {
-    let mut loader = Loader {
-        gpu,
-        plans,
-        buffers: Buffers::new(),
-        units: Vec::new(),
-        wanted: BTreeMap::new(),
-        infos: BTreeMap::new(),
-        pipelines: HashMap::new(),
-        pending: 0,
-        transcodes: false,
-        times: LoadTimes::default(),
-    };
-    let mut whole = Lap::start();
-    for (id, plan) in plans {
-        allocate(gpu, *id, plan, &mut loader.buffers)?;
-        let weight = graph.weight(*id);
-        if plan.kind == WeightKind::Order {
-            let source = weights.get(&weight.parts[0].0, &graph.name)?;
-            let buffer = loader.buffers.get(&Slot::Vector(*id)).ok_or_else(no_buffer)?;
-            let order = source.order.as_ref().filter(|o| o.len() == plan.rows).ok_or_else(no_buffer)?;
-            gpu.write(buffer, 0, bytemuck::cast_slice(order));
-            continue;
-        }
-        let mut row = 0;
-        for (name, rows) in &weight.parts {
-            let stored = weights.get(name, &graph.name)?;
-            loader.add(*id, plan, row, &shaped(stored, *rows, plan)?)?;
-            row += rows;
-        }
-    }
-    let infos: Vec<TensorInfo> = loader.infos.values().cloned().collect();
-    let wanted: Vec<&TensorInfo> = infos.iter().collect();
-    let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| loader.take(tensor, offset, &chunk).await;
-    let mut stream = Lap::start();
-    source.stream_tensors(checkpoint, &wanted, sink).await?;
-    let streamed = stream.lap();
-    if let Some(unit) = loader.units.iter().flatten().find(|u| u.route != Route::Direct) {
-        return Err(Error::Internal(format!("the bytes of {} did not all come", unit.source.name)));
-    }
-    gpu.check().await?;
-    let mut times = loader.times;
-    times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.compiling_ms;
-    times.total_ms = whole.lap();
-    Ok((loader.buffers, times))
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
@@ -201,7 +145,66 @@ fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
         }
 }
 
-impl Loader<'_> {
+impl<'a> Loader<'a> {
+    /// Makes the buffers of all weights and notes what each is made of.
+    ///
+    /// # Errors
+    /// `MissingTensor`, `Shape`, `UnsupportedEncoding` or `OutOfMemory`.
+    fn new(gpu: &'a Gpu, graph: &Graph, plans: &'a WeightPlans, weights: &Weights) -> Result<Self> {
+        let mut loader = Self {
+            gpu,
+            plans,
+            buffers: Buffers::new(),
+            units: Vec::new(),
+            wanted: BTreeMap::new(),
+            infos: BTreeMap::new(),
+            pipelines: HashMap::new(),
+            pending: 0,
+            transcodes: false,
+            times: LoadTimes::default(),
+        };
+        for (id, plan) in plans {
+            allocate(gpu, *id, plan, &mut loader.buffers)?;
+            let weight = graph.weight(*id);
+            if plan.kind == WeightKind::Order {
+                let source = weights.get(&weight.parts[0].0, &graph.name)?;
+                let buffer = loader.buffers.get(&Slot::Vector(*id)).ok_or_else(no_buffer)?;
+                let order = source.order.as_ref().filter(|o| o.len() == plan.rows).ok_or_else(no_buffer)?;
+                gpu.write(buffer, 0, bytemuck::cast_slice(order));
+                continue;
+            }
+            let mut row = 0;
+            for (name, rows) in &weight.parts {
+                let stored = weights.get(name, &graph.name)?;
+                loader.add(*id, plan, row, &shaped(stored, *rows, plan)?)?;
+                row += rows;
+            }
+        }
+        Ok(loader)
+    }
+
+    /// Streams the files into the buffers.
+    ///
+    /// # Errors
+    /// What the source reports.
+    async fn load(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Buffers, LoadTimes)> {
+        let mut whole = Lap::start();
+        let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
+        let wanted: Vec<&TensorInfo> = infos.iter().collect();
+        let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| self.take(tensor, offset, &chunk).await;
+        let mut stream = Lap::start();
+        source.stream_tensors(checkpoint, &wanted, sink).await?;
+        let streamed = stream.lap();
+        if let Some(unit) = self.units.iter().flatten().find(|u| u.route != Route::Direct) {
+            return Err(Error::Internal(format!("the bytes of {} did not all come", unit.source.name)));
+        }
+        self.gpu.check().await?;
+        let mut times = self.times;
+        times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.compiling_ms;
+        times.total_ms = whole.lap();
+        Ok((self.buffers, times))
+    }
+
     /// Adds a weight's rows as one unit, or as slabs where the encoding allows.
     fn add(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
         let route = self.route(source, plan, row);
