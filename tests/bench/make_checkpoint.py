@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of a real model's shape with seeded random weights, for benchmarks: make_checkpoint.py SHAPE OUT [f16|mlx4]
 
+SHAPE: a decoder of www/bench/shapes.json.
 f16: 16-bit floats (the default). mlx4: MLX's 4-bit codes in groups of 64, with a scale and a bias each.
 The speed of a dense model does not depend on its weights. Scales are small, so that logits stay finite. The random bytes repeat after a
 while, so that the files compress well. Needs numpy.
@@ -8,33 +9,8 @@ while, so that the files compress well. Needs numpy.
 import json, os, sys
 import numpy as np
 
-SHAPES = {
-    "tiny": dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=128, intermediate_size=256,
-                 num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32, vocab_size=1024,
-                 tie_word_embeddings=True, rope_theta=5e5, rms_norm_eps=1e-5, max_position_embeddings=131072),
-    "qwen2-0.5b": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=896, intermediate_size=4864,
-                       num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, vocab_size=151936,
-                       tie_word_embeddings=True, rope_theta=1e6, rms_norm_eps=1e-6, max_position_embeddings=32768),
-    "qwen2-1.5b": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=1536, intermediate_size=8960,
-                       num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2, vocab_size=151936,
-                       tie_word_embeddings=True, rope_theta=1e6, rms_norm_eps=1e-6, max_position_embeddings=32768),
-    "qwen3-0.6b": dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=1024, intermediate_size=3072,
-                       num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
-                       vocab_size=151936, tie_word_embeddings=True, rope_theta=1e6, rms_norm_eps=1e-6,
-                       max_position_embeddings=40960),
-    "llama-3.2-1b": dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=2048,
-                         intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
-                         head_dim=64, vocab_size=128256, tie_word_embeddings=True, rope_theta=5e5, rms_norm_eps=1e-5,
-                         max_position_embeddings=131072),
-    "phi-3-mini": dict(architectures=["Phi3ForCausalLM"], model_type="phi3", hidden_size=3072, intermediate_size=8192,
-                       num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=32, head_dim=96,
-                       vocab_size=32064, tie_word_embeddings=False, rope_theta=1e4, rms_norm_eps=1e-5,
-                       max_position_embeddings=4096, sliding_window=2047),
-    "llama-3.1-8b": dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=4096,
-                         intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
-                         head_dim=128, vocab_size=128256, tie_word_embeddings=False, rope_theta=5e5, rms_norm_eps=1e-5,
-                         max_position_embeddings=131072),
-}
+with open(os.path.join(os.path.dirname(__file__), "../../www/bench/shapes.json")) as shapes:
+    SHAPES = {name: shape["config"] for name, shape in json.load(shapes).items() if shape["config"]["model_type"] != "bert"}
 
 GROUP = 64
 
