@@ -1,4 +1,4 @@
-/** Times embeddings and vector search in the browser; see embed.html. Knows sizes and clocks; the weights are hashes. */
+/** Times embeddings beside another engine, and vector search, in the browser; see embed.html. Knows sizes and clocks; the weights are hashes. */
 
 import { loadModel } from "../../dist/jerboa/index.js";
 import { checkpoint } from "../memory/support/minilm.mjs";
@@ -75,8 +75,7 @@ async function throughput(count, rounds) {
   const model = await loadModel(await files(), { weights: query.get("weights") ?? "auto" });
   const all = texts(count);
   const tokens = (await Promise.all(all.map((text) => model.tokenize(text)))).reduce((sum, ids) => sum + ids.length, 0);
-  const engines = [{ name: `jerboa, ${model.info.weights}`, run: () => model.embed(all) }];
-  if (query.get("peer")) engines.push(await peer(all));
+  const engines = [{ name: `jerboa, ${model.info.weights}`, run: () => model.embed(all) }, await peer(all)];
   for (const { run } of engines) await run();
   const times = engines.map(() => []);
   for (let round = 0; round < rounds; round++) {
@@ -102,7 +101,7 @@ async function main() {
   if (adapter.info.architecture === "swiftshader" && !query.has("software")) throw new Error("no speed is told of an adapter without a GPU; ?software measures it all the same");
   const report = {};
   const [count, rows] = [number("texts", 1000), number("rows", 100_000)];
-  if (count) report.throughput = await throughput(count, number("rounds", 3));
+  if (count && query.get("peer")) report.throughput = await throughput(count, number("rounds", 3));
   if (rows) {
     report.search = await measure(new URL("dist/jerboa/memory/", ROOT), rows, 384);
     for (const { name, times, same } of report.search.results) {
