@@ -69,8 +69,8 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
 fn page(toolchain: Toolchain) -> Result<Tally> {
     package::build(toolchain)?;
     let mut node = command("node");
-    // One file at a time: each may drive a browser of its own on a software GPU.
-    node.args(["--test", "--test-reporter=spec", "--test-concurrency=1"]).current_dir(workspace::root());
+    // Two files at a time, each with a browser of its own: a software GPU compiles kernels on one core.
+    node.args(["--test", "--test-reporter=spec", "--test-concurrency=2"]).current_dir(workspace::root());
     for folder in ["tests/page", "tests/memory"] {
         let files = files(&workspace::path(folder))?;
         node.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.mjs")));
