@@ -162,17 +162,35 @@ export interface EngineRequest {
 /** What `Engine.load` takes besides its signal. */
 export interface EngineLoadOptions {
   model: string | { name: string; file: File }[];
-  revision?: string;
+  /** A Hugging Face access token, for gated and private repositories. It is sent to `endpoint` only and never stored. */
   token?: string;
+  /** A branch, tag or commit; `main` by default. */
+  revision?: string;
+  /** The server that `org/name` is looked up on; `https://huggingface.co` by default. */
   endpoint?: string;
+  /** The most tokens that prompt and answer hold together; by default what the model and the device allow. */
   maxContext?: number;
+  /**
+   * How weights are kept in GPU memory. `auto` keeps what the checkpoint has while that fits the device's memory, else 8 or 4
+   * bits; `model.info.precision` says which, `model.info.warnings` why.
+   */
   weights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  /**
+   * The same for embeddings and lm_head, where the checkpoint has them as plain numbers. `auto` keeps them as the other weights, but
+   * at 8 bits beside `q4`: few bits hurt them most, and they are the most of a small model with many words.
+   */
   embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
+  /** Bytes of GPU memory that the model may take, for `auto`; by default a guess, since no browser tells. */
   maxMemory?: number;
+  /** Weights over so many bytes lie in several buffers, also where the device has room for more in one; for tests. */
   maxWeightBuffer?: number;
+  /** How the KV cache is kept; `auto` takes what suits the device. */
   kv?: "auto" | "f32" | "f16" | "packed";
+  /** Switches features of the device off, to compare or to work around a driver. */
   features?: { subgroups?: boolean; f16?: boolean };
+  /** False leaves the browser's cache alone. True by default. */
   cache?: boolean;
+  /** What the model is for, where its files do not say or say something else. */
   task?: "generate" | "embed" | "rerank";
 }
 
