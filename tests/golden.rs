@@ -1,7 +1,7 @@
 //! Golden files: tiny checkpoints with what transformers computed on them.
 
 use jerboa::arch::Head;
-use jerboa::exec::{Encoder, Files, Model, RunOptions};
+use jerboa::exec::{Decode, Encoder, Files, Model, RunOptions, Start};
 use jerboa::gpu::Gpu;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use std::path::{Path, PathBuf};
@@ -77,5 +77,21 @@ pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Mode
         let config = source.read("config.json").await?;
         let config = serde_json::from_slice(&config).expect("config.json");
         Model::load(gpu, &source, config, options).await
+    })
+}
+
+/// The greedy tokens after a prompt.
+pub fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
+    pollster::block_on(async {
+        model.prefill(ids, 0).await.expect("prefill");
+        let mut decode = Decode::start(model, Start::greedy(ids.len(), count)).expect("start");
+        let mut tokens = Vec::new();
+        loop {
+            let next = decode.next(model).await.expect("decode");
+            if next.is_empty() {
+                return tokens;
+            }
+            tokens.extend(next);
+        }
     })
 }

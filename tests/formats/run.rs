@@ -1,6 +1,6 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
-use jerboa::exec::{Decode, Files, Model, Overrides, Precision, ROOM, RunOptions, Start};
+use jerboa::exec::{Files, Model, Overrides, Precision, ROOM, RunOptions};
 use jerboa::format::{Bytes, Float, quantize, transcode};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -8,7 +8,7 @@ use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::dequant::dequant_in_order;
 use jerboa::task::{GenerateRequest, Loaded};
-use jerboa_tests::golden::{Golden, golden};
+use jerboa_tests::golden::{Golden, golden, greedy};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
 use std::collections::BTreeSet;
@@ -33,21 +33,6 @@ fn logits_error(model: &mut Model, golden: &Golden) -> f64 {
     let ids = golden.ids("input_ids");
     let found = block_on(model.every_row(&ids, false)).expect("logits");
     relative_l2(&found, &golden.floats("logits"))
-}
-
-fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
-    block_on(async {
-        model.prefill(ids, 0).await.expect("prefill");
-        let mut decode = Decode::start(model, Start::greedy(ids.len(), count)).expect("start");
-        let mut tokens = Vec::new();
-        loop {
-            let next = decode.next(model).await.expect("decode");
-            if next.is_empty() {
-                return tokens;
-            }
-            tokens.extend(next);
-        }
-    })
 }
 
 /// One checkpoint, or more, for each family of encodings; the golden logits are of transformers on the dequantised weights.

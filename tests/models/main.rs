@@ -3,11 +3,11 @@
 mod sampling;
 mod variants;
 
-use jerboa::exec::{Decode, Model, Overrides, RunOptions, Start};
+use jerboa::exec::{Model, Overrides, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
-use jerboa_tests::golden::{Golden, golden, load};
+use jerboa_tests::golden::{Golden, golden, greedy, load};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
 
@@ -49,21 +49,6 @@ fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Gol
     let folder = golden(if name.contains('/') { name } else { &models });
     let model = load(open(device), &folder, options).unwrap_or_else(|e| panic!("{name}: {e}"));
     (model, Golden::read(&folder.join("golden.safetensors")))
-}
-
-fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
-    block_on(async {
-        model.prefill(ids, 0).await.expect("prefill");
-        let mut decode = Decode::start(model, Start::greedy(ids.len(), count)).expect("start");
-        let mut tokens = Vec::new();
-        loop {
-            let next = decode.next(model).await.expect("decode");
-            if next.is_empty() {
-                return tokens;
-            }
-            tokens.extend(next);
-        }
-    })
 }
 
 /// Logits of each token, run one after another with the cache.
