@@ -114,6 +114,9 @@ impl<'a> Config<'a> {
         let base = parameters.map_or(Ok(outer), |p| p.number_or("rope_theta", outer))?;
         let outer = self.number_or("partial_rotary_factor", 1.0)?;
         let partial = parameters.map_or(Ok(outer), |p| p.number_or("partial_rotary_factor", outer))?;
+        if !(0.0..=1.0).contains(&partial) {
+            return Self::fault("partial_rotary_factor", &format!("is {partial}; it must be a share of a head"));
+        }
         let dim = (head_dim as f64 * partial) as usize / 2 * 2;
         let scaling = scaling.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
         if base <= 1.0 {
@@ -199,22 +202,35 @@ fn yarn_attention(s: Config<'_>, factor: f64) -> Result<f64> {
 mod tests {
     use crate::arch;
 
+    /// The graph of a decoder with one field changed, or what is wrong with it.
+    fn decoder(field: &str, value: serde_json::Value) -> Result<(), String> {
+        let mut config = serde_json::json!({
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
+            "num_hidden_layers": 1, "num_attention_heads": 2,
+        });
+        config[field] = value;
+        arch::graph(&config).map(|_| ()).map_err(|e| e.to_string())
+    }
+
     /// The widths that variants.toml has kernels for are those that pass, and others are refused by name.
     #[test]
     fn heads_are_as_wide_as_the_kernels() {
-        let decoder = |head_dim: usize| {
-            arch::graph(&serde_json::json!({
-                "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
-                "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": head_dim,
-            }))
-        };
         for fits in [4, 80, 256] {
-            assert!(decoder(fits).is_ok(), "{fits}");
+            assert_eq!(decoder("head_dim", fits.into()), Ok(()));
         }
         for refused in [6, 260, 512] {
-            let message = decoder(refused).map(|_| ()).map_err(|e| e.to_string()).unwrap_err();
+            let message = decoder("head_dim", refused.into()).unwrap_err();
             assert!(message.contains(&format!("'head_dim' is {refused}")), "{message}");
             assert!(message.contains("up to 256"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_rotation_is_a_share_of_a_head() {
+        assert_eq!(decoder("partial_rotary_factor", 0.5.into()), Ok(()));
+        for refused in [-0.5, 1.5] {
+            let message = decoder("partial_rotary_factor", refused.into()).unwrap_err();
+            assert!(message.contains("'partial_rotary_factor' is"), "{message}");
         }
     }
 }
