@@ -70,11 +70,6 @@ impl Caps {
             _ => 64,
         }
     }
-
-    /// The subgroup size when it is known for sure, else `None`.
-    pub fn fixed_subgroup(&self) -> Option<u32> {
-        (self.subgroups && self.subgroup_size.0 == self.subgroup_size.1).then_some(self.subgroup_size.0)
-    }
 }
 
 /// What a caller asks of the device.

@@ -1,7 +1,7 @@
 //! The shader registry that build.rs generates from shaders/, and the choice of one variant in it.
 //! It knows texts and names; which variant is right for a job is decided by its siblings.
 
-use super::preprocess::{self, Access, BindingDecl};
+use super::preprocess::{self, BindingDecl};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -123,20 +123,8 @@ pub struct Shader {
     pub params: Vec<(String, bool)>,
 }
 
-impl Shader {
-    /// Whether it binds a uniform `params`.
-    pub fn has_params(&self) -> bool {
-        self.bindings.iter().any(|b| b.access == Access::Uniform)
-    }
-}
-
 fn source(kernel: Kernel) -> &'static KernelSource {
     &SOURCES[kernel as usize]
-}
-
-/// How many variants of a kernel the build validated with default numbers; for reports.
-pub fn declared_flags(kernel: Kernel) -> &'static [&'static str] {
-    source(kernel).flags
 }
 
 /// The numbers that a kernel's family chooses by itself, each with its values.

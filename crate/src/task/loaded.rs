@@ -30,11 +30,6 @@ impl TextParts {
         self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: reason() })
     }
 
-    /// Whether there is a tokenizer.
-    pub fn has_tokenizer(&self) -> bool {
-        self.tokenizer.is_some()
-    }
-
     /// Whether conversations can be rendered.
     pub fn has_template(&self) -> bool {
         self.template.is_some()

@@ -94,11 +94,6 @@ impl ChatTemplate {
         &self.names
     }
 
-    /// Whether the template reads a variable of that name, such as `enable_thinking` or `tools`.
-    pub fn mentions(&self, name: &str) -> bool {
-        self.sources.contains(name)
-    }
-
     /// Renders a conversation. `special_spellings` are those of the tokenizer: where a message contains one, the prompt
     /// notes that it is no special token ([`super::Tokenizer::special_spellings`], [`super::Tokenizer::encode_prompt`]).
     pub fn render(

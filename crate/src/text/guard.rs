@@ -24,11 +24,6 @@ impl Prompt {
     pub fn trusted(text: impl Into<String>) -> Prompt {
         Prompt { text: text.into(), protected: Vec::new() }
     }
-
-    /// Whether any place is protected, that is, whether a message contains the spelling of a special token.
-    pub fn has_protected(&self) -> bool {
-        !self.protected.is_empty()
-    }
 }
 
 /// The stand-ins of one rendering.
