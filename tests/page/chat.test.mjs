@@ -78,10 +78,12 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
 test("it can be copied and made again", { timeout: PATIENCE }, async () => {
   await page.getByRole("button", { name: "Copy the conversation" }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), golden.text);
+  await setSettings({ "Most tokens": "40" });
   await page.getByRole("button", { name: "Regenerate" }).click();
   await page.locator('article[data-state="running"]').waitFor();
   await done();
-  assert.equal(await story().textContent(), golden.newText);
+  const again = await story().textContent();
+  assert.ok(again.length > 40 && again.length < golden.newText.length && golden.newText.startsWith(again), again);
 });
 
 test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () => {
