@@ -27,6 +27,8 @@ async function openDevice(wanted) {
             maxBufferSize: limits.maxBufferSize,
             maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
             maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
+            maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
+            maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
           },
         });
         return { adapter, device };
@@ -75,6 +77,7 @@ export class JsGpu {
   facts() {
     const has = (name) => this.device.features.has(name);
     const { maxBufferSize, maxStorageBufferBindingSize, maxComputeWorkgroupStorageSize } = this.device.limits;
+    const { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX } = this.device.limits;
     return {
       vendor: this.info.vendor ?? "",
       architecture: this.info.architecture ?? "",
@@ -87,6 +90,8 @@ export class JsGpu {
       maxBufferSize,
       maxBindingSize: maxStorageBufferBindingSize,
       maxWorkgroupStorage: maxComputeWorkgroupStorageSize,
+      maxInvocations: Math.min(maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX),
+      packedDot: navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") === true,
       webkit: isWebKit(),
       software: this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader",
     };

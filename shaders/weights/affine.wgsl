@@ -1,27 +1,12 @@
 // Affine quantized weights of BITS bits: blocks of 32 along K take BITS words, first the 4-bit part (4 words), then the
 // 2-bit part (2 words), then the 1-bit part (1 word), 8 bits as bytes; the 4-bit part holds the low bits.
-// w_s holds a pair for each GROUP elements: w = q * scale + bias, or (q - zero) * scale when ZERO.
+// A group has a pair: w = q * scale + bias, or (q - zero) * scale when ZERO.
 #if BITS == 8
 @group(0) @binding(2) var<storage, read> w_q: array<vec2<u32>>;
 #else
 @group(0) @binding(2) var<storage, read> w_q: array<u32>;
 #endif
-@group(0) @binding(3) var<storage, read> w_s: array<u32>;
-
-// (scale, bias) of the group that holds element k of a row.
-fn w_affine(row: u32, k: u32) -> vec2<f32> {
-    let at = row * params.groups + k / GROUP;
-#if SCALE == 0
-    return unpack2x16float(w_s[at]);
-#endif
-#if SCALE == 1
-    let word = w_s[at];
-    return vec2<f32>(bitcast<f32>(word << 16u), bitcast<f32>(word & 0xffff0000u));
-#endif
-#if SCALE == 2
-    return vec2<f32>(bitcast<f32>(w_s[2u * at]), bitcast<f32>(w_s[2u * at + 1u]));
-#endif
-}
+#import weights/scales
 
 fn w_scaled(q: vec4<f32>, row: u32, k: u32) -> vec4<f32> {
     let pair = w_affine(row, k);

@@ -217,6 +217,45 @@ fn gemv_takes_several_rows_of_x_at_once() {
     }
 }
 
+/// Whole blocks of weights: every layout that has them and every number, over K in one turn and in several, with all that a
+/// product takes along. Packed bytes of x cost what sixteen bits lose, codes in the mantissa of 1 a little less.
+#[test]
+fn gemv_by_blocks_equals_its_twin() {
+    let affine = |bits, group, form, scale| Layout::Affine { bits, group, form, scale };
+    let layouts = [
+        affine(4, 32, Form::Bias, Float::F16),
+        affine(4, 64, Form::Zero, Float::BF16),
+        affine(4, 128, Form::Bias, Float::F32),
+        affine(8, 32, Form::Bias, Float::F16),
+        affine(8, 64, Form::Zero, Float::F32),
+        Layout::Q4K,
+    ];
+    let mut bits = 0usize;
+    for layout in layouts {
+        for (name, values) in choices(Kernel::GemvBlocks) {
+            for (value, max_invocations) in values.iter().zip([1024, 64, 1024]) {
+                let force = Some(Force { kernel: Kernel::GemvBlocks, name, value: *value });
+                let caps = Caps { force, max_invocations, ..gpu().caps().clone() };
+                for _ in 0..2 {
+                    bits += 1;
+                    let (n, k) = [(5, 33), (75, 1030), (2100, 172), (40, 4356)][bits % 4];
+                    let case = Case {
+                        gated: bits & 1 > 0,
+                        norm: bits & 2 > 0,
+                        bias: bits & 4 > 0,
+                        residual: bits & 8 > 0,
+                        softcap: if bits & 16 > 0 { 30.0 } else { 0.0 },
+                        ..PLAIN
+                    };
+                    let error = check_as(gpu(), &caps, layout, [1, n, k], &case);
+                    let limit = if caps.choose(Kernel::GemvBlocks, "DOT", 0) == 1 { 5e-8 } else { 1e-8 };
+                    assert!(error < limit, "{name} = {value}, {layout} {n}x{k} {bits:#b}: {error:e}");
+                }
+            }
+        }
+    }
+}
+
 /// Whatever number is chosen, the product is the same: wide and narrow weights, one row of x and several.
 #[test]
 fn every_choice_gives_the_same_product() {

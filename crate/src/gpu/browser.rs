@@ -338,6 +338,8 @@ fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
         max_binding_size: cap(number("maxBindingSize")),
         memory: Some(memory_of(number("maxBufferSize") as u64)),
         max_workgroup_storage: number("maxWorkgroupStorage") as u32,
+        max_invocations: number("maxInvocations") as u32,
+        packed_dot: flag("packedDot") && Caps::has_packed_dot(&text("vendor")),
         webkit: flag("webkit"),
         software: flag("software"),
         force: options.force,

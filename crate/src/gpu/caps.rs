@@ -28,6 +28,10 @@ pub struct Caps {
     pub memory: Option<u64>,
     /// Bytes of workgroup memory.
     pub max_workgroup_storage: u32,
+    /// Threads of a workgroup.
+    pub max_invocations: u32,
+    /// Whether WGSL has products of four packed bytes, and the device, as far as its vendor tells, an instruction for them.
+    pub packed_dot: bool,
     /// Whether it is Safari's implementation; known by the user agent, since Chrome on a Mac says `apple` too.
     pub webkit: bool,
     /// Whether the device is a software renderer, whose speed says nothing.
@@ -69,6 +73,11 @@ impl Caps {
             "apple" | "intel" => 160,
             _ => 64,
         }
+    }
+
+    /// Whether devices of a vendor multiply four bytes in one instruction; elsewhere it is made of many.
+    pub fn has_packed_dot(vendor: &str) -> bool {
+        matches!(vendor, "nvidia" | "amd" | "intel")
     }
 }
 

@@ -423,6 +423,8 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         max_binding_size: cap(limits.max_storage_buffer_binding_size),
         memory: None,
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
+        max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
+        packed_dot: Caps::has_packed_dot(&vendor(info.vendor)),
         webkit: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
         force: options.force,

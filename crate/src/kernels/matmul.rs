@@ -97,7 +97,28 @@ impl<B: Clone> Matmul<B> {
 
     /// The launch for few rows of x (decode and verification), at most `rows`; the first alone when that is one.
     pub fn gemv(&self, caps: &Caps, rows: usize, state: B) -> Launch<B> {
-        self.gemv_as(caps, rows, state, GemvChoice::of(caps, self, rows))
+        match BlocksChoice::of(caps, self) {
+            Some(choice) if rows == 1 => self.gemv_blocks(choice),
+            _ => self.gemv_as(caps, rows, state, GemvChoice::of(caps, self, rows)),
+        }
+    }
+
+    /// The launch for one row of x that goes through whole blocks of weights.
+    pub fn gemv_blocks(&self, choice: BlocksChoice) -> Launch<B> {
+        let variant = weight_flags(Variant::new(Kernel::GemvBlocks), self.weight.layout)
+            .flag("SUBGROUPS")
+            .flag_if("NORM", self.norm.is_some())
+            .flag_if("GATED", self.gated.is_some())
+            .flag_if("BIAS", self.bias.is_some())
+            .flag_if("RESIDUAL", self.residual.is_some())
+            .flag_if("SOFTCAP", self.softcap > 0.0)
+            .set("ACT", self.act)
+            .set("TEAM", choice.team)
+            .set("TEAMS", choice.teams)
+            .set("BATCH", choice.batch)
+            .set("DOT", choice.dot);
+        let grid = GridSpec::Exact([self.n.div_ceil(choice.share * choice.teams), 1, 1]);
+        self.common(Launch::new(self.label.clone(), variant, grid)).norm(self.norm.as_ref()).set("share", choice.share)
     }
 
     /// The same with a choice of the caller: for tuning and tests.
@@ -116,13 +137,11 @@ impl<B: Clone> Matmul<B> {
             .set("UNROLL", choice.unroll);
         let per_group = if self.gated.is_some() { choice.rows / 2 } else { choice.rows };
         let [x, y, _] = super::fold(u64::from(self.n.div_ceil(per_group)));
-        let norm = self.norm.as_ref();
         let grid = if rows == 1 { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y, per: choice.cols } };
         self.common(Launch::new(self.label.clone(), variant, grid))
-            .bind_opt("norm", norm.map(|n| n.gain.clone()))
+            .norm(self.norm.as_ref())
             .bind_opt("state", (choice.cols > 1).then_some(state))
-            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
-            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+            .set("x_stride", self.x.stride)
     }
 
     /// The launches for as many rows of x as the step has; `parts` has [`Self::parts_bytes`] of the same choice.
@@ -146,7 +165,7 @@ impl<B: Clone> Matmul<B> {
         let x = self.tiles(choice);
         let product = weight_flags(variant(Kernel::Gemm), self.weight.layout);
         let grid = GridSpec::Split { x, per: bm, target, most };
-        let product = self.common(Launch::new(self.label.clone(), product, grid));
+        let product = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
         let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most };
         let join = self
             .ending(Launch::new(format!("{} join", self.label), variant(Kernel::GemmJoin), grid))
@@ -183,7 +202,6 @@ impl<B: Clone> Matmul<B> {
             .set("groups", groups(w.layout, w.cols))
             .set("row0", self.row0)
             .set("x_offset", self.x.offset)
-            .set("x_stride", self.x.stride)
     }
 
     /// What shaders/matmul/finish.wgsl takes.
@@ -291,5 +309,71 @@ impl GemvChoice {
         let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
         let pick = |name: &str, own: u32| caps.choose(Kernel::Gemv, name, own);
         Self { wg: pick("WG", wg), rows: pick("ROWS", rows), cols: pick("COLS", cols), unroll: pick("UNROLL", unroll) }
+    }
+}
+
+impl<B: Clone> Launch<B> {
+    /// The norm of x that a product takes along.
+    fn norm(self, norm: Option<&NormPrologue<B>>) -> Self {
+        self.bind_opt("norm", norm.map(|n| n.gain.clone()))
+            .set_f32("eps", norm.map_or(0.0, |n| n.eps))
+            .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
+    }
+}
+
+/// How a product of one row of x with whole blocks of weights is spread over threads (shaders/matmul/gemv_blocks.wgsl).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlocksChoice {
+    /// Threads that have all of K between them, a block each, in turns where K is longer.
+    pub team: u32,
+    /// Teams of a workgroup.
+    pub teams: u32,
+    /// Rows of W that a thread has under way.
+    pub batch: u32,
+    /// Outputs of a team.
+    pub share: u32,
+    /// 1 to multiply packed bytes.
+    pub dot: u32,
+}
+
+impl BlocksChoice {
+    /// Numbers of workgroup memory for the sums: SUMS of the shader.
+    const SUMS: u32 = 1024;
+    /// The largest team that variants.toml declares.
+    const LARGEST: u32 = 512;
+
+    /// What is known to be good, or nothing where blocks of weights do not pay or cannot be had.
+    pub fn of<B>(caps: &Caps, m: &Matmul<B>) -> Option<Self> {
+        let wide = match m.weight.layout {
+            Layout::Affine { bits: bits @ (4 | 8), group, .. } if group >= 32 => bits == 8,
+            Layout::Q4K => false,
+            _ => return None,
+        };
+        let forced = caps.force.is_some_and(|f| f.kernel == Kernel::GemvBlocks);
+        let other = caps.force.is_some_and(|f| f.kernel == Kernel::Gemv);
+        let each = if m.gated.is_some() { 2 } else { 1 };
+        // Few outputs keep no device busy with whole rows for a team.
+        if !caps.subgroups || caps.subgroup_size.0 < 4 || other || (m.n * each < 2048 && !forced) {
+            return None;
+        }
+        let unit = caps.subgroup_size.1.max(32);
+        let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32;
+        let memory = caps.max_workgroup_storage.saturating_sub(4 * Self::SUMS + 1024) / 64;
+        let most = caps.max_invocations.min(memory).min(Self::LARGEST) / unit * unit;
+        if most == 0 || (blocks * 2 < unit && !forced) {
+            return None;
+        }
+        let team = blocks.div_ceil(blocks.div_ceil(most)).next_multiple_of(unit);
+        // Teams that read x together; more threads than 256 wait for one another too long.
+        let fits = |teams: u32| if team * teams <= 256.min(most) { teams } else { 1 };
+        let pick = |name: &str, own: u32| caps.choose(Kernel::GemvBlocks, name, own);
+        let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
+        let batch = pick("BATCH", if wide || team > 256 { 4 } else { 8 });
+        let least = batch / each;
+        // Somewhat more threads than keep the device busy, and each with as many outputs as that leaves.
+        let groups = (caps.full_load() * 96 / (team * teams)).max(1);
+        let share = m.n.div_ceil(groups * teams).next_multiple_of(least);
+        let room = Self::SUMS / each / (team * teams / caps.subgroup_size.0) / least * least;
+        Some(Self { team, teams, batch, share: share.min(room), dot: pick("DOT", caps.packed_dot.into()) })
     }
 }

@@ -1,0 +1,177 @@
+// y = x Wᵀ for one row of x (decode) and weights in blocks of 32: each thread keeps a block of x in registers and goes
+// through rows of W, BATCH at a time while the next ones are on their way. A team of TEAM threads has all of K (in turns
+// where K is longer) and `share` outputs; TEAMS of them in a workgroup read x together. Sums are f32.
+// NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
+// GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
+struct Params {
+    k: u32,
+    k_blocks: u32,
+    groups: u32,
+    n: u32,
+    row0: u32,
+    x_offset: u32,
+    out_offset: u32,
+    out_stride: u32,
+    res_offset: u32,
+    res_stride: u32,
+    up_row: u32,
+    share: u32,
+    eps: f32,
+    norm_offset: f32,
+    scale: f32,
+    softcap: f32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+#import weights/block
+#import matmul/finish
+#ifdef NORM
+@group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
+#endif
+
+const WG: u32 = TEAM * TEAMS;
+// Rows of W for an output.
+#ifdef GATED
+const EACH: u32 = 2u;
+#else
+const EACH: u32 = 1u;
+#endif
+
+// Half of a team's x: [vec4 of a half block][block], the blocks shuffled so that neither side's threads share a bank.
+var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
+// [row of a team][subgroup of the workgroup]
+var<workgroup> sums: array<f32, SUMS>;
+// A subgroup has at least four threads.
+var<workgroup> squares: array<f32, WG / 4u>;
+
+// The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
+fn weight_row(item: u32) -> u32 {
+    return params.row0 + min(item / EACH, params.n - 1u) + (item % EACH) * params.up_row;
+}
+
+// Columns of x beyond K are zero, whatever the buffer holds there.
+fn load_x(at: u32) -> vec4<f32> {
+    let k = at * 4u;
+    let v = x[params.x_offset / 4u + min(at, (params.k - 1u) / 4u)];
+    return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
+}
+
+// Thread i of four gets the sum of the i-th of four values over the subgroup.
+fn turn(a: f32, b: f32, c: f32, d: f32, lane: u32, subgroup_size: u32) -> f32 {
+    let odd = (lane & 1u) != 0u;
+    let high = (lane & 2u) != 0u;
+    let ab = select(a, b, odd) + subgroupShuffleXor(select(b, a, odd), 1u);
+    let cd = select(c, d, odd) + subgroupShuffleXor(select(d, c, odd), 1u);
+    var sum = select(ab, cd, high) + subgroupShuffleXor(select(cd, ab, high), 2u);
+    for (var step = 4u; step < subgroup_size; step *= 2u) {
+        sum += subgroupShuffleXor(sum, step);
+    }
+    return sum;
+}
+
+// A row's sum over the subgroups of its team.
+fn whole(row: u32, part: u32, each: u32, subgroups: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = 0u; i < each; i++) {
+        sum += sums[row * subgroups + part + i];
+    }
+    return sum;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let team = lid / TEAM;
+    let tid = lid % TEAM;
+    let subgroups = WG / subgroup_size;
+    let subgroup = lid / subgroup_size;
+    let items = params.share * EACH;
+    let first = (wid.x * TEAMS + team) * items;
+    var square = 0.0;
+    for (var base = 0u; base < params.k_blocks; base += TEAM) {
+        let block = min(base + tid, params.k_blocks - 1u);
+#for r in 0..BATCH
+        var codes$r = w_codes(weight_row(first + $ru), block);
+        var bits$r = w_bits(weight_row(first + $ru), block * 32u);
+#endfor
+        var mine: X32;
+#for h in 0..2
+        workgroupBarrier();
+        for (var i = lid; i < TEAM * 4u; i += WG) {
+            let at = (base + i / 4u) * 8u + $hu * 4u + i % 4u;
+            var v = load_x(at);
+#ifdef NORM
+            square += dot(v, v);
+            v *= norm[min(at, (params.k - 1u) / 4u)] + params.norm_offset;
+#endif
+            half_x[(i % 4u) * TEAM + ((i / 4u) ^ ((i % 4u) * 2u))] = v;
+        }
+        workgroupBarrier();
+#if $h == 0
+        mine.a0 = half_x[tid];
+        mine.b0 = half_x[TEAM + (tid ^ 2u)];
+        mine.a1 = half_x[TEAM * 2u + (tid ^ 4u)];
+        mine.b1 = half_x[TEAM * 3u + (tid ^ 6u)];
+#else
+        mine.a2 = half_x[tid];
+        mine.b2 = half_x[TEAM + (tid ^ 2u)];
+        mine.a3 = half_x[TEAM * 2u + (tid ^ 4u)];
+        mine.b3 = half_x[TEAM * 3u + (tid ^ 6u)];
+#endif
+#endfor
+        let ready = x_block(mine);
+        for (var item = 0u; item < items; item += BATCH) {
+            // The next rows are asked for before these are worked on; after the last ones, these again.
+            let next = first + min(item + BATCH, items - BATCH);
+#for r in 0..BATCH
+            let line$r = w_line(bits$r, block);
+            let now$r = codes$r;
+            codes$r = w_codes(weight_row(next + $ru), block);
+            bits$r = w_bits(weight_row(next + $ru), block * 32u);
+#endfor
+            var y: array<f32, BATCH>;
+#for r in 0..BATCH
+            y[$r] = w_dot(now$r, ready) * line$r.x + line$r.y * ready.sum;
+#endfor
+#for g in 0..BATCH/4
+            let sum$g = turn(y[$g * 4], y[$g * 4 + 1], y[$g * 4 + 2], y[$g * 4 + 3], lane, subgroup_size);
+            if (lane < 4u) {
+                let slot = (item + $gu * 4u + lane) * subgroups + subgroup;
+                sums[slot] = select(sums[slot] + sum$g, sum$g, base == 0u);
+            }
+#endfor
+        }
+    }
+#ifdef NORM
+    square = subgroupAdd(square);
+    if (lane == 0u) {
+        squares[subgroup] = square;
+    }
+#endif
+    workgroupBarrier();
+    var factor = params.scale;
+#ifdef NORM
+    var total = 0.0;
+    for (var i = 0u; i < subgroups; i++) {
+        total += squares[i];
+    }
+    factor *= inverseSqrt(total / f32(params.k) + params.eps);
+#endif
+    let each = TEAM / subgroup_size;
+    for (var i = lid; i < TEAMS * params.share; i += WG) {
+        let n = wid.x * TEAMS * params.share + i;
+        if (n < params.n) {
+            let row = i % params.share * EACH;
+            let part = i / params.share * each;
+            var up = 0.0;
+#ifdef GATED
+            up = whole(row + 1u, part, each, subgroups);
+#endif
+            finish(0u, n, whole(row, part, each, subgroups), up, factor);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+// Blocks of 32 weights of 4 or 8 bits, whole, against a block of x that a thread has made ready: sixteen bytes at a load,
+// one scale and bias for all. For affine weights in groups of at least 32, and Q4_K.
+@group(0) @binding(2) var<storage, read> w_q: array<vec4<u32>>;
+#ifdef W_Q4K
+#import weights/q4_k_scales
+#else
+#import weights/scales
+#endif
+
+// Four octets of codes: each a word of nibbles, or two of bytes.
+#if BITS == 4
+alias Octet = u32;
+#else
+alias Octet = vec2<u32>;
+#endif
+struct Codes {
+#for i in 0..4
+    o$i: Octet,
+#endfor
+}
+
+fn w_codes(row: u32, block: u32) -> Codes {
+    let at = row * params.k_blocks + block;
+#if BITS == 4
+    let v = w_q[at];
+    return Codes(v.x, v.y, v.z, v.w);
+#else
+    let v = w_q[2u * at];
+    let u = w_q[2u * at + 1u];
+    return Codes(v.xy, v.zw, u.xy, u.zw);
+#endif
+}
+
+// (scale, bias): w = code * scale + bias.
+fn w_line(bits: PairBits, block: u32) -> vec2<f32> {
+#ifdef W_Q4K
+    let pair = w_pair(bits, block) * vec2<f32>(1.0, -1.0);
+#else
+    var pair = w_pair(bits);
+#if ZERO == 1
+    pair.y *= -pair.x;
+#endif
+#endif
+    return vec2<f32>(pair.x, fma(pair.x, OFFSET, pair.y));
+}
+
+// Elements 8i to 8i + 3 in a, the next four in b.
+struct X32 {
+#for i in 0..4
+    a$i: vec4<f32>,
+    b$i: vec4<f32>,
+#endfor
+}
+
+fn x_sum(x: X32) -> vec4<f32> {
+    return ((x.a0 + x.b0) + (x.a1 + x.b1)) + ((x.a2 + x.b2) + (x.a3 + x.b3));
+}
+
+#if DOT == 1
+// x as integers of 16 bits times `unit`, their low and high bytes packed to match four codes: products of four bytes are
+// one operation, and the error is 2^-16 of the block's largest element.
+struct XBlock {
+    sum: f32,
+    unit: f32,
+#for i in 0..4
+    low$i: vec2<u32>,
+    high$i: vec2<u32>,
+#endfor
+}
+
+const TOP: f32 = 32512.0;
+// Bytes are signed there: codes of 8 bits come as 128 less.
+#if BITS == 4
+const OFFSET: f32 = 0.0;
+#else
+const OFFSET: f32 = 128.0;
+#endif
+
+// Four bytes against each half of an octet's codes; of nibbles, the first half are the even ones.
+fn x_pack(a: vec4<i32>, b: vec4<i32>) -> vec2<u32> {
+#if BITS == 4
+    return vec2<u32>(pack4xI8(vec4<i32>(a.xz, b.xz)), pack4xI8(vec4<i32>(a.yw, b.yw)));
+#else
+    return vec2<u32>(pack4xI8(a), pack4xI8(b));
+#endif
+}
+
+fn x_block(x: X32) -> XBlock {
+    let top = max(max(max(abs(x.a0), abs(x.b0)), max(abs(x.a1), abs(x.b1))), max(max(abs(x.a2), abs(x.b2)), max(abs(x.a3), abs(x.b3))));
+    let most = max(max(top.x, top.y), max(top.z, top.w));
+    let inverse = select(0.0, TOP / most, most > 0.0);
+    var block: XBlock;
+    // Of the floats, so that what is no number stays none.
+    block.sum = dot(x_sum(x), vec4<f32>(1.0));
+    block.unit = most / TOP;
+#for i in 0..4
+    let a$i = vec4<i32>(round(x.a$i * inverse));
+    let b$i = vec4<i32>(round(x.b$i * inverse));
+    block.low$i = x_pack(a$i, b$i);
+    // The low bytes are signed: half of one goes up.
+    block.high$i = x_pack((a$i + vec4<i32>(128)) >> vec4<u32>(8u), (b$i + vec4<i32>(128)) >> vec4<u32>(8u));
+#endfor
+    return block;
+}
+
+fn w_bytes(octet: Octet) -> vec2<u32> {
+#if BITS == 4
+    return vec2<u32>(octet, octet >> 4u) & vec2<u32>(0x0f0f0f0fu);
+#else
+    return octet ^ vec2<u32>(0x80808080u);
+#endif
+}
+
+// The sum of (code - OFFSET) * x.
+fn w_dot(codes: Codes, x: XBlock) -> f32 {
+    var low = 0i;
+    var high = 0i;
+#for i in 0..4
+    let q$i = w_bytes(codes.o$i);
+    low += dot4I8Packed(q$i.x, x.low$i.x) + dot4I8Packed(q$i.y, x.low$i.y);
+    high += dot4I8Packed(q$i.x, x.high$i.x) + dot4I8Packed(q$i.y, x.high$i.y);
+#endfor
+    return f32(high * 256 + low) * x.unit;
+}
+#else
+// Codes are written into the mantissa of 1, where no conversion is needed: x is multiplied by the place that a code comes
+// to, and what the ones add (`places`) is subtracted at the end.
+struct XBlock {
+    sum: f32,
+    places: f32,
+    x: X32,
+}
+
+const OFFSET: f32 = 0.0;
+#if BITS == 4
+const PLACE = vec4<f32>(256.0, 16.0, 256.0, 16.0);
+const MASK = vec4<u32>(0x00078000u, 0x00780000u, 0x00078000u, 0x00780000u);
+#else
+const PLACE = vec4<f32>(256.0);
+const MASK = vec4<u32>(0x007f8000u);
+#endif
+
+fn x_block(x: X32) -> XBlock {
+    let sum = x_sum(x);
+    var scaled: X32;
+#for i in 0..4
+    scaled.a$i = x.a$i * PLACE;
+    scaled.b$i = x.b$i * PLACE;
+#endfor
+    return XBlock(dot(sum, vec4<f32>(1.0)), dot(sum, PLACE), scaled);
+}
+
+fn w_ones(placed: vec4<u32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>((placed & MASK) | vec4<u32>(0x3f800000u));
+}
+
+fn w_dot8(o: Octet, a: vec4<f32>, b: vec4<f32>) -> f32 {
+#if BITS == 4
+    let first = vec2<u32>(o << 15u, o << 7u);
+    let second = vec2<u32>(o >> 1u, o >> 9u);
+    return dot(w_ones(first.xxyy), a) + dot(w_ones(second.xxyy), b);
+#else
+    let first = vec4<u32>(o.x << 15u, o.x << 7u, o.x >> 1u, o.x >> 9u);
+    let second = vec4<u32>(o.y << 15u, o.y << 7u, o.y >> 1u, o.y >> 9u);
+    return dot(w_ones(first), a) + dot(w_ones(second), b);
+#endif
+}
+
+// The sum of code * x.
+fn w_dot(codes: Codes, x: XBlock) -> f32 {
+    return (w_dot8(codes.o0, x.x.a0, x.x.b0) + w_dot8(codes.o1, x.x.a1, x.x.b1))
+        + (w_dot8(codes.o2, x.x.a2, x.x.b2) + w_dot8(codes.o3, x.x.a3, x.x.b3)) - x.places;
+}
+#endif
