@@ -17,9 +17,12 @@ struct Params {
 #endif
 #import attention/splits
 
-// At most 64 splits: their (maximum, sum), their weights, and sums on their way to other threads.
+// At most 64 runs: their (maximum, sum), then their weights and what these make of their sums; the best and the sums of
+// eight at a time; and columns on their way to other threads.
 var<workgroup> tops: array<vec2<f32>, 64>;
-var<workgroup> weights: array<f32, 64>;
+var<workgroup> weights: array<vec2<f32>, 64>;
+var<workgroup> bests: array<f32, 8>;
+var<workgroup> sums: array<f32, 8>;
 var<workgroup> pool: array<vec4<f32>, 64>;
 
 @compute @workgroup_size(128)
@@ -29,31 +32,48 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = wid.z;
     let count = splits_of(row).count;
     let base = (row * params.heads + h) * params.splits;
-    if (lid < count) {
-        tops[lid] = parts[(base + lid) * (d4 + 1u) + d4].xy;
-    }
-    workgroupBarrier();
-    var best = -1e30;
-#ifdef SINKS
-    best = sinks[h];
-#endif
-    for (var s = 0u; s < count; s++) { best = max(best, tops[s].x); }
-    if (lid < count) {
-        weights[lid] = exp(max(tops[lid].x - best, -80.0));
-    }
-    workgroupBarrier();
-    var sum = 0.0;
-#ifdef SINKS
-    sum = exp(max(sinks[h] - best, -80.0));
-#endif
-    for (var s = 0u; s < count; s++) { sum += weights[s] * tops[s].y; }
-    // CUTS threads share a column, each every CUTS-th run.
+    // CUTS threads share a column, each every CUTS-th run; the runs are asked for before their weights are known.
     let cut = lid / d4;
     let column = lid % d4;
-    var total: vec4<f32>;
-    if (cut < CUTS) {
-        for (var s = cut; s < count; s += CUTS) { total += parts[(base + s) * (d4 + 1u) + column] * weights[s]; }
+    var runs: array<vec4<f32>, 64u / CUTS>;
+#for j in 0..64/CUTS
+    if (cut < CUTS && $ju * CUTS + cut < count) { runs[$j] = parts[(base + $ju * CUTS + cut) * (d4 + 1u) + column]; }
+#endfor
+    var top = vec2<f32>(-1e30, 0.0);
+    if (lid < count) { top = parts[(base + lid) * (d4 + 1u) + d4].xy; }
+    if (lid < 64u) { tops[lid] = top; }
+    workgroupBarrier();
+    // Eight threads look at eight runs each, then every thread at those eight.
+    if (lid < 8u) {
+        var best = tops[lid * 8u].x;
+#for i in 1..8
+        best = max(best, tops[lid * 8u + $iu].x);
+#endfor
+        bests[lid] = best;
     }
+    workgroupBarrier();
+    var best = max(max(max(bests[0], bests[1]), max(bests[2], bests[3])), max(max(bests[4], bests[5]), max(bests[6], bests[7])));
+#ifdef SINKS
+    best = max(best, sinks[h]);
+#endif
+    if (lid < 64u) { weights[lid] = vec2<f32>(1.0, top.y) * exp(max(top.x - best, -80.0)); }
+    workgroupBarrier();
+    if (lid < 8u) {
+        var part = 0.0;
+#for i in 0..8
+        part += weights[lid * 8u + $iu].y;
+#endfor
+        sums[lid] = part;
+    }
+    var total: vec4<f32>;
+#for j in 0..64/CUTS
+    if (cut < CUTS && $ju * CUTS + cut < count) { total += runs[$j] * weights[$ju * CUTS + cut].x; }
+#endfor
+    workgroupBarrier();
+    var sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+#ifdef SINKS
+    sum += exp(max(sinks[h] - best, -80.0));
+#endif
     for (var half = CUTS / 2u; half > 0u; half /= 2u) {
         if (cut >= half && cut < 2u * half) { pool[(cut - half) * d4 + column] = total; }
         workgroupBarrier();

@@ -140,6 +140,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum$r = 0.0;
 #endfor
     for (var first = begin; first < end; first += TILE) {
+        // The values come first and are asked for with the keys: nothing they wait for is theirs.
+#for j in 0..TILE/CUTS
+        let v$j = v_cache[(min(first + $ju * CUTS + cut, end - 1u) * params.kv_heads + kv_head) * d4 + column];
+#endfor
         // Several threads score a key, each some of its columns.
         let key = first + lid / SHARERS;
         let sharer = lid % SHARERS;
@@ -197,12 +201,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             acc$r *= keep$r;
             sum$r *= keep$r;
 #endfor
-            for (var j = 0u; j < TILE / CUTS; j++) {
-                let i = j * CUTS + cut;
-                let at = min(first + i, end - 1u);
-                var v = kv_unpack(v_cache[(at * params.kv_heads + kv_head) * d4 + column]);
+#for j in 0..TILE/CUTS
+            {
+                let i = $ju * CUTS + cut;
+                var v = kv_unpack(v$j);
 #ifdef FUSED
-                if (fresh && at == pos) { v = fresh_v[column]; }
+                if (fresh && min(first + i, end - 1u) == pos) { v = fresh_v[column]; }
 #endif
 #for r in 0..HEADS
                 let p$r = scores[$ru * 128u + TILE + i];
@@ -210,6 +214,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 sum$r += p$r;
 #endfor
             }
+#endfor
         }
         workgroupBarrier();
     }
