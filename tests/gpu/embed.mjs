@@ -1,6 +1,7 @@
 /** Times embeddings beside another engine, and vector search, in the browser; see embed.html. Knows sizes and clocks; the weights are hashes. */
 
 import { loadModel } from "../../dist/jerboa/index.js";
+import { firstAdapter } from "../memory/support/adapter.mjs";
 import { checkpoint } from "../memory/support/minilm.mjs";
 import { measure } from "../memory/support/search-speed.mjs";
 
@@ -96,7 +97,7 @@ async function throughput(count, rounds) {
 }
 
 async function main() {
-  const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
+  const adapter = await firstAdapter();
   if (!adapter) throw new Error("this browser offers no WebGPU adapter");
   if (adapter.info.architecture === "swiftshader" && !query.has("software")) throw new Error("no speed is told of an adapter without a GPU; ?software measures it all the same");
   const report = {};

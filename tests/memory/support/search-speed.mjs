@@ -1,5 +1,7 @@
 /** Times exact search over random vectors, on the CPU and on the GPU, and compares what they find. Runs in a page. */
 
+import { firstAdapter } from "./adapter.mjs";
+
 /** `folder` is the address of the package's memory/. A search is everything from the query's vector to the ranked rows, the copy of the scores included. */
 export async function measure(folder, rows, dims) {
   const [{ VectorTable, unit }, { searchExact, searchScored }, { GpuScorer }] = await Promise.all(
@@ -14,7 +16,7 @@ export async function measure(folder, rows, dims) {
   const queries = Array.from({ length: 20 }, () => unit(Array.from({ length: dims }, () => Math.random() - 0.5)));
   const options = { k: 10 };
   const exact = queries.map((query) => JSON.stringify(searchExact(table, query, options)));
-  const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+  const adapter = await firstAdapter();
   const device = await adapter.requestDevice();
   const results = [];
   const time = async (name, search) => {

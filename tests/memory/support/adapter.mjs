@@ -1,0 +1,14 @@
+/** The first adapter of a page. */
+
+const RETRIES = 25;
+const PAUSE_MS = 400;
+
+/** Waits while the browser's GPU process starts, when the first requests find nothing; null where it stays so. */
+export async function firstAdapter() {
+  for (let attempt = 0; attempt < RETRIES; attempt++) {
+    const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
+    if (adapter) return adapter;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+  return null;
+}
