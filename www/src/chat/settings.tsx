@@ -63,7 +63,7 @@ function Numeric({ name, label, min, max, step, hint }: NumericProps) {
         min={min}
         max={max}
         step={step}
-        placeholder="the model's"
+        placeholder={name === "seed" ? "random" : "the model's"}
         aria-describedby={`${id}-hint`}
         value={settings.value[name]}
         onChange={(e) => change(e.currentTarget)}

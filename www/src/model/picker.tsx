@@ -120,7 +120,7 @@ function Files({ load }: { load: (w: Wanted) => void }) {
         Open a model's files
         <input type="file" multiple onChange={pick} />
       </label>
-      <p class="hint">config.json, tokenizer.json, tokenizer_config.json and the .safetensors files, all at once.</p>
+      <p class="hint">config.json, tokenizer.json, tokenizer_config.json and the .safetensors files, all at once; or one .gguf file.</p>
     </section>
   );
 }
