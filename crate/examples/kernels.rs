@@ -6,7 +6,7 @@
 use jerboa::format::layout::{Float, Form, Layout};
 use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
 use jerboa::kernels::Launch;
-use jerboa::kernels::matmul::{GemmChoice, GemvChoice, Matmul, View, Weight};
+use jerboa::kernels::matmul::{BlocksChoice, GemmChoice, GemvChoice, Matmul, View, Weight};
 use std::error::Error;
 use std::time::Instant;
 
@@ -187,6 +187,27 @@ fn gemv(
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (us, wg, rows, unroll) in found.iter().take(5) {
         println!("    wg {wg} rows {rows} unroll {unroll}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+    }
+    blocks(bench, layout, (n, k, gated))
+}
+
+/// The kernel of whole blocks, where the engine would take it, with other batches, shares and products.
+fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) -> Result<(), Box<dyn Error>> {
+    for i in 0..8u32 {
+        let (batch, half, dot) = (4 << (i & 1), 1 + (i >> 1 & 1), i >> 2);
+        let other = |m: &Matmul<Buffer>| {
+            let choice = BlocksChoice::of(bench.gpu.caps(), m)?;
+            let least = batch / if gated { 2 } else { 1 };
+            let share = (choice.share / half).next_multiple_of(least);
+            Some(BlocksChoice { batch, share, dot, ..choice })
+        };
+        let (launches, bytes) =
+            bench.launches(layout, n, k, gated, |m| other(m).map(|c| m.gemv_blocks(c)).into_iter().collect())?;
+        if !launches.is_empty() {
+            let us = bench.time(&launches, 1)?;
+            let share = if half == 1 { "" } else { ", half the outputs a team" };
+            println!("    batch {batch} dot {dot}{share}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+        }
     }
     Ok(())
 }
