@@ -69,11 +69,6 @@ pub struct Gguf {
     pub tensors: BTreeMap<String, GgufTensor>,
 }
 
-/// Whether a file begins like a GGUF file.
-pub fn is_gguf(start: &[u8]) -> bool {
-    start.starts_with(&MAGIC)
-}
-
 /// Reads the header from the first bytes of a file of `size` bytes. None: more bytes are needed (twice as many, say).
 pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
     let mut reader = Reader { bytes: start, at: 0 };
