@@ -23,6 +23,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
 #import matmul/finish
+#import matmul/inside
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read> state: State;
 
@@ -46,10 +47,10 @@ fn weight_row(tile: u32, c: u32) -> u32 {
 #endif
 }
 
-// Zero beyond K, whatever the buffer holds there; rows past the end repeat the last one.
+// Rows past the end repeat the last one.
 fn load_x4(row: u32, k: u32) -> vec4<f32> {
     let v = x[(params.x_offset + min(row, state.rows - 1u) * params.x_stride + min(k, params.k - 1u)) / 4u];
-    return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
+    return inside(v, k);
 }
 
 @compute @workgroup_size(THREADS)

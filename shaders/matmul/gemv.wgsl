@@ -25,6 +25,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
 #import matmul/finish
+#import matmul/inside
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
@@ -41,11 +42,6 @@ var<workgroup> partial: array<f32, SLOTS * WG / 4u>;
 #else
 var<workgroup> partial: array<f32, SLOTS * WG>;
 #endif
-
-// Columns of x beyond K are zero, whatever the buffer holds there.
-fn inside(v: vec4<f32>, k: u32) -> vec4<f32> {
-    return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
-}
 
 @compute @workgroup_size(WG)
 fn main(

@@ -25,6 +25,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/block
 #import matmul/finish
+#import matmul/inside
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
@@ -47,13 +48,6 @@ var<workgroup> squares: array<f32, WG / 4u>;
 // The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
 fn weight_row(item: u32) -> u32 {
     return params.row0 + min(item / EACH, params.n - 1u) + (item % EACH) * params.up_row;
-}
-
-// Columns of x beyond K are zero, whatever the buffer holds there.
-fn load_x(at: u32) -> vec4<f32> {
-    let k = at * 4u;
-    let v = x[params.x_offset / 4u + min(at, (params.k - 1u) / 4u)];
-    return select(vec4<f32>(0.0), v, vec4<u32>(k, k + 1u, k + 2u, k + 3u) < vec4<u32>(params.k));
 }
 
 // Thread i of four gets the sum of the i-th of four values over the subgroup.
@@ -103,10 +97,11 @@ fn main(
         workgroupBarrier();
         for (var i = lid; i < TEAM * 4u; i += WG) {
             let at = (base + i / 4u) * 8u + $hu * 4u + i % 4u;
-            var v = load_x(at);
+            let held = min(at, (params.k - 1u) / 4u);
+            var v = inside(x[params.x_offset / 4u + held], at * 4u);
 #ifdef NORM
             square += dot(v, v);
-            v *= norm[min(at, (params.k - 1u) / 4u)] + params.norm_offset;
+            v *= norm[held] + params.norm_offset;
 #endif
             half_x[(i % 4u) * TEAM + ((i / 4u) ^ ((i % 4u) * 2u))] = v;
         }

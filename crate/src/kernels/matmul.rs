@@ -105,14 +105,9 @@ impl<B: Clone> Matmul<B> {
 
     /// The launch for one row of x that goes through whole blocks of weights.
     pub fn gemv_blocks(&self, choice: BlocksChoice) -> Launch<B> {
-        let variant = weight_flags(Variant::new(Kernel::GemvBlocks), self.weight.layout)
+        let variant = weight_flags(self.variant(Kernel::GemvBlocks), self.weight.layout)
             .flag("SUBGROUPS")
             .flag_if("NORM", self.norm.is_some())
-            .flag_if("GATED", self.gated.is_some())
-            .flag_if("BIAS", self.bias.is_some())
-            .flag_if("RESIDUAL", self.residual.is_some())
-            .flag_if("SOFTCAP", self.softcap > 0.0)
-            .set("ACT", self.act)
             .set("TEAM", choice.team)
             .set("TEAMS", choice.teams)
             .set("BATCH", choice.batch)
@@ -123,20 +118,14 @@ impl<B: Clone> Matmul<B> {
 
     /// The same with a choice of the caller: for tuning and tests.
     pub fn gemv_as(&self, caps: &Caps, rows: usize, state: B, choice: GemvChoice) -> Launch<B> {
-        let variant = weight_flags(Variant::new(Kernel::Gemv), self.weight.layout)
+        let variant = weight_flags(self.variant(Kernel::Gemv), self.weight.layout)
             .flag_if("SUBGROUPS", caps.subgroups)
             .flag_if("NORM", self.norm.is_some())
-            .flag_if("GATED", self.gated.is_some())
-            .flag_if("BIAS", self.bias.is_some())
-            .flag_if("RESIDUAL", self.residual.is_some())
-            .flag_if("SOFTCAP", self.softcap > 0.0)
-            .set("ACT", self.act)
             .set("WG", choice.wg)
             .set("ROWS", choice.rows)
             .set("COLS", choice.cols)
             .set("UNROLL", choice.unroll);
-        let per_group = if self.gated.is_some() { choice.rows / 2 } else { choice.rows };
-        let [x, y, _] = super::fold(u64::from(self.n.div_ceil(per_group)));
+        let [x, y, _] = super::fold(u64::from(self.n.div_ceil(choice.rows / self.rows_each())));
         let grid = if rows == 1 { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y, per: choice.cols } };
         self.common(Launch::new(self.label.clone(), variant, grid))
             .norm(self.norm.as_ref())
@@ -152,16 +141,7 @@ impl<B: Clone> Matmul<B> {
     /// The same with a choice of the caller: for tuning and tests.
     pub fn gemm_as(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
         let GemmChoice { bm, bn, target, most } = choice;
-        let variant = |kernel| {
-            Variant::new(kernel)
-                .flag_if("BIAS", self.bias.is_some())
-                .flag_if("RESIDUAL", self.residual.is_some())
-                .flag_if("GATED", self.gated.is_some())
-                .flag_if("SOFTCAP", self.softcap > 0.0)
-                .set("BM", bm)
-                .set("BN", bn)
-                .set("ACT", self.act)
-        };
+        let variant = |kernel| self.variant(kernel).set("BM", bm).set("BN", bn);
         let x = self.tiles(choice);
         let product = weight_flags(variant(Kernel::Gemm), self.weight.layout);
         let grid = GridSpec::Split { x, per: bm, target, most };
@@ -177,7 +157,7 @@ impl<B: Clone> Matmul<B> {
 
     /// Tiles along the columns.
     fn tiles(&self, choice: GemmChoice) -> u32 {
-        self.n.div_ceil(if self.gated.is_some() { choice.bn / 2 } else { choice.bn })
+        self.n.div_ceil(choice.bn / self.rows_each())
     }
 
     /// Bytes of the parts that workgroups leave which share a tile, for up to `rows` rows of x.
@@ -202,6 +182,21 @@ impl<B: Clone> Matmul<B> {
             .set("groups", groups(w.layout, w.cols))
             .set("row0", self.row0)
             .set("x_offset", self.x.offset)
+    }
+
+    /// A kernel with the conditions of shaders/matmul/finish.wgsl.
+    fn variant(&self, kernel: Kernel) -> Variant {
+        Variant::new(kernel)
+            .flag_if("GATED", self.gated.is_some())
+            .flag_if("BIAS", self.bias.is_some())
+            .flag_if("RESIDUAL", self.residual.is_some())
+            .flag_if("SOFTCAP", self.softcap > 0.0)
+            .set("ACT", self.act)
+    }
+
+    /// Rows of W for an output.
+    fn rows_each(&self) -> u32 {
+        if self.gated.is_some() { 2 } else { 1 }
     }
 
     /// What shaders/matmul/finish.wgsl takes.
@@ -290,9 +285,9 @@ pub struct GemvChoice {
 
 impl GemvChoice {
     /// What is known to be good for a product of `x_rows` rows of x.
-    pub fn of<B>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
+    pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
         let cols = (x_rows.max(1) as u32).next_power_of_two().min(8);
-        let outputs = m.n * if m.gated.is_some() { 2 } else { 1 };
+        let outputs = m.n * m.rows_each();
         let units = m.weight.cols.div_ceil(8);
         let narrow = !matches!(m.weight.layout, Layout::Dense(_));
         // Few rows of W want all threads on each of them. Many can give a thread more rows, which reuse x from
@@ -343,17 +338,17 @@ impl BlocksChoice {
     const LARGEST: u32 = 512;
 
     /// What is known to be good, or nothing where blocks of weights do not pay or cannot be had.
-    pub fn of<B>(caps: &Caps, m: &Matmul<B>) -> Option<Self> {
+    pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>) -> Option<Self> {
         let wide = match m.weight.layout {
             Layout::Affine { bits: bits @ (4 | 8), group, .. } if group >= 32 => bits == 8,
             Layout::Q4K => false,
             _ => return None,
         };
-        let forced = caps.force.is_some_and(|f| f.kernel == Kernel::GemvBlocks);
-        let other = caps.force.is_some_and(|f| f.kernel == Kernel::Gemv);
-        let each = if m.gated.is_some() { 2 } else { 1 };
+        let forces = |kernel| caps.force.is_some_and(|f| f.kernel == kernel);
+        let forced = forces(Kernel::GemvBlocks);
+        let each = m.rows_each();
         // Few outputs keep no device busy with whole rows for a team.
-        if !caps.subgroups || caps.subgroup_size.0 < 4 || other || (m.n * each < 2048 && !forced) {
+        if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (m.n * each < 2048 && !forced) {
             return None;
         }
         let unit = caps.subgroup_size.1.max(32);
