@@ -76,8 +76,7 @@ export class JsGpu {
 
   facts() {
     const has = (name) => this.device.features.has(name);
-    const { maxBufferSize, maxStorageBufferBindingSize, maxComputeWorkgroupStorageSize } = this.device.limits;
-    const { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX } = this.device.limits;
+    const limits = this.device.limits;
     return {
       vendor: this.info.vendor ?? "",
       architecture: this.info.architecture ?? "",
@@ -87,10 +86,10 @@ export class JsGpu {
       subgroupMin: this.info.subgroupMinSize ?? 0,
       subgroupMax: this.info.subgroupMaxSize ?? 0,
       timestamps: has("timestamp-query"),
-      maxBufferSize,
-      maxBindingSize: maxStorageBufferBindingSize,
-      maxWorkgroupStorage: maxComputeWorkgroupStorageSize,
-      maxInvocations: Math.min(maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX),
+      maxBufferSize: limits.maxBufferSize,
+      maxBindingSize: limits.maxStorageBufferBindingSize,
+      maxWorkgroupStorage: limits.maxComputeWorkgroupStorageSize,
+      maxInvocations: Math.min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX),
       packedDot: navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") === true,
       webkit: isWebKit(),
       software: this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader",
