@@ -92,6 +92,7 @@ export class JsGpu {
       maxInvocations: Math.min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX),
       packedDot: navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") === true,
       webkit: isWebKit(),
+      agent: globalThis.navigator?.userAgent ?? "",
       software: this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader",
     };
   }

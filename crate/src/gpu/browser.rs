@@ -339,9 +339,11 @@ fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
         memory: Some(memory_of(number("maxBufferSize") as u64)),
         max_workgroup_storage: number("maxWorkgroupStorage") as u32,
         max_invocations: number("maxInvocations") as u32,
-        packed_dot: flag("packedDot") && Caps::has_packed_dot(&text("vendor")),
+        packed_dot: flag("packedDot"),
         webkit: flag("webkit"),
         software: flag("software"),
+        agent: text("agent"),
+        tuned: options.table(),
         force: options.force,
     }
 }

@@ -1,7 +1,10 @@
 //! What a device can do, and how a caller restricts it. Kernels choose their variants by these facts alone.
 
+use crate::format::layout::Layout;
 use crate::kernels::registry::Kernel;
+use crate::kernels::tuned::{GemvPick, Tuned};
 use serde::Serialize;
+use std::cell::OnceCell;
 
 /// The facts that decisions depend on.
 #[derive(Debug, Clone, Serialize)]
@@ -30,12 +33,18 @@ pub struct Caps {
     pub max_workgroup_storage: u32,
     /// Threads of a workgroup.
     pub max_invocations: u32,
-    /// Whether WGSL has products of four packed bytes, and the device, as far as its vendor tells, an instruction for them.
+    /// Whether WGSL has products of four packed bytes; whether they pay is another question.
     pub packed_dot: bool,
     /// Whether it is Safari's implementation; known by the user agent, since Chrome on a Mac says `apple` too.
     pub webkit: bool,
     /// Whether the device is a software renderer, whose speed says nothing.
     pub software: bool,
+    /// What drives the device where that is a browser: its user agent.
+    #[serde(skip)]
+    pub agent: String,
+    /// What was measured on this device, set once before the first plan is made.
+    #[serde(skip)]
+    pub tuned: OnceCell<Tuned>,
     /// A number that kernels take instead of their own choice.
     #[serde(skip)]
     pub force: Option<Force>,
@@ -57,6 +66,17 @@ impl Caps {
     /// A number of a kernel: the family's own choice unless another one is forced.
     pub fn choose(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
+    }
+
+    /// How a product of one row goes through a layout's weights, where that was measured.
+    pub fn tuned(&self, layout: Layout) -> Option<GemvPick> {
+        self.tuned.get()?.gemv(layout)
+    }
+
+    /// Whether products of packed bytes pay with a layout: as it was measured, else as the vendor's devices are known.
+    pub fn packs(&self, layout: Layout) -> bool {
+        let known = || Self::has_packed_dot(&self.vendor);
+        self.packed_dot && self.tuned(layout).map_or_else(known, |pick| pick == GemvPick::PackedBlocks)
     }
 
     /// The largest number of bytes one buffer of weights may have.
@@ -92,10 +112,19 @@ pub struct DeviceOptions {
     pub max_buffer_size: Option<u64>,
     /// A number that kernels take instead of their own choice; for tests.
     pub force: Option<Force>,
+    /// What takes the place of measuring; for tools and tests.
+    pub tuned: Option<Tuned>,
+}
+
+impl DeviceOptions {
+    /// The table that a device begins with.
+    pub(super) fn table(&self) -> OnceCell<Tuned> {
+        self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)
+    }
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        Self { f16: true, subgroups: true, max_buffer_size: None, force: None }
+        Self { f16: true, subgroups: true, max_buffer_size: None, force: None, tuned: None }
     }
 }

@@ -424,9 +424,12 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         memory: None,
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
-        packed_dot: Caps::has_packed_dot(&vendor(info.vendor)),
+        // Where the device lacks the instruction, naga or the driver writes it out.
+        packed_dot: true,
         webkit: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
+        agent: String::new(),
+        tuned: options.table(),
         force: options.force,
     }
 }

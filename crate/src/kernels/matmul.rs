@@ -2,6 +2,7 @@
 //! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
 
 use super::registry::{Kernel, Variant};
+use super::tuned::GemvPick;
 use super::{GridSpec, Launch};
 use crate::format::layout::{Float, Form, Layout};
 use crate::gpu::Caps;
@@ -348,7 +349,8 @@ impl BlocksChoice {
         let forced = forces(Kernel::GemvBlocks);
         let each = m.rows_each();
         // Few outputs keep no device busy with whole rows for a team.
-        if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (m.n * each < 2048 && !forced) {
+        let few = m.n * each < 2048 || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
+        if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (few && !forced) {
             return None;
         }
         let unit = caps.subgroup_size.1.max(32);
@@ -369,6 +371,6 @@ impl BlocksChoice {
         let groups = (caps.full_load() * 96 / (team * teams)).max(1);
         let share = m.n.div_ceil(groups * teams).next_multiple_of(least);
         let room = Self::SUMS / each / (team * teams / caps.subgroup_size.0) / least * least;
-        Some(Self { team, teams, batch, share: share.min(room), dot: pick("DOT", caps.packed_dot.into()) })
+        Some(Self { team, teams, batch, share: share.min(room), dot: pick("DOT", caps.packs(m.weight.layout).into()) })
     }
 }

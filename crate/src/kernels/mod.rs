@@ -12,6 +12,7 @@ pub mod registry;
 pub mod sample;
 pub mod segments;
 pub mod transcode;
+pub mod tuned;
 
 use crate::gpu::Grid;
 use crate::{Error, Result};

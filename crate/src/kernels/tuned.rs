@@ -1,0 +1,42 @@
+//! Which form of a kernel a device runs fastest, by the layout of the weights: a table that the families consult before
+//! their own rules. Knows the forms by name; how they are timed is `exec::tune`'s business.
+
+use crate::format::layout::Layout;
+use serde::{Deserialize, Serialize};
+
+/// How a product of one row of x goes through quantised weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GemvPick {
+    /// A few rows of weights for a workgroup (shaders/matmul/gemv.wgsl).
+    Rows,
+    /// Whole blocks of weights for a thread (shaders/matmul/gemv_blocks.wgsl), multiplied as floats.
+    Blocks,
+    /// The same, multiplied as packed bytes.
+    PackedBlocks,
+}
+
+impl GemvPick {
+    /// All forms.
+    pub const ALL: [Self; 3] = [Self::Rows, Self::Blocks, Self::PackedBlocks];
+}
+
+/// The forms that were found to be the fastest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tuned {
+    gemv: Vec<(Layout, GemvPick)>,
+}
+
+impl Tuned {
+    /// The table with an entry more, or with another one in its place.
+    pub fn with(mut self, layout: Layout, pick: GemvPick) -> Self {
+        self.gemv.retain(|(l, _)| *l != layout);
+        self.gemv.push((layout, pick));
+        self
+    }
+
+    /// The entry of a layout.
+    pub fn gemv(&self, layout: Layout) -> Option<GemvPick> {
+        self.gemv.iter().find(|(l, _)| *l == layout).map(|(_, pick)| *pick)
+    }
+}
