@@ -22,7 +22,7 @@ mod bench;
 mod native {
     use super::bench;
     use jerboa::arch::Head;
-    use jerboa::exec::{Encoder, Files, Model, Precision, RunOptions, Tokens};
+    use jerboa::exec::{Encoder, Files, Model, Precision, RunOptions, Tokens, Tune};
     use jerboa::gpu::{Backend, DeviceOptions, Gpu};
     use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
     use jerboa::kernels::attention::Kv;
@@ -52,7 +52,7 @@ usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   bench    [--shape NAME [--stored mlx4|f16]] [--prompt 128,1024] [--gen N] [--reps N] [--warm N] [--no-profile]
            the bench page's JSON, of --model or of a random checkpoint of one of the page's shapes
 options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4   --kv auto|f32|f16|packed   --features no-f16,no-subgroups
-         --context N   --chunk N   --max-buffer BYTES   --memory BYTES   --endpoint URL   --profile";
+         --tune auto|off|again   --context N   --chunk N   --max-buffer BYTES   --memory BYTES   --endpoint URL   --profile";
 
     type Result<T> = std::result::Result<T, String>;
 
@@ -108,6 +108,9 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
             if let Some(tables) = self.get("embedding-weights") {
                 let tables = Precision::from_name("--embedding-weights", tables);
                 run.overrides.tables = tables.map_err(|e| e.to_string())?;
+            }
+            if let Some(tune) = self.get("tune") {
+                run.tune = Tune::from_name("--tune", tune).map_err(|e| e.to_string())?;
             }
             if let Some(kv) = self.get("kv").filter(|k| *k != "auto") {
                 run.overrides.kv = Some(Kv::from_name(kv).ok_or("--kv is auto, f32, f16 or packed")?);
@@ -396,6 +399,7 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
         println!("dispatches per decode token: {}", model.dispatches());
         let bytes = model.bytes;
         println!("bytes: weights {}, KV cache {}, activations {}", bytes.weights, bytes.kv, bytes.activations);
+        println!("tuning: {}", json!(model.tuning));
         if args.get("profile").is_some() {
             for rows in [1, 128] {
                 let profile = model.profile_kernels(rows.min(model.capacity), 0).await.map_err(|e| e.to_string())?;
@@ -429,7 +433,8 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
             "{}",
             json!({
                 "device": model.gpu.caps().description, "weights": model.precision.name(), "notes": model.notes,
-                "all_ms": all_ms.round(), "load": load,
+                "all_ms": all_ms.round(), "load": load, "tuning": model.tuning,
+                "tuning_share": share(load.tuning_ms),
                 "network_share": share(load.reading_ms),
                 "transcoding_share": share(load.writing_ms + load.transcoding_ms),
                 "compiling_share": share(load.compiling_ms),

@@ -14,7 +14,7 @@ use pollster::block_on;
 const MODELS: [&str; 4] = ["models/llama_bias", "models/mistral", "models/qwen3", "quant/qwen3_gptq"];
 
 /// Logits of a prefill and token by token, and greedy ids.
-fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, limit: f64) -> Model {
+pub(super) fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, limit: f64) -> Model {
     let (mut model, golden) = start(name, device, options);
     let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
     let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
@@ -28,7 +28,7 @@ fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, li
 }
 
 /// Whether any kernel of prefill or decode has that number.
-fn takes(model: &Model, force: Force) -> bool {
+pub(super) fn takes(model: &Model, force: Force) -> bool {
     [RowsMode::Few(1), RowsMode::Many(64)].into_iter().any(|rows| {
         let few = matches!(rows, RowsMode::Few(_));
         let graph = if few { fuse::few_rows(model.graph.clone(), Fusions::ALL) } else { model.graph.clone() };

@@ -133,7 +133,7 @@ fn peak_bytes() -> Option<u64> {
 pub fn load_line(result: &Value) -> String {
     let of = |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or(0.0);
     let all = of("/load_ms");
-    let shares: Vec<String> = ["reading", "writing", "transcoding", "compiling"]
+    let shares: Vec<String> = ["reading", "writing", "transcoding", "tuning", "compiling"]
         .iter()
         .map(|part| format!("{part} {:.0} %", 100.0 * of(&format!("/info/load/{part}Ms")) / all))
         .collect();

@@ -2,7 +2,7 @@
 //! It knows token ids, not text.
 
 use super::files::Files;
-use super::load::load_compiled;
+use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::model::{Bytes, fused, wanted};
 use super::options::RunOptions;
@@ -118,13 +118,17 @@ impl Encoder {
         let longest = options.max_context.or(longest).unwrap_or(usual).clamp(1, positions.most);
         let (most_tokens, longest) = sizes(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
         let most_texts = MOST_TEXTS.min(most_tokens);
-        let plan = plan(most_tokens, most_texts)?;
-        let (pipelines, mut shared, mut load) =
-            load_compiled(&gpu, &[&plan], &graph, &weights, source, &checkpoint, &stored).await?;
+        let wanted =
+            Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
+        // None of its products has one row: there is nothing to tune.
+        let (tune, plan) = (async { Ok(()) }, || Ok(vec![plan(most_tokens, most_texts)?]));
+        let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
+            load_compiled(wanted, tune, plan).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let before = gpu.created().bytes;
         own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;
-        let step = Step::new(&gpu, "encode", &plan, &shared, &pipelines)?;
+        let plan = plans.first().ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
+        let step = Step::new(&gpu, "encode", plan, &shared, &pipelines)?;
         gpu.check().await?;
         let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
         load.peak_bytes = load.peak_bytes.max(gpu.created().bytes);

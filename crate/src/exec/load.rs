@@ -13,7 +13,10 @@ use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Plan, Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
 
 use super::load_times::{Lap, LoadTimes};
 use super::step::{Buffers, Pipelines, compile};
@@ -70,35 +73,101 @@ struct Loader<'a> {
     /// Whether some of what is pending is transcoded.
     transcodes: bool,
     times: LoadTimes,
+    gate: &'a Gate,
 }
 
-/// Compiles the kernels of some plans while the weights come in; says where the time went.
+/// Whose weights are loaded, and from where.
+pub struct Wanted<'a> {
+    /// The device.
+    pub gpu: &'a Gpu,
+    /// What asks for the weights.
+    pub graph: &'a Graph,
+    /// How they are to lie on the device.
+    pub plans: &'a WeightPlans,
+    /// Where the files are.
+    pub source: &'a Source,
+    /// The files.
+    pub checkpoint: &'a Checkpoint,
+    /// What is in them.
+    pub stored: &'a Weights,
+}
+
+/// What a load made.
+pub struct Compiled {
+    /// What was compiled.
+    pub plans: Vec<Plan>,
+    /// Its kernels.
+    pub pipelines: Pipelines,
+    /// The weights.
+    pub buffers: Buffers,
+    /// Where the time went.
+    pub times: LoadTimes,
+}
+
+/// Tunes the device, then makes plans and compiles their kernels, while the weights come in. Until the device is tuned,
+/// nothing else is asked of it: the first bytes wait.
 ///
 /// # Errors
-/// As [`load_weights`], or what the device says of a kernel.
+/// What the checkpoint lacks, what `tune` and `plan` say, what the source or the device refuses.
 pub async fn load_compiled(
-    gpu: &Gpu,
-    compiled: &[&Plan],
-    graph: &Graph,
-    plans: &WeightPlans,
-    source: &Source,
-    checkpoint: &Checkpoint,
-    weights: &Weights,
-) -> Result<(Pipelines, Buffers, LoadTimes)> {
-    let (mut both, mut kernels) = (Lap::start(), Lap::start());
+    wanted: Wanted<'_>,
+    tune: impl Future<Output = Result<()>>,
+    plan: impl FnOnce() -> Result<Vec<Plan>>,
+) -> Result<Compiled> {
+    let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
+    let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
+    let gate = Gate::default();
     // What the checkpoint lacks is told before anything compiles.
-    let loader = Loader::new(gpu, graph, plans, weights)?;
-    let ((pipelines, kernels_ms), loaded) = futures_util::future::join(
-        async { (compile(gpu, compiled).await, kernels.lap()) },
-        loader.load(source, checkpoint),
-    )
-    .await;
-    let both_ms = both.lap();
-    let (pipelines, (buffers, mut times)) = (pipelines?, loaded?);
+    let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
+    let kernels = async {
+        tune.await?;
+        let tuned_ms = laps.lap();
+        let made = plan()?;
+        gate.open();
+        let pipelines = compile(gpu, &made.iter().collect::<Vec<_>>()).await?;
+        Ok((made, pipelines, tuned_ms, laps.lap()))
+    };
+    let weights = async {
+        // Natively all of the kernels comes before.
+        let before_ms = before.lap();
+        Ok((loader.load(source, checkpoint).await?, before_ms))
+    };
+    let (kernels, weights) = futures_util::future::try_join(kernels, weights).await?;
+    let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
+    let ((buffers, mut times), before_ms) = weights;
+    let tuned_before = tuned_ms.min(before_ms);
+    times.tuning_ms += tuned_before;
     // What the weights did not take of both, they waited for kernels.
-    times.compiling_ms += both_ms - times.total_ms;
+    times.compiling_ms += both.lap() - times.total_ms - tuned_before;
     times.kernels_ms = kernels_ms;
-    Ok((pipelines, buffers, times))
+    Ok(Compiled { plans, pipelines, buffers, times })
+}
+
+/// Holds back until it is opened.
+#[derive(Default)]
+struct Gate {
+    open: Cell<bool>,
+    waiting: RefCell<Option<Waker>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.open.set(true);
+        if let Some(waker) = self.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    async fn wait(&self) {
+        poll_fn(|context| {
+            if self.open.get() {
+                return Poll::Ready(());
+            }
+            self.waiting.replace(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
@@ -150,7 +219,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// `MissingTensor`, `Shape`, `UnsupportedEncoding` or `OutOfMemory`.
-    fn new(gpu: &'a Gpu, graph: &Graph, plans: &'a WeightPlans, weights: &Weights) -> Result<Self> {
+    fn new(gpu: &'a Gpu, graph: &Graph, plans: &'a WeightPlans, weights: &Weights, gate: &'a Gate) -> Result<Self> {
         let mut loader = Self {
             gpu,
             plans,
@@ -162,6 +231,7 @@ impl<'a> Loader<'a> {
             pending: 0,
             transcodes: false,
             times: LoadTimes::default(),
+            gate,
         };
         for (id, plan) in plans {
             allocate(gpu, *id, plan, &mut loader.buffers)?;
@@ -200,7 +270,7 @@ impl<'a> Loader<'a> {
         }
         self.gpu.check().await?;
         let mut times = self.times;
-        times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.compiling_ms;
+        times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.tuning_ms - times.compiling_ms;
         times.total_ms = whole.lap();
         Ok((self.buffers, times))
     }
@@ -282,6 +352,8 @@ impl<'a> Loader<'a> {
     async fn take(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
         let places = self.wanted.get(&(tensor.file, tensor.range.start)).cloned().unwrap_or_default();
         let mut lap = Lap::start();
+        self.gate.wait().await;
+        self.times.tuning_ms += lap.lap();
         for (unit, part) in places {
             self.take_part(unit, part, offset, chunk)?;
             let complete = self.units[unit]

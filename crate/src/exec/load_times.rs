@@ -3,7 +3,7 @@
 use crate::hub::clock::now_ms;
 use serde::Serialize;
 
-/// A load by what its time went into. `reading_ms`, `writing_ms`, `transcoding_ms` and `compiling_ms` are times in which
+/// A load by what its time went into. `reading_ms`, `writing_ms`, `transcoding_ms`, `tuning_ms` and `compiling_ms` are times in which
 /// nothing else of it went on; the rest of `total_ms` is planning and allocation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,6 +16,8 @@ pub struct LoadTimes {
     pub writing_ms: f64,
     /// Transcoding and quantizing: the CPU's part, recording the GPU's, waiting for the GPU.
     pub transcoding_ms: f64,
+    /// Waiting for the measurement of which kernels are the fastest: what of it did not pass while the first bytes came.
+    pub tuning_ms: f64,
     /// Waiting for kernels.
     pub compiling_ms: f64,
     /// Until the model's own kernels were there; in a browser most of it passes beside the rest.

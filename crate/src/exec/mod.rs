@@ -13,6 +13,7 @@ mod options;
 mod probe;
 mod sampling;
 mod step;
+mod tune;
 
 pub use decode::{Decode, Start};
 pub use encoder::{Encoder, Outputs, Tokens};
@@ -26,3 +27,4 @@ pub use options::{Overrides, Precision, RunOptions};
 pub use probe::{Limits, limits};
 pub use sampling::Tail;
 pub use step::StepTimes;
+pub use tune::{Choice, Origin, Tune, Tuning};

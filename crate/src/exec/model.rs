@@ -1,11 +1,12 @@
 //! A decoder on a device: its weights, its caches, and the programs that prefill and decode.
 
 use super::files::Files;
-use super::load::load_compiled;
+use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Overrides, Precision, RunOptions};
 use super::sampling::{MAX_STOPS, RING, Tail};
 use super::step::{Buffers, STATE_BYTES, Step, StepTimes, compile, finite, rope_buffers, rows_bytes, state, unpadded};
+use super::tune::{Origin, Tuning, tune};
 use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
@@ -54,6 +55,8 @@ pub struct Model {
     pub precision: Precision,
     /// What was chosen otherwise than a user may expect.
     pub notes: Vec<String>,
+    /// Which forms of the kernels were chosen for this device, and how.
+    pub tuning: Tuning,
     /// Where the time of its load went.
     pub load: LoadTimes,
     pub(super) decode: Step,
@@ -104,7 +107,7 @@ impl Model {
             fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
         };
         let memory = options.memory.or(gpu.caps().memory);
-        let (precision, notes, fit) =
+        let (precision, mut notes, fit) =
             fitting(options.overrides.precision, kv_bytes(&plain, kv, capacity), memory, planned)?;
         let (graph, weights, fusions) = fit;
         options.fusions = fusions;
@@ -113,22 +116,37 @@ impl Model {
             lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity, fuse_heads: options.fusions.heads })
         };
         let few = fuse::few_rows(graph.clone(), options.fusions);
-        let decode_plan = plan(&few, RowsMode::Few(1))?;
-        let prefill_plan = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
-        let tail_plan = Tail::Greedy.plan(decode_plan.output_cols as u32)?;
-        let plans = [&decode_plan, &prefill_plan, &tail_plan];
-        let (pipelines, mut shared, mut load) =
-            load_compiled(&gpu, &plans, &graph, &weights, source, &checkpoint, &stored).await?;
+        let plans = || {
+            let decode = plan(&few, RowsMode::Few(1))?;
+            let prefill = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
+            let tail = Tail::Greedy.plan(decode.output_cols as u32)?;
+            Ok(vec![decode, prefill, tail])
+        };
+        let mut tuning = Tuning::none(Origin::Off);
+        let tune = async {
+            tuning = tune(&gpu, source, &weights, options.tune).await?;
+            Ok(())
+        };
+        let wanted =
+            Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
+        let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
+            load_compiled(wanted, tune, plans).await?;
+        let [decode_plan, prefill_plan, tail_plan] = &plans[..] else {
+            return Err(Error::Internal("the model has no three plans".into()));
+        };
+        notes.extend(tuning.failure.iter().map(|reason| {
+            format!("Which kernels are the fastest here could not be measured ({reason}); the usual ones run.")
+        }));
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let kv_bytes = own_buffers(&gpu, &graph, kv, capacity, decode_plan.output, options.chunk, &mut shared)?;
         let before = gpu.created().bytes;
-        let decode = Step::new(&gpu, "decode", &decode_plan, &shared, &pipelines)?;
-        let prefill = Step::new(&gpu, "prefill", &prefill_plan, &shared, &pipelines)?;
-        let tail = Step::new(&gpu, "sample", &tail_plan, &shared, &pipelines)?;
+        let decode = Step::new(&gpu, "decode", decode_plan, &shared, &pipelines)?;
+        let prefill = Step::new(&gpu, "prefill", prefill_plan, &shared, &pipelines)?;
+        let tail = Step::new(&gpu, "sample", tail_plan, &shared, &pipelines)?;
         gpu.check().await?;
         let activations = gpu.created().bytes - before + decode_plan.output;
         let bytes = Bytes { weights: weight_bytes, kv: kv_bytes, activations };
-        load.peak_bytes = load.peak_bytes.max(gpu.created().bytes);
+        load.peak_bytes = load.peak_bytes.max(tuning.peak_bytes).max(gpu.created().bytes);
         let mut model = Self {
             gpu,
             config,
@@ -139,6 +157,7 @@ impl Model {
             bytes,
             precision,
             notes,
+            tuning,
             load,
             decode,
             tail,

@@ -1,5 +1,6 @@
 //! What a caller may decide about running a model.
 
+use super::tune::Tune;
 use crate::kernels::attention::Kv;
 use crate::plan::Fusions;
 use crate::{Error, Result};
@@ -94,6 +95,8 @@ pub struct RunOptions {
     pub fusions: Fusions,
     /// Choices instead of the automatic ones.
     pub overrides: Overrides,
+    /// Whether it is measured which kernels are the fastest here.
+    pub tune: Tune,
 }
 
 impl Default for RunOptions {
@@ -105,6 +108,7 @@ impl Default for RunOptions {
             max_weight_buffer: None,
             fusions: Fusions::ALL,
             overrides: Overrides::default(),
+            tune: Tune::default(),
         }
     }
 }

@@ -68,7 +68,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A program of one dispatch.
-async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<&Buffer>) -> Result<Program> {
+pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<&Buffer>) -> Result<Program> {
     let chain = what == "CHAIN";
     let groups = if chain { 1 } else { GROUPS };
     let count = if chain { 64 } else { (x.size() / 16) as u32 };

@@ -27,6 +27,7 @@ mod webllm;
 pub use abort::AbortFlag;
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserTransport, CacheStore, PickedFile, PickedFiles};
+pub(crate) use cache::fnv;
 pub use cache::{CachedModel, Store, StoreError};
 pub use chunk::{Chunk, ChunkBuffer};
 pub use http::HttpSource;

@@ -7,7 +7,7 @@ use super::http::HttpSource;
 use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
-use super::{CachedModel, Chunk, HubOptions, cache, parts, tensors};
+use super::{CachedModel, Chunk, HubOptions, Store, cache, parts, tensors};
 use crate::format::safetensors::Header;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
@@ -35,6 +35,8 @@ pub struct Source {
     /// The GGUF file that was named.
     gguf: Option<String>,
     abort: AbortFlag,
+    /// Where something is kept between visits, if anywhere.
+    store: Option<DefaultStore>,
 }
 
 /// Calls a function of one generic parameter with the place, whichever it is.
@@ -66,43 +68,42 @@ impl Source {
             other => (other, None),
         };
         #[cfg(not(target_arch = "wasm32"))]
+        let store = options.cache_dir.as_ref().map(DefaultStore::new).filter(|_| options.cache);
+        #[cfg(not(target_arch = "wasm32"))]
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
             let gguf = gguf.or_else(|| local.only_gguf());
-            return Ok(Source { place: Place::Local(local), gguf, abort });
+            return Ok(Source { place: Place::Local(local), gguf, abort, store });
         }
         #[cfg(target_arch = "wasm32")]
         let found = match gguf {
             None if options.cache => webllm::find(model, options, &progress).await,
             _ => None,
         };
-        #[cfg(not(target_arch = "wasm32"))]
-        let store = options.cache_dir.as_ref().map(DefaultStore::new);
         #[cfg(target_arch = "wasm32")]
         let (store, problem) = match DefaultStore::open().await {
-            Ok(store) => (Some(store), None),
+            Ok(store) => (Some(store).filter(|_| options.cache), None),
             Err(error) => (None, Some(error)),
         };
-        let store = store.filter(|_| options.cache);
         let transport = DefaultTransport::default();
-        let http = HttpSource::open(model, options, transport, store, abort.clone(), progress).await;
+        let http = HttpSource::open(model, options, transport, store.clone(), abort.clone(), progress).await;
         #[cfg(target_arch = "wasm32")]
         if let Some(local) = found {
             // What WebLLM does not keep may come from the network, or be done without.
             let place = Place::WebLlm(Box::new(WebLlm { local, remote: http.ok() }));
-            return Ok(Source { place, gguf, abort });
+            return Ok(Source { place, gguf, abort, store });
         }
         let http = http?;
         #[cfg(target_arch = "wasm32")]
         if let (Some(problem), true) = (problem, options.cache) {
             http.warn(problem);
         }
-        Ok(Source { place: Place::Http(Box::new(http)), gguf, abort })
+        Ok(Source { place: Place::Http(Box::new(http)), gguf, abort, store })
     }
 
     /// Files that the user picked.
     #[cfg(target_arch = "wasm32")]
-    pub fn picked(
+    pub async fn picked(
         files: Vec<PickedFile>,
         options: &HubOptions,
         abort: AbortFlag,
@@ -110,7 +111,20 @@ impl Source {
     ) -> Result<Source> {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
         let gguf = picked.only_gguf();
-        Ok(Source { place: Place::Picked(picked), gguf, abort })
+        let store = if options.cache { DefaultStore::open().await.ok() } else { None };
+        Ok(Source { place: Place::Picked(picked), gguf, abort, store })
+    }
+
+    /// A small fact that was kept between visits under a name: two parts of a path, which no file of a model has.
+    pub async fn kept(&self, name: &str) -> Option<Vec<u8>> {
+        Some(self.store.as_ref()?.get(name).await?.to_vec())
+    }
+
+    /// Keeps a small fact. Where that fails, or nothing is kept at all, it has to be found out again.
+    pub async fn keep(&self, name: &str, fact: Vec<u8>) {
+        if let Some(store) = &self.store {
+            let _ = store.put(name, &Chunk::from_vec(fact)).await;
+        }
     }
 
     /// The model's place as messages name it: an address with its revision, or a folder.

@@ -227,6 +227,7 @@ impl Loaded {
         info["vocabSize"] = json!(model.vocab());
         info["dispatchesPerToken"] = json!(model.dispatches());
         info["load"] = json!(model.load);
+        info["tuning"] = json!(model.tuning);
         info["warnings"] = json!(self.warnings);
         info["hasChatTemplate"] = json!(self.text.has_template());
         info

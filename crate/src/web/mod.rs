@@ -1,7 +1,7 @@
 //! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
 //! and holds no logic of its own.
 
-use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions};
+use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
 use crate::gpu::{Backend, DeviceOptions, Gpu};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
@@ -87,6 +87,9 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     if let Some(tables) = text_of(options, "embeddingWeights") {
         run.overrides.tables = Precision::from_name("embeddingWeights", &tables)?;
     }
+    if let Some(tune) = text_of(options, "tune") {
+        run.tune = Tune::from_name("tune", &tune)?;
+    }
     if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
         let reason = || format!("'{kv}' is not one of auto, f32, f16, packed");
         let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
@@ -136,7 +139,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
                 .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no file".into() })?;
             files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
         }
-        ("picked files".into(), Source::picked(files, &hub, abort, progress)?)
+        ("picked files".into(), Source::picked(files, &hub, abort, progress).await?)
     };
     let gpu = Gpu::open(&device).await?;
     let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;

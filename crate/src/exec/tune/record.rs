@@ -1,0 +1,147 @@
+//! What a measurement found, kept between loads: in memory, and where the source keeps things. A record is of one layout
+//! and holds for its key alone; whatever does not parse or has another key is as good as none.
+
+use super::probe::Forms;
+use crate::format::Layout;
+use crate::gpu::Caps;
+use crate::hub::Source;
+use crate::kernels::tuned::GemvPick;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+
+thread_local! {
+    /// What this thread has measured or read, by its key.
+    static KNOWN: RefCell<HashMap<String, Record>> = RefCell::default();
+}
+
+/// A measurement's outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// What it holds for.
+    key: String,
+    /// The form that was chosen.
+    pub pick: GemvPick,
+    /// Microseconds of each form.
+    pub us: BTreeMap<GemvPick, f64>,
+}
+
+impl Record {
+    pub fn new(key: String, pick: GemvPick, us: BTreeMap<GemvPick, f64>) -> Self {
+        Self { key, pick, us }
+    }
+
+    fn parse(bytes: &[u8], forms: &Forms, key: &str) -> Option<Self> {
+        let record = serde_json::from_slice::<Self>(bytes).ok()?;
+        (record.key == key && forms.picks().any(|pick| pick == record.pick)).then_some(record)
+    }
+}
+
+/// What a measurement holds for: the device and what drives it, what of it is in use, this version, the kernels' texts.
+pub fn key(caps: &Caps, layout: Layout, kernels: u64) -> String {
+    let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
+    let version = env!("CARGO_PKG_VERSION");
+    let limits = [caps.max_workgroup_storage, caps.max_invocations];
+    let packed = caps.packed_dot;
+    format!(
+        "jerboa {version}; {vendor}, {architecture}, {description}; {}; f16 {f16}, subgroups {subgroups} {least} to {most}, \
+         packed {packed}, limits {limits:?}; {layout}, kernels {kernels:016x}",
+        majors(&caps.agent),
+    )
+}
+
+/// A user agent with major versions only: the minor ones change too often to matter.
+fn majors(agent: &str) -> String {
+    let major = |word: &str| match word.split_once('/') {
+        Some((name, version)) => format!("{name}/{}", version.split('.').next().unwrap_or("")),
+        None => word.to_string(),
+    };
+    agent.split_whitespace().map(major).collect::<Vec<_>>().join(" ")
+}
+
+/// Where a layout's record is: one, which the next device or browser overwrites.
+fn place(forms: &Forms) -> String {
+    format!("tuning/{}", forms.layout)
+}
+
+/// The record of a layout, if it is there and holds.
+pub async fn recall(source: &Source, forms: &Forms, key: &str) -> Option<Record> {
+    if let Some(known) = KNOWN.with_borrow(|known| known.get(key).cloned()) {
+        return Some(known);
+    }
+    let record = Record::parse(&source.kept(&place(forms)).await?, forms, key)?;
+    KNOWN.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
+    Some(record)
+}
+
+/// Keeps a record.
+pub async fn remember(source: &Source, forms: &Forms, record: &Record) {
+    KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
+    if let Ok(bytes) = serde_json::to_vec(record) {
+        source.keep(&place(forms), bytes).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::tests::caps;
+    use super::*;
+    use crate::format::quantize;
+
+    #[test]
+    fn a_record_survives_the_way_to_the_cache_and_back() {
+        let forms = Forms::of(&caps(), quantize::layout(4)).expect("several forms");
+        let us = BTreeMap::from([(GemvPick::Rows, 8.25), (GemvPick::PackedBlocks, 3.5)]);
+        let record = Record::new("a key".into(), GemvPick::PackedBlocks, us);
+        let bytes = serde_json::to_vec(&record).expect("json");
+        assert_eq!(Record::parse(&bytes, &forms, "a key"), Some(record));
+        assert_eq!(Record::parse(&bytes, &forms, "another key"), None);
+    }
+
+    #[test]
+    fn a_damaged_record_is_none() {
+        let mut forms = Forms::of(&caps(), quantize::layout(4)).expect("several forms");
+        let parse = |text: &str, forms: &Forms| Record::parse(text.as_bytes(), forms, "k");
+        let good = r#"{"key":"k","pick":"packedBlocks","us":{"rows":2.5}}"#;
+        assert!(parse(good, &forms).is_some());
+        for bad in [
+            "",
+            "null",
+            "{}",
+            &good[..20],
+            r#"{"key":"k","pick":"backwards","us":{}}"#,
+            r#"{"key":"k","pick":"rows","us":{"rows":"fast"}}"#,
+            r#"{"key":"k","pick":"rows"}"#,
+        ] {
+            assert_eq!(parse(bad, &forms), None, "{bad}");
+        }
+        // A form that this device does not have.
+        forms = Forms::of(&Caps { packed_dot: false, ..caps() }, quantize::layout(4)).expect("several forms");
+        assert_eq!(parse(good, &forms), None);
+    }
+
+    #[test]
+    fn the_key_tells_devices_browsers_features_and_kernels_apart() {
+        let agent = "Mozilla/5.0 (X11; Linux x86_64) Chrome/141.0.0.0 Safari/537.36";
+        let one = Caps { agent: agent.into(), ..caps() };
+        let layout = quantize::layout(4);
+        let first = key(&one, layout, 1);
+        let others = [
+            key(&Caps { vendor: "amd".into(), ..one.clone() }, layout, 1),
+            key(&Caps { architecture: "other".into(), ..one.clone() }, layout, 1),
+            key(&Caps { description: "driver 2".into(), ..one.clone() }, layout, 1),
+            key(&Caps { agent: agent.replace("141", "142"), ..one.clone() }, layout, 1),
+            key(&Caps { f16: !one.f16, ..one.clone() }, layout, 1),
+            key(&Caps { subgroups: false, ..one.clone() }, layout, 1),
+            key(&Caps { subgroup_size: (8, 16), ..one.clone() }, layout, 1),
+            key(&Caps { packed_dot: false, ..one.clone() }, layout, 1),
+            key(&Caps { max_invocations: 256, ..one.clone() }, layout, 1),
+            key(&one, quantize::layout(8), 1),
+            key(&one, layout, 2),
+        ];
+        for (index, other) in others.iter().enumerate() {
+            assert!(*other != first && !others[..index].contains(other), "{other}");
+        }
+        assert_eq!(key(&Caps { agent: agent.replace("141.0.0.0", "141.0.7390.1"), ..one }, layout, 1), first);
+    }
+}

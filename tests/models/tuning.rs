@@ -1,0 +1,157 @@
+//! The measurement of which kernels are the fastest: what its table changes in a plan, that the answer stays the reference's,
+//! when it is made, and that it is remembered. What it finds on a software adapter says nothing and is not looked at.
+
+use super::variants::{check, takes};
+use super::{exact, greedy, with_kv};
+use jerboa::exec::{Files, Model, Origin, RunOptions, Tune};
+use jerboa::format::{Layout, quantize};
+use jerboa::gpu::{Backend, Caps, DeviceOptions, Force};
+use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::kernels::attention::Kv;
+use jerboa::kernels::registry::Kernel;
+use jerboa::kernels::tuned::{GemvPick, Tuned};
+use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_weights};
+use jerboa_tests::golden::{Golden, golden};
+use jerboa_tests::{gpu, open};
+use pollster::block_on;
+use serde_json::json;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Its matrices have blocks of four bits, its table is f32.
+const MODEL: &str = "quant/qwen3_gptq";
+
+/// Loads [`MODEL`], with what is remembered in a folder.
+fn load(device: &DeviceOptions, tune: Tune, cache: &Path) -> Model {
+    block_on(async {
+        let model = ModelRef::parse(&golden(MODEL).to_string_lossy())?;
+        let hub = HubOptions { cache_dir: Some(cache.into()), ..HubOptions::default() };
+        let source = Source::open(&model, &hub, AbortFlag::new(), Progress::none()).await?;
+        let files = Files::open(&source, None).await?;
+        Model::load_files(open(device), &source, files, RunOptions { tune, ..with_kv(Kv::F32) }).await
+    })
+    .expect("the model")
+}
+
+/// An empty folder of this test run.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("jerboa-tuning-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    folder
+}
+
+/// In a thread of its own, which remembers nothing.
+fn afresh<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(work).join().expect("the thread"))
+}
+
+#[test]
+fn an_entry_of_the_table_decides_what_a_large_product_runs() {
+    let config = json!({
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
+        "num_hidden_layers": 1, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 4096,
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
+        "tie_word_embeddings": true,
+    });
+    let graph = jerboa::arch::graph(&config).expect("a graph");
+    let graph = fuse::few_rows(graph, Fusions::NONE);
+    for layout in [quantize::layout(4), quantize::layout(8), Layout::Q4K] {
+        let weights = plan_weights(&graph, &|_| layout, u64::MAX).expect("weights");
+        let planned = |tuned: Option<Tuned>| {
+            let tuned = tuned.map_or_else(OnceCell::new, OnceCell::from);
+            let (vendor, subgroup_size) = ("amd".into(), (32, 32));
+            let caps = &Caps { vendor, subgroup_size, tuned, ..gpu().caps().clone() };
+            let (rows, weights) = (RowsMode::Few(1), &weights);
+            let options = PlanOptions { rows, caps, weights, kv: Kv::F32, capacity: 64, fuse_heads: false };
+            let plan = lower(&graph, options).expect("a plan");
+            let blocks = plan.launches.iter().filter(|l| l.variant.kernel == Kernel::GemvBlocks);
+            blocks.map(|l| l.variant.number("DOT")).collect::<BTreeSet<_>>()
+        };
+        let with = |pick| planned(Some(Tuned::default().with(layout, pick)));
+        assert_eq!(with(GemvPick::Rows), BTreeSet::new(), "{layout}");
+        assert_eq!(with(GemvPick::Blocks), BTreeSet::from([0]), "{layout}");
+        assert_eq!(with(GemvPick::PackedBlocks), BTreeSet::from([1]), "{layout}");
+        // Without an entry of its own, the vendor's devices decide.
+        assert_eq!(planned(None), BTreeSet::from([1]), "{layout}");
+        assert_eq!(planned(Some(Tuned::default().with(Layout::Q6K, GemvPick::Rows))), BTreeSet::from([1]), "{layout}");
+    }
+}
+
+#[test]
+fn the_answer_is_the_references_with_each_entry() {
+    let model = load(&exact(), Tune::Off, &folder("off"));
+    assert_eq!((model.tuning.origin, model.tuning.choices.len()), (Origin::Off, 0));
+    let four = |layout: &Layout| matches!(layout, Layout::Affine { bits: 4, .. });
+    let layout = model.weights.values().map(|w| w.layout).find(four).expect("four bits");
+    for pick in GemvPick::ALL {
+        let tuned = Some(Tuned::default().with(layout, pick));
+        let device = DeviceOptions { tuned: tuned.clone(), ..exact() };
+        let model = check(&format!("{pick:?}"), MODEL, &device, with_kv(Kv::F32), 2e-4);
+        assert_eq!(model.tuning.origin, Origin::Given);
+        if pick == GemvPick::Rows {
+            continue;
+        }
+        // Its matrices are too small for blocks, unless a number of them is forced; the table still says which product.
+        let force = Some(Force { kernel: Kernel::GemvBlocks, name: "BATCH", value: 8 });
+        let device = DeviceOptions { tuned, force, ..exact() };
+        let model = check(&format!("{pick:?}, blocks"), MODEL, &device, with_kv(Kv::F32), 2e-4);
+        for (value, form) in [(0, GemvPick::Blocks), (1, GemvPick::PackedBlocks)] {
+            let dot = Force { kernel: Kernel::GemvBlocks, name: "DOT", value };
+            assert_eq!(takes(&model, dot), pick == form, "{pick:?}, DOT = {value}");
+        }
+    }
+}
+
+#[test]
+fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
+    if !gpu().caps().software {
+        return;
+    }
+    let cache = folder("software");
+    let model = afresh(|| {
+        let model = load(&exact(), Tune::Auto, &cache);
+        (model.tuning.clone(), model.gpu.caps().tuned.get().cloned())
+    });
+    assert_eq!((model.0.origin, model.0.choices.len()), (Origin::Software, 0));
+    assert_eq!(model.1, Some(Tuned::default()));
+    assert!(!cache.exists(), "nothing was found out, and nothing is remembered");
+}
+
+#[test]
+fn what_was_measured_is_remembered_until_it_is_damaged() {
+    let cache = folder("remembered");
+    let auto = || afresh(|| load(&exact(), Tune::Auto, &cache).tuning);
+    let (tuning, found, expected) = afresh(|| {
+        let mut model = load(&exact(), Tune::Again, &cache);
+        assert_eq!(model.tuning.origin, Origin::Measured);
+        let table = model.gpu.caps().tuned.get().cloned().unwrap_or_default();
+        for choice in &model.tuning.choices {
+            let layout = model.weights.values().map(|w| w.layout).find(|l| l.name() == choice.layout);
+            assert_eq!(layout.and_then(|layout| table.gemv(layout)), Some(choice.chosen));
+        }
+        let golden = Golden::read(&golden(MODEL).join("golden.safetensors"));
+        let expected = golden.ids("greedy");
+        let found = greedy(&mut model, &golden.ids("input_ids"), expected.len());
+        // The same thread need not look into the folder.
+        let again = load(&exact(), Tune::Auto, &folder("elsewhere")).tuning;
+        assert_eq!((again.origin, &again.choices), (Origin::Remembered, &model.tuning.choices));
+        (model.tuning, found, expected)
+    });
+    assert_eq!(found, expected);
+    assert!(!tuning.choices.is_empty());
+    let next = auto();
+    assert_eq!((next.origin, next.choices), (Origin::Remembered, tuning.choices.clone()));
+    // Another device, as far as the kernels can tell.
+    let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, Tune::Auto, &cache).tuning);
+    assert_eq!((other.origin, other.choices.len()), (Origin::Alike, 0));
+    for choice in &tuning.choices {
+        let file = cache.join("tuning").join(&choice.layout);
+        let text = std::fs::read_to_string(&file).expect("a record");
+        std::fs::write(&file, &text[..text.len() / 2]).expect("half of it");
+    }
+    let damaged = auto();
+    let expected = if gpu().caps().software { Origin::Software } else { Origin::Measured };
+    assert_eq!(damaged.origin, expected);
+    let _ = std::fs::remove_dir_all(&cache);
+}
