@@ -19,7 +19,7 @@ export interface LoadProgress {
 }
 
 /**
- * Where the time of a load went, from the opened files to a model that can run. In `readingMs`, `writingMs`, `transcodingMs` and `compilingMs` nothing else
+ * Where the time of a load went, from the opened files to a model that can run. In `readingMs`, `writingMs`, `transcodingMs`, `tuningMs` and `compilingMs` nothing else
  * of it went on; the rest is planning and allocation.
  */
 export interface LoadTimes {
@@ -30,6 +30,8 @@ export interface LoadTimes {
   writingMs: number;
   /** Transcoding and quantizing, on the GPU for the most part. */
   transcodingMs: number;
+  /** Waiting for the measurement of which kernels are the fastest: what of it did not pass while the first bytes came. */
+  tuningMs: number;
   /** Waiting for kernels. */
   compilingMs: number;
   /** Until the model's own kernels were there: most of it passes beside the rest. */
@@ -38,6 +40,26 @@ export interface LoadTimes {
   bytes: number;
   /** Bytes of GPU buffers at their most. */
   peakBytes: number;
+}
+
+/** A form of the product of one token with quantised weights: rows of them at a time, or whole blocks, multiplied as floats or as packed bytes. */
+export type KernelForm = "rows" | "blocks" | "packedBlocks";
+
+/** Which kernels were chosen for this device, and how. */
+export interface Tuning {
+  /**
+   * `measured` by this load, `remembered` from an earlier one; nothing chosen when it is `off`, when the adapter is a `software` renderer, when all weights have
+   * one form only (`alike`) or when measuring `failed`; `given` by a test.
+   */
+  origin: "measured" | "remembered" | "off" | "software" | "alike" | "given" | "failed";
+  /** Milliseconds that it took of this load; bytes arrive meanwhile. */
+  ms: number;
+  /** Bytes of GPU buffers while it measured. */
+  peakBytes: number;
+  /** By the layout of weights: what runs, what would run without, and microseconds of a product of 8192 by 2048. */
+  choices: { layout: string; chosen: KernelForm; own: KernelForm; us: Partial<Record<KernelForm, number>> }[];
+  /** Why it failed. */
+  failure?: string;
 }
 
 /** What a loaded model is and what it costs, as the engine knows it. */
@@ -72,6 +94,8 @@ export interface EngineInfo {
   bytes: { weights: number; kv: number; activations: number };
   /** Where the time of its load went. */
   load?: LoadTimes;
+  /** Which kernels were chosen for this device, and how; of models that generate. */
+  tuning?: Tuning;
   /** The GPU and those of its features that are in use. */
   device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
   /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
@@ -186,6 +210,11 @@ export interface EngineLoadOptions {
   maxWeightBuffer?: number;
   /** How the KV cache is kept; `auto` takes what suits the device. */
   kv?: "auto" | "f32" | "f16" | "packed";
+  /**
+   * Which kernels are the fastest on this device: `auto` takes what was measured before and else measures for some 50 ms, except on a software adapter;
+   * `off` takes the usual ones, `again` measures in any case. What was measured is kept as files are (see `cache`).
+   */
+  tune?: "auto" | "off" | "again";
   /** Switches features of the device off, to compare or to work around a driver. */
   features?: { subgroups?: boolean; f16?: boolean };
   /** False leaves the browser's cache alone. True by default. */

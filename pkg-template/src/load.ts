@@ -42,6 +42,7 @@ const OPTIONS = {
   maxMemory: is.integer(1),
   maxWeightBuffer: is.integer(1),
   kv: is.oneOf("auto", "f32", "f16", "packed"),
+  tune: is.oneOf("auto", "off", "again"),
   features: is.object,
   worker: is.boolean,
   cache: is.boolean,

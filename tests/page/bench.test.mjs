@@ -67,7 +67,7 @@ test("quantizing on load: where the time went, and what it took at most", option
   const { page, result } = await measured("shape=tiny&stored=f16&weights=q4&smoke=1&prompt=8&gen=4&reps=1&warm=0&profile=0");
   assert.ok(!result.err, result.err);
   const { load, bytes } = result.info;
-  const parts = [load.readingMs, load.writingMs, load.transcodingMs, load.compilingMs];
+  const parts = [load.readingMs, load.writingMs, load.transcodingMs, load.tuningMs, load.compilingMs];
   for (const part of parts) assert.ok(part >= 0, JSON.stringify(load));
   assert.ok(load.transcodingMs > 0 && load.compilingMs > 0);
   assert.ok(parts.reduce((a, b) => a + b) <= load.totalMs && load.totalMs <= result.load_ms, JSON.stringify({ load, all: result.load_ms }));
@@ -94,7 +94,7 @@ test("texts become vectors, and how many a second", options, async () => {
 
 test("tables tell a software adapter's work, not its speed", () => {
   const range = { median: 1234, min: 1200, max: 1300 };
-  const load = { totalMs: 80, readingMs: 40, writingMs: 10, transcodingMs: 20, compilingMs: 5, kernelsMs: 50, bytes: 2e6, peakBytes: 3e6 };
+  const load = { totalMs: 80, readingMs: 40, writingMs: 10, transcodingMs: 20, tuningMs: 1, compilingMs: 5, kernelsMs: 50, bytes: 2e6, peakBytes: 3e6 };
   const measured = { dispatchesPerToken: 17, bytesPerToken: 5e6, host: { msPerStep: 0.2 }, profiles: [{ rows: 1, position: 9, ms: 2, kernels: { matmul: { dispatches: 8, ms: 1.5 } } }] };
   const row = { prompt: 128, decode_tps: range, prefill_tps: range, ttft_ms: range, share_of_limit: 0.61, share_of_bandwidth: 0.5, measured };
   const result = (software) => ({

@@ -58,6 +58,7 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load("a/b", { max_context: 3 }), refusal("request", /Did you mean 'maxContext'/));
   await assert.rejects(load("a/b", { wieghts: "f16" }), refusal("request", /Did you mean 'weights'/));
   await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
+  await assert.rejects(load("a/b", { tune: "never" }), refusal("request", /'tune' must be 'auto', .*'again', not 'never'/));
   await assert.rejects(load("a/b", { embeddingWeights: "q2" }), refusal("request", /'embeddingWeights' must be 'auto', .*'q4', not 'q2'/));
   await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 up, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));

@@ -214,3 +214,37 @@ test("auto takes fewer bits where the memory is short, and says so", options, as
   assert.equal(info.precision, "q4");
   assert.ok(info.warnings.some((warning) => warning.includes("kept as q4")), JSON.stringify(info.warnings));
 });
+
+test("which kernels are the fastest is measured when asked, remembered, and measured again where the record is damaged", options, async () => {
+  const { found, answers } = await page.evaluate(
+    async ([url, prompt]) => {
+      const found = [];
+      const answers = [];
+      const load = async (tune) => {
+        const model = await jerboa.loadModel(`${url}/model`, { weights: "q4", tune });
+        answers.push([...(await model.generate(prompt, { temperature: 0, maxTokens: 10 }).details).ids]);
+        found.push({ ...model.info.tuning, subgroups: model.info.device.subgroups, load: model.info.load });
+        await model.unload();
+      };
+      const cache = await caches.open("jerboa-models-1");
+      const records = async () => (await cache.keys()).filter(({ url }) => new URL(url).pathname.startsWith("/tuning/"));
+      const forget = async () => Promise.all((await records()).map((record) => cache.delete(record)));
+      await load("off");
+      await load("auto");
+      await load("again");
+      await load("auto");
+      for (const record of await records()) await cache.put(record, new Response('{"key":"'));
+      await load("auto");
+      await forget();
+      return { found, answers };
+    },
+    [site.url, golden.prompt],
+  );
+  const origins = found.map(({ origin }) => origin);
+  // Without subgroups there is nothing to choose from, and nothing of it in the cache.
+  assert.deepEqual(origins, found[0].subgroups ? ["off", "software", "measured", "remembered", "software"] : ["off", "alike", "alike", "alike", "alike"]);
+  assert.deepEqual(found[3].choices, found[2].choices);
+  if (found[0].subgroups) assert.deepEqual(found[2].choices.map(({ layout }) => layout).sort(), ["q4_g32_bias_f16", "q8_g32_bias_f16"]);
+  for (const { load } of found) assert.ok(load.tuningMs >= 0 && load.tuningMs <= load.totalMs, JSON.stringify(load));
+  for (const answer of answers) assert.deepEqual(answer, answers[0]);
+});

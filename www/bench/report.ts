@@ -53,6 +53,7 @@ function load({ load_ms, info, memory }: Result): HTMLElement[] {
     ["Reading: network, cache or file", times.readingMs],
     ["Writing to the GPU", times.writingMs],
     ["Transcoding and quantizing", times.transcodingMs],
+    ["Measuring which kernels are the fastest", times.tuningMs],
     ["Compiling kernels", times.compilingMs],
   ];
   const rest = parts.reduce((left, [, ms]) => left - ms, load_ms);

@@ -12,6 +12,8 @@ export interface Settings {
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
   embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
   kv: "auto" | "f32" | "f16" | "packed";
+  /** Whether the load measures which kernels are the fastest. */
+  tune: "auto" | "off" | "again";
   /** The address of a folder to load instead of a made checkpoint. */
   source?: string;
   /** False loads past the browser's cache. */
@@ -52,6 +54,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     weights: oneOf(query.get("weights"), ["auto", "f32", "f16", "q8", "q4"]),
     embeddingWeights: oneOf(query.get("embeddingWeights"), ["auto", "f32", "f16", "q8", "q4"]),
     kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed"]),
+    tune: oneOf(query.get("tune"), ["auto", "off", "again"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
     cache: on("cache"),
     f16: on("f16"),

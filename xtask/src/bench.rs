@@ -141,7 +141,7 @@ fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
             ("f16" | "subgroups", "0") => features.push(format!("no-{name}")),
             ("f16" | "subgroups" | "profile", _) => {}
             ("embeddingWeights", value) => flags.extend(["--embedding-weights".to_owned(), value.to_owned()]),
-            ("stored" | "weights" | "kv" | "prompt" | "gen" | "reps" | "warm", value) => {
+            ("stored" | "weights" | "kv" | "tune" | "prompt" | "gen" | "reps" | "warm", value) => {
                 flags.extend([format!("--{name}"), value.to_owned()]);
             }
             _ => bail!("the native runner has no setting '{name}'"),
