@@ -121,9 +121,9 @@ impl Encoder {
         let wanted =
             Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
         // None of its products has one row: there is nothing to tune.
-        let (tune, plan) = (async { Ok(()) }, || Ok(vec![plan(most_tokens, most_texts)?]));
+        let (tune, plan) = (Box::pin(async { Ok(()) }), || Ok(vec![plan(most_tokens, most_texts)?]));
         let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
-            load_compiled(wanted, tune, plan).await?;
+            load_compiled(wanted, tune, &plan).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let before = gpu.created().bytes;
         own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;

@@ -13,6 +13,7 @@ use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Plan, Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
+use futures_util::future::{LocalBoxFuture, try_join};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::poll_fn;
@@ -105,14 +106,14 @@ pub struct Compiled {
 }
 
 /// Tunes the device, then makes plans and compiles their kernels, while the weights come in. Until the device is tuned,
-/// nothing else is asked of it: the first bytes wait.
+/// nothing else is asked of it: the first bytes wait. Takes no generic parts, so that the loader is in the module once.
 ///
 /// # Errors
 /// What the checkpoint lacks, what `tune` and `plan` say, what the source or the device refuses.
 pub async fn load_compiled(
     wanted: Wanted<'_>,
-    tune: impl Future<Output = Result<()>>,
-    plan: impl FnOnce() -> Result<Vec<Plan>>,
+    tune: LocalBoxFuture<'_, Result<()>>,
+    plan: &dyn Fn() -> Result<Vec<Plan>>,
 ) -> Result<Compiled> {
     let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
     let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
@@ -132,7 +133,7 @@ pub async fn load_compiled(
         let before_ms = before.lap();
         Ok((loader.load(source, checkpoint).await?, before_ms))
     };
-    let (kernels, weights) = futures_util::future::try_join(kernels, weights).await?;
+    let (kernels, weights) = try_join(kernels, weights).await?;
     let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
     let ((buffers, mut times), before_ms) = weights;
     let tuned_before = tuned_ms.min(before_ms);

@@ -123,14 +123,14 @@ impl Model {
             Ok(vec![decode, prefill, tail])
         };
         let mut tuning = Tuning::none(Origin::Off);
-        let tune = async {
+        let tune = Box::pin(async {
             tuning = tune(&gpu, source, &weights, options.tune).await?;
             Ok(())
-        };
+        });
         let wanted =
             Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
         let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
-            load_compiled(wanted, tune, plans).await?;
+            load_compiled(wanted, tune, &plans).await?;
         let [decode_plan, prefill_plan, tail_plan] = &plans[..] else {
             return Err(Error::Internal("the model has no three plans".into()));
         };

@@ -62,7 +62,7 @@ pub async fn limits(gpu: &Gpu) -> Result<Limits> {
 }
 
 /// The middle of some numbers.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -2,11 +2,10 @@
 //! their own rules. Knows the forms by name; how they are timed is `exec::tune`'s business.
 
 use crate::format::layout::Layout;
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 
 /// How a product of one row of x goes through quantised weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GemvPick {
     /// A few rows of weights for a workgroup (shaders/matmul/gemv.wgsl).
     Rows,
@@ -19,6 +18,26 @@ pub enum GemvPick {
 impl GemvPick {
     /// All forms.
     pub const ALL: [Self; 3] = [Self::Rows, Self::Blocks, Self::PackedBlocks];
+
+    /// Its name in reports and records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Blocks => "blocks",
+            Self::PackedBlocks => "packedBlocks",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pick| pick.name() == name)
+    }
+}
+
+impl Serialize for GemvPick {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// The forms that were found to be the fastest.

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 use probe::{Forms, Times};
 use record::Record;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use serde_json::{Map, Value};
 
 /// Another form than the family's own has to be faster by this share: less is noise.
 const MARGIN: f64 = 0.05;
@@ -80,7 +80,7 @@ pub struct Choice {
     /// What would run if nothing had been measured.
     pub own: GemvPick,
     /// Microseconds of a product, medians, by its form.
-    pub us: BTreeMap<GemvPick, f64>,
+    pub us: Map<String, Value>,
 }
 
 /// What came of it.
@@ -174,17 +174,16 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     Ok(tuning)
 }
 
-/// The layouts of a model's matrices, those that most bytes have first.
+/// The layouts of a model's matrices.
 fn layouts(weights: &WeightPlans) -> Vec<Layout> {
-    let mut found: Vec<(Layout, u64)> = Vec::new();
-    for weight in weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order)) {
-        match found.iter_mut().find(|(layout, _)| *layout == weight.layout) {
-            Some((_, bytes)) => *bytes += weight.bytes(),
-            None => found.push((weight.layout, weight.bytes())),
+    let mut found = Vec::new();
+    for weight in weights.values() {
+        let matrix = !matches!(weight.kind, WeightKind::Vector | WeightKind::Order);
+        if matrix && !found.contains(&weight.layout) {
+            found.push(weight.layout);
         }
     }
-    found.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    found.into_iter().map(|(layout, _)| layout).collect()
+    found
 }
 
 /// The fastest form, where it is so beyond doubt; else the family's own.
@@ -256,20 +255,5 @@ mod tests {
         assert_eq!(chosen(Rows, 0.0, &[]), Rows);
         // A hiccup in the short run made the difference negative.
         assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[-1.0, 0.0, f64::NAN, 2.0])]), Rows);
-    }
-
-    #[test]
-    fn the_layout_with_the_most_bytes_comes_first() {
-        let plan = |layout, rows| crate::plan::WeightPlan {
-            layout,
-            rows,
-            cols: 256,
-            kind: WeightKind::Matrix,
-            runs: std::iter::once(0..rows).collect(),
-        };
-        let (q4, q8) = (crate::format::quantize::layout(4), crate::format::quantize::layout(8));
-        let plans = [plan(q8, 10), plan(q4, 15), plan(Layout::Q4K, 1), plan(q4, 15)];
-        let weights = plans.into_iter().enumerate().map(|(id, plan)| (crate::ir::WeightId(id), plan)).collect();
-        assert_eq!(layouts(&weights), [q4, q8, Layout::Q4K]);
     }
 }

@@ -1,7 +1,7 @@
 //! Times the forms of a product of one row against each other, in a few dozen milliseconds. Knows buffers, dispatches and a
 //! clock that may be coarse; no model.
 
-use crate::exec::probe::step;
+use crate::exec::probe::{median, step};
 use crate::format::Layout;
 use crate::gpu::{Backend, Buffer, Caps, Gpu, Grid, Program, StepDesc, Usage, Work};
 use crate::hub::{clock::now_ms, fnv};
@@ -9,9 +9,10 @@ use crate::kernels::Launch;
 use crate::kernels::matmul::{Matmul, View, Weight};
 use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::tuned::{GemvPick, Tuned};
+use crate::plan::Slot;
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 
 /// Milliseconds that all of it may take once the kernels are compiled.
 const BUDGET_MS: f64 = 50.0;
@@ -69,9 +70,10 @@ impl Forms {
         if q.max(s) > caps.max_weight_buffer() {
             return None;
         }
-        let same = |a: &Launch<()>, b: &Launch<()>| (&a.variant, a.grid, &a.params) == (&b.variant, b.grid, &b.params);
-        let product = |pick| product(caps, layout, &scene, pick, (1, 0), [(); 5]);
-        let mut found: Vec<(GemvPick, Launch<()>)> = Vec::new();
+        let same =
+            |a: &Launch<Slot>, b: &Launch<Slot>| (&a.variant, a.grid, &a.params) == (&b.variant, b.grid, &b.params);
+        let product = |pick| product(caps, layout, &scene, pick, (1, 0));
+        let mut found: Vec<(GemvPick, Launch<Slot>)> = Vec::new();
         for pick in GemvPick::ALL {
             let launch = product(Some(pick));
             if !found.iter().any(|(_, other)| same(other, &launch)) {
@@ -80,7 +82,7 @@ impl Forms {
         }
         let free = product(None);
         let own = found.iter().find(|(_, launch)| same(launch, &free))?.0;
-        let text = |l: &Launch<()>| {
+        let text = |l: &Launch<Slot>| {
             let shader = l.variant.shader(cfg!(target_arch = "wasm32")).map_or_else(|_| String::new(), |s| s.text);
             format!("{shader}{:?}{:?}", l.grid, l.params)
         };
@@ -95,19 +97,20 @@ impl Forms {
     }
 }
 
-/// The product with one of `slots` matrices that lie one below the other; buffers are x, out, both planes and the state.
-fn product<B: Clone>(
+/// The product with one of `slots` matrices that lie one below the other. Its buffers are x, out, both planes and the
+/// state, as activations of those numbers.
+fn product(
     caps: &Caps,
     layout: Layout,
     scene: &Scene,
     pick: Option<GemvPick>,
     (slots, slot): (u32, u32),
-    [x, out, q, s, state]: [B; 5],
-) -> Launch<B> {
+) -> Launch<Slot> {
     let tuned = pick.map_or_else(OnceCell::new, |pick| OnceCell::from(Tuned::default().with(layout, pick)));
     let caps = Caps { tuned, ..caps.clone() };
+    let [x, out, q, s, state] = [0, 1, 2, 3, 4].map(Slot::Activation);
     let &Scene { rows, cols, .. } = scene;
-    let view = |buffer: B, stride: u32| View { buffer, offset: 0, stride };
+    let view = |buffer: Slot, stride: u32| View { buffer, offset: 0, stride };
     let s = (layout.plane_bytes(1, cols as usize)[1] > 0).then_some(s);
     let weight = Weight { layout, rows: rows * slots, cols, q, s };
     let mut product = Matmul::plain("tune", weight, view(x, cols), view(out, rows));
@@ -126,14 +129,14 @@ impl Times {
     /// The middle of a form's times, where there are enough to believe it.
     pub fn median(&self, pick: GemvPick) -> Option<f64> {
         let rounds = &self.rounds.iter().find(|(p, _)| *p == pick)?.1;
-        let mut good: Vec<f64> = rounds.iter().copied().filter(|us| us.is_finite() && *us > 0.0).collect();
-        good.sort_by(f64::total_cmp);
-        good.get(good.len() / 2).copied().filter(|_| good.len() >= super::LEAST)
+        let good: Vec<f64> = rounds.iter().copied().filter(|us| us.is_finite() && *us > 0.0).collect();
+        (good.len() >= super::LEAST).then(|| median(good))
     }
 
-    /// All medians.
-    pub fn medians(&self) -> BTreeMap<GemvPick, f64> {
-        self.rounds.iter().filter_map(|(pick, _)| Some((*pick, self.median(*pick)?))).collect()
+    /// All medians, by the forms' names.
+    pub fn medians(&self) -> Map<String, Value> {
+        let median = |(pick, _): &(GemvPick, _)| Some((pick.name().into(), json!(self.median(*pick)?)));
+        self.rounds.iter().filter_map(median).collect()
     }
 }
 
@@ -173,9 +176,13 @@ pub async fn measure(gpu: &Gpu, all: &[&Forms]) -> Result<(Vec<Times>, u64)> {
             let (pipeline, shader) = pipelines.next().ok_or_else(missing)?;
             let mut steps = Vec::new();
             for slot in 0..slots {
-                let launch = product(gpu.caps(), forms.layout, &scene, Some(*pick), (slots, slot), buffers.each_ref());
+                let launch = product(gpu.caps(), forms.layout, &scene, Some(*pick), (slots, slot));
                 let resolved = launch.resolve(shader)?;
-                let buffers = resolved.buffers.into_iter().map(|(binding, b)| (binding, b.clone())).collect();
+                let buffer = |(binding, slot)| match slot {
+                    Slot::Activation(index) => Some((binding, buffers.get(index)?.clone())),
+                    _ => None,
+                };
+                let buffers = resolved.buffers.into_iter().filter_map(buffer).collect();
                 let (label, grid, pipeline) = (launch.label, launch.grid.at(1), pipeline.clone());
                 steps.push(StepDesc { label, pipeline, buffers, params: resolved.params, grid });
             }

@@ -6,34 +6,43 @@ use crate::format::Layout;
 use crate::gpu::Caps;
 use crate::hub::Source;
 use crate::kernels::tuned::GemvPick;
-use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 thread_local! {
     /// What this thread has measured or read, by its key.
-    static KNOWN: RefCell<HashMap<String, Record>> = RefCell::default();
+    static KNOWN: RefCell<BTreeMap<String, Record>> = RefCell::default();
 }
 
 /// A measurement's outcome.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// What it holds for.
     key: String,
     /// The form that was chosen.
     pub pick: GemvPick,
     /// Microseconds of each form.
-    pub us: BTreeMap<GemvPick, f64>,
+    pub us: Map<String, Value>,
 }
 
 impl Record {
-    pub fn new(key: String, pick: GemvPick, us: BTreeMap<GemvPick, f64>) -> Self {
+    pub fn new(key: String, pick: GemvPick, us: Map<String, Value>) -> Self {
         Self { key, pick, us }
     }
 
+    fn json(&self) -> Value {
+        json!({ "key": self.key, "pick": self.pick.name(), "us": self.us })
+    }
+
     fn parse(bytes: &[u8], forms: &Forms, key: &str) -> Option<Self> {
-        let record = serde_json::from_slice::<Self>(bytes).ok()?;
-        (record.key == key && forms.picks().any(|pick| pick == record.pick)).then_some(record)
+        let record: Value = serde_json::from_slice(bytes).ok()?;
+        let pick = GemvPick::from_name(record.get("pick")?.as_str()?)?;
+        let us = record.get("us")?.as_object()?;
+        let holds = record.get("key")?.as_str()? == key
+            && forms.picks().any(|form| form == pick)
+            && us.iter().all(|(name, us)| GemvPick::from_name(name).is_some() && us.is_f64());
+        holds.then(|| Self { key: key.into(), pick, us: us.clone() })
     }
 }
 
@@ -77,9 +86,7 @@ pub async fn recall(source: &Source, forms: &Forms, key: &str) -> Option<Record>
 /// Keeps a record.
 pub async fn remember(source: &Source, forms: &Forms, record: &Record) {
     KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
-    if let Ok(bytes) = serde_json::to_vec(record) {
-        source.keep(&place(forms), bytes).await;
-    }
+    source.keep(&place(forms), record.json().to_string().into_bytes()).await;
 }
 
 #[cfg(test)]
@@ -91,9 +98,9 @@ mod tests {
     #[test]
     fn a_record_survives_the_way_to_the_cache_and_back() {
         let forms = Forms::of(&caps(), quantize::layout(4)).expect("several forms");
-        let us = BTreeMap::from([(GemvPick::Rows, 8.25), (GemvPick::PackedBlocks, 3.5)]);
+        let us = Map::from_iter([("rows".into(), json!(8.25)), ("packedBlocks".into(), json!(3.5))]);
         let record = Record::new("a key".into(), GemvPick::PackedBlocks, us);
-        let bytes = serde_json::to_vec(&record).expect("json");
+        let bytes = record.json().to_string().into_bytes();
         assert_eq!(Record::parse(&bytes, &forms, "a key"), Some(record));
         assert_eq!(Record::parse(&bytes, &forms, "another key"), None);
     }
@@ -111,6 +118,7 @@ mod tests {
             &good[..20],
             r#"{"key":"k","pick":"backwards","us":{}}"#,
             r#"{"key":"k","pick":"rows","us":{"rows":"fast"}}"#,
+            r#"{"key":"k","pick":"rows","us":{"sideways":2.5}}"#,
             r#"{"key":"k","pick":"rows"}"#,
         ] {
             assert_eq!(parse(bad, &forms), None, "{bad}");
