@@ -69,7 +69,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var first = range.x; first < range.y; first += 64u) {
         workgroupBarrier();
         let key = first + lid;
+        // Not left to the declaration: SwiftShader keeps what the round before left.
         var s: array<f32, 8>;
+        for (var r = 0u; r < 8u; r++) { s[r] = 0.0; }
         if (key < range.y) {
             let at = (key * params.kv_heads + kv_head) * d4;
             for (var i = 0u; i < d4; i++) {

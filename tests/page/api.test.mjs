@@ -75,6 +75,17 @@ test("a stop string ends it, a seed repeats it, an abort keeps the rest usable",
   assert.deepEqual(result.after.ids, golden.newIds.slice(0, 8));
 });
 
+test("a prompt of more than 64 tokens is read as it was written", { timeout: PATIENCE }, async () => {
+  const best = await page.evaluate(async (ids) => {
+    const all = await model.logits(ids, { all: true });
+    const width = all.length / ids.length;
+    return ids.map((_, row) => { const l = all.subarray(row * width, (row + 1) * width); return l.indexOf(Math.max(...l)); });
+  }, golden.ids);
+  const from = golden.prompt_ids.length;
+  assert.ok(golden.ids.length > 192);
+  assert.deepEqual(best.slice(from - 1, -1), golden.newIds);
+});
+
 test("what the model is not for is refused, and the cache and the device answer", { timeout: PATIENCE }, async () => {
   const { codes, report, memory, cached } = await page.evaluate(async () => {
     const code = (promise) => promise.then(() => "none", (e) => e.code);
