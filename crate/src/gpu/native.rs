@@ -85,6 +85,7 @@ pub struct Readback {
     gpu: Rc<Inner>,
     staging: wgpu::Buffer,
     size: u64,
+    submission: wgpu::SubmissionIndex,
     result: Arc<Mutex<Option<std::result::Result<(), wgpu::BufferAsyncError>>>>,
 }
 
@@ -92,7 +93,9 @@ impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
         let lost = |reason: String| Error::DeviceLost { reason };
-        self.gpu.device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| lost(e.to_string()))?;
+        // What was submitted behind it goes on meanwhile.
+        let until = wgpu::PollType::Wait { submission_index: Some(self.submission), timeout: None };
+        self.gpu.device.poll(until).map_err(|e| lost(e.to_string()))?;
         let result = self.result.lock().ok().and_then(|mut r| r.take());
         result.ok_or_else(|| lost("a readback never ended".into()))?.map_err(|e| lost(e.to_string()))?;
         let view = self.staging.get_mapped_range(..self.size).map_err(|e| lost(e.to_string()))?;
@@ -280,7 +283,7 @@ impl Backend for NativeGpu {
         let staging = self.staging(size);
         let mut encoder = self.encoder();
         encoder.copy_buffer_to_buffer(&buffer.0.raw, offset, &staging, 0, size);
-        self.inner.queue.submit([encoder.finish()]);
+        let submission = self.inner.queue.submit([encoder.finish()]);
         let result = Arc::new(Mutex::new(None));
         let sink = result.clone();
         staging.map_async(wgpu::MapMode::Read, ..size, move |r| {
@@ -288,7 +291,7 @@ impl Backend for NativeGpu {
                 *slot = Some(r);
             }
         });
-        Ok(Readback { gpu: self.inner.clone(), staging, size, result })
+        Ok(Readback { gpu: self.inner.clone(), staging, size, submission, result })
     }
 
     async fn wait_idle(&self) -> Result<()> {
