@@ -300,7 +300,10 @@ impl GemvChoice {
             _ => (4, units / 4),
         };
         let rows = if cols > 2 { 2 } else { rows };
-        let wg = threads.next_power_of_two().clamp(32, 256);
+        // Without subgroups each thread leaves its sums in workgroup memory, those of many rows of x too much of it.
+        let room = caps.max_workgroup_storage / (4 * cols * (rows + 1));
+        let most = if caps.subgroups { 256 } else { (1 << room.max(32).ilog2()).min(256) };
+        let wg = threads.next_power_of_two().clamp(32, most);
         // Loads of a thread on their way at once: what the larger groups have together, the small ones need each.
         let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
         let pick = |name: &str, own: u32| caps.choose(Kernel::Gemv, name, own);
