@@ -42,7 +42,7 @@ usage: run COMMAND --model DIR|FILE.gguf|URL|ORG/NAME [options]
   embed    --text TEXT | --file FILE (one text a line) [--task NAME] [--prompt TEXT] [--dim N] [--raw] [--json]
   rerank   --query TEXT --text TEXT | --file FILE [--instruction TEXT] [--json]
   generate --prompt TEXT | --chat FILE.json | --ids LIST [--max-new N] [--temperature T] [--top-k K] [--top-p P]
-           [--min-p P] [--seed S] [--stop TEXT] [--ignore-eos] [--json]
+           [--min-p P] [--seed S] [--stop TEXT] [--ignore-eos] [--speculation prompt-lookup] [--json]
   tokenize --text TEXT
   render-chat --chat FILE.json
   plan                                                  graph, dispatches per decode token, bytes
@@ -320,6 +320,9 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
             set("stop", json!([stop]));
         }
         set("ignoreEos", json!(args.get("ignore-eos").is_some()));
+        if let Some(speculation) = args.get("speculation") {
+            set("speculation", json!(speculation));
+        }
         let request = GenerateRequest::from_json(&request.to_string()).map_err(|e| e.to_string())?;
         let mut loaded = loaded(args).await?;
         let as_json = args.get("json").is_some();
@@ -342,6 +345,9 @@ options: --weights auto|f32|f16|q8|q4   --embedding-weights auto|f32|f16|q8|q4  
                 "\nprefill {:.1} ms, {} tokens at {rate:.1} tok/s",
                 outcome.prefill_ms, outcome.completion_tokens
             );
+            if outcome.drafted_tokens > 0 {
+                eprintln!("{} tokens were guessed, {} of them held", outcome.drafted_tokens, outcome.accepted_tokens);
+            }
         }
         Ok(())
     }

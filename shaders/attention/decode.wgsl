@@ -84,7 +84,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let head0 = kv_head * group + (wid.x % tiles) * HEADS;
     let count = min(HEADS, (kv_head + 1u) * group - head0);
     let splits = splits_of(wid.z);
-    if (wid.y >= splits.count) {
+    // A step may have fewer rows than its plan, and none once the generation has stopped.
+    if (wid.y >= splits.count || wid.z >= state.rows) {
         return;
     }
     let begin = splits.first + wid.y * splits.length;

@@ -34,6 +34,10 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
+    // A plan for few rows always has workgroups for all of them; rows that the step has not must not reach the cache.
+    if (row >= state.rows) {
+        return;
+    }
     let pos = state.pos + row;
     let d = params.head_dim;
     // Heads count through queries, keys, values.

@@ -1,6 +1,7 @@
 // Takes the best of the slices as the next token and moves the state on: the token becomes the input of the next step,
 // whose position follows this step's rows. After a stop token, or when the budget is spent, nothing changes any more.
-// Two words after the ring say how many tokens there are and whether it stopped: one readback tells all.
+// Two words after the ring say how many tokens there are and whether it stopped: one readback tells all. A stopped state
+// has no rows, so that steps behind it leave the cache alone. HISTORY keeps the token at its position for sample/draft.
 struct Params {
     slices: u32,
     stops: u32,
@@ -15,6 +16,9 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
 #ifdef COUNT
 @group(0) @binding(6) var<storage, read_write> counts: array<u32>;
+#endif
+#ifdef HISTORY
+@group(0) @binding(7) var<storage, read_write> history: array<u32>;
 #endif
 
 #import sample/best
@@ -43,12 +47,16 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     state.pos += state.rows;
     state.rows = 1u;
     state.budget -= 1u;
+#ifdef HISTORY
+    history[state.pos] = token;
+#endif
     var stopped = state.budget == 0u || token >= NOT_FINITE;
     for (var i = 0u; i < params.stops; i++) {
         if (stops[i] == token) { stopped = true; }
     }
     if (stopped) {
         state.stopped = 1u;
+        state.rows = 0u;
     } else {
         ids[0] = token;
     }

@@ -1,5 +1,5 @@
 // The largest logit of each slice of the vocabulary: (value, index) pairs; the lowest index wins a tie. A slice that
-// holds a value that is no number gives the index NOT_FINITE.
+// holds a value that is no number gives the index NOT_FINITE. ROWS takes each row of the step, else there is one.
 struct Params {
     vocab: u32,
     slice: u32,
@@ -7,15 +7,31 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> logits: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<vec2<u32>>;
+#ifdef ROWS
+#import common/state
+@group(0) @binding(3) var<storage, read> state: State;
+#endif
 
 #import sample/best
 
 @compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    var row = 0u;
+#ifdef ROWS
+    row = wid.y;
+    if (row >= state.rows) {
+        return;
+    }
+#endif
+    let base = row * ((params.vocab + 3u) / 4u * 4u);
     let first = wid.x * params.slice;
     var best = Best(-3.4e38, NONE);
     for (var i = first + lid; i < min(first + params.slice, params.vocab); i += 256u) {
-        let v = logits[i];
+        let v = logits[base + i];
         if ((bitcast<u32>(v) & 0x7f800000u) == 0x7f800000u) {
             best = Best(3.4e38, NOT_FINITE);
         } else {
@@ -24,6 +40,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     best = best_of_all(lid, best);
     if (lid == 0u) {
-        out[wid.x] = vec2<u32>(bitcast<u32>(best.value), best.index);
+        out[row * groups.x + wid.x] = vec2<u32>(bitcast<u32>(best.value), best.index);
     }
 }

@@ -31,6 +31,7 @@ fn step(buffers: &mut Vec<Vec<u8>>) {
         tokens: TOKENS,
         ring: RING as u32,
         counts: None,
+        history: None,
     };
     *buffers = run_all(gpu(), &[argmax(LOGITS, 1, vocab), advance(tail)], 1, buffers);
 }
@@ -98,7 +99,8 @@ fn position_ring_and_budget_move_on() {
         }
         let token = twin::argmax(&logits).expect("finite logits");
         let (state, tokens) = (words(&all[STATE]), words(&all[TOKENS]));
-        assert_eq!(state[..5], [24 + number, 1, number, u32::from(number == 6), 6 - number], "step {number}");
+        let last = u32::from(number == 6);
+        assert_eq!(state[..5], [24 + number, 1 - last, number, last, 6 - number], "step {number}");
         assert_eq!(tokens[(number as usize - 1) % RING], token);
         assert_eq!(tokens[RING..], [number, u32::from(number == 6)]);
         assert_eq!(words(&all[IDS])[0], if number == 6 { words(&before[IDS])[0] } else { token });

@@ -4,6 +4,7 @@ mod argmax;
 mod attention;
 mod elementwise;
 mod embed;
+mod guesses;
 mod matmul;
 mod norm;
 mod op;

@@ -1,6 +1,7 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
 mod sampling;
+mod speculation;
 mod tuning;
 mod variants;
 

@@ -3,6 +3,7 @@
 
 mod context;
 mod sampling;
+mod speculation;
 mod stops;
 
 use jerboa::exec::{Overrides, RunOptions};

@@ -1,8 +1,10 @@
 //! Decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
-//! itself; tokens are read back in batches while later steps run.
+//! itself; tokens are read back in batches while later steps run. Steps with guesses bring one token or several.
 
 use super::model::Model;
-use super::sampling::{MAX_STOPS, RING, Tail};
+use super::pace::Pace;
+use super::sampling::{MAX_STOPS, RING, RING_BYTES, Tail};
+use super::speculate::Lookup;
 use crate::gpu::{Backend, Readback, Work};
 use crate::hub::clock::now_ms;
 use crate::plan::Slot;
@@ -28,24 +30,39 @@ pub struct Start<'a> {
     pub step: usize,
     /// How tokens are picked.
     pub tail: Tail,
+    /// Guess tokens by looking them up, greedily picked ones only; [`Model::prepare_speculation`] comes before.
+    pub lookup: Option<Lookup<'a>>,
 }
 
 impl Start<'_> {
     /// The likeliest tokens, `budget` of them.
     pub fn greedy(end: usize, budget: usize) -> Self {
-        Self { end, stops: &[], budget, step: 0, tail: Tail::Greedy }
+        Self { end, stops: &[], budget, step: 0, tail: Tail::Greedy, lookup: None }
     }
+}
+
+/// A batch that was submitted.
+#[derive(Clone, Copy)]
+struct Batch {
+    steps: usize,
+    /// Whether its steps are with guesses.
+    guessing: bool,
+    /// Whether it says how long a batch of that many steps takes.
+    whole: bool,
 }
 
 /// A generation under way, after a prefill.
 pub struct Decode {
-    in_flight: VecDeque<Readback>,
+    in_flight: VecDeque<(Readback, Batch)>,
     batch: usize,
     last_ms: f64,
-    submitted: usize,
+    first: usize,
     taken: usize,
     budget: usize,
     tail: Tail,
+    pace: Option<Pace>,
+    guessed: usize,
+    held: usize,
     done: bool,
 }
 
@@ -53,9 +70,20 @@ impl Model {
     /// Submits decode steps as one command buffer.
     pub(super) fn submit_steps(&self, count: usize, tail: Tail) -> Result<()> {
         let tail = self.tail(tail)?;
-        let step = || [self.decode.one_row(), tail.one_row()];
-        let work: Vec<Work<'_>> = std::iter::repeat_with(step).take(count).flatten().collect();
-        self.gpu.submit(&work)
+        self.submit_often(count, &[self.decode.recorded(), tail.recorded()])
+    }
+
+    /// The same in a generation with lookups.
+    pub(super) fn submit_looked_up(&self, count: usize, guessing: bool) -> Result<()> {
+        let steps = self.speculation()?;
+        match guessing {
+            true => self.submit_often(count, &[steps.guessing.recorded()]),
+            false => self.submit_often(count, &[self.decode.recorded(), steps.tail.recorded()]),
+        }
+    }
+
+    fn submit_often(&self, count: usize, step: &[Work<'_>]) -> Result<()> {
+        self.gpu.submit(&step.repeat(count))
     }
 }
 
@@ -65,7 +93,7 @@ impl Decode {
     /// # Errors
     /// `Request` for more stop tokens than the GPU compares with.
     pub fn start(model: &Model, start: Start<'_>) -> Result<Self> {
-        let Start { end, stops, budget, step, tail } = start;
+        let Start { end, stops, budget, step, tail, lookup } = start;
         if stops.len() > MAX_STOPS {
             let reason = format!("at most {MAX_STOPS} stop tokens are possible");
             return Err(Error::Request { parameter: "stop".into(), reason });
@@ -80,46 +108,96 @@ impl Decode {
             in_flight: VecDeque::new(),
             batch: 1,
             last_ms: now_ms(),
-            submitted: step,
+            first: step,
             taken: step,
             budget: step + budget,
             tail,
+            pace: None,
+            guessed: 0,
+            held: 0,
             done: budget == 0,
         };
+        let mut first = model.tail(tail)?;
+        if let Some(lookup) = lookup.filter(|_| tail == Tail::Greedy) {
+            if lookup.context.len() != end {
+                return Err(Error::Internal(format!("{} tokens before position {end}", lookup.context.len())));
+            }
+            first = &model.speculation()?.tail;
+            model.gpu.write(model.buffer(Slot::History)?, 0, bytemuck::cast_slice(lookup.context));
+            model.gpu.write(model.buffer(Slot::Tokens)?, u64::from(RING + 2) * 4, &[0; 8]);
+            decode.pace = Some(Pace::new(lookup.always));
+        }
         if !decode.done {
-            model.gpu.submit(&[model.tail(tail)?.one_row()])?;
-            decode.submitted += 1;
-            decode.read(model)?;
+            model.gpu.submit(&[first.recorded()])?;
+            decode.read(model, Batch { steps: 1, guessing: false, whole: true })?;
         }
         Ok(decode)
     }
 
-    fn read(&mut self, model: &Model) -> Result<()> {
-        let size = u64::from(RING + 2) * 4;
-        self.in_flight.push_back(model.gpu.read_later(model.buffer(Slot::Tokens)?, 0, size)?);
+    /// Tokens that were guessed so far, and how many of them held.
+    pub fn guesses(&self) -> (usize, usize) {
+        (self.guessed, self.held)
+    }
+
+    fn read(&mut self, model: &Model, batch: Batch) -> Result<()> {
+        let read = model.gpu.read_later(model.buffer(Slot::Tokens)?, 0, RING_BYTES)?;
+        self.in_flight.push_back((read, batch));
         Ok(())
     }
 
-    /// Submits the next batch of steps.
-    fn ahead(&mut self, model: &Model) -> Result<()> {
-        let count = self.batch.min(self.budget - self.submitted);
-        if count == 0 {
-            return Ok(());
-        }
-        model.submit_steps(count, self.tail)?;
-        self.submitted += count;
-        self.read(model)
+    /// How many steps may come next: those that are in flight may well bring all the tokens.
+    fn wanted(&self) -> usize {
+        let gain = self.pace.as_ref().map_or(1.0, Pace::gain);
+        let each = |(_, batch): &(_, Batch)| batch.steps as f64 * if batch.guessing { gain } else { 1.0 };
+        let left = (self.budget - self.taken) as f64 - self.in_flight.iter().map(each).sum::<f64>();
+        self.batch.min((left / gain).ceil().max(0.0) as usize)
     }
 
-    fn adapt(&mut self) {
-        let now = now_ms();
-        let took = std::mem::replace(&mut self.last_ms, now);
-        let took = now - took;
+    /// Submits the next batch of steps; says whether there was one.
+    fn ahead(&mut self, model: &Model) -> Result<bool> {
+        let most = self.wanted();
+        if most == 0 {
+            return Ok(false);
+        }
+        let (steps, guessing) = match &mut self.pace {
+            Some(pace) => pace.next(most),
+            None => (most, false),
+        };
+        match self.pace {
+            Some(_) => model.submit_looked_up(steps, guessing)?,
+            None => model.submit_steps(steps, self.tail)?,
+        }
+        self.read(model, Batch { steps, guessing, whole: steps == most })?;
+        Ok(true)
+    }
+
+    fn adapt(&mut self, took: f64) {
         if took < SMOOTH_MS {
             self.batch = (self.batch * 2).min(MAX_BATCH);
         } else if took > 2.0 * SMOOTH_MS {
             self.batch = (self.batch / 2).max(1);
         }
+    }
+
+    /// What a batch brought, once it is there.
+    fn take(&mut self, batch: Batch, words: &[u32]) -> Vec<u32> {
+        let now = now_ms();
+        let took = now - std::mem::replace(&mut self.last_ms, now);
+        if batch.whole {
+            self.adapt(took);
+        }
+        let count = words[RING as usize] as usize;
+        let tokens: Vec<u32> = (self.taken..count).map(|i| words[i % RING as usize]).collect();
+        self.done = words[RING as usize + 1] != 0 || count >= self.budget;
+        if let Some(pace) = &mut self.pace {
+            (self.guessed, self.held) = (words[RING as usize + 2] as usize, words[RING as usize + 3] as usize);
+            // The first token's time is the prompt's.
+            if self.taken > self.first {
+                pace.took(batch.steps, batch.guessing, tokens.len(), took);
+            }
+        }
+        self.taken = count;
+        tokens
     }
 
     /// The next tokens in order, at least one; empty when the generation is over.
@@ -128,19 +206,12 @@ impl Decode {
     /// `NotFinite` when the logits were no numbers.
     pub async fn next(&mut self, model: &Model) -> Result<Vec<u32>> {
         while !self.done {
-            while self.in_flight.len() < 2 && self.submitted < self.budget {
-                self.ahead(model)?;
-            }
-            let Some(read) = self.in_flight.pop_front() else { break };
+            while self.in_flight.len() < 2 && self.ahead(model)? {}
+            let Some((read, batch)) = self.in_flight.pop_front() else { break };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
-            self.adapt();
-            let count = words[RING as usize] as usize;
-            let stopped = words[RING as usize + 1] != 0;
-            let tokens: Vec<u32> = (self.taken..count).map(|i| words[i % RING as usize]).collect();
-            self.taken = count;
-            self.done = stopped || count >= self.budget;
+            let tokens = self.take(batch, &words);
             if tokens.iter().any(|t| *t >= u32::MAX - 1) {
-                return Err(model.sampling_fault(self.tail, count).await);
+                return Err(model.sampling_fault(self.tail, self.taken).await);
             }
             if !tokens.is_empty() {
                 return Ok(tokens);
@@ -151,7 +222,7 @@ impl Decode {
 
     /// Forgets what is still under way, so that another generation can start.
     pub async fn finish(mut self) -> Result<()> {
-        while let Some(read) = self.in_flight.pop_front() {
+        while let Some((read, _)) = self.in_flight.pop_front() {
             read.wait().await?;
         }
         Ok(())

@@ -8,8 +8,9 @@ use super::sampling::Tail;
 use crate::gpu::{Backend, Created};
 use crate::hub::clock::now_ms;
 use crate::ir::Op;
-use crate::plan::WeightPlan;
+use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::fuse::used_weights;
+use crate::plan::{Slot, WeightPlan};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub struct MeasureOptions {
     pub limits: bool,
     /// Decode steps over which the host's cost is taken; none for 0.
     pub steps: usize,
+    /// Decode steps with guessed tokens, likewise.
+    pub guesses: usize,
 }
 
 /// What came out.
@@ -42,6 +45,8 @@ pub struct Measurement {
     pub limits: Option<Limits>,
     /// What the host does for a step.
     pub host: Option<HostCost>,
+    /// What it does for a step with guessed tokens.
+    pub guessing: Option<HostCost>,
     /// Where the GPU's time goes; empty where the device has no timestamps.
     pub profiles: Vec<Profile>,
     /// Bytes of all buffers that are alive.
@@ -122,15 +127,40 @@ impl Model {
     /// # Errors
     /// `ContextFull` when the steps do not fit; what the device reports.
     pub async fn host_cost(&self, steps: usize, position: usize) -> Result<HostCost> {
+        self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy)).await
+    }
+
+    /// The same for steps that have seven guesses each, whatever comes of them.
+    ///
+    /// # Errors
+    /// `ContextFull` when the steps do not fit; what the device reports.
+    pub async fn guessing_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
+        self.prepare_speculation().await?;
+        // Where all tokens are the same, anything repeats them.
+        let text = vec![0u32; self.capacity];
+        self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
+        self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
+        let rows = GUESSED_ROWS as usize;
+        self.cost(steps, position, rows, |count| self.submit_looked_up(count, true)).await
+    }
+
+    /// Times steps that bring up to `most` tokens each.
+    async fn cost(
+        &self,
+        steps: usize,
+        position: usize,
+        most: usize,
+        submit: impl Fn(usize) -> Result<()>,
+    ) -> Result<HostCost> {
         let steps = steps.next_multiple_of(MAX_BATCH);
-        self.check_room(steps, position)?;
+        self.check_room(steps * most, position)?;
         let made = |c: Created| c.buffers + c.pipelines + c.bind_groups;
-        self.set_state(position, 1, steps)?;
+        self.set_state(position, 1, steps * most)?;
         self.gpu.wait_idle().await?;
         let before = made(self.gpu.created());
         let start = now_ms();
         for _ in 0..steps / MAX_BATCH {
-            self.submit_steps(MAX_BATCH, Tail::Greedy)?;
+            submit(MAX_BATCH)?;
         }
         let submitted = now_ms();
         let after = made(self.gpu.created());
@@ -158,7 +188,7 @@ impl Model {
     ///
     /// # Errors
     /// As each of them.
-    pub async fn measure(&self, options: &MeasureOptions) -> Result<Measurement> {
+    pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
         let position = options.position.min(self.capacity.saturating_sub(1));
         let mut profiles = Vec::new();
         if self.gpu.caps().timestamps {
@@ -172,12 +202,17 @@ impl Model {
             0 => None,
             steps => Some(self.host_cost(steps, position).await?),
         };
+        let guessing = match options.guesses {
+            0 => None,
+            steps => Some(self.guessing_cost(steps, position).await?),
+        };
         Ok(Measurement {
             dispatches_per_token: self.dispatches(),
             bytes_per_token: self.bytes_per_token(position),
             position,
             limits,
             host,
+            guessing,
             profiles,
             bytes_alive: self.gpu.created().bytes,
         })

@@ -10,8 +10,10 @@ mod load_times;
 mod measure;
 mod model;
 mod options;
+mod pace;
 mod probe;
 mod sampling;
+mod speculate;
 mod step;
 mod tune;
 
@@ -26,5 +28,6 @@ pub use model::{Bytes, Model, ROOM};
 pub use options::{Overrides, Precision, RunOptions};
 pub use probe::{Limits, limits};
 pub use sampling::Tail;
+pub use speculate::Lookup;
 pub use step::StepTimes;
 pub use tune::{Choice, Origin, Tune, Tuning};

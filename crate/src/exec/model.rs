@@ -4,7 +4,8 @@ use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Overrides, Precision, RunOptions};
-use super::sampling::{MAX_STOPS, RING, Tail};
+use super::sampling::{MAX_STOPS, RING_BYTES, Tail};
+use super::speculate::Speculation;
 use super::step::{Buffers, STATE_BYTES, Step, StepTimes, compile, finite, rope_buffers, rows_bytes, state, unpadded};
 use super::tune::{Origin, Tuning, tune};
 use crate::format::{Float, Layout, WeightSource, quantize};
@@ -12,6 +13,7 @@ use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Graph, Op};
 use crate::kernels::attention::Kv;
+use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlan, WeightPlans, fuse, lower, plan_weights};
 use crate::{Error, Result, arch};
 use serde_json::Value;
@@ -65,9 +67,10 @@ pub struct Model {
     every: Option<Step>,
     pub(super) shared: Buffers,
     pub(super) tails: Vec<(Tail, Step)>,
+    pub(super) speculation: Option<Speculation>,
     /// The order of the columns of matrices that are not kept in their inputs' order.
     orders: BTreeMap<String, Arc<[u32]>>,
-    options: RunOptions,
+    pub(super) options: RunOptions,
     rope_dirty: usize,
 }
 
@@ -119,7 +122,7 @@ impl Model {
         let plans = || {
             let decode = plan(&few, RowsMode::Few(1))?;
             let prefill = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
-            let tail = Tail::Greedy.plan(decode.output_cols as u32)?;
+            let tail = Tail::Greedy.plan(decode.output_cols as u32, None)?;
             Ok(vec![decode, prefill, tail])
         };
         let mut tuning = Tuning::none(Origin::Off);
@@ -164,6 +167,7 @@ impl Model {
             prefill,
             every: None,
             tails: Vec::new(),
+            speculation: None,
             shared,
             orders,
             options,
@@ -253,7 +257,7 @@ impl Model {
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
             self.set_state(pos, part.len(), 0)?;
             if part.len() == 1 {
-                self.gpu.submit(&[self.decode.one_row()])?;
+                self.gpu.submit(&[self.decode.recorded()])?;
             } else {
                 let grids = self.prefill.grids(part.len());
                 self.gpu.submit(&[self.prefill.with_grids(&grids)])?;
@@ -297,7 +301,7 @@ impl Model {
         self.check_ids(&[token], pos)?;
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
-        self.gpu.submit(&[self.decode.one_row()])
+        self.gpu.submit(&[self.decode.recorded()])
     }
 
     /// Logits of every token, or the last hidden states where `hidden` is set: `[ids, columns]`.
@@ -440,11 +444,11 @@ fn own_buffers(
     shared: &mut Buffers,
 ) -> Result<u64> {
     let sizes = [
-        (Slot::Ids, chunk as u64 * 4),
+        (Slot::Ids, chunk.max(GUESSED_ROWS as usize) as u64 * 4),
         (Slot::State, STATE_BYTES),
-        (Slot::Tokens, u64::from(RING + 2) * 4),
+        (Slot::Tokens, RING_BYTES),
         (Slot::Stops, MAX_STOPS as u64 * 4),
-        (Slot::Candidates, 128 * 8),
+        (Slot::Candidates, 128 * 8 * u64::from(GUESSED_ROWS)),
         (Slot::Output, output),
     ];
     for (slot, size) in sizes {

@@ -1,20 +1,23 @@
 //! Picking tokens on the GPU: the kernels that a request's parameters want, their buffers, and what is written before the
 //! first token. What the kernels compute is told in shaders/sample.
 
+use super::decode::MAX_BATCH;
 use super::model::Model;
 use super::step::{Step, compile};
 use crate::gpu::{Backend, Usage};
 use crate::kernels::Launch;
 use crate::kernels::sample::{
-    Adjust, Advance, MAX_VOCABULARY, SETTINGS_BYTES, Sample, advance, argmax, bias, needs_adjust, runs_on_gpu,
-    settings, slices, status, work_bytes,
+    Adjust, Advance, GUESSED_ROWS, MAX_VOCABULARY, SETTINGS_BYTES, Sample, advance, argmax, bias, needs_adjust,
+    runs_on_gpu, settings, slices, status, work_bytes,
 };
 use crate::plan::{Plan, Slot};
 use crate::sample::{Params, Sampler};
 use crate::{Error, Result};
 
-/// Sampled tokens that the GPU holds before the first is overwritten.
-pub(super) const RING: u32 = 64;
+/// Sampled tokens that the GPU holds before the first is overwritten: those of the longest batch of steps with guesses.
+pub(super) const RING: u32 = MAX_BATCH as u32 * GUESSED_ROWS;
+/// Bytes of the ring and of the words after it: tokens, whether it stopped, guesses, guesses that held.
+pub(super) const RING_BYTES: u64 = (RING as u64 + 4) * 4;
 /// Stop tokens that the GPU compares with.
 pub(super) const MAX_STOPS: usize = 64;
 
@@ -45,8 +48,8 @@ impl Tail {
         }
     }
 
-    /// Its kernels.
-    pub(super) fn plan(self, vocabulary: u32) -> Result<Plan> {
+    /// Its kernels; the greedy one may keep the tokens in a history.
+    pub(super) fn plan(self, vocabulary: u32, history: Option<Slot>) -> Result<Plan> {
         let adjusted = matches!(self, Tail::GreedyAdjusted | Tail::DrawAdjusted);
         let adjust = Adjust { counts: Slot::Counts, bias: Slot::Bias, scores: Slot::Scores };
         let draw = Sample {
@@ -76,6 +79,7 @@ impl Tail {
             tokens: Slot::Tokens,
             ring: RING,
             counts: (self == Tail::GreedyAdjusted).then_some(Slot::Counts),
+            history,
         }));
         Ok(Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0 })
     }
@@ -111,7 +115,7 @@ impl Model {
                     self.bytes.activations += bytes;
                 }
             }
-            let plan = tail.plan(vocabulary)?;
+            let plan = tail.plan(vocabulary, None)?;
             let pipelines = compile(&self.gpu, &[&plan]).await?;
             let step = Step::new(&self.gpu, "sample", &plan, &self.shared, &pipelines)?;
             self.tails.push((tail, step));

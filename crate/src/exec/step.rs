@@ -86,8 +86,20 @@ pub struct Step {
 }
 
 impl Step {
-    /// Gives a plan its buffers; `shared` has the model's own.
+    /// Gives a plan its buffers; `shared` has the model's own. Its grids are those of one row.
     pub fn new(gpu: &Gpu, name: &str, plan: &Plan, shared: &Buffers, pipelines: &Pipelines) -> Result<Self> {
+        Self::for_rows(gpu, name, plan, shared, pipelines, 1)
+    }
+
+    /// The same with the grids of so many rows.
+    pub fn for_rows(
+        gpu: &Gpu,
+        name: &str,
+        plan: &Plan,
+        shared: &Buffers,
+        pipelines: &Pipelines,
+        rows: usize,
+    ) -> Result<Self> {
         let mut own = Buffers::new();
         for (index, size) in plan.activations.iter().enumerate() {
             own.insert(Slot::Activation(index), gpu.buffer(name, *size, Usage::Storage)?);
@@ -112,7 +124,7 @@ impl Step {
                 pipeline: pipeline.clone(),
                 buffers: resolved.buffers.into_iter().map(bind).collect::<Result<_>>()?,
                 params: resolved.params,
-                grid: launch.grid.at(1),
+                grid: launch.grid.at(rows as u32),
             });
         }
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
@@ -135,8 +147,8 @@ impl Step {
         self.grids.iter().map(|(grid, of_texts)| grid.at(if *of_texts { texts } else { tokens } as u32)).collect()
     }
 
-    /// This step with its recorded grids, those of one row.
-    pub fn one_row(&self) -> Work<'_> {
+    /// This step with its recorded grids.
+    pub fn recorded(&self) -> Work<'_> {
         Work::Run { program: &self.program, grids: None }
     }
 

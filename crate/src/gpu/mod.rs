@@ -44,7 +44,7 @@ pub struct StepDesc {
 }
 
 /// A part of one submit.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum Work<'a> {
     /// All steps of a program in one compute pass; `grids` replaces the recorded grids.
     Run {

@@ -1,5 +1,5 @@
 //! The next token on the GPU: the largest of the logits, or a draw that agrees with `sample::Sampler` bit by bit, and the
-//! step from one token to the next. Knows vocabularies and sampling parameters, not what they belong to.
+//! step from one token to the next, or to several that were guessed. Knows vocabularies and sampling parameters, not what they belong to.
 
 use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
@@ -20,6 +20,14 @@ pub fn argmax<B: Clone>(logits: B, out: B, vocab: u32) -> Launch<B> {
         .bind("out", out)
         .set("vocab", vocab)
         .set("slice", vocab.div_ceil(count))
+}
+
+/// The same for each row of a step, with [`slices`] pairs for each.
+pub fn argmax_rows<B: Clone>(logits: B, out: B, vocab: u32, state: B) -> Launch<B> {
+    let mut launch = argmax(logits, out, vocab).bind("state", state);
+    launch.variant = launch.variant.flag("ROWS");
+    launch.grid = GridSpec::Tiled { x: slices(vocab), per: 1, z: 1 };
+    launch
 }
 
 /// What the step from one token to the next reads and moves.
@@ -43,11 +51,14 @@ pub struct Advance<B> {
     pub ring: u32,
     /// Where the token is counted for the penalties, unless the draw has done so.
     pub counts: Option<B>,
+    /// All tokens by position, where [`draft`] wants them.
+    pub history: Option<B>,
 }
 
 /// Picks the token and moves the state on.
 pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
-    let variant = Variant::new(Kernel::Advance).flag_if("COUNT", a.counts.is_some());
+    let variant =
+        Variant::new(Kernel::Advance).flag_if("COUNT", a.counts.is_some()).flag_if("HISTORY", a.history.is_some());
     Launch::new("advance", variant, GridSpec::Fixed { units: 1 })
         .bind("candidates", a.candidates)
         .bind("stops", a.stops)
@@ -55,6 +66,38 @@ pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
         .bind("ids", a.ids)
         .bind("tokens", a.tokens)
         .bind_opt("counts", a.counts)
+        .bind_opt("history", a.history)
+        .set("slices", a.slices)
+        .set("stops", a.stop_count)
+        .set("ring", a.ring)
+}
+
+/// The most rows of a step with guesses: the last token and seven that may follow.
+pub const GUESSED_ROWS: u32 = 8;
+/// Tokens of the longest and of the shortest ending that is looked up.
+pub const ENDINGS: (u32, u32) = (4, 2);
+
+/// Guesses the rows after the last token: `history` has the tokens of positions 0 to the state's.
+pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
+    Launch::new("draft", Variant::new(Kernel::Draft), GridSpec::Fixed { units: 1 })
+        .bind("history", history)
+        .bind("state", state)
+        .bind("ids", ids)
+        .set("longest", ENDINGS.0)
+        .set("shortest", ENDINGS.1)
+        .set("most", GUESSED_ROWS - 1)
+}
+
+/// Takes the tokens of a step with guessed rows and moves the state on. `candidates` has the slices of each of
+/// [`GUESSED_ROWS`] rows, `tokens` four words after the ring.
+pub fn accept<B: Clone>(a: Advance<B>) -> Launch<B> {
+    Launch::new("accept", Variant::new(Kernel::Accept), GridSpec::Fixed { units: 1 })
+        .bind("candidates", a.candidates)
+        .bind("stops", a.stops)
+        .bind("state", a.state)
+        .bind("ids", a.ids)
+        .bind("tokens", a.tokens)
+        .bind_opt("history", a.history)
         .set("slices", a.slices)
         .set("stops", a.stop_count)
         .set("ring", a.ring)

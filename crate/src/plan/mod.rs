@@ -27,6 +27,8 @@ pub enum Slot {
     State,
     /// Ring of sampled tokens.
     Tokens,
+    /// All tokens of the text, by position.
+    History,
     /// Tokens that end a generation.
     Stops,
     /// Best logits of the slices of the vocabulary.

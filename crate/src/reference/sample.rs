@@ -16,6 +16,31 @@ pub fn argmax(logits: &[f32]) -> Option<u32> {
     logits.iter().position(|v| *v == best).map(|i| i as u32)
 }
 
+/// The tokens that prompt lookup guesses to follow a text: what followed the longest of its endings that occurs before,
+/// at the latest place. A copy that comes to the text's end reads what it has copied.
+pub fn draft(history: &[u32], endings: (usize, usize), most: usize) -> Vec<u32> {
+    let (longest, shortest) = endings;
+    for length in (shortest..=longest).rev().filter(|n| *n < history.len()) {
+        let (before, ending) = (&history[..history.len() - 1], &history[history.len() - length..]);
+        if let Some(first) = before.windows(length).rposition(|window| window == ending) {
+            let mut text = history.to_vec();
+            (0..most).for_each(|i| text.push(text[first + length + i]));
+            return text.split_off(history.len());
+        }
+    }
+    Vec::new()
+}
+
+/// The tokens that a step with guesses brings, from the best of each row; and whether the last of them ends it all.
+pub fn accept(best: &[u32], guesses: &[u32], stops: &[u32], budget: usize) -> (Vec<u32>, bool) {
+    let held = guesses.iter().zip(best).take_while(|(guess, best)| guess == best).count();
+    let mut tokens = best[..(held + 1).min(budget)].to_vec();
+    let end = tokens.iter().position(|token| stops.contains(token));
+    tokens.truncate(end.map_or(tokens.len(), |at| at + 1));
+    let stopped = end.is_some() || tokens.len() == budget;
+    (tokens, stopped)
+}
+
 /// The scores that bias and penalties make of logits; `counts` as in `sample::Sampler::counts`.
 pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
     let penalty = Penalty::of(params);

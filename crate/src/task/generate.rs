@@ -2,8 +2,8 @@
 //! turn them into text as they come, stop where asked.
 
 use super::loaded::Loaded;
-use super::request::{GenerateRequest, Overflow};
-use crate::exec::{Decode, Model, Start, Tail};
+use super::request::{GenerateRequest, Overflow, Speculation};
+use crate::exec::{Decode, Lookup, Model, Start, Tail};
 use crate::hub::AbortFlag;
 use crate::hub::clock::now_ms;
 use crate::sample::{LogProbs, Sampler};
@@ -67,6 +67,10 @@ pub struct Outcome {
     pub cached_tokens: usize,
     /// Generated tokens.
     pub completion_tokens: usize,
+    /// Tokens that speculation guessed.
+    pub drafted_tokens: usize,
+    /// Those of them that held.
+    pub accepted_tokens: usize,
     /// Milliseconds to the first token.
     pub prefill_ms: f64,
     /// Milliseconds from there to the last.
@@ -135,6 +139,9 @@ struct Run<'a> {
     max_tokens: usize,
     eos: Vec<u32>,
     first_token_ms: f64,
+    /// Whether tokens are guessed; how many were, and how many of them held.
+    guessing: bool,
+    guesses: (usize, usize),
 }
 
 impl Run<'_> {
@@ -190,6 +197,11 @@ impl Loaded {
         let mut sampler = Sampler::new(params, self.model.vocab(), (now_ms() * 1000.0) as u64)?;
         sampler.start(&prompt);
         let tail = if request.logprobs { None } else { self.model.prepare_sampling(&sampler).await? };
+        // The guesses are compared with the likeliest token, as the model gives it.
+        let guessing = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy);
+        if guessing {
+            self.model.prepare_speculation().await?;
+        }
         let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
         let parts = self.text.clone();
         let before = if request.messages.is_some() { &[][..] } else { &prompt[..] };
@@ -200,6 +212,8 @@ impl Loaded {
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
             eos: if request.ignore_eos { Vec::new() } else { self.eos.clone() },
             first_token_ms: start_ms,
+            guessing,
+            guesses: (0, 0),
         };
         let mut context = prompt.clone();
         let mut cached = None;
@@ -209,7 +223,7 @@ impl Loaded {
             let before = run.ids.len();
             let (end, sampler) = (context.len(), &mut sampler);
             match picker {
-                Picker::Gpu(tail) => self.replayed(&mut run, sampler, tail, end, abort, &mut on_event).await?,
+                Picker::Gpu(tail) => self.replayed(&mut run, sampler, tail, &context, abort, &mut on_event).await?,
                 Picker::Cpu => self.sampled(&mut run, sampler, request, end, abort, &mut on_event).await?,
             }
             context.extend_from_slice(&run.ids[before..]);
@@ -237,6 +251,8 @@ impl Loaded {
             prompt_tokens: prompt.len(),
             cached_tokens: cached.unwrap_or(0),
             completion_tokens: run.ids.len(),
+            drafted_tokens: run.guesses.0,
+            accepted_tokens: run.guesses.1,
             prefill_ms: run.first_token_ms - start_ms,
             decode_ms: end_ms - run.first_token_ms,
             ids: run.ids,
@@ -258,13 +274,15 @@ impl Loaded {
         run: &mut Run<'_>,
         sampler: &mut Sampler,
         tail: Tail,
-        end: usize,
+        context: &[u32],
         abort: &AbortFlag,
         on_event: &mut impl FnMut(&Event),
     ) -> Result<()> {
         let model: &Model = &self.model;
         let budget = run.max_tokens - run.ids.len();
-        let start = Start { end, stops: &run.eos, budget, step: sampler.step() as usize, tail };
+        let lookup = run.guessing.then_some(Lookup { context, always: false });
+        let (end, step) = (context.len(), sampler.step() as usize);
+        let start = Start { end, stops: &run.eos, budget, step, tail, lookup };
         let mut decode = Decode::start(model, start)?;
         while run.finish.is_none() {
             if abort.is_aborted() {
@@ -278,6 +296,8 @@ impl Loaded {
             tokens.iter().for_each(|token| sampler.accept(*token));
             on_event(&run.take(&tokens, None));
         }
+        let (guessed, held) = decode.guesses();
+        run.guesses = (run.guesses.0 + guessed, run.guesses.1 + held);
         decode.finish().await
     }
 

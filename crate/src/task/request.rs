@@ -18,6 +18,17 @@ pub enum Overflow {
     Rolling,
 }
 
+/// Whether tokens are guessed ahead and verified together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Speculation {
+    /// One token after the other.
+    #[default]
+    Off,
+    /// What followed the last tokens where they occurred before is guessed to follow again.
+    PromptLookup,
+}
+
 /// A request: one of prompt, ids and messages.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -49,6 +60,8 @@ pub struct GenerateRequest {
     pub overflow: Overflow,
     /// Go on after an end-of-text token.
     pub ignore_eos: bool,
+    /// Whether tokens are guessed ahead, where the likeliest is taken each time.
+    pub speculation: Speculation,
 }
 
 impl GenerateRequest {

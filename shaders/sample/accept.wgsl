@@ -1,0 +1,89 @@
+// Takes what a step with guessed rows brings: the best of the first row is the next token; while the guess in the row
+// after it is that token, that row's best is the next one. State, ring and stop as in sample/advance; two more words
+// after the ring count the rows that were guessed and the guesses that held.
+struct Params {
+    slices: u32,
+    stops: u32,
+    ring: u32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> candidates: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read> stops: array<u32>;
+@group(0) @binding(3) var<storage, read_write> state: State;
+@group(0) @binding(4) var<storage, read_write> ids: array<u32>;
+@group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
+@group(0) @binding(6) var<storage, read_write> history: array<u32>;
+
+#import sample/best
+
+// Threads of a row, eight rows in all.
+const SHARERS: u32 = 32u;
+
+// Of each row: whether its token ends the generation.
+var<workgroup> ends: array<atomic<u32>, 8>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(local_invocation_index) lid: u32) {
+    let own = lid / SHARERS;
+    let sharer = lid % SHARERS;
+    var best = Best(-3.4e38, NONE);
+    for (var i = sharer; i < params.slices; i += SHARERS) {
+        let c = candidates[own * params.slices + i];
+        if (c.y == NOT_FINITE) {
+            best = Best(3.4e38, NOT_FINITE);
+        } else {
+            best = better(best, Best(bitcast<f32>(c.x), c.y));
+        }
+    }
+    values[lid] = best.value;
+    indices[lid] = best.index;
+    for (var step = SHARERS / 2u; step > 0u; step /= 2u) {
+        workgroupBarrier();
+        var other = best;
+        if (sharer < step) { other = Best(values[lid + step], indices[lid + step]); }
+        workgroupBarrier();
+        if (sharer < step) {
+            best = better(best, other);
+            values[lid] = best.value;
+            indices[lid] = best.index;
+        }
+    }
+    workgroupBarrier();
+    for (var i = sharer; i < params.stops; i += SHARERS) {
+        if (stops[i] == indices[own * SHARERS]) { atomicStore(&ends[own], 1u); }
+    }
+    workgroupBarrier();
+    if (lid != 0u || state.stopped != 0u) {
+        return;
+    }
+    let rows = state.rows;
+    var row = 0u;
+    var stopped = false;
+    loop {
+        let token = indices[row * SHARERS];
+        tokens[state.step % params.ring] = token;
+        state.step += 1u;
+        state.pos += 1u;
+        state.budget -= 1u;
+        history[state.pos] = token;
+        stopped = state.budget == 0u || token >= NOT_FINITE || atomicLoad(&ends[row]) != 0u;
+        if (stopped) {
+            break;
+        }
+        if (row + 1u >= rows || ids[row + 1u] != token) {
+            ids[0] = token;
+            break;
+        }
+        row++;
+    }
+    state.rows = 1u;
+    if (stopped) {
+        state.stopped = 1u;
+        state.rows = 0u;
+    }
+    tokens[params.ring] = state.step;
+    tokens[params.ring + 1u] = state.stopped;
+    tokens[params.ring + 2u] += rows - 1u;
+    tokens[params.ring + 3u] += row;
+}

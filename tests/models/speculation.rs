@@ -1,0 +1,190 @@
+//! Guessed tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
+
+use super::{exact, greedy, start, with_kv};
+use jerboa::exec::{Decode, Lookup, Model, RunOptions, Start};
+use jerboa::gpu::{Backend, DeviceOptions};
+use jerboa::kernels::attention::Kv;
+use jerboa_tests::golden::{Golden, golden, load};
+use jerboa_tests::open;
+use pollster::block_on;
+
+/// A window, norms of heads, biases, rotations that depend on the length, layers without one, quantised weights.
+const MODELS: [&str; 8] = [
+    "models/mistral",
+    "models/qwen3",
+    "models/llama_bias",
+    "models/llama_dynamic",
+    "models/phi3_longrope",
+    "models/smollm3",
+    "quant/qwen3_gptq",
+    "models/llama_linear",
+];
+
+/// What a generation came to.
+#[derive(Debug, PartialEq)]
+struct Found {
+    tokens: Vec<u32>,
+    guessed: usize,
+    held: usize,
+}
+
+impl Found {
+    /// Steps after the prompt.
+    fn steps(&self) -> usize {
+        self.tokens.len() - 1 - self.held
+    }
+}
+
+fn decode(model: &mut Model, context: &[u32], stops: &[u32], budget: usize, always: bool) -> Found {
+    block_on(async {
+        model.prepare_speculation().await.expect("speculation");
+        model.prefill(context, 0).await.expect("prefill");
+        let lookup = Some(Lookup { context, always });
+        let start = Start { stops, lookup, ..Start::greedy(context.len(), budget) };
+        let mut decode = Decode::start(model, start).expect("start");
+        let mut tokens = Vec::new();
+        loop {
+            let next = decode.next(model).await.expect("decode");
+            if next.is_empty() {
+                break;
+            }
+            tokens.extend(next);
+        }
+        let (guessed, held) = decode.guesses();
+        decode.finish().await.expect("finish");
+        Found { tokens, guessed, held }
+    })
+}
+
+/// Prompts with and without repetition.
+fn prompts(ids: &[u32]) -> Vec<Vec<u32>> {
+    vec![ids.to_vec(), [ids, ids, &ids[..3]].concat(), ids[..1].repeat(20), ids[..1].to_vec()]
+}
+
+fn stories() -> Model {
+    let folder = golden("../../www/public/models/stories260K");
+    load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K")
+}
+
+/// All ids of the reference: a prompt and 200 tokens after it.
+fn story() -> Vec<u32> {
+    let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("json");
+    json["ids"].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect()
+}
+
+#[test]
+fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
+    let full = DeviceOptions::default();
+    let cases = [
+        (exact(), Kv::F32),
+        (DeviceOptions { subgroups: false, ..exact() }, Kv::F32),
+        (exact(), Kv::Packed),
+        (full.clone(), Kv::F16),
+        (DeviceOptions { subgroups: false, ..full }, Kv::F16),
+        (DeviceOptions { subgroups: false, ..exact() }, Kv::Packed),
+    ];
+    let mut held = 0;
+    for (index, name) in MODELS.iter().enumerate() {
+        // Each model with one of the cases, the first with all.
+        for (case, (device, kv)) in cases.iter().enumerate() {
+            if index > 0 && case != index % cases.len() {
+                continue;
+            }
+            let (mut model, golden) = start(name, device, with_kv(*kv));
+            for (number, prompt) in prompts(&golden.ids("input_ids")).into_iter().enumerate() {
+                let expected = greedy(&mut model, &prompt, 40);
+                let found = decode(&mut model, &prompt, &[], 40, true);
+                assert_eq!(found.tokens, expected, "{name}, {kv:?}, prompt {number}, {device:?}");
+                held += found.held;
+            }
+        }
+    }
+    assert!(held > 100, "{held} guesses held");
+}
+
+#[test]
+fn a_repetitive_prompt_takes_fewer_steps_than_tokens() {
+    let mut model = stories();
+    let all = story();
+    let reference = &all[all.len() - 200..];
+    // The story so far, and its beginning once more.
+    let prompt = [&all[..150], &all[..40]].concat();
+    let expected = greedy(&mut model, &prompt, 60);
+    let found = decode(&mut model, &prompt, &[], 60, true);
+    assert_eq!(found.tokens, expected);
+    assert!(found.held > 0 && found.guessed > found.held, "{found:?}");
+    let steps = found.steps();
+    println!("{} tokens in {steps} steps: {:.2} steps a token", found.tokens.len() - 1, steps as f64 / 59.0);
+    assert!(steps < 45, "{steps} steps for 59 tokens");
+    // A text that repeats nothing is the same, too.
+    let prompt = &all[..all.len() - 200];
+    for always in [true, false] {
+        assert_eq!(decode(&mut model, prompt, &[], 200, always).tokens, reference);
+    }
+}
+
+#[test]
+fn stop_tokens_end_it_wherever_they_stand() {
+    let mut model = stories();
+    let all = story();
+    let prompt = [&all[..150], &all[..40]].concat();
+    let free = greedy(&mut model, &prompt, 40);
+    for at in (0..40).step_by(3) {
+        let stop = free[at];
+        let end = free.iter().position(|t| *t == stop).expect("it is there");
+        let found = decode(&mut model, &prompt, &[511, stop], 40, true);
+        assert_eq!(found.tokens, free[..=end], "stop at {end}");
+    }
+    for budget in 1..20 {
+        assert_eq!(decode(&mut model, &prompt, &[], budget, true).tokens, free[..budget], "budget {budget}");
+    }
+}
+
+/// The cache's last positions hold what plain steps leave there: nothing is written beyond them.
+#[test]
+fn a_context_is_filled_to_its_end() {
+    for (name, kv) in [("models/mistral", Kv::F32), ("models/qwen3", Kv::Packed), ("quant/qwen3_gptq", Kv::F32)] {
+        let ids = Golden::read(&golden(name).join("golden.safetensors")).ids("input_ids");
+        let prompt = [&ids[..], &ids[..], &ids[..3]].concat();
+        for room in [0, 1, 5, 30] {
+            let options = RunOptions { max_context: Some(prompt.len() + room), ..with_kv(kv) };
+            let (mut model, _) = start(name, &exact(), options);
+            let expected = greedy(&mut model, &prompt, 100);
+            assert_eq!(expected.len(), room + 1, "{name}");
+            let last = |model: &mut Model| {
+                // The last position again, on top of what the generation has left before it.
+                let all = [&prompt[..], &expected[..]].concat();
+                let pos = all.len() - 2;
+                model.step(all[pos], pos).expect("step");
+                block_on(model.logits()).expect("logits")
+            };
+            let plain = last(&mut model);
+            let found = decode(&mut model, &prompt, &[], 100, true);
+            assert_eq!(found.tokens, expected, "{name}, {room}");
+            let error = jerboa_tests::relative_l2(&last(&mut model), &plain);
+            assert!(error < 1e-3, "{name}, {room}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn a_step_makes_no_object_and_memory_is_counted() {
+    let mut model = stories();
+    let all = story();
+    let prompt = [&all[..150], &all[..40]].concat();
+    let (before, alive) = (model.bytes, model.gpu.created().bytes);
+    decode(&mut model, &prompt, &[], 50, true);
+    let added = model.bytes.activations - before.activations;
+    assert!(added >= model.vocab() as u64 * 8 * 4, "{added} bytes");
+    // Beside that only staging buffers came.
+    assert!(model.gpu.created().bytes >= alive + added);
+    let made = model.gpu.created();
+    assert_eq!(block_on(model.guessing_cost(16, 0)).expect("steps").objects_made, 0);
+    for always in [true, false] {
+        decode(&mut model, &prompt, &[], 50, always);
+        let after = model.gpu.created();
+        let objects = |c: jerboa::gpu::Created| (c.buffers, c.pipelines, c.bind_groups, c.bytes);
+        assert_eq!(objects(after), objects(made));
+    }
+}
