@@ -1,7 +1,7 @@
 /** OpenAI's chat completions over the engine: request and response shapes, streaming, tool calls. Does not know any model. */
 
 import { checked, is } from "./check.js";
-import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow } from "./contract.js";
+import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { aborted, JerboaError, refused } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
@@ -38,6 +38,8 @@ export interface ChatCompletionCreateParams {
   repetition_penalty?: number | null;
   /** What to do when the context is full; `error` by default. */
   overflow?: Overflow | null;
+  /** `prompt-lookup` guesses ahead what the text repeats, at temperature 0; `off` by default. */
+  speculation?: Speculation | null;
   /** More variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
 }
@@ -61,6 +63,8 @@ export interface CompletionUsage {
   completion_tokens: number;
   total_tokens: number;
   prompt_tokens_details: { cached_tokens: number };
+  /** Where tokens were guessed: how many of them held, and how many did not. */
+  completion_tokens_details?: { accepted_prediction_tokens: number; rejected_prediction_tokens: number };
 }
 
 /** A token with its log-probability, in OpenAI's shape. */
@@ -153,6 +157,7 @@ const SPEC = {
   typical_p: is.number(0, 1),
   repetition_penalty: is.number(0.01, 100),
   overflow: is.oneOf("error", "truncate", "rolling"),
+  speculation: is.oneOf("off", "prompt-lookup"),
   chat_template_kwargs: is.object,
 };
 
@@ -231,6 +236,7 @@ export class Completions {
       logprobs: p.logprobs,
       topLogprobs: p.top_logprobs,
       overflow: p.overflow,
+      speculation: p.speculation,
     });
   }
 }
@@ -310,12 +316,14 @@ function reason({ finishReason }: GenerationResult, calls: number): FinishReason
   return calls > 0 && finishReason === "stop" ? "tool_calls" : finishReason;
 }
 
-function usageOf({ promptTokens, completionTokens, cachedTokens }: GenerationResult): CompletionUsage {
+function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
+  const guesses = { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens };
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: { cached_tokens: cachedTokens },
+    ...(draftedTokens > 0 ? { completion_tokens_details: guesses } : {}),
   };
 }
 

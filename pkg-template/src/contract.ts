@@ -149,6 +149,10 @@ export interface GenerationResult {
   /** Those of the prompt's tokens that were still in the KV cache. */
   cachedTokens: number;
   completionTokens: number;
+  /** Tokens that speculation guessed. */
+  draftedTokens: number;
+  /** Those of them that held: so many steps were saved. */
+  acceptedTokens: number;
   /** Milliseconds from the request to the first token. */
   prefillMs: number;
   /** Milliseconds from the first token to the last. */
@@ -157,6 +161,13 @@ export interface GenerationResult {
 
 /** What to do when the context is full: fail, drop the oldest turns and render again, or slide over the oldest tokens. */
 export type Overflow = "error" | "truncate" | "rolling";
+
+/**
+ * Whether tokens are guessed ahead and verified several at a time. `prompt-lookup` guesses that the last tokens are followed by what followed them where they
+ * occurred before: answers that repeat much of the prompt (edits of code, summaries, extraction) come in fewer steps. It is left off by itself where it does
+ * not pay, and takes effect where the likeliest token is taken: with `temperature: 0`, no penalties, no bias, no log-probabilities.
+ */
+export type Speculation = "off" | "prompt-lookup";
 
 /** A request to the engine: one of `prompt`, `ids`, `messages`, and how to sample. */
 export interface EngineRequest {
@@ -181,6 +192,7 @@ export interface EngineRequest {
   topLogprobs?: number;
   overflow?: Overflow;
   ignoreEos?: boolean;
+  speculation?: Speculation;
 }
 
 /** What `Engine.load` takes besides its signal. */
@@ -273,6 +285,8 @@ export interface MeasureOptions {
   limits?: boolean;
   /** Decode steps over which the host's cost is taken. */
   steps?: number;
+  /** Decode steps with guessed tokens (`speculation`), likewise: they need eight positions of the context each. */
+  guesses?: number;
 }
 
 /** Numbers about how a model runs on this device. */
@@ -285,6 +299,8 @@ export interface Measurement {
   limits: { readGbs: number; readBytes: number; dispatchUs: number; readbackMs: number } | null;
   /** What the host spends on a decode step, and how many WebGPU objects `steps` of them made. */
   host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
+  /** The same of steps with guessed tokens. */
+  guessing: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
   /** Milliseconds on the GPU by kernel, each dispatch timed by itself; empty where the device has no timestamps. */
   profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
   /** Bytes of all GPU buffers. */

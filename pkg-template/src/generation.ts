@@ -111,6 +111,8 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
         finishReason: "abort",
         promptTokens: 0,
         cachedTokens: 0,
+        draftedTokens: 0,
+        acceptedTokens: 0,
         completionTokens: ids.length,
         prefillMs: 0,
         decodeMs: 0,

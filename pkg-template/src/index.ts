@@ -17,5 +17,5 @@ export type {
   RequestOptions, Timings,
 } from "./chat.js";
 export type {
-  CachedModel, CachedSource, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, LoadProgress, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow, TokenLogprob,
+  CachedModel, CachedSource, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, LoadProgress, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow, Speculation, TokenLogprob,
 } from "./contract.js";

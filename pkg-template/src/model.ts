@@ -2,7 +2,7 @@
 
 import { Chat } from "./chat.js";
 import { checked, describe, is } from "./check.js";
-import type { EngineRequest, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow } from "./contract.js";
+import type { EngineRequest, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused } from "./errors.js";
 import { Generation } from "./generation.js";
@@ -43,6 +43,8 @@ export interface GenerateOptions {
   overflow?: Overflow;
   /** Goes on after the end-of-text token. */
   ignoreEos?: boolean;
+  /** `"prompt-lookup"` guesses ahead what the text repeats; `"off"` by default. */
+  speculation?: Speculation;
   /** Stops it. */
   signal?: AbortSignal;
 }
@@ -75,6 +77,7 @@ export const SAMPLING = {
   topLogprobs: is.integer(0, 20),
   overflow: is.oneOf("error", "truncate", "rolling"),
   ignoreEos: is.boolean,
+  speculation: is.oneOf("off", "prompt-lookup"),
   signal: is.signal,
 };
 
@@ -167,7 +170,7 @@ export class Model {
 
   /** Numbers about how the model runs here: time by kernel, the device's limits, the host's cost of a step. For benchmarks. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
-    const spec = { position: is.integer(0), profile: is.array, limits: is.boolean, steps: is.integer(0) };
+    const spec = { position: is.integer(0), profile: is.array, limits: is.boolean, steps: is.integer(0), guesses: is.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 

@@ -19,6 +19,7 @@ before(async () => {
     const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
     const files = await Promise.all(names.map(async (name) => new File([await (await fetch(`/model/${name}`)).blob()], name)));
     files.push(new File(["{% for m in messages %}{{ m.content }}{% endfor %}"], "chat_template.jinja"));
+    window.files = files;
     window.model = await jerboa.loadModel(files);
   });
 }, { timeout: PATIENCE });
@@ -84,6 +85,32 @@ test("a prompt of more than 64 tokens is read as it was written", { timeout: PAT
   const from = golden.prompt_ids.length;
   assert.ok(golden.ids.length > 192);
   assert.deepEqual(best.slice(from - 1, -1), golden.newIds);
+});
+
+test("guessed tokens change the count of steps and not the text", { timeout: PATIENCE }, async () => {
+  const result = await page.evaluate(async (story) => {
+    // In halves, a prefix from the cache is enough to settle a tie otherwise.
+    const model = await jerboa.loadModel(files, { kv: "f32", features: { f16: false } });
+    // The story so far, and its beginning once more: the rest is in the text.
+    const ids = [...story.slice(0, 90), ...story.slice(0, 30)];
+    const options = { temperature: 0, maxTokens: 50, ignoreEos: true };
+    const before = await model.memory();
+    const plain = await model.generate(ids, options).details;
+    const guessed = await model.generate(ids, { ...options, speculation: "prompt-lookup" }).details;
+    const drawn = await model.generate(ids, { ...options, temperature: 0.8, seed: 1, speculation: "prompt-lookup" }).details;
+    const { guessing } = await model.measure({ guesses: 16 });
+    const more = (await model.memory()).gpuBytes - before.gpuBytes;
+    await model.unload();
+    return { plain, guessed, drawn, guessing, more };
+  }, golden.ids);
+  assert.deepEqual(result.guessed.ids, result.plain.ids);
+  assert.equal(result.guessed.text, result.plain.text);
+  assert.equal(result.plain.draftedTokens, 0);
+  assert.ok(result.guessed.acceptedTokens > 0, `${result.guessed.draftedTokens} guessed`);
+  assert.ok(result.guessed.draftedTokens >= result.guessed.acceptedTokens);
+  assert.equal(result.drawn.draftedTokens, 0, "drawn tokens are not guessed");
+  assert.deepEqual([result.guessing.steps, result.guessing.objectsMade], [16, 0], "such a step makes no buffer, no pipeline and no bind group");
+  assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
 
 test("what the model is not for is refused, and the cache and the device answer", { timeout: PATIENCE }, async () => {

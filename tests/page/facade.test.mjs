@@ -140,6 +140,18 @@ test("chat completion in OpenAI's shape", async () => {
   assert.equal(choices[0].logprobs.content[0].top_logprobs[0].token, "one");
 });
 
+test("speculation goes to the engine and comes back as counts", async () => {
+  const model = await load();
+  const { draftedTokens, acceptedTokens } = await model.generate("one", { speculation: "prompt-lookup" }).details;
+  assert.deepEqual([draftedTokens, acceptedTokens], [7, 3]);
+  assert.deepEqual(double.seen.requests.at(-1), { prompt: "one", speculation: "prompt-lookup" });
+  const { usage } = await model.chat.completions.create({ messages: user("one"), speculation: "prompt-lookup" });
+  assert.equal(double.seen.requests.at(-1).speculation, "prompt-lookup");
+  assert.deepEqual(usage.completion_tokens_details, { accepted_prediction_tokens: 3, rejected_prediction_tokens: 4 });
+  assert.throws(() => model.generate("x", { speculation: "draft-model" }), refusal("request", /'speculation' must be 'off', 'prompt-lookup'/));
+  await assert.rejects(model.chat.completions.create({ messages: user("x"), speculation: true }), refusal("request", /'speculation' must be/));
+});
+
 test("chat completion as chunks", async () => {
   const model = await load();
   const stream = await model.chat.completions.create({ messages: user("one two"), stream: true, stream_options: { include_usage: true } });
