@@ -1,6 +1,6 @@
 // y = x Wᵀ for many rows of x (prefill): a workgroup makes a tile of BM rows by BN columns, each thread 8 by 8 of it in
-// registers, from tiles of 16 elements of K in workgroup memory. The next tiles are on their way from memory while one is
-// worked on; some threads bring x, others W, dequantized once per tile. Sums are f32.
+// registers, from tiles of 16 elements of K in workgroup memory, dequantized once per tile. The next tiles are on their
+// way from memory while one is worked on: nothing is done with them before they are needed. Sums are f32.
 // Where tiles are too few to fill a device, the workgroups of one tile (along z) share K, and gemm_join adds their parts.
 struct Params {
     k: u32,
@@ -27,30 +27,24 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read> state: State;
 
-const BK: u32 = 16u;
+const TK: u32 = 16u;
 const BM4: u32 = BM / 4u;
 const BN4: u32 = BN / 4u;
 const THREADS: u32 = BM * BN / 64u;
 
-// [k][row / 4] and [k][column / 4]: a thread reads four rows or columns of one k at once.
-var<workgroup> xt: array<vec4<f32>, BK * BM4>;
-var<workgroup> wt: array<vec4<f32>, BK * BN4>;
+// [k][row / 4] and [k][column / 4]: what is known of an index before the program runs costs nothing. The rows of each four
+// of K lie in another order, so that threads which bring different ones meet different banks.
+var<workgroup> xt: array<array<vec4<f32>, BM4>, TK>;
+var<workgroup> wt: array<array<vec4<f32>, BN4>, TK>;
 
-// The row of W that makes column c of this tile; with GATED the tile's halves are gate and up.
+// The row of W that makes column c of this tile; with GATED each 64 columns are 32 of the gate and theirs of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
-    const HALF = BN / 2u;
-    let n = min(tile * HALF + c % HALF, params.n - 1u);
-    return params.row0 + n + (c / HALF) * params.up_row;
+    let n = min(tile * (BN / 2u) + c / 64u * 32u + c % 32u, params.n - 1u);
+    return params.row0 + n + c / 32u % 2u * params.up_row;
 #else
     return params.row0 + min(tile * BN + c, params.n - 1u);
 #endif
-}
-
-// Rows past the end repeat the last one.
-fn load_x4(row: u32, k: u32) -> vec4<f32> {
-    let v = x[(params.x_offset + min(row, state.rows - 1u) * params.x_stride + min(k, params.k - 1u)) / 4u];
-    return inside(v, k);
 }
 
 @compute @workgroup_size(THREADS)
@@ -59,18 +53,11 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lid: u32,
 ) {
-    let tr = lid / (BN / 8u);
-    let tc = lid % (BN / 8u);
-    // The first threads bring four rows of W by eight elements of K, the last ones four rows of x.
-    let brings_w = lid < BN / 2u;
-    let item = select(lid - (THREADS - BM / 2u), lid, brings_w);
-    let brings_x = lid >= THREADS - BM / 2u;
-    let quad = item % select(BM4, BN4, brings_w);
-    let unit = item / select(BM4, BN4, brings_w);
-#for i in 0..4
-    let row$i = select(wid.y * BM + quad * 4u + $iu, weight_row(wid.x, quad * 4u + $iu), brings_w);
-    var next$i: X8;
-#endfor
+    // Each 32 threads make 32 rows by 64 columns, a thread two fours of rows, 16 apart, by two fours of columns, 32 apart.
+    // Neighbours share rows or columns, two by two, which halves what they read together.
+    let block = lid / 32u;
+    let r0 = block / (BN / 64u) * 8u + ((lid & 1u) | ((lid >> 2u) & 2u));
+    let c0 = block % (BN / 64u) * 16u + (((lid >> 1u) & 3u) | ((lid >> 2u) & 4u));
 #for i in 0..8
 #for j in 0..2
     var acc$i_$j: vec4<f32>;
@@ -78,73 +65,89 @@ fn main(
 #endfor
     let tiles = params.k_blocks * 2u;
     let share = (tiles + groups.z - 1u) / groups.z;
-    let last = min((wid.z + 1u) * share, tiles);
-    for (var tile = wid.z * share; tile <= last; tile++) {
-        // The first round only brings, the last one only works.
-        if (tile > wid.z * share) {
-            workgroupBarrier();
-            if (brings_w) {
-#for i in 0..4
-                wt[(unit * 8u + $iu) * BN4 + quad] = vec4<f32>(next0.a[$i], next1.a[$i], next2.a[$i], next3.a[$i]);
-                wt[(unit * 8u + 4u + $iu) * BN4 + quad] = vec4<f32>(next0.b[$i], next1.b[$i], next2.b[$i], next3.b[$i]);
+    let begin = wid.z * share;
+    let last = min(begin + share, tiles);
+    // Of W a thread brings units of eight elements of one row; of x four elements of some rows.
+    let wn = lid % BN;
+    let unit = lid / BN;
+    let w_row = weight_row(wid.x, wn);
+    let k4 = lid % 4u;
+#for p in 0..256/BN
+    let xr$p = ($pu * THREADS + lid) / 4u;
+    let x_at$p = (params.x_offset + min(wid.y * BM + xr$p, state.rows - 1u) * params.x_stride) / 4u;
+    let x_to$p = (xr$p / 4u) ^ (k4 * 2u);
+    var x_next$p: vec4<f32>;
 #endfor
-            } else if (brings_x) {
-#for i in 0..4
-                xt[(unit * 8u + $iu) * BM4 + quad] = vec4<f32>(next0.a[$i], next1.a[$i], next2.a[$i], next3.a[$i]);
-                xt[(unit * 8u + 4u + $iu) * BM4 + quad] = vec4<f32>(next0.b[$i], next1.b[$i], next2.b[$i], next3.b[$i]);
+#for p in 0..128/BM
+    var w_next$p: X8;
 #endfor
-            }
-            workgroupBarrier();
-        }
-        if (tile < last) {
-            if (brings_w) {
-#for i in 0..4
-                next$i = w_load8(row$i, tile * 2u + unit);
+    if (begin < last) {
+#for p in 0..128/BM
+        w_next$p = w_load8(w_row, begin * 2u + unit + $pu);
 #endfor
-            } else if (brings_x) {
-#for i in 0..4
-                next$i = X8(load_x4(row$i, tile * BK + unit * 8u), load_x4(row$i, tile * BK + unit * 8u + 4u));
+#for p in 0..256/BN
+        x_next$p = x[x_at$p + min(begin * TK + k4 * 4u, params.k - 1u) / 4u];
 #endfor
-            }
-        }
-        if (tile > wid.z * share) {
-            for (var k = 0u; k < BK; k += 4u) {
-#for u in 0..4
-                let xa$u = xt[(k + $uu) * BM4 + tr * 2u];
-                let xb$u = xt[(k + $uu) * BM4 + tr * 2u + 1u];
-                let wa$u = wt[(k + $uu) * BN4 + tc];
-                let wb$u = wt[(k + $uu) * BN4 + BN4 / 2u + tc];
+    }
+    for (var tile = begin; tile < last; tile++) {
+        workgroupBarrier();
+#for p in 0..128/BM
+#for e in 0..4
+        wt[(unit + $pu) * 8u + $eu][wn / 4u][wn % 4u] = w_next$p.a[$e];
+        wt[(unit + $pu) * 8u + 4u + $eu][wn / 4u][wn % 4u] = w_next$p.b[$e];
+#endfor
+#endfor
+#for p in 0..256/BN
+        let x$p = inside(x_next$p, tile * TK + k4 * 4u);
+#for e in 0..4
+        xt[k4 * 4u + $eu][x_to$p][xr$p % 4u] = x$p[$e];
+#endfor
+#endfor
+        workgroupBarrier();
+        let next = min(tile + 1u, last - 1u);
+#for p in 0..128/BM
+        w_next$p = w_load8(w_row, next * 2u + unit + $pu);
+#endfor
+#for p in 0..256/BN
+        x_next$p = x[x_at$p + min(next * TK + k4 * 4u, params.k - 1u) / 4u];
+#endfor
+#for u in 0..16
+        {
+            let xa = xt[$u][r0 ^ ($uu / 4u * 2u)];
+            let xb = xt[$u][(r0 + 4u) ^ ($uu / 4u * 2u)];
+            let wa = wt[$u][c0];
+            let wb = wt[$u][c0 + 8u];
 #for i in 0..4
-                acc$i_0 = fma(vec4<f32>(xa$u[$i]), wa$u, acc$i_0);
-                acc$i_1 = fma(vec4<f32>(xa$u[$i]), wb$u, acc$i_1);
+            acc$i_0 = fma(vec4<f32>(xa[$i]), wa, acc$i_0);
+            acc$i_1 = fma(vec4<f32>(xa[$i]), wb, acc$i_1);
 #endfor
 #for i in 4..8
-                acc$i_0 = fma(vec4<f32>(xb$u[$i - 4]), wa$u, acc$i_0);
-                acc$i_1 = fma(vec4<f32>(xb$u[$i - 4]), wb$u, acc$i_1);
+            acc$i_0 = fma(vec4<f32>(xb[$i - 4]), wa, acc$i_0);
+            acc$i_1 = fma(vec4<f32>(xb[$i - 4]), wb, acc$i_1);
 #endfor
-#endfor
-            }
         }
+#endfor
     }
-    let row = wid.y * BM + tr * 8u;
+    let row = wid.y * BM + r0 * 4u;
     if (groups.z > 1u) {
-        let at = ((wid.z * groups.y * BM + row) * groups.x + wid.x) * BN4 + tc;
 #for i in 0..8
-        parts[at + $iu * groups.x * BN4] = acc$i_0;
-        parts[at + $iu * groups.x * BN4 + BN4 / 2u] = acc$i_1;
+        let at$i = ((wid.z * groups.y * BM + row + $iu / 4u * 16u + $iu % 4u) * groups.x + wid.x) * BN4 + c0;
+        parts[at$i] = acc$i_0;
+        parts[at$i + 8u] = acc$i_1;
 #endfor
         return;
     }
 #for i in 0..8
-    if (row + $iu < state.rows) {
+    let row$i = row + $iu / 4u * 16u + $iu % 4u;
+    if (row$i < state.rows) {
 #for c in 0..4
 #ifdef GATED
-        let n$i_$c = wid.x * (BN / 2u) + tc * 4u + $cu;
-        if (n$i_$c < params.n) { finish(row + $iu, n$i_$c, acc$i_0[$c], acc$i_1[$c], params.scale); }
+        let n$i_$c = wid.x * (BN / 2u) + c0 / 16u * 32u + c0 % 16u * 4u + $cu;
+        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], acc$i_1[$c], params.scale); }
 #else
-        let n$i_$c = wid.x * BN + tc * 4u + $cu;
-        if (n$i_$c < params.n) { finish(row + $iu, n$i_$c, acc$i_0[$c], 0.0, params.scale); }
-        if (n$i_$c + BN / 2u < params.n) { finish(row + $iu, n$i_$c + BN / 2u, acc$i_1[$c], 0.0, params.scale); }
+        let n$i_$c = wid.x * BN + c0 * 4u + $cu;
+        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], 0.0, params.scale); }
+        if (n$i_$c + 32u < params.n) { finish(row$i, n$i_$c + 32u, acc$i_1[$c], 0.0, params.scale); }
 #endif
 #endfor
     }

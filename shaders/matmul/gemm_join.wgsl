@@ -29,7 +29,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row_tiles = (state.rows + BM - 1u) / BM;
     let splits = clamp(params.target_groups / (params.tiles * row_tiles), 1u, params.max_splits);
 #ifdef GATED
-    let column = n / (BN / 2u) * BN + n % (BN / 2u);
+    let column = n / 32u * 64u + n % 32u;
 #else
     let column = n;
 #endif
@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let at = (s * row_tiles * BM + row) * width + column;
         sum += parts[at];
 #ifdef GATED
-        up += parts[at + BN / 2u];
+        up += parts[at + 32u];
 #endif
     }
     finish(row, n, sum, up, params.scale);

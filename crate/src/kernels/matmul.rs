@@ -261,13 +261,12 @@ pub struct GemmChoice {
 impl GemmChoice {
     /// What is known to be good.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>) -> Self {
-        // Wide tiles read x less often, which pays where W is wide as well and K is long.
-        let wide = matches!(m.weight.layout, Layout::Dense(_)) && m.weight.cols >= 2048;
         let bm = caps.choose(Kernel::Gemm, "BM", 64);
-        let bn = caps.choose(Kernel::Gemm, "BN", if wide { 128 } else { 64 });
+        let bn = caps.choose(Kernel::Gemm, "BN", 128);
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 256).clamp(1, 8);
-        Self { bm, bn, target: caps.full_load() * 64 / bn, most }
+        // Somewhat more than fill it: a last round of workgroups that fills it by half costs as much as a full one.
+        Self { bm, bn, target: caps.full_load() * 9 / 8, most }
     }
 }
 
