@@ -1,6 +1,6 @@
-// Softmax attention of many rows over the cache (FlashAttention, arXiv 2205.14135). A workgroup of 64 threads takes eight
-// rows of one query head and walks over keys 64 at a time with an online softmax: a thread scores one key against the
-// eight queries, then owns ITEMS groups of four output columns.
+// Softmax attention of many rows over the cache (FlashAttention, arXiv 2205.14135). A workgroup of 128 threads takes 32 rows
+// of one query head and walks over keys 64 at a time with an online softmax. Scores and outputs are made as GEMM makes its
+// tiles: a thread has four rows by four keys of the scores, then four rows by four columns of each SLAB of 64 of the output.
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -26,11 +26,16 @@ struct Params {
 
 const NONE = -1e30;
 
-var<workgroup> queries: array<vec4<f32>, 8u * 8u * ITEMS>;
-var<workgroup> scores: array<array<f32, 64>, 8>;
-var<workgroup> row_max: array<f32, 8>;
-var<workgroup> row_sum: array<f32, 8>;
-var<workgroup> row_scale: array<f32, 8>;
+// Of 16 columns at a time: [column][four of 64 keys], then [two columns][four of 32 queries]. The fours lie in another order
+// for each four columns, so that threads which bring different ones meet different banks.
+// Later the values of some keys: [key][slab][four columns].
+var<workgroup> tile: array<array<vec4<f32>, 16>, 24>;
+// [key][four rows]: the fours in another order for each four keys.
+var<workgroup> scores: array<array<vec4<f32>, 8>, 64>;
+// Of each row what four threads know: the largest score, at the end the sum of the weights.
+var<workgroup> known: array<array<f32, 32>, 4>;
+// What is left of each row's sums under its new maximum.
+var<workgroup> kept: array<vec4<f32>, 8>;
 
 // The keys [x, y) that a row sees.
 fn visible(row: u32) -> vec2<u32> {
@@ -41,96 +46,158 @@ fn visible(row: u32) -> vec2<u32> {
     return vec2<u32>(0u, end);
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+@compute @workgroup_size(128)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
     let d4 = params.head_dim / 4u;
-    let h = wid.z;
-    let kv_head = h / (params.heads / params.kv_heads);
-    let row0 = wid.y * 8u;
-    let count = min(8u, state.rows - min(state.rows, row0));
-    let range = vec2<u32>(visible(row0).x, visible(row0 + max(count, 1u) - 1u).y);
-    for (var i = lid; i < 8u * d4; i += 64u) {
-        let r = i / d4;
-        var value = vec4<f32>(0.0);
-        if (r < count) {
-            value = q[((row0 + r) * params.heads + h) * d4 + i % d4];
-        }
-        queries[i] = value * params.scale;
-    }
-    if (lid < 8u) {
-        row_max[lid] = NONE;
-        row_sum[lid] = 0.0;
+    let head = wid.z;
+    let kv_head = head / (params.heads / params.kv_heads);
+    // The last rows see the most keys: they come first.
+    let row0 = (groups.y - 1u - wid.y) * 32u;
+    let last_row = min(row0 + 32u, state.rows) - 1u;
+    let range = vec2<u32>(visible(row0).x, visible(last_row).y);
+
+    // What a thread brings: four columns of a query and of two keys, then four columns of some values.
+    let mine = lid / 4u;
+    let part = lid % 4u;
+    let swap = part * 2u;
+    let q_at = (min(row0 + mine, last_row) * params.heads + head) * d4;
+#for p in 0..2
+    let v_key$p = ($pu * 128u + lid) / (16u * SLABS);
+    let v_col$p = ($pu * 128u + lid) % (16u * SLABS);
+#endfor
+    // What it makes: these four keys or columns, those four rows.
+    let kg = lid % 16u;
+    let rg = lid / 16u;
+    // What it weighs: 16 keys of a row.
+    let own = lid % 32u;
+    let key0 = lid / 32u * 16u;
+    let seen = visible(min(row0 + own, last_row));
+    var top = NONE;
+    var sum = 0.0;
 #ifdef SINKS
-        row_max[lid] = sinks[h];
-        row_sum[lid] = 1.0;
+    top = sinks[head];
+    sum = select(0.0, 1.0, key0 == 0u);
 #endif
-    }
-    var acc: array<vec4<f32>, ITEMS>;
+#for r in 0..4
+#for s in 0..SLABS
+    var acc$r_$s: vec4<f32>;
+#endfor
+#endfor
+
+    var q_next = q[q_at + min(part, d4 - 1u)];
+#for p in 0..2
+    var k_next$p = k_cache[(min(range.x + $pu * 32u + mine, range.y - 1u) * params.kv_heads + kv_head) * d4 + min(part, d4 - 1u)];
+#endfor
     for (var first = range.x; first < range.y; first += 64u) {
-        workgroupBarrier();
-        let key = first + lid;
         // Not left to the declaration: SwiftShader keeps what the round before left.
-        var s: array<f32, 8>;
-        for (var r = 0u; r < 8u; r++) { s[r] = 0.0; }
-        if (key < range.y) {
-            let at = (key * params.kv_heads + kv_head) * d4;
-            for (var i = 0u; i < d4; i++) {
-                let kv = kv_unpack(k_cache[at + i]);
-                for (var r = 0u; r < 8u; r++) {
-                    s[r] += dot(kv, queries[r * d4 + i]);
-                }
+#for r in 0..4
+        var s$r = vec4<f32>(0.0);
+#endfor
+        for (var c4 = 0u; c4 < d4; c4 += 4u) {
+            let within = c4 + part < d4;
+            workgroupBarrier();
+            let query = select(vec4<f32>(0.0), q_next * params.scale, within);
+#for e in 0..4
+            tile[16u + part * 2u + $eu / 2u][$eu % 2u * 8u + ((mine / 4u) ^ swap)][mine % 4u] = query[$e];
+#endfor
+#for p in 0..2
+            let key$p = select(vec4<f32>(0.0), kv_unpack(k_next$p), within);
+#for e in 0..4
+            tile[part * 4u + $eu][($pu * 8u + mine / 4u) ^ swap][mine % 4u] = key$p[$e];
+#endfor
+#endfor
+            workgroupBarrier();
+            // The columns after these, or the first ones of the keys after these.
+            let over = c4 + 4u >= d4;
+            let column = min(select(c4 + 4u, 0u, over) + part, d4 - 1u);
+            let next = select(first, first + 64u, over);
+            q_next = q[q_at + column];
+#for p in 0..2
+            k_next$p = k_cache[(min(next + $pu * 32u + mine, range.y - 1u) * params.kv_heads + kv_head) * d4 + column];
+#endfor
+#for u in 0..16
+            {
+                let k = tile[$u][kg ^ ($uu / 4u * 2u)];
+                let rows = tile[16 + $u / 2][$uu % 2u * 8u + (rg ^ ($uu / 4u * 2u))];
+#for r in 0..4
+                s$r = fma(vec4<f32>(rows[$r]), k, s$r);
+#endfor
             }
+#endfor
         }
-        for (var r = 0u; r < 8u; r++) {
-            var score = s[r];
-            if (params.softcap > 0.0) { score = params.softcap * safe_tanh(score / params.softcap); }
-            let seen = visible(row0 + min(r, max(count, 1u) - 1u));
-            if (key < seen.x || key >= seen.y) { score = NONE; }
-            scores[r][lid] = score;
-        }
+        // The first values are on their way while the scores are weighed.
+#for p in 0..2
+        var v_next$p = v_cache[(min(first + v_key$p, range.y - 1u) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
+#endfor
+#for e in 0..4
+        scores[kg * 4u + $eu][rg ^ (kg % 8u)] = vec4<f32>(s0[$e], s1[$e], s2[$e], s3[$e]);
+#endfor
         workgroupBarrier();
-        // Eight threads a row: the maximum, then the sum, over eight keys each.
-        let mine = lid / 8u;
-        var best = row_max[mine];
-        for (var i = 0u; i < 64u; i++) { best = max(best, scores[mine][i]); }
+        var best = top;
+#for i in 0..16
+        var p$i = scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u];
+        if (params.softcap > 0.0) { p$i = params.softcap * safe_tanh(p$i / params.softcap); }
+        if (first + key0 + $iu < seen.x || first + key0 + $iu >= seen.y) { p$i = NONE; }
+        best = max(best, p$i);
+#endfor
+        known[lid / 32u][own] = best;
         workgroupBarrier();
-        for (var i = lid % 8u; i < 64u; i += 8u) {
-            let score = scores[mine][i];
-            var p = 0.0;
-            if (score > 0.5 * NONE) { p = exp(max(score - best, -80.0)); }
-            scores[mine][i] = p;
-        }
-        if (lid % 8u == 0u) {
-            row_scale[mine] = exp(max(row_max[mine] - best, -80.0));
-            row_max[mine] = best;
-        }
+#for i in 0..4
+        best = max(best, known[$i][own]);
+#endfor
+        let keep = exp(max(top - best, -80.0));
+        top = best;
+        sum *= keep;
+#for i in 0..16
+        p$i = select(0.0, exp(max(p$i - best, -80.0)), p$i > 0.5 * NONE);
+        sum += p$i;
+        scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u] = p$i;
+#endfor
+        if (key0 == 0u) { kept[own / 4u][own % 4u] = keep; }
         workgroupBarrier();
-        if (lid % 8u == 0u) {
-            var sum = 0.0;
-            for (var i = 0u; i < 64u; i++) { sum += scores[mine][i]; }
-            row_sum[mine] = row_sum[mine] * row_scale[mine] + sum;
-        }
-        for (var j = 0u; j < ITEMS; j++) {
-            let item = lid + j * 64u;
-            if (item < 8u * d4) {
-                let r = item / d4;
-                let at = (first * params.kv_heads + kv_head) * d4 + item % d4;
-                var sum = acc[j] * row_scale[r];
-                let keys = min(64u, range.y - first);
-                for (var i = 0u; i < keys; i++) {
-                    sum += scores[r][i] * kv_unpack(v_cache[at + i * params.kv_heads * d4]);
-                }
-                acc[j] = sum;
+        let keeps = kept[rg];
+#for s in 0..SLABS
+#for r in 0..4
+        acc$r_$s *= keeps[$r];
+#endfor
+#endfor
+        for (var key = 0u; key < min(64u, range.y - first); key += 16u / SLABS) {
+            workgroupBarrier();
+#for p in 0..2
+            tile[v_key$p * SLABS + v_col$p / 16u][v_col$p % 16u] = kv_unpack(v_next$p);
+#endfor
+            workgroupBarrier();
+#for p in 0..2
+            v_next$p = v_cache[(min(first + key + 16u / SLABS + v_key$p, range.y - 1u) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
+#endfor
+#for j in 0..16/SLABS
+            {
+                let weights = scores[key + $ju][rg ^ ((key + $ju) / 4u % 8u)];
+#for s in 0..SLABS
+                let v$s = tile[$ju * SLABS + $su][kg];
+#for r in 0..4
+                acc$r_$s = fma(vec4<f32>(weights[$r]), v$s, acc$r_$s);
+#endfor
+#endfor
             }
+#endfor
         }
     }
     workgroupBarrier();
-    for (var j = 0u; j < ITEMS; j++) {
-        let item = lid + j * 64u;
-        let r = item / d4;
-        if (item < 8u * d4 && r < count) {
-            let at = (params.out_offset + (row0 + r) * params.out_stride) / 4u + h * d4 + item % d4;
-            out[at] = acc[j] / max(row_sum[r], 1e-30);
-        }
+    known[lid / 32u][own] = sum;
+    workgroupBarrier();
+#for r in 0..4
+    {
+        let row = rg * 4u + $ru;
+        let total = known[0][row] + known[1][row] + known[2][row] + known[3][row];
+        let at = (params.out_offset + (row0 + row) * params.out_stride) / 4u + head * d4;
+#for s in 0..SLABS
+        if (row0 + row <= last_row && $su * 16u + kg < d4) { out[at + $su * 16u + kg] = acc$r_$s / max(total, 1e-30); }
+#endfor
     }
+#endfor
 }

@@ -204,8 +204,8 @@ impl<B: Clone + PartialEq> Attention<B> {
             .kv
             .flags(Variant::new(Kernel::Attention))
             .flag_if("SINKS", self.sinks.is_some())
-            .set("ITEMS", self.head_dim.div_ceil(32));
-        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per: 8, z: self.heads })
+            .set("SLABS", self.head_dim.div_ceil(64).next_power_of_two());
+        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per: 32, z: self.heads })
             .bind("q", rotated)
             .bind("k_cache", self.k_cache.clone())
             .bind("v_cache", self.v_cache.clone())

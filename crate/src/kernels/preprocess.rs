@@ -111,13 +111,11 @@ impl Expansion<'_> {
         })
     }
 
-    /// A literal, a number's or an index's name, or the product or quotient of two.
+    /// A literal, a number's or an index's name, or products and quotients of them from left to right.
     fn number(&self, word: &str) -> Option<u32> {
-        if let Some((a, b)) = word.split_once('*') {
-            return self.number(a)?.checked_mul(self.number(b)?);
-        }
-        if let Some((a, b)) = word.split_once('/') {
-            return self.number(a)?.checked_div(self.number(b)?);
+        if let Some(at) = word.rfind(['*', '/']) {
+            let (a, b) = (self.number(&word[..at])?, self.number(&word[at + 1..])?);
+            return if word[at..].starts_with('*') { a.checked_mul(b) } else { a.checked_div(b) };
         }
         let word = word.trim();
         let index = || self.indices.iter().find(|(name, _)| name == word).map(|(_, n)| *n);
