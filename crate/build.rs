@@ -1,7 +1,7 @@
 //! Expands shaders/ into a typed registry and validates every declared variant with naga: a typo in a shader is a
 //! cargo error with its file and line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
@@ -123,14 +123,14 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
         choices = choices.iter().flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat())).collect();
     }
     let defaults: BTreeMap<String, u32> = spec.consts.iter().map(|(n, v)| (n.clone(), v[0])).collect();
-    let mut count = 0;
+    let (mut count, mut seen) = (0, HashSet::new());
     for choice in &choices {
         for bits in 0..1u32 << spec.flags.len() {
             let on = spec.flags.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.as_str());
             let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
             if spec.allows(&flags) {
                 count += 1;
-                validate(name, text, &flags, &defaults)?;
+                validate(name, text, &flags, &defaults, &mut seen)?;
             }
         }
         for (constant, values) in &spec.consts {
@@ -142,7 +142,7 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
                     let flags = spec.with_needed(choice.iter().copied().chain(flag).collect());
                     if spec.allows(&flags) {
                         count += 1;
-                        validate(name, text, &flags, &consts)?;
+                        validate(name, text, &flags, &consts, &mut seen)?;
                     }
                 }
             }
@@ -151,10 +151,20 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
     Ok(count)
 }
 
-fn validate(name: &str, text: &str, flags: &[&str], consts: &BTreeMap<String, u32>) -> Result<(), String> {
+/// Validates a variant, unless its text is `seen` already: a number that a layout does not read makes no other one.
+fn validate(
+    name: &str,
+    text: &str,
+    flags: &[&str],
+    consts: &BTreeMap<String, u32>,
+    seen: &mut HashSet<String>,
+) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);
     let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
-    let source = preprocess::header(false, has("F16"), has("SUBGROUPS"), consts) + &body;
+    let source = preprocess::whole(false, has("F16"), has("SUBGROUPS"), consts, &body);
+    if !seen.insert(source.clone()) {
+        return Ok(());
+    }
     let label = format!("kernel {name} {flags:?} {consts:?}");
     let module =
         naga::front::wgsl::parse_str(&source).map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;

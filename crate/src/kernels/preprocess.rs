@@ -206,8 +206,15 @@ pub fn params(text: &str) -> Vec<(String, bool)> {
     fields
 }
 
-/// The lines before the body: language features as the target wants them, then the variant's numbers as constants.
-pub fn header(target_needs_enable: bool, f16: bool, subgroups: bool, consts: &BTreeMap<String, u32>) -> String {
+/// A body with the lines before it: language features as the target wants them, then those of the variant's numbers that
+/// it names, as constants.
+pub fn whole(
+    target_needs_enable: bool,
+    f16: bool,
+    subgroups: bool,
+    consts: &BTreeMap<String, u32>,
+    body: &str,
+) -> String {
     let mut out = String::new();
     if f16 {
         out.push_str("enable f16;\n");
@@ -216,10 +223,10 @@ pub fn header(target_needs_enable: bool, f16: bool, subgroups: bool, consts: &BT
     if subgroups && target_needs_enable {
         out.push_str("enable subgroups;\n");
     }
-    for (name, value) in consts {
+    for (name, value) in consts.iter().filter(|(name, _)| body.contains(name.as_str())) {
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
     }
-    out
+    out + body
 }
 
 #[cfg(test)]
