@@ -18,20 +18,20 @@ struct Params {
 #endif
 
 var<workgroup> partial: array<f32, 256>;
+var<workgroup> sixteenths: array<f32, 16>;
 
 // The sum over the workgroup; every thread gets it.
 fn total(lid: u32, value: f32) -> f32 {
     partial[lid] = value;
-    for (var step = 128u; step > 0u; step /= 2u) {
-        workgroupBarrier();
-        var other = 0.0;
-        if (lid < step) { other = partial[lid + step]; }
-        workgroupBarrier();
-        if (lid < step) { partial[lid] += other; }
+    workgroupBarrier();
+    if (lid < 16u) {
+        var sum = 0.0;
+        for (var i = lid; i < 256u; i += 16u) { sum += partial[i]; }
+        sixteenths[lid] = sum;
     }
     workgroupBarrier();
-    let sum = partial[0];
-    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < 16u; i++) { sum += sixteenths[i]; }
     return sum;
 }
 
