@@ -13,7 +13,7 @@ use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Plan, Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
-use futures_util::future::{LocalBoxFuture, try_join};
+use futures_util::future::{FutureExt, LocalBoxFuture, try_join};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::poll_fn;
@@ -24,8 +24,8 @@ use super::step::{Buffers, Pipelines, compile};
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
-/// Bytes written before the queue is let drain.
-const IN_FLIGHT: usize = 64 << 20;
+/// Bytes written in one go: the queue may hold them and as many before them, and no more.
+const IN_FLIGHT: usize = 32 << 20;
 
 /// The float type of a dense dtype.
 pub fn float_of(dtype: Dtype) -> Option<Float> {
@@ -71,6 +71,8 @@ struct Loader<'a> {
     infos: BTreeMap<(usize, u64), TensorInfo>,
     pipelines: HashMap<Variant, (Shader, Pipeline)>,
     pending: usize,
+    /// What was written before what is pending.
+    draining: Option<LocalBoxFuture<'a, Result<()>>>,
     /// Whether some of what is pending is transcoded.
     transcodes: bool,
     times: LoadTimes,
@@ -230,6 +232,7 @@ impl<'a> Loader<'a> {
             infos: BTreeMap::new(),
             pipelines: HashMap::new(),
             pending: 0,
+            draining: None,
             transcodes: false,
             times: LoadTimes::default(),
             gate,
@@ -370,12 +373,14 @@ impl<'a> Loader<'a> {
             }
         }
         self.times.bytes += chunk.len() as u64;
-        // The queue holds written bytes until they are submitted: let it drain now and then.
+        // The queue holds written bytes until they are submitted and done: those before the last ones are waited for.
         self.pending += chunk.len();
         if self.pending > IN_FLIGHT {
             self.pending = 0;
             self.gpu.submit(&[])?;
-            self.gpu.wait_idle().await?;
+            if let Some(before) = self.draining.replace(self.gpu.wait_idle().boxed_local()) {
+                before.await?;
+            }
             let waited = if self.transcodes { &mut self.times.transcoding_ms } else { &mut self.times.writing_ms };
             *waited += lap.lap();
             self.transcodes = false;

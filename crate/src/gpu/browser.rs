@@ -273,9 +273,9 @@ impl Backend for BrowserGpu {
         Ok(Readback(self.js.read(buffer.0.slot, offset as f64, size as f64)))
     }
 
-    async fn wait_idle(&self) -> Result<()> {
-        let done = JsFuture::from(self.js.idle()).await;
-        done.map(|_| ()).map_err(|e| Error::DeviceLost { reason: message(&e) })
+    fn wait_idle(&self) -> impl Future<Output = Result<()>> {
+        let done = JsFuture::from(self.js.idle());
+        async { done.await.map(|_| ()).map_err(|e| Error::DeviceLost { reason: message(&e) }) }
     }
 
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {

@@ -112,8 +112,8 @@ pub trait Backend: Sized {
         self.read_later(buffer, offset, size)?.wait().await
     }
 
-    /// Waits until all submitted work is done.
-    async fn wait_idle(&self) -> Result<()>;
+    /// Waits until all work is done that was submitted before the call, whenever that is awaited.
+    fn wait_idle(&self) -> impl Future<Output = Result<()>>;
 
     /// Runs a program with a timestamp around each step: nanoseconds per step. Needs `caps().timestamps`.
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>>;

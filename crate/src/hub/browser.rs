@@ -107,6 +107,13 @@ const CACHE: &str = "jerboa-models-1";
 /// Entries are named by addresses. This host cannot exist, so none of them can be mistaken for one of the page's.
 const PREFIX: &str = "https://jerboa.invalid/";
 
+#[wasm_bindgen(module = "/js/cache.js")]
+extern "C" {
+    /// The bytes of an entry.
+    #[wasm_bindgen(js_name = readEntry)]
+    fn read_entry(cache: &Cache, key: &str) -> Promise;
+}
+
 /// The Cache API as a store. An entry appears when all of its bytes are written.
 #[derive(Clone, Debug)]
 pub struct CacheStore {
@@ -136,10 +143,8 @@ fn store_error(error: &JsValue) -> StoreError {
 
 impl Store for CacheStore {
     async fn get(&self, key: &str) -> Option<Chunk> {
-        let found = JsFuture::from(self.cache.match_with_str(&format!("{PREFIX}{key}"))).await.ok()?;
-        let response: web_sys::Response = found.dyn_into().ok()?;
-        let bytes = JsFuture::from(response.array_buffer().ok()?).await.ok()?;
-        Some(Chunk::from_js(Uint8Array::new(&bytes)))
+        let bytes = JsFuture::from(read_entry(&self.cache, &format!("{PREFIX}{key}"))).await.ok()?;
+        Some(Chunk::from_js(bytes.dyn_into().ok()?))
     }
 
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
