@@ -136,7 +136,7 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
     m.softcap = case.softcap;
     let mut choice = GemmChoice::of(caps, &m);
     if let Some((bm, bn, target)) = case.tiles {
-        choice = GemmChoice { bm, bn, target, most: 8 };
+        choice = GemmChoice { bm, bn, target, most: 8, ..choice };
     }
     let launches = if case.gemm { m.gemm_as(7, 8, choice).to_vec() } else { vec![m.gemv(caps, rows, 7)] };
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];

@@ -141,10 +141,10 @@ impl<B: Clone> Matmul<B> {
 
     /// The same with a choice of the caller: for tuning and tests.
     pub fn gemm_as(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
-        let GemmChoice { bm, bn, target, most } = choice;
+        let GemmChoice { bm, bn, unroll, target, most } = choice;
         let variant = |kernel| self.variant(kernel).set("BM", bm).set("BN", bn);
         let x = self.tiles(choice);
-        let product = weight_flags(variant(Kernel::Gemm), self.weight.layout);
+        let product = weight_flags(variant(Kernel::Gemm), self.weight.layout).set("UNROLL", unroll);
         let grid = GridSpec::Split { x, per: bm, target, most };
         let product = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
         let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most };
@@ -252,6 +252,8 @@ pub struct GemmChoice {
     pub bm: u32,
     /// Rows of W of a tile.
     pub bn: u32,
+    /// Elements of K, of 16, that the text has one after another.
+    pub unroll: u32,
     /// Workgroups that fill a device: where tiles are fewer, several share one.
     pub target: u32,
     /// The most that share one.
@@ -263,10 +265,12 @@ impl GemmChoice {
     pub fn of<B>(caps: &Caps, m: &Matmul<B>) -> Self {
         let bm = caps.choose(Kernel::Gemm, "BM", 64);
         let bn = caps.choose(Kernel::Gemm, "BN", 128);
+        // Without a GPU it takes longer to compile the text than to run it.
+        let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 4 } else { 16 });
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 256).clamp(1, 8);
         // Somewhat more than fill it: a last round of workgroups that fills it by half costs as much as a full one.
-        Self { bm, bn, target: caps.full_load() * 9 / 8, most }
+        Self { bm, bn, unroll, target: caps.full_load() * 9 / 8, most }
     }
 }
 
