@@ -2,7 +2,7 @@
 //! itself; tokens are read back in batches while later steps run. Steps with guesses bring one token or several.
 
 use super::model::Model;
-use super::pace::Pace;
+use super::pace::{Kind, Pace};
 use super::sampling::{MAX_STOPS, RING, RING_BYTES, Tail};
 use super::speculate::Lookup;
 use crate::gpu::{Backend, Readback, Work};
@@ -45,8 +45,7 @@ impl Start<'_> {
 #[derive(Clone, Copy)]
 struct Batch {
     steps: usize,
-    /// Whether its steps are with guesses.
-    guessing: bool,
+    kind: Kind,
     /// Whether it says how long a batch of that many steps takes.
     whole: bool,
 }
@@ -129,7 +128,7 @@ impl Decode {
         }
         if !decode.done {
             model.gpu.submit(&[first.recorded()])?;
-            decode.read(model, Batch { steps: 1, guessing: false, whole: true })?;
+            decode.read(model, Batch { steps: 1, kind: Kind::Plain, whole: true })?;
         }
         Ok(decode)
     }
@@ -148,7 +147,7 @@ impl Decode {
     /// How many steps may come next: those that are in flight may well bring all the tokens.
     fn wanted(&self) -> usize {
         let gain = self.pace.as_ref().map_or(1.0, Pace::gain);
-        let each = |(_, batch): &(_, Batch)| batch.steps as f64 * if batch.guessing { gain } else { 1.0 };
+        let each = |(_, batch): &(_, Batch)| batch.steps as f64 * if batch.kind == Kind::Plain { 1.0 } else { gain };
         let left = (self.budget - self.taken) as f64 - self.in_flight.iter().map(each).sum::<f64>();
         self.batch.min((left / gain).ceil().max(0.0) as usize)
     }
@@ -159,15 +158,15 @@ impl Decode {
         if most == 0 {
             return Ok(false);
         }
-        let (steps, guessing) = match &mut self.pace {
+        let (steps, kind) = match &mut self.pace {
             Some(pace) => pace.next(most),
-            None => (most, false),
+            None => (most, Kind::Plain),
         };
         match self.pace {
-            Some(_) => model.submit_looked_up(steps, guessing)?,
+            Some(_) => model.submit_looked_up(steps, kind != Kind::Plain)?,
             None => model.submit_steps(steps, self.tail)?,
         }
-        self.read(model, Batch { steps, guessing, whole: steps == most })?;
+        self.read(model, Batch { steps, kind, whole: steps == most })?;
         Ok(true)
     }
 
@@ -193,7 +192,7 @@ impl Decode {
             (self.guessed, self.held) = (words[RING as usize + 2] as usize, words[RING as usize + 3] as usize);
             // The first token's time is the prompt's.
             if self.taken > self.first {
-                pace.took(batch.steps, batch.guessing, tokens.len(), took);
+                pace.took(batch.kind, batch.steps, tokens.len(), took);
             }
         }
         self.taken = count;

@@ -1,24 +1,57 @@
 //! Whether steps with guessed rows pay: what they bring and cost beside plain steps, as this generation measures both.
-//! It knows counts and milliseconds, not what runs.
+//! It knows counts and milliseconds, not what runs. A device may report a batch when the one behind it is done, so that
+//! a time counts only among its like, and a trial is timed with the plain batches around it.
 
 /// Plain steps at first, and at least, between trials; they say what a token costs without guesses.
 const SHORTEST_PAUSE: usize = 8;
 /// The most plain steps until guesses are tried again.
 const LONGEST_PAUSE: usize = 512;
+/// Steps of the batches at first, so that there soon are [`ALIKE`] of them.
+const FIRST: usize = 4;
+/// Batches of one kind and size, one after the other, whose times count: the last one's may be another's.
+const ALIKE: usize = 4;
 /// Steps of a trial.
 const TRIAL: usize = 4;
 /// How much cheaper a token must become for guesses to go on after a trial.
 const MARGIN: f64 = 1.1;
 
-/// What the next steps are.
+/// What the steps of a batch are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Without guesses.
+    Plain,
+    /// With guesses, to see what they bring.
+    Trial,
+    /// With guesses, since they pay.
+    Guessing,
+}
+
+/// What is submitted next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mode {
     /// So many plain steps until the next trial.
     Plain(usize),
-    /// Some steps with guesses: those still to be submitted, and what came of those that are done.
-    Trial { left: usize, done: usize, tokens: usize },
+    /// So many steps of a trial, then plain ones until its end is known.
+    Trial(usize),
     /// Steps with guesses as long as they pay.
     Guessing,
+}
+
+/// A trial so far, with a plain batch before it and one behind.
+#[derive(Debug, Default)]
+struct Trial {
+    steps: usize,
+    tokens: usize,
+    plain: usize,
+    ms: f64,
+}
+
+/// A batch that is done.
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    kind: Kind,
+    steps: usize,
+    ms: f64,
 }
 
 /// Decides for batch after batch what its steps are.
@@ -26,6 +59,9 @@ enum Mode {
 pub(super) struct Pace {
     mode: Mode,
     always: bool,
+    /// The last batches, [`ALIKE`] at the most.
+    done: Vec<Done>,
+    trial: Trial,
     plain_ms: Option<f64>,
     guessing_ms: Option<f64>,
     gain: f64,
@@ -35,8 +71,16 @@ pub(super) struct Pace {
 impl Pace {
     /// `always` guesses whatever it costs.
     pub fn new(always: bool) -> Self {
-        let mode = if always { Mode::Guessing } else { Mode::Plain(SHORTEST_PAUSE) };
-        Self { mode, always, plain_ms: None, guessing_ms: None, gain: 1.0, pause: SHORTEST_PAUSE }
+        Self {
+            mode: if always { Mode::Guessing } else { Mode::Plain(SHORTEST_PAUSE) },
+            always,
+            done: Vec::new(),
+            trial: Trial::default(),
+            plain_ms: None,
+            guessing_ms: None,
+            gain: 1.0,
+            pause: SHORTEST_PAUSE,
+        }
     }
 
     /// Tokens that a step brings now.
@@ -44,51 +88,63 @@ impl Pace {
         if self.mode == Mode::Guessing { self.gain.max(1.0) } else { 1.0 }
     }
 
-    /// How many steps come next, of at most `most`, and whether they are with guesses.
-    pub fn next(&mut self, most: usize) -> (usize, bool) {
+    /// How many steps come next, of at most `most`, and what they are.
+    pub fn next(&mut self, most: usize) -> (usize, Kind) {
         match &mut self.mode {
-            Mode::Guessing => (most, true),
-            Mode::Trial { left: 0, .. } => (most, false),
-            Mode::Trial { left, .. } => {
+            Mode::Guessing => (most, Kind::Guessing),
+            Mode::Trial(0) => (most, Kind::Plain),
+            Mode::Trial(left) => {
                 let count = most.min(*left);
                 *left -= count;
-                (count, true)
+                (count, Kind::Trial)
             }
             Mode::Plain(left) => {
-                let count = most.min(*left);
-                *left -= count;
-                if *left == 0 {
-                    self.mode = Mode::Trial { left: TRIAL, done: 0, tokens: 0 };
+                let known = self.plain_ms.is_some();
+                let count = if known { most } else { most.min(FIRST) };
+                *left = left.saturating_sub(count);
+                if *left == 0 && known {
+                    self.mode = Mode::Trial(TRIAL);
                 }
-                (count, false)
+                (count, Kind::Plain)
             }
         }
     }
 
     /// Learns what some steps brought and took.
-    pub fn took(&mut self, steps: usize, guessing: bool, brought: usize, ms: f64) {
-        let known = if guessing { &mut self.guessing_ms } else { &mut self.plain_ms };
-        let now = ms / steps as f64;
-        *known = Some(known.map_or(now, |before| 0.5 * (before + now)));
-        if !guessing {
-            return;
+    pub fn took(&mut self, kind: Kind, steps: usize, brought: usize, ms: f64) {
+        let before = self.done.last().copied();
+        if self.done.len() == ALIKE {
+            self.done.remove(0);
         }
-        let gain = brought as f64 / steps as f64;
-        match &mut self.mode {
-            Mode::Trial { done, tokens, .. } => {
-                (*done, *tokens) = (*done + steps, *tokens + brought);
-                if *done >= TRIAL {
-                    self.gain = *tokens as f64 / *done as f64;
-                    self.conclude();
-                }
+        self.done.push(Done { kind, steps, ms });
+        if self.done.len() == ALIKE && self.done.iter().all(|d| (d.kind, d.steps) == (kind, steps)) {
+            let sum: f64 = self.done[..ALIKE - 1].iter().map(|d| d.ms).sum();
+            let now = sum / ((ALIKE - 1) * steps) as f64;
+            let known = if kind == Kind::Plain { &mut self.plain_ms } else { &mut self.guessing_ms };
+            *known = Some(known.map_or(now, |known| 0.5 * (known + now)));
+        }
+        match kind {
+            Kind::Plain if self.trial.steps >= TRIAL => {
+                self.trial.ms += ms;
+                self.trial.plain += steps;
+                self.conclude();
             }
-            Mode::Guessing => {
-                self.gain = 0.5 * (self.gain + gain);
-                if !self.always && !self.pays(1.0) {
+            Kind::Plain => {}
+            Kind::Trial => {
+                if let Some(before) = before.filter(|b| b.kind == Kind::Plain && self.trial.steps == 0) {
+                    self.trial = Trial { plain: before.steps, ms: before.ms, ..Trial::default() };
+                }
+                self.trial.steps += steps;
+                self.trial.tokens += brought;
+                self.trial.ms += ms;
+            }
+            Kind::Guessing => {
+                let weight = steps as f64 / (steps + 3) as f64;
+                self.gain += weight * (brought as f64 / steps as f64 - self.gain);
+                if self.mode == Mode::Guessing && !self.always && !self.pays(1.0) {
                     self.mode = Mode::Plain(self.pause);
                 }
             }
-            Mode::Plain(_) => {}
         }
     }
 
@@ -101,6 +157,10 @@ impl Pace {
 
     /// What follows a trial.
     fn conclude(&mut self) {
+        let trial = std::mem::take(&mut self.trial);
+        let steps = trial.steps as f64;
+        self.gain = trial.tokens as f64 / steps;
+        self.guessing_ms = self.plain_ms.map(|plain| ((trial.ms - plain * trial.plain as f64) / steps).max(plain));
         if self.pays(MARGIN) {
             (self.mode, self.pause) = (Mode::Guessing, SHORTEST_PAUSE);
         } else {
@@ -116,57 +176,68 @@ mod tests {
     use std::collections::VecDeque;
 
     /// A generation of `count` tokens where a plain step costs 1 and one with guesses `cost`, and brings what `gain` says
-    /// of the place; two batches are in flight. Returns what it costs and how many steps had guesses.
-    fn run(count: usize, cost: f64, gain: impl Fn(usize) -> usize) -> (f64, usize) {
+    /// of the place; two batches are in flight, `late` of them are done before the first is reported. Returns what it
+    /// costs and how many steps had guesses.
+    fn run(count: usize, cost: f64, late: usize, gain: impl Fn(usize) -> usize) -> (f64, usize) {
         let (mut pace, mut flight) = (Pace::new(false), VecDeque::new());
-        let (mut at, mut total, mut guesses) = (0, 0.0, 0);
+        let (mut at, mut total, mut guesses, mut most) = (0, 0.0, 0, 1);
+        let ms = |(steps, kind): (usize, Kind)| steps as f64 * if kind == Kind::Plain { 1.0 } else { cost };
         while at < count {
-            while flight.len() < 2 {
-                flight.push_back(pace.next(8));
+            while flight.len() < 2 + late {
+                flight.push_back(pace.next(most));
             }
-            let (steps, guessing) = flight.pop_front().expect("a batch");
+            let (steps, kind) = flight.pop_front().expect("a batch");
+            most = (most * 2).min(8);
             let before = at;
-            (0..steps).for_each(|_| at += if guessing { gain(at) } else { 1 });
-            let ms = steps as f64 * if guessing { cost } else { 1.0 };
-            total += ms;
-            guesses += if guessing { steps } else { 0 };
-            pace.took(steps, guessing, at - before, ms);
+            (0..steps).for_each(|_| at += if kind == Kind::Plain { 1 } else { gain(at) });
+            total += ms((steps, kind));
+            guesses += if kind == Kind::Plain { 0 } else { steps };
+            let reported = if late == 0 { ms((steps, kind)) } else { ms(flight[late - 1]) };
+            pace.took(kind, steps, at - before, reported);
         }
         (total, guesses)
     }
 
     #[test]
     fn guesses_that_never_hold_cost_little() {
-        let (total, guesses) = run(1000, 2.0, |_| 1);
-        assert!(total < 1060.0, "{total}");
-        assert!(guesses > 0, "it is tried");
+        for late in [0, 1] {
+            let (total, guesses) = run(1000, 2.0, late, |_| 1);
+            assert!(total < 1060.0, "{total}");
+            assert!(guesses > 0, "it is tried");
+        }
     }
 
     #[test]
     fn guesses_that_hold_go_on() {
-        let (total, _) = run(1000, 2.0, |_| 8);
-        assert!(total < 330.0, "{total}");
+        for late in [0, 1] {
+            let (total, _) = run(1000, 2.0, late, |_| 8);
+            assert!(total < 330.0, "{total}");
+        }
     }
 
     #[test]
     fn what_costs_more_than_it_brings_is_left() {
-        let (total, _) = run(2000, 6.0, |_| 4);
-        assert!(total < 2200.0, "{total}");
+        for late in [0, 1] {
+            let (total, _) = run(2000, 6.0, late, |_| 4);
+            assert!(total < 2200.0, "{total}");
+        }
     }
 
     #[test]
     fn a_text_that_begins_to_repeat_itself_is_noticed_and_its_end_too() {
-        let (total, guesses) = run(3000, 1.5, |at| if (1000..2000).contains(&at) { 8 } else { 1 });
-        assert!(total < 2000.0 + 1000.0 * 0.6, "{total}");
-        assert!(guesses < 300, "{guesses}");
+        for late in [0, 1] {
+            let (total, guesses) = run(3000, 1.5, late, |at| if (1000..2000).contains(&at) { 8 } else { 1 });
+            assert!(total < 2000.0 + 1000.0 * 0.6, "{total}");
+            assert!(guesses < 300, "{guesses}");
+        }
     }
 
     #[test]
     fn always_means_always() {
         let mut pace = Pace::new(true);
         for _ in 0..9 {
-            assert_eq!(pace.next(3), (3, true));
-            pace.took(3, true, 3, 100.0);
+            assert_eq!(pace.next(3), (3, Kind::Guessing));
+            pace.took(Kind::Guessing, 3, 3, 100.0);
         }
     }
 }
