@@ -18,6 +18,9 @@ export interface Run {
   /** As the engine's own clock has it, without the way to the page. */
   engine_prefill_ms: number;
   engine_decode_ms: number;
+  /** Tokens that were guessed ahead, and those of them that held. */
+  drafted: number;
+  accepted: number;
   /** The longest time that the page could not react in. */
   page_blocked_ms: number;
 }
@@ -77,13 +80,14 @@ function range(values: number[]): Range {
   return { median: at(0.5), min: at(0), max: at(1) };
 }
 
-/** Ids that differ from run to run, so that no cache of a prefix serves. */
-function promptIds(length: number, vocab: number, seed: number): number[] {
+/** Ids that differ from run to run, so that no cache of a prefix serves; after `repeat` of them the same again. */
+function promptIds(length: number, vocab: number, seed: number, repeat: number): number[] {
   let state = 12345 + 7919 * seed;
-  return Array.from({ length }, () => {
+  const ids = Array.from({ length: Math.min(length, repeat || length) }, () => {
     state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
     return (state >>> 8) % vocab;
   });
+  return Array.from({ length }, (_, i) => ids[i % ids.length]!);
 }
 
 /** Watches how long the page's thread does not get to run. */
@@ -105,11 +109,12 @@ function watchPage(): () => number {
   };
 }
 
-async function generate(model: Model, prompt: number, tokens: number, seed: number): Promise<Run> {
-  const ids = promptIds(prompt, model.info.vocabSize, seed);
+async function generate(model: Model, settings: Settings, prompt: number, tokens: number, seed: number): Promise<Run> {
+  const { repeat, speculation } = settings;
+  const ids = promptIds(prompt, model.info.vocabSize, seed, repeat);
   const blocked = watchPage();
   const start = now();
-  const generation = model.generate(ids, { temperature: 0, maxTokens: tokens, ignoreEos: true });
+  const generation = model.generate(ids, { temperature: 0, maxTokens: tokens, ignoreEos: true, speculation });
   let [first, last, count] = [0, 0, 0];
   for await (const event of generation.events()) {
     if (event.ids.length === 0) continue;
@@ -129,6 +134,8 @@ async function generate(model: Model, prompt: number, tokens: number, seed: numb
     decode_tps: ((count - 1) / (last - first)) * 1e3,
     engine_prefill_ms: details.prefillMs,
     engine_decode_ms: details.decodeMs,
+    drafted: details.draftedTokens,
+    accepted: details.acceptedTokens,
     page_blocked_ms,
   };
 }
@@ -179,18 +186,18 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
 /** Milliseconds of a load, with one token or one text to see that it serves. */
 export async function loadOnly(settings: Settings): Promise<number> {
   const { model, ms } = await load(settings);
-  await (model.info.task === "embed" ? model.embed("warm") : generate(model, 4, 1, 1));
+  await (model.info.task === "embed" ? model.embed("warm") : generate(model, settings, 4, 1, 1));
   await model.unload();
   return ms;
 }
 
 /** Generations of each length of prompt, in turns, then what the engine says of itself. */
 async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
-  if (settings.warm > 0) await generate(model, settings.prompts[0]!, settings.warm, 99);
+  if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
   const runs: Run[] = [];
   for (let round = 0; round < settings.runs; round++) {
     for (const prompt of settings.prompts) {
-      const run = await generate(model, prompt, settings.tokens, 100 * prompt + round);
+      const run = await generate(model, settings, prompt, settings.tokens, 100 * prompt + round);
       runs.push(run);
       say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
     }

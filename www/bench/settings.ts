@@ -12,6 +12,10 @@ export interface Settings {
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
   embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
   kv: "auto" | "f32" | "f16" | "packed";
+  /** Whether tokens are guessed ahead. */
+  speculation: "off" | "prompt-lookup";
+  /** After so many ids a prompt repeats itself; 0 for never. Text that repeats is what guessing lives on. */
+  repeat: number;
   /** Whether the load measures which kernels are the fastest. */
   tune: "auto" | "off" | "again";
   /** The address of a folder to load instead of a made checkpoint. */
@@ -54,6 +58,8 @@ export function settingsOf(query: URLSearchParams): Settings {
     weights: oneOf(query.get("weights"), ["auto", "f32", "f16", "q8", "q4"]),
     embeddingWeights: oneOf(query.get("embeddingWeights"), ["auto", "f32", "f16", "q8", "q4"]),
     kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed"]),
+    speculation: oneOf(query.get("speculation"), ["off", "prompt-lookup"]),
+    repeat: number("repeat", 0),
     tune: oneOf(query.get("tune"), ["auto", "off", "again"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
     cache: on("cache"),
