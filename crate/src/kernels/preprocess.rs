@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn loops_unroll_and_nest() {
         assert_eq!(expanded("#for i in 0..N\na$i = $iu;\n#endfor").unwrap(), "a0 = 0u;;a1 = 1u;;");
-        assert_eq!(expanded("#for i in 1..N*M/2\n#for j in $i..3\n$i$j\n#endfor\n#endfor").unwrap(), "11;12;");
+        assert_eq!(expanded("#for i in 1..N*M/2\n#for j in $i..3\n$i$j\n#endfor\n#endfor").unwrap(), "11;12;22;");
         assert_eq!(expanded("#for i in 0..N\n#if $i == 1\none\n#else\nother\n#endif\n#endfor").unwrap(), "other;one;");
         assert_eq!(expanded("#ifdef OFF\n#for i in 0..N\n$i\n#endfor\n#endif\nrest").unwrap(), "rest;");
     }
