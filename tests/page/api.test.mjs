@@ -93,7 +93,7 @@ test("guessed tokens change the count of steps and not the text", { timeout: 2 *
     const model = await jerboa.loadModel(files, { kv: "f32", features: { f16: false } });
     // The story so far, and its beginning once more: the rest is in the text.
     const ids = [...story.slice(0, 90), ...story.slice(0, 30)];
-    const options = { temperature: 0, maxTokens: 16, ignoreEos: true };
+    const options = { temperature: 0, maxTokens: 64, ignoreEos: true };
     const before = await model.memory();
     const plain = await model.generate(ids, options).details;
     const guessed = await model.generate(ids, { ...options, speculation: "prompt-lookup" }).details;
