@@ -191,22 +191,22 @@ fn gemv(
     blocks(bench, layout, (n, k, gated))
 }
 
-/// The kernel of whole blocks, where the engine would take it, with other batches, shares and products.
+/// The kernel of whole blocks, where the engine would take it, with other shares and products.
 fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) -> Result<(), Box<dyn Error>> {
-    for i in 0..8u32 {
-        let (batch, half, dot) = (4 << (i & 1), 1 + (i >> 1 & 1), i >> 2);
+    for i in 0..4u32 {
+        let (half, dot) = (1 + (i & 1), i >> 1);
         let other = |m: &Matmul<Buffer>| {
             let choice = BlocksChoice::of(bench.gpu.caps(), m)?;
-            let least = batch / if gated { 2 } else { 1 };
+            let least = BlocksChoice::ROWS / if gated { 2 } else { 1 };
             let share = (choice.share / half).next_multiple_of(least);
-            Some(BlocksChoice { batch, share, dot, ..choice })
+            Some(BlocksChoice { share, dot, ..choice })
         };
         let (launches, bytes) =
             bench.launches(layout, n, k, gated, |m| other(m).map(|c| m.gemv_blocks(c)).into_iter().collect())?;
         if !launches.is_empty() {
             let us = bench.time(&launches, 1)?;
             let share = if half == 1 { "" } else { ", half the outputs a team" };
-            println!("    batch {batch} dot {dot}{share}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+            println!("    dot {dot}{share}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
         }
     }
     Ok(())

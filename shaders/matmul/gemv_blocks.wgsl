@@ -1,5 +1,5 @@
 // y = x Wᵀ for one row of x (decode) and weights in blocks of 32: each thread keeps a block of x in registers and goes
-// through rows of W, BATCH at a time while the next ones are on their way. A team of TEAM threads has all of K (in turns
+// through rows of W, four at a time while the next four are on their way. A team of TEAM threads has all of K (in turns
 // where K is longer) and `share` outputs; TEAMS of them in a workgroup read x together. Sums are f32.
 // NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
 // GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
@@ -38,7 +38,7 @@ const EACH: u32 = 2u;
 const EACH: u32 = 1u;
 #endif
 
-// Half of a team's x: [vec4 of a half block][block], the blocks shuffled so that neither side's threads share a bank.
+// Half of each block of a team's x: [vec4 of the half][block], shuffled so that neither side's threads share a bank.
 var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
 // [row of a team][subgroup of the workgroup]
 var<workgroup> sums: array<f32, SUMS>;
@@ -48,6 +48,19 @@ var<workgroup> squares: array<f32, WG / 4u>;
 // The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
 fn weight_row(item: u32) -> u32 {
     return params.row0 + min(item / EACH, params.n - 1u) + (item % EACH) * params.up_row;
+}
+
+// The vec4 of x that comes to a place of half_x: the places go along x, for loads side by side.
+fn column(base: u32, half: u32, place: u32) -> u32 {
+    return (base + place / 4u) * 8u + half * 4u + place % 4u;
+}
+
+fn hold(place: u32, v: vec4<f32>) {
+    half_x[(place % 4u) * TEAM + ((place / 4u) ^ ((place % 4u) * 2u))] = v;
+}
+
+fn held(i: u32, block: u32) -> vec4<f32> {
+    return half_x[i * TEAM + (block ^ (i * 2u))];
 }
 
 // Thread i of four gets the sum of the i-th of four values over the subgroup.
@@ -88,57 +101,66 @@ fn main(
     var square = 0.0;
     for (var base = 0u; base < params.k_blocks; base += TEAM) {
         let block = min(base + tid, params.k_blocks - 1u);
-#for r in 0..BATCH
+#for r in 0..4
         var codes$r = w_codes(weight_row(first + $ru), block);
         var bits$r = w_bits(weight_row(first + $ru), block * 32u);
+#endfor
+        // All of x is asked for before any of it is waited for.
+#for h in 0..2
+#for j in 0..4/TEAMS
+        let at$h$j = column(base, $hu, lid + $ju * WG);
+        let near$h$j = min(at$h$j, (params.k - 1u) / 4u);
+        let x$h$j = inside(x[params.x_offset / 4u + near$h$j], at$h$j * 4u);
+#ifdef NORM
+        let gain$h$j = norm[near$h$j] + params.norm_offset;
+#endif
+#endfor
 #endfor
         var mine: X32;
 #for h in 0..2
         workgroupBarrier();
-        for (var i = lid; i < TEAM * 4u; i += WG) {
-            let at = (base + i / 4u) * 8u + $hu * 4u + i % 4u;
-            let held = min(at, (params.k - 1u) / 4u);
-            var v = inside(x[params.x_offset / 4u + held], at * 4u);
+#for j in 0..4/TEAMS
 #ifdef NORM
-            square += dot(v, v);
-            v *= norm[held] + params.norm_offset;
+        square += dot(x$h$j, x$h$j);
+        hold(lid + $ju * WG, x$h$j * gain$h$j);
+#else
+        hold(lid + $ju * WG, x$h$j);
 #endif
-            half_x[(i % 4u) * TEAM + ((i / 4u) ^ ((i % 4u) * 2u))] = v;
-        }
+#endfor
         workgroupBarrier();
 #if $h == 0
-        mine.a0 = half_x[tid];
-        mine.b0 = half_x[TEAM + (tid ^ 2u)];
-        mine.a1 = half_x[TEAM * 2u + (tid ^ 4u)];
-        mine.b1 = half_x[TEAM * 3u + (tid ^ 6u)];
+        mine.a0 = held(0u, tid);
+        mine.b0 = held(1u, tid);
+        mine.a1 = held(2u, tid);
+        mine.b1 = held(3u, tid);
 #else
-        mine.a2 = half_x[tid];
-        mine.b2 = half_x[TEAM + (tid ^ 2u)];
-        mine.a3 = half_x[TEAM * 2u + (tid ^ 4u)];
-        mine.b3 = half_x[TEAM * 3u + (tid ^ 6u)];
+        mine.a2 = held(0u, tid);
+        mine.b2 = held(1u, tid);
+        mine.a3 = held(2u, tid);
+        mine.b3 = held(3u, tid);
 #endif
 #endfor
         let ready = x_block(mine);
-        for (var item = 0u; item < items; item += BATCH) {
-            // The next rows are asked for before these are worked on; after the last ones, these again.
-            let next = first + min(item + BATCH, items - BATCH);
-#for r in 0..BATCH
+        for (var item = 0u; item < items; item += 4u) {
+#for r in 0..4
             let line$r = w_line(bits$r, block);
             let now$r = codes$r;
-            codes$r = w_codes(weight_row(next + $ru), block);
-            bits$r = w_bits(weight_row(next + $ru), block * 32u);
 #endfor
-            var y: array<f32, BATCH>;
-#for r in 0..BATCH
-            y[$r] = w_dot(now$r, ready) * line$r.x + line$r.y * ready.sum;
+            // The next rows are asked for before these are worked on.
+            if (item + 4u < items) {
+#for r in 0..4
+                codes$r = w_codes(weight_row(first + item + 4u + $ru), block);
+                bits$r = w_bits(weight_row(first + item + 4u + $ru), block * 32u);
 #endfor
-#for g in 0..BATCH/4
-            let sum$g = turn(y[$g * 4], y[$g * 4 + 1], y[$g * 4 + 2], y[$g * 4 + 3], lane, subgroup_size);
-            if (lane < 4u) {
-                let slot = (item + $gu * 4u + lane) * subgroups + subgroup;
-                sums[slot] = select(sums[slot] + sum$g, sum$g, base == 0u);
             }
+#for r in 0..4
+            let y$r = w_dot(now$r, ready) * line$r.x + line$r.y * ready.sum;
 #endfor
+            let sum = turn(y0, y1, y2, y3, lane, subgroup_size);
+            if (lane < 4u) {
+                let slot = (item + lane) * subgroups + subgroup;
+                sums[slot] = select(sums[slot] + sum, sum, base == 0u);
+            }
         }
     }
 #ifdef NORM

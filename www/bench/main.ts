@@ -7,7 +7,7 @@ import "../src/styles.css";
 import "./style.css";
 import { adapterInfo, refuseSoftware } from "./adapter";
 import { report } from "./report";
-import { bench, loadOnly, type Result } from "./run";
+import { bench, loadAgain, type Result } from "./run";
 import { type Settings, settingsOf } from "./settings";
 import { SHAPES } from "./shapes";
 
@@ -34,7 +34,7 @@ function shown(result: Result): void {
 async function measure(settings: Settings): Promise<Result | undefined> {
   const kept = sessionStorage.getItem(KEPT);
   sessionStorage.removeItem(KEPT);
-  if (kept) return { ...(JSON.parse(kept) as Result), warm_load_ms: await loadOnly(settings) };
+  if (kept) return { ...(JSON.parse(kept) as Result), ...(await loadAgain(settings)) };
   const adapter = await adapterInfo();
   if (!settings.smoke) refuseSoftware(adapter);
   const result = await bench(settings, say);

@@ -62,8 +62,10 @@ export interface Result {
   load_phases: Record<string, number>;
   load_bytes: number;
   from_cache: boolean;
-  /** Of the load after the page was opened anew. */
+  /** Of the load after the page was opened anew: milliseconds, when each phase began, and where the engine spent them. */
   warm_load_ms?: number;
+  warm_load_phases?: Record<string, number>;
+  warm_load?: ModelInfo["load"];
   memory: { wasmBytes: number; gpuBytes: number };
   runs: Run[];
   rows: Row[];
@@ -183,12 +185,12 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
   return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
 }
 
-/** Milliseconds of a load, with one token or one text to see that it serves. */
-export async function loadOnly(settings: Settings): Promise<number> {
-  const { model, ms } = await load(settings);
+/** A second load, with one token or one text to see that it serves. */
+export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_load_ms" | "warm_load_phases" | "warm_load">> {
+  const { model, ms, phases } = await load(settings);
   await (model.info.task === "embed" ? model.embed("warm") : generate(model, settings, 4, 1, 1));
   await model.unload();
-  return ms;
+  return { warm_load_ms: ms, warm_load_phases: phases, warm_load: model.info.load };
 }
 
 /** Generations of each length of prompt, in turns, then what the engine says of itself. */

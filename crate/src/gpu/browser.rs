@@ -1,7 +1,7 @@
 //! The device through the browser's WebGPU, by js/gpu.js: asynchronous pipelines, subgroups, chunks that go to the GPU
 //! without passing WebAssembly's memory, a recorded program replayed by one call. wgpu offers none of these on the web.
 
-use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Usage, Work};
+use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
 use crate::kernels::preprocess::Access;
 use crate::kernels::registry::Shader;
 use crate::{Error, Result};
@@ -205,22 +205,16 @@ impl Backend for BrowserGpu {
     }
 
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
-        let stride = 256usize;
-        let count = steps.iter().filter(|s| s.params.is_some()).count();
-        let arena = self.buffer(label, (count.max(1) * stride) as u64, Usage::Uniform)?;
-        let mut uniforms = vec![0u8; count.max(1) * stride];
+        let uniforms = Uniforms::of(&steps);
+        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, Usage::Uniform)?;
+        self.write(&arena, 0, &uniforms.bytes);
         let (mut packed, mut labels, mut grids, mut owned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut slot = 0;
-        for step in steps {
+        for (step, start) in steps.into_iter().zip(uniforms.starts) {
             packed.push(step.pipeline.0 as i32);
             packed.extend(step.grid.map(|g| g as i32));
             match &step.params {
                 Some((binding, words)) => {
-                    let bytes: &[u8] = bytemuck::cast_slice(words);
-                    let start = slot * stride;
-                    uniforms[start..start + bytes.len()].copy_from_slice(bytes);
-                    slot += 1;
-                    packed.extend([*binding as i32, start as i32, bytes.len().next_multiple_of(16) as i32]);
+                    packed.extend([*binding as i32, start as i32, 4 * words.len().next_multiple_of(4) as i32]);
                 }
                 None => packed.extend([-1, 0, 0]),
             }
@@ -230,7 +224,6 @@ impl Backend for BrowserGpu {
             grids.push(step.grid);
             owned.extend(step.buffers.into_iter().map(|(_, b)| b));
         }
-        self.write(&arena, 0, &uniforms);
         let slot = self.js.program(&Int32Array::from(&packed[..]), arena.0.slot);
         owned.push(arena);
         Ok(Program { js: self.js.clone(), slot, labels, grids, _owned: owned })

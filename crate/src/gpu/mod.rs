@@ -13,6 +13,8 @@ pub use caps::{Caps, DeviceOptions, Force};
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::{Buffer, NativeGpu as Gpu, Pipeline, Program, Readback};
 
+use std::collections::HashMap;
+
 use crate::Result;
 use crate::kernels::registry::Shader;
 
@@ -41,6 +43,35 @@ pub struct StepDesc {
     pub params: Option<(u32, Vec<u32>)>,
     /// Workgroups; may be replaced at each submit.
     pub grid: Grid,
+}
+
+/// The parameters of a program's steps in one buffer. Steps with the same ones share a place, which so stays in the
+/// device's caches from layer to layer.
+struct Uniforms {
+    bytes: Vec<u8>,
+    /// Where each step's begin.
+    starts: Vec<usize>,
+}
+
+impl Uniforms {
+    /// The least distance between two places that every device allows, in bytes.
+    const STRIDE: usize = 256;
+
+    fn of(steps: &[StepDesc]) -> Self {
+        let mut places = HashMap::new();
+        let mut bytes = Vec::new();
+        let starts = steps.iter().map(|step| {
+            let words = step.params.as_ref().map_or(&[][..], |(_, words)| words);
+            *places.entry(words).or_insert_with(|| {
+                let start = bytes.len();
+                bytes.extend_from_slice(bytemuck::cast_slice(words));
+                bytes.resize(start + (4 * words.len()).max(1).next_multiple_of(Self::STRIDE), 0);
+                start
+            })
+        });
+        let starts = starts.collect();
+        Self { bytes, starts }
+    }
 }
 
 /// A part of one submit.

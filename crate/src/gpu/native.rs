@@ -1,6 +1,6 @@
 //! The device through wgpu: Vulkan, Metal, DX12. For tests, for the native runner, for profiling without a browser.
 
-use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Usage, Work};
+use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
 use crate::kernels::preprocess::Access;
 use crate::kernels::registry::Shader;
 use crate::{Error, Result};
@@ -226,27 +226,21 @@ impl Backend for NativeGpu {
     }
 
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
-        let stride = 256usize;
-        let count = steps.iter().filter(|s| s.params.is_some()).count();
-        let mut owned = Vec::new();
-        let mut words = vec![0u8; count * stride];
-        let arena = if count > 0 { Some(self.buffer(label, (count * stride) as u64, Usage::Uniform)?) } else { None };
-        let (mut recorded, mut labels, mut slot) = (Vec::new(), Vec::new(), 0);
-        for step in steps {
+        let uniforms = Uniforms::of(&steps);
+        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, Usage::Uniform)?;
+        self.write(&arena, 0, &uniforms.bytes);
+        let (mut recorded, mut labels, mut owned) = (Vec::new(), Vec::new(), Vec::new());
+        for (step, start) in steps.into_iter().zip(uniforms.starts) {
             let mut entries: Vec<wgpu::BindGroupEntry<'_>> = step
                 .buffers
                 .iter()
                 .map(|(binding, b)| wgpu::BindGroupEntry { binding: *binding, resource: b.0.raw.as_entire_binding() })
                 .collect();
-            if let (Some((binding, params)), Some(arena)) = (&step.params, &arena) {
-                let bytes: &[u8] = bytemuck::cast_slice(params);
-                let (start, size) = (slot * stride, bytes.len().next_multiple_of(16));
-                words[start..start + bytes.len()].copy_from_slice(bytes);
-                slot += 1;
+            if let Some((binding, words)) = &step.params {
                 let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                     buffer: &arena.0.raw,
                     offset: start as u64,
-                    size: std::num::NonZeroU64::new(size as u64),
+                    size: std::num::NonZeroU64::new(4 * words.len().next_multiple_of(4) as u64),
                 });
                 entries.push(wgpu::BindGroupEntry { binding: *binding, resource });
             }
@@ -258,10 +252,7 @@ impl Backend for NativeGpu {
             owned.extend(step.buffers.into_iter().map(|(_, buffer)| buffer));
             recorded.push((step.pipeline, group, step.grid));
         }
-        if let Some(arena) = arena {
-            self.write(&arena, 0, &words);
-            owned.push(arena);
-        }
+        owned.push(arena);
         Ok(Program { steps: recorded, labels, _owned: owned })
     }
 

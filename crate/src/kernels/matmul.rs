@@ -111,7 +111,6 @@ impl<B: Clone> Matmul<B> {
             .flag_if("NORM", self.norm.is_some())
             .set("TEAM", choice.team)
             .set("TEAMS", choice.teams)
-            .set("BATCH", choice.batch)
             .set("DOT", choice.dot);
         let grid = GridSpec::Exact([self.n.div_ceil(choice.share * choice.teams), 1, 1]);
         self.common(Launch::new(self.label.clone(), variant, grid)).norm(self.norm.as_ref()).set("share", choice.share)
@@ -330,8 +329,6 @@ pub struct BlocksChoice {
     pub team: u32,
     /// Teams of a workgroup.
     pub teams: u32,
-    /// Rows of W that a thread has under way.
-    pub batch: u32,
     /// Outputs of a team.
     pub share: u32,
     /// 1 to multiply packed bytes.
@@ -343,19 +340,23 @@ impl BlocksChoice {
     const SUMS: u32 = 1024;
     /// The largest team that variants.toml declares.
     const LARGEST: u32 = 512;
+    /// Rows of W that a thread has under way.
+    pub const ROWS: u32 = 4;
 
     /// What is known to be good, or nothing where blocks of weights do not pay or cannot be had.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>) -> Option<Self> {
-        let wide = match m.weight.layout {
-            Layout::Affine { bits: bits @ (4 | 8), group, .. } if group >= 32 => bits == 8,
-            Layout::Q4K => false,
+        match m.weight.layout {
+            Layout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
+            Layout::Q4K => {}
             _ => return None,
-        };
+        }
         let forces = |kernel| caps.force.is_some_and(|f| f.kernel == kernel);
         let forced = forces(Kernel::GemvBlocks);
         let each = m.rows_each();
-        // Few outputs keep no device busy with whole rows for a team.
-        let few = m.n * each < 2048 || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
+        let dot = caps.choose(Kernel::GemvBlocks, "DOT", caps.packs(m.weight.layout).into());
+        // Few outputs keep no device busy with whole rows for a team, unless each is soon done.
+        let fewest = if dot == 1 { 512 } else { 2048 };
+        let few = m.n * each < fewest || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
         if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (few && !forced) {
             return None;
         }
@@ -367,16 +368,18 @@ impl BlocksChoice {
             return None;
         }
         let team = blocks.div_ceil(blocks.div_ceil(most)).next_multiple_of(unit);
-        // Teams that read x together; more threads than 256 wait for one another too long.
-        let fits = |teams: u32| if team * teams <= 256.min(most) { teams } else { 1 };
+        // Teams that read x together; more threads wait for one another too long.
+        let fits = |teams: u32| if team * teams <= 320.min(most) { teams } else { 1 };
         let pick = |name: &str, own: u32| caps.choose(Kernel::GemvBlocks, name, own);
         let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
-        let batch = pick("BATCH", if wide || team > 256 { 4 } else { 8 });
-        let least = batch / each;
-        // Somewhat more threads than keep the device busy, and each with as many outputs as that leaves.
-        let groups = (caps.full_load() * 96 / (team * teams)).max(1);
-        let share = m.n.div_ceil(groups * teams).next_multiple_of(least);
+        // As many workgroups as run at once: what each has to read of x comes once then, and none is left for a second turn.
+        // A team by itself holds more of x on its way, which takes registers.
+        let threads = if teams == 1 { 512 } else { 768 };
+        let groups = caps.full_load() / 8 * (threads / (team * teams)).max(1);
+        let least = Self::ROWS / each;
         let room = Self::SUMS / each / (team * teams / caps.subgroup_size.0) / least * least;
-        Some(Self { team, teams, batch, share: share.min(room), dot: pick("DOT", caps.packs(m.weight.layout).into()) })
+        let turns = m.n.div_ceil(groups * teams * room);
+        let share = m.n.div_ceil(groups * teams * turns).next_multiple_of(least);
+        Some(Self { team, teams, share, dot })
     }
 }
