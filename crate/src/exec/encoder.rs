@@ -123,7 +123,7 @@ impl Encoder {
         // None of its products has one row: there is nothing to tune.
         let (tune, plan) = (Box::pin(async { Ok(()) }), || Ok(vec![plan(most_tokens, most_texts)?]));
         let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
-            load_compiled(wanted, tune, &plan).await?;
+            load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let before = gpu.created().bytes;
         own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;

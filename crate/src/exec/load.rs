@@ -6,14 +6,14 @@ use crate::format::{
     self, Bytes, Checkpoint, Dtype, Encoding, Float, Layout, Packed, Role, RowOrder, TensorInfo, WeightSource, Weights,
 };
 use crate::gpu::{Backend, Buffer, Gpu, Pipeline, StepDesc, Usage, Work};
-use crate::hub::{Chunk, Source};
+use crate::hub::{Chunk, Source, clock};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::kernels::Launch;
 use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Plan, Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
-use futures_util::future::{FutureExt, LocalBoxFuture, try_join};
+use futures_util::future::{FutureExt, LocalBoxFuture, try_join3};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::poll_fn;
@@ -108,14 +108,16 @@ pub struct Compiled {
 }
 
 /// Tunes the device, then makes plans and compiles their kernels, while the weights come in. Until the device is tuned,
-/// nothing else is asked of it: the first bytes wait. Takes no generic parts, so that the loader is in the module once.
+/// nothing else is asked of it: the first bytes wait. `meanwhile` begins when the device compiles and bytes are on their
+/// way: it may take this thread for long. Takes no generic parts, so that the loader is in the module once.
 ///
 /// # Errors
-/// What the checkpoint lacks, what `tune` and `plan` say, what the source or the device refuses.
+/// What the checkpoint lacks, what `tune`, `plan` and `meanwhile` say, what the source or the device refuses.
 pub async fn load_compiled(
     wanted: Wanted<'_>,
     tune: LocalBoxFuture<'_, Result<()>>,
     plan: &dyn Fn() -> Result<Vec<Plan>>,
+    meanwhile: LocalBoxFuture<'_, Result<()>>,
 ) -> Result<Compiled> {
     let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
     let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
@@ -135,7 +137,13 @@ pub async fn load_compiled(
         let before_ms = before.lap();
         Ok((loader.load(source, checkpoint).await?, before_ms))
     };
-    let (kernels, weights) = try_join(kernels, weights).await?;
+    let work = async {
+        gate.wait().await;
+        // A page's commands leave for the GPU's process when its thread is free.
+        clock::sleep(0.0).await;
+        meanwhile.await
+    };
+    let (kernels, weights, ()) = try_join3(kernels, weights, work).await?;
     let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
     let ((buffers, mut times), before_ms) = weights;
     let tuned_before = tuned_ms.min(before_ms);
@@ -150,15 +158,13 @@ pub async fn load_compiled(
 #[derive(Default)]
 struct Gate {
     open: Cell<bool>,
-    waiting: RefCell<Option<Waker>>,
+    waiting: RefCell<Vec<Waker>>,
 }
 
 impl Gate {
     fn open(&self) {
         self.open.set(true);
-        if let Some(waker) = self.waiting.take() {
-            waker.wake();
-        }
+        self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
     async fn wait(&self) {
@@ -166,7 +172,7 @@ impl Gate {
             if self.open.get() {
                 return Poll::Ready(());
             }
-            self.waiting.replace(Some(context.waker().clone()));
+            self.waiting.borrow_mut().push(context.waker().clone());
             Poll::Pending
         })
         .await;

@@ -16,6 +16,7 @@ use crate::kernels::attention::Kv;
 use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlan, WeightPlans, fuse, lower, plan_weights};
 use crate::{Error, Result, arch};
+use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +89,21 @@ impl Model {
     ///
     /// # Errors
     /// Whatever the source, the configuration, the checkpoint or the device refuses.
-    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, mut options: RunOptions) -> Result<Self> {
+    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
+        Self::load_while(gpu, source, files, options, Box::pin(async { Ok(()) })).await
+    }
+
+    /// [`Self::load_files`], and `meanwhile` something else, which begins when kernels compile and weights are on their way.
+    ///
+    /// # Errors
+    /// Whatever the source, the configuration, the checkpoint or the device refuses, or what goes on meanwhile.
+    pub async fn load_while(
+        gpu: Gpu,
+        source: &Source,
+        files: Files,
+        mut options: RunOptions,
+        meanwhile: LocalBoxFuture<'_, Result<()>>,
+    ) -> Result<Self> {
         let mut whole = Lap::start();
         let config = files.full_config();
         let Files { checkpoint, weights: stored, .. } = files;
@@ -133,7 +148,7 @@ impl Model {
         let wanted =
             Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
         let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
-            load_compiled(wanted, tune, &plans).await?;
+            load_compiled(wanted, tune, &plans, meanwhile).await?;
         let [decode_plan, prefill_plan, tail_plan] = &plans[..] else {
             return Err(Error::Internal("the model has no three plans".into()));
         };

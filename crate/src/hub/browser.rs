@@ -104,14 +104,16 @@ impl Body for BrowserBody {
 
 /// The name of the cache; the number is that of its layout.
 const CACHE: &str = "jerboa-models-1";
+/// Entries of so many bytes are worth a thread's while.
+const LARGE: u64 = 1 << 20;
 /// Entries are named by addresses. This host cannot exist, so none of them can be mistaken for one of the page's.
 const PREFIX: &str = "https://jerboa.invalid/";
 
 #[wasm_bindgen(module = "/js/cache.js")]
 extern "C" {
-    /// The bytes of an entry.
+    /// The bytes of an entry of a cache, which is also given by name; a large one comes while WebAssembly works.
     #[wasm_bindgen(js_name = readEntry)]
-    fn read_entry(cache: &Cache, key: &str) -> Promise;
+    fn read_entry(cache: &Cache, name: &str, key: &str, large: bool) -> Promise;
 }
 
 /// The Cache API as a store. An entry appears when all of its bytes are written.
@@ -142,8 +144,9 @@ fn store_error(error: &JsValue) -> StoreError {
 }
 
 impl Store for CacheStore {
-    async fn get(&self, key: &str) -> Option<Chunk> {
-        let bytes = JsFuture::from(read_entry(&self.cache, &format!("{PREFIX}{key}"))).await.ok()?;
+    async fn get(&self, key: &str, size: u64) -> Option<Chunk> {
+        let read = read_entry(&self.cache, CACHE, &format!("{PREFIX}{key}"), size >= LARGE);
+        let bytes = JsFuture::from(read).await.ok()?;
         Some(Chunk::from_js(bytes.dyn_into().ok()?))
     }
 

@@ -24,8 +24,8 @@ pub enum StoreError {
 /// Storage of named entries, each written as a whole or not at all. Keys are `/`-separated percent-encoded names.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
 pub trait Store {
-    /// The entry, if it is there.
-    async fn get(&self, key: &str) -> Option<Chunk>;
+    /// The entry, if it is there; `size` is how many bytes it should have, 0 where that is not known.
+    async fn get(&self, key: &str, size: u64) -> Option<Chunk>;
     /// Writes the entry; when this returns an error or is dropped midway, the entry is as it was before.
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError>;
     /// Removes the entry if it is there.
@@ -108,7 +108,7 @@ impl<S: Store> Shelf<S> {
     }
 
     pub async fn manifest(&self, file: &str) -> Option<Manifest> {
-        Manifest::parse(&self.store.get(&self.manifest_key(file)).await?.to_vec())
+        Manifest::parse(&self.store.get(&self.manifest_key(file), 0).await?.to_vec())
     }
 
     pub async fn put_manifest(&self, file: &str, manifest: &Manifest) -> Result<(), StoreError> {
@@ -119,8 +119,9 @@ impl<S: Store> Shelf<S> {
     /// A part, if it is there with the length that it must have.
     pub async fn part(&self, file: &str, identity: &Identity, part_size: u64, index: u64) -> Option<Chunk> {
         let key = self.part_key(file, identity, part_size, index);
-        let chunk = self.store.get(&key).await?;
-        if chunk.len() as u64 == part_size.min(identity.size.saturating_sub(index * part_size)) {
+        let size = part_size.min(identity.size.saturating_sub(index * part_size));
+        let chunk = self.store.get(&key, size).await?;
+        if chunk.len() as u64 == size {
             return Some(chunk);
         }
         self.store.delete(&key).await;
@@ -227,8 +228,8 @@ pub async fn delete_cached(store: &impl Store, source: &str) {
 }
 
 impl<S: Store> Store for &S {
-    async fn get(&self, key: &str) -> Option<Chunk> {
-        (**self).get(key).await
+    async fn get(&self, key: &str, size: u64) -> Option<Chunk> {
+        (**self).get(key, size).await
     }
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
         (**self).put(key, value).await

@@ -3,6 +3,11 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "wasm32")]
+use js_sys::{Function, Reflect};
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen::JsCast;
+
 /// A run of bytes that is cheap to clone and to slice.
 #[derive(Clone, Debug)]
 pub struct Chunk {
@@ -43,6 +48,13 @@ impl Chunk {
         Chunk { bytes: self.bytes.subarray(range.start.min(end) as u32, end as u32) }
     }
 
+    /// Gives the memory of the array back, and that of all views of it, without waiting for the garbage collector.
+    pub fn release(self) {
+        let transfer = Reflect::get(&self.bytes.buffer(), &"transfer".into()).and_then(|f| f.dyn_into::<Function>());
+        // Where a browser cannot, the collector does.
+        let _ = transfer.and_then(|transfer| transfer.call1(&self.bytes.buffer(), &0.into()));
+    }
+
     /// Copies the bytes into WebAssembly's memory: for headers and configuration, never for weights.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.to_vec()
@@ -73,6 +85,9 @@ impl Chunk {
         let start = range.start.min(end);
         Chunk { bytes: self.bytes.clone(), range: self.range.start + start..self.range.start + end }
     }
+
+    /// Gives the memory back where nobody else has the bytes.
+    pub fn release(self) {}
 
     /// Copies the bytes.
     pub fn to_vec(&self) -> Vec<u8> {

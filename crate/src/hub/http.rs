@@ -503,6 +503,10 @@ impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
         Ok(chunk)
     }
 
+    fn spend(&self, part: Chunk) {
+        part.release();
+    }
+
     async fn seal(&self, file: &str) {
         let (Some(shelf), Some(entry)) = (&self.shelf, self.known(file)) else { return };
         if entry.identity.validator.is_none() || !entry.unsealed.replace(false) {

@@ -181,7 +181,7 @@ impl DirStore {
 }
 
 impl Store for DirStore {
-    async fn get(&self, key: &str) -> Option<Chunk> {
+    async fn get(&self, key: &str, _size: u64) -> Option<Chunk> {
         std::fs::read(self.root.join(key)).ok().map(Chunk::from_vec)
     }
 

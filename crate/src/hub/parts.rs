@@ -49,6 +49,8 @@ pub(crate) trait PartSource {
         run_end: u64,
         reader: &mut Option<Self::Reader>,
     ) -> Result<Chunk, Fault>;
+    /// A part has been used up: where its bytes are nobody else's, their memory may go.
+    fn spend(&self, _part: Chunk) {}
     /// All that will be read of the file has been read: note what is stored.
     async fn seal(&self, file: &str);
     /// The file changed: forget what was read of it.

@@ -117,7 +117,7 @@ impl Source {
 
     /// A small fact that was kept between visits under a name: two parts of a path, which no file of a model has.
     pub async fn kept(&self, name: &str) -> Option<Vec<u8>> {
-        Some(self.store.as_ref()?.get(name).await?.to_vec())
+        Some(self.store.as_ref()?.get(name, 0).await?.to_vec())
     }
 
     /// Keeps a small fact. Where that fails, or nothing is kept at all, it has to be found out again.

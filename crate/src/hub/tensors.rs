@@ -23,6 +23,8 @@ pub const INDEX: &str = "model.safetensors.index.json";
 const HEADER_GUESS: u64 = 64 << 10;
 /// Parts that one request asks for.
 const RUN: u64 = 4;
+/// Parts that are read at once where they are at hand: what a page holds of them in memory.
+const AT_HAND: usize = 12;
 /// A stream is added while each of those at work brings so many bytes per second.
 const FAST: f64 = 1.5e6;
 
@@ -81,10 +83,12 @@ pub(crate) async fn stream_tensors<P: PartSource>(
     let mut allowed = 1;
     let (begin, mut fetched) = (clock::now_ms(), 0.0);
     loop {
-        while pool.len() < allowed
-            && let Some(job) = plan.queue.pop_front()
-        {
-            pool.push(step(source, job));
+        while let Some(job) = plan.queue.front() {
+            let stored = plan.streams > 1 && source.is_stored(&job.name, job.part);
+            if pool.len() >= if stored { AT_HAND } else { allowed } {
+                break;
+            }
+            pool.extend(plan.queue.pop_front().map(|job| step(source, job)));
         }
         let Some((mut job, result)) = pool.next().await else { break };
         if job.generation != plan.files[job.file].generation {
@@ -110,6 +114,7 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         for (tensor, offset, piece) in plan.files[file].cut(part * source.part_size(), &chunk) {
             sink(tensor, offset, piece).await?;
         }
+        source.spend(chunk);
         plan.files[file].left -= 1;
         if plan.files[file].left == 0 {
             source.seal(&checkpoint.files[plan.files[file].index].name).await;

@@ -10,11 +10,12 @@ use crate::plan::WeightPlans;
 use crate::sample::Params;
 use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
 use crate::{Error, Result};
+use futures_util::future::{try_join, try_join3};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
 /// The parts that turn text into ids and back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TextParts {
     tokenizer: Option<Tokenizer>,
     template: Option<ChatTemplate>,
@@ -96,14 +97,13 @@ pub(super) struct TextFiles {
 
 impl TextFiles {
     pub(super) async fn of_source(source: &Source) -> Result<Self> {
-        Ok(Self {
-            tokenizer: source.read_optional("tokenizer.json").await?,
-            tokenizer_config: source.read_optional("tokenizer_config.json").await?,
-            special_tokens_map: source.read_optional("special_tokens_map.json").await?,
-            generation_config: source.read_optional("generation_config.json").await?,
-            jinja: source.read_optional("chat_template.jinja").await?,
-            template_json: source.read_optional("chat_template.json").await?,
-        })
+        let read = |name| source.read_optional(name);
+        let vocabulary =
+            try_join3(read("tokenizer.json"), read("tokenizer_config.json"), read("special_tokens_map.json"));
+        let others = try_join3(read("generation_config.json"), read("chat_template.jinja"), read("chat_template.json"));
+        let ((tokenizer, tokenizer_config, special_tokens_map), (generation_config, jinja, template_json)) =
+            try_join(vocabulary, others).await?;
+        Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
     }
 
     /// The tokenizer and the chat template that they make.
@@ -184,20 +184,26 @@ impl Loaded {
             Some(gguf) => TextFiles::of_gguf(gguf)?,
             None => TextFiles::of_source(source).await?,
         };
-        let text = texts.parts()?;
         let generation = match &texts.generation_config {
             Some(bytes) => parse("generation_config.json", bytes)?,
             None => json!({}),
         };
+        let defaults = Params::from_generation_config(&generation)?;
+        progress.phase(Phase::Weights);
+        let config = files.config.clone();
+        let mut text = TextParts::default();
+        // A large vocabulary takes as long as the weights of a small model.
+        let build = async {
+            text = texts.parts()?;
+            Ok(())
+        };
+        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
         let mut eos = text.tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
-        for id in ids_of(&generation).into_iter().chain(ids_of(&files.config)) {
+        for id in ids_of(&generation).into_iter().chain(ids_of(&config)) {
             if !eos.contains(&id) {
                 eos.push(id);
             }
         }
-        let defaults = Params::from_generation_config(&generation)?;
-        progress.phase(Phase::Weights);
-        let model = Model::load_files(gpu, source, files, options).await?;
         let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
         progress.phase(Phase::Ready);
         Ok(Self {
