@@ -18,9 +18,9 @@ const control = (...what) => hub.control(...what);
 const log = () => control("log");
 const bytes = async () => (await log()).reduce((sum, request) => sum + request.bytes, 0);
 
-/** Loads the model in the page: the first greedy ids, or the error's code. */
-const load = (extra = {}) =>
-  page.evaluate(
+/** Loads the model in a page: the first greedy ids, or the error's code. */
+const load = (extra = {}, where = page) =>
+  where.evaluate(
     async ([endpoint, prompt, extra]) => {
       const { abortAfter, folder, ...rest } = extra;
       const abort = new AbortController();
@@ -77,6 +77,31 @@ test("a redirect to another origin is followed without the token; the second loa
   assertLoaded(second, "second");
   assert.equal(await bytes(), before, "bytes over the network on the second load");
   assert.ok(second.progress.some((p) => p.phase === "weights" && p.fromCache));
+});
+
+test("the second load reads on threads of their own, and on the page's where its policy allows none", options, async () => {
+  const threads = [];
+  page.on("worker", (worker) => threads.push(worker.url()));
+  assertLoaded(await load({ worker: false }), "first");
+  let before = await bytes();
+  assertLoaded(await load({ worker: false }), "second");
+  assert.equal(await bytes(), before, "bytes over the network on the second load");
+  assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads of ${threads}`);
+
+  const strict = await page.context().browser().newPage();
+  await strict.goto(`${site.url}/package.json`);
+  await strict.evaluate(async () => {
+    window.refused = [];
+    document.addEventListener("securitypolicyviolation", (event) => window.refused.push(event.violatedDirective));
+    document.head.append(Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: "worker-src 'self'" }));
+    window.jerboa = await import("/index.js");
+  });
+  assertLoaded(await load({ worker: false }, strict), "first with a policy");
+  before = await bytes();
+  assertLoaded(await load({ worker: false }, strict), "second with a policy");
+  assert.equal(await bytes(), before, "bytes over the network on the second load with a policy");
+  assert.ok((await strict.evaluate(() => window.refused)).includes("worker-src"), "the policy had nothing to refuse");
+  await strict.close();
 });
 
 test("refusals have their codes", options, async () => {

@@ -105,7 +105,7 @@ impl Body for BrowserBody {
 /// The name of the cache; the number is that of its layout.
 const CACHE: &str = "jerboa-models-1";
 /// Entries of so many bytes are worth a thread's while.
-const LARGE: u64 = 1 << 20;
+const LARGE: u64 = 256 << 10;
 /// Entries are named by addresses. This host cannot exist, so none of them can be mistaken for one of the page's.
 const PREFIX: &str = "https://jerboa.invalid/";
 
