@@ -10,9 +10,13 @@
 //! No answer to HEAD has a body, so an unchanged model is loaded again without a byte of content over the network.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
+use std::task::Poll;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
 
 use super::abort::AbortFlag;
 use super::cache::{Content, Manifest, Shelf, Store, StoreError};
@@ -33,6 +37,8 @@ const MAX_LIST: usize = 16 << 20;
 const REMEMBERED: &str = "the server had no such file when it was last asked";
 /// A file of unknown length is not read beyond this.
 const MAX_UNKNOWN: u64 = 256 << 20;
+/// Parts on their way into the cache: the browser holds a copy of each.
+const WRITES: usize = 4;
 
 /// A file as it is during one load.
 struct Entry<T: Transport> {
@@ -52,6 +58,9 @@ struct Entry<T: Transport> {
     counted: Cell<u64>,
 }
 
+/// A part on its way into the cache, and what came of it.
+type Write<T> = LocalBoxFuture<'static, (Rc<Entry<T>>, u64, Result<(), StoreError>)>;
+
 /// Files of a web server, cached in `S`.
 pub struct HttpSource<T: Transport, S: Store> {
     remote: Rc<Remote<T>>,
@@ -62,7 +71,9 @@ pub struct HttpSource<T: Transport, S: Store> {
     /// The folder's address with a slash at its end; a branch is replaced by its commit once that is known.
     base: RefCell<String>,
     commit: RefCell<Option<String>>,
-    shelf: Option<Shelf<S>>,
+    shelf: Option<Rc<Shelf<S>>>,
+    /// In the order in which they were begun.
+    writes: RefCell<VecDeque<Write<T>>>,
     /// Manifests are believed without asking.
     trust: Cell<bool>,
     part_size: u64,
@@ -73,7 +84,7 @@ pub struct HttpSource<T: Transport, S: Store> {
     warnings: RefCell<Vec<Error>>,
 }
 
-impl<T: Transport, S: Store> HttpSource<T, S> {
+impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     /// Looks the model up: which commit its revision is, and whether the cache may be believed. `store`: `None` to keep
     /// nothing between visits.
     pub async fn open(
@@ -96,7 +107,8 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
                 not_before: Cell::new(0.0),
                 throttled: Cell::new(false),
             }),
-            shelf: store.map(|store| Shelf::new(store, &address.name)),
+            shelf: store.map(|store| Rc::new(Shelf::new(store, &address.name))),
+            writes: RefCell::default(),
             base: RefCell::new(address.base(address.revision.as_deref())),
             commit: RefCell::new(address.revision.clone().filter(|_| pinned)),
             name: address.name.clone(),
@@ -340,6 +352,44 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
         false
     }
 
+    /// Begins to write a part; waits where too many are on their way.
+    async fn store(&self, shelf: Rc<Shelf<S>>, entry: Rc<Entry<T>>, file: &str, part: u64, chunk: &Chunk) {
+        let (file, chunk, part_size) = (file.to_string(), chunk.clone(), self.part_size);
+        let mut write: Write<T> = async move {
+            let written = shelf.put_part(&file, &entry.identity, part_size, part, &chunk).await;
+            (entry, part, written)
+        }
+        .boxed_local();
+        // Once it is begun, the store has the bytes, and goes on by itself.
+        match poll_fn(|context| Poll::Ready(write.poll_unpin(context))).await {
+            Poll::Ready(done) => self.written(&done),
+            Poll::Pending => self.writes.borrow_mut().push_back(write),
+        }
+        while self.writes.borrow().len() >= WRITES {
+            self.oldest_write().await;
+        }
+    }
+
+    async fn oldest_write(&self) {
+        let oldest = self.writes.borrow_mut().pop_front();
+        if let Some(write) = oldest {
+            self.written(&write.await);
+        }
+    }
+
+    async fn all_writes(&self) {
+        while !self.writes.borrow().is_empty() {
+            self.oldest_write().await;
+        }
+    }
+
+    fn written(&self, (entry, part, written): &(Rc<Entry<T>>, u64, Result<(), StoreError>)) {
+        if self.note(written.clone()) {
+            entry.stored.borrow_mut().insert(*part);
+            entry.unsealed.set(true);
+        }
+    }
+
     fn may_store(&self) -> bool {
         !self.warnings.borrow().iter().any(|w| matches!(w, Error::Quota { .. } | Error::Cache { .. }))
     }
@@ -413,7 +463,7 @@ impl<T: Transport, S: Store> HttpSource<T, S> {
     }
 }
 
-impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
+impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S> {
     type Reader = RangeReader<T>;
 
     fn place(&self) -> &str {
@@ -494,11 +544,7 @@ impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
         }
         let chunk = self.fetch(&entry, at(part)..at(part + 1), at(run_end), reader, true).await?;
         if let (Some(shelf), true, true) = (&self.shelf, self.may_store(), entry.identity.validator.is_some()) {
-            let written = shelf.put_part(file, &entry.identity, self.part_size, part, &chunk).await;
-            if self.note(written) {
-                entry.stored.borrow_mut().insert(part);
-                entry.unsealed.set(true);
-            }
+            self.store(shelf.clone(), entry, file, part, &chunk).await;
         }
         Ok(chunk)
     }
@@ -509,6 +555,7 @@ impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
 
     async fn seal(&self, file: &str) {
         let (Some(shelf), Some(entry)) = (&self.shelf, self.known(file)) else { return };
+        self.all_writes().await;
         if entry.identity.validator.is_none() || !entry.unsealed.replace(false) {
             return;
         }
@@ -524,6 +571,7 @@ impl<T: Transport, S: Store> PartSource for HttpSource<T, S> {
     }
 
     async fn forget(&self, file: &str) {
+        self.all_writes().await;
         let entry = self.files.borrow_mut().remove(file).flatten();
         if let Some(entry) = entry {
             self.remote.progress.take_back(entry.counted.get());
