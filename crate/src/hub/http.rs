@@ -10,13 +10,9 @@
 //! No answer to HEAD has a body, so an unchanged model is loaded again without a byte of content over the network.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::future::poll_fn;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
-use std::task::Poll;
-
-use futures_util::future::{FutureExt, LocalBoxFuture};
 
 use super::abort::AbortFlag;
 use super::cache::{Content, Manifest, Shelf, Store, StoreError};
@@ -26,6 +22,7 @@ use super::parts::{FileInfo, PartSource, join};
 use super::progress::Progress;
 use super::remote::{Fault, Identity, RangeReader, Remote};
 use super::transport::Transport;
+use super::writes::Writes;
 use super::{HubOptions, parts};
 use crate::{Error, Result};
 
@@ -58,8 +55,8 @@ struct Entry<T: Transport> {
     counted: Cell<u64>,
 }
 
-/// A part on its way into the cache, and what came of it.
-type Write<T> = LocalBoxFuture<'static, (Rc<Entry<T>>, u64, Result<(), StoreError>)>;
+/// What came of a part that was to go into the cache.
+type Written<T> = (Rc<Entry<T>>, u64, Result<(), StoreError>);
 
 /// Files of a web server, cached in `S`.
 pub struct HttpSource<T: Transport, S: Store> {
@@ -72,8 +69,8 @@ pub struct HttpSource<T: Transport, S: Store> {
     base: RefCell<String>,
     commit: RefCell<Option<String>>,
     shelf: Option<Rc<Shelf<S>>>,
-    /// In the order in which they were begun.
-    writes: RefCell<VecDeque<Write<T>>>,
+    /// Parts on their way into the cache.
+    writes: Writes<Written<T>>,
     /// Manifests are believed without asking.
     trust: Cell<bool>,
     part_size: u64,
@@ -108,7 +105,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 throttled: Cell::new(false),
             }),
             shelf: store.map(|store| Rc::new(Shelf::new(store, &address.name))),
-            writes: RefCell::default(),
+            writes: Writes::new(WRITES),
             base: RefCell::new(address.base(address.revision.as_deref())),
             commit: RefCell::new(address.revision.clone().filter(|_| pinned)),
             name: address.name.clone(),
@@ -355,38 +352,19 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     /// Begins to write a part; waits where too many are on their way.
     async fn store(&self, shelf: Rc<Shelf<S>>, entry: Rc<Entry<T>>, file: &str, part: u64, chunk: &Chunk) {
         let (file, chunk, part_size) = (file.to_string(), chunk.clone(), self.part_size);
-        let mut write: Write<T> = async move {
+        let write = async move {
             let written = shelf.put_part(&file, &entry.identity, part_size, part, &chunk).await;
             (entry, part, written)
-        }
-        .boxed_local();
-        // Once it is begun, the store has the bytes, and goes on by itself.
-        match poll_fn(|context| Poll::Ready(write.poll_unpin(context))).await {
-            Poll::Ready(done) => self.written(&done),
-            Poll::Pending => self.writes.borrow_mut().push_back(write),
-        }
-        while self.writes.borrow().len() >= WRITES {
-            self.oldest_write().await;
-        }
+        };
+        self.written(self.writes.begin(write).await);
     }
 
-    async fn oldest_write(&self) {
-        let oldest = self.writes.borrow_mut().pop_front();
-        if let Some(write) = oldest {
-            self.written(&write.await);
-        }
-    }
-
-    async fn all_writes(&self) {
-        while !self.writes.borrow().is_empty() {
-            self.oldest_write().await;
-        }
-    }
-
-    fn written(&self, (entry, part, written): &(Rc<Entry<T>>, u64, Result<(), StoreError>)) {
-        if self.note(written.clone()) {
-            entry.stored.borrow_mut().insert(*part);
-            entry.unsealed.set(true);
+    fn written(&self, parts: Vec<Written<T>>) {
+        for (entry, part, written) in parts {
+            if self.note(written) {
+                entry.stored.borrow_mut().insert(part);
+                entry.unsealed.set(true);
+            }
         }
     }
 
@@ -555,7 +533,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
 
     async fn seal(&self, file: &str) {
         let (Some(shelf), Some(entry)) = (&self.shelf, self.known(file)) else { return };
-        self.all_writes().await;
+        self.written(self.writes.all().await);
         if entry.identity.validator.is_none() || !entry.unsealed.replace(false) {
             return;
         }
@@ -571,7 +549,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
     }
 
     async fn forget(&self, file: &str) {
-        self.all_writes().await;
+        self.written(self.writes.all().await);
         let entry = self.files.borrow_mut().remove(file).flatten();
         if let Some(entry) = entry {
             self.remote.progress.take_back(entry.counted.get());

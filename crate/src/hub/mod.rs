@@ -16,6 +16,7 @@ mod retry;
 mod source;
 mod tensors;
 mod transport;
+mod writes;
 
 #[cfg(target_arch = "wasm32")]
 mod browser;

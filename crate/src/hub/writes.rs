@@ -1,0 +1,91 @@
+//! Writes that go on while others begin, a few at a time. Knows nothing of what is written.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use futures_util::future::{FutureExt, LocalBoxFuture};
+
+/// Writes under way, in the order in which they were begun; each ends in a `T`.
+pub(super) struct Writes<T> {
+    most: usize,
+    pending: RefCell<VecDeque<LocalBoxFuture<'static, T>>>,
+}
+
+impl<T> Writes<T> {
+    /// At most `most` will be under way when a write has been begun.
+    pub fn new(most: usize) -> Self {
+        Self { most, pending: RefCell::default() }
+    }
+
+    /// Begins a write, then waits where too many are under way. Returns those that are done.
+    pub async fn begin(&self, write: impl Future<Output = T> + 'static) -> Vec<T> {
+        let mut write = write.boxed_local();
+        let mut done = Vec::new();
+        // A store goes on by itself once it was told what to write.
+        match poll_fn(|context| Poll::Ready(write.poll_unpin(context))).await {
+            Poll::Ready(end) => done.push(end),
+            Poll::Pending => self.pending.borrow_mut().push_back(write),
+        }
+        self.wait(self.most, &mut done).await;
+        done
+    }
+
+    /// Waits for all of them and returns their ends.
+    pub async fn all(&self) -> Vec<T> {
+        let mut done = Vec::new();
+        self.wait(0, &mut done).await;
+        done
+    }
+
+    /// Waits for the oldest ones until no more than `most` are left.
+    async fn wait(&self, most: usize, done: &mut Vec<T>) {
+        while self.pending.borrow().len() > most {
+            let oldest = self.pending.borrow_mut().pop_front();
+            if let Some(write) = oldest {
+                done.push(write.await);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    const NONE: [u32; 0] = [];
+
+    /// A write that ends when it has been asked for `turns` times; it counts itself while it is under way.
+    fn write(name: u32, turns: u32, begun: &Rc<Cell<usize>>) -> impl Future<Output = u32> + 'static {
+        let (begun, mut left) = (begun.clone(), turns);
+        poll_fn(move |context| {
+            if left == turns {
+                begun.set(begun.get() + 1);
+            }
+            if left == 0 {
+                return Poll::Ready(name);
+            }
+            left -= 1;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    #[test]
+    fn a_write_is_begun_at_once_and_waited_for_when_there_are_too_many() {
+        pollster::block_on(async {
+            let (writes, begun) = (Writes::new(2), Rc::new(Cell::new(0)));
+            assert_eq!(writes.begin(write(1, 3, &begun)).await, NONE);
+            assert_eq!(writes.begin(write(2, 1, &begun)).await, NONE);
+            assert_eq!(begun.get(), 2);
+            assert_eq!(writes.begin(write(3, 5, &begun)).await, [1], "the oldest makes room");
+            assert_eq!(begun.get(), 3);
+            assert_eq!(writes.begin(write(4, 0, &begun)).await, [4], "what ends at once takes no room");
+            assert_eq!(writes.all().await, [2, 3]);
+            assert_eq!(writes.all().await, NONE);
+        });
+    }
+}
