@@ -5,15 +5,18 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::Poll;
 
-use futures_util::future::{FutureExt, LocalBoxFuture};
+use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 
-/// Writes under way, in the order in which they were begun; each ends in a `T`.
-pub(super) struct Writes<T> {
+/// A write that several may wait for: whoever does carries it on.
+type Write<T> = Shared<LocalBoxFuture<'static, T>>;
+
+/// Writes under way, in the order in which they were begun; each ends in a `T`, which all hear that waited for it.
+pub(super) struct Writes<T: Clone> {
     most: usize,
-    pending: RefCell<VecDeque<LocalBoxFuture<'static, T>>>,
+    pending: RefCell<VecDeque<Write<T>>>,
 }
 
-impl<T> Writes<T> {
+impl<T: Clone> Writes<T> {
     /// At most `most` will be under way when a write has been begun.
     pub fn new(most: usize) -> Self {
         Self { most, pending: RefCell::default() }
@@ -21,7 +24,7 @@ impl<T> Writes<T> {
 
     /// Begins a write, then waits where too many are under way. Returns those that are done.
     pub async fn begin(&self, write: impl Future<Output = T> + 'static) -> Vec<T> {
-        let mut write = write.boxed_local();
+        let mut write = write.boxed_local().shared();
         let mut done = Vec::new();
         // A store goes on by itself once it was told what to write.
         match poll_fn(|context| Poll::Ready(write.poll_unpin(context))).await {
@@ -39,20 +42,25 @@ impl<T> Writes<T> {
         done
     }
 
-    /// Waits for the oldest ones until no more than `most` are left.
+    /// Waits for the oldest ones until no more than `most` are left. One stays in its place until it is done, so that
+    /// another who waits meanwhile does not miss it.
     async fn wait(&self, most: usize, done: &mut Vec<T>) {
-        while self.pending.borrow().len() > most {
-            let oldest = self.pending.borrow_mut().pop_front();
-            if let Some(write) = oldest {
-                done.push(write.await);
-            }
+        while let Some(oldest) = self.oldest_of_more_than(most) {
+            done.push(oldest.clone().await);
+            self.pending.borrow_mut().retain(|write| !write.ptr_eq(&oldest));
         }
+    }
+
+    fn oldest_of_more_than(&self, most: usize) -> Option<Write<T>> {
+        let pending = self.pending.borrow();
+        pending.front().filter(|_| pending.len() > most).cloned()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::future::join;
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -86,6 +94,16 @@ mod tests {
             assert_eq!(writes.begin(write(4, 0, &begun)).await, [4], "what ends at once takes no room");
             assert_eq!(writes.all().await, [2, 3]);
             assert_eq!(writes.all().await, NONE);
+        });
+    }
+
+    #[test]
+    fn a_write_that_somebody_waits_for_is_waited_for_by_all() {
+        pollster::block_on(async {
+            let (writes, begun) = (Writes::new(1), Rc::new(Cell::new(0)));
+            assert_eq!(writes.begin(write(1, 5, &begun)).await, NONE);
+            let (one, all) = join(writes.begin(write(2, 9, &begun)), writes.all()).await;
+            assert_eq!((one, all), (vec![1], vec![1, 2]));
         });
     }
 }
