@@ -144,11 +144,11 @@ fn gemm(
     choices.insert(0, None);
     for choice in choices {
         let make = |m: &Matmul<Buffer>| {
-            let mut as_is = GemmChoice::of(bench.gpu.caps(), m);
+            let mut as_is = GemmChoice::of(bench.gpu.caps(), m, rows as usize);
             if let Some((bm, bn, target)) = choice {
                 as_is = GemmChoice { bm, bn, target, ..as_is };
             }
-            m.gemm_as(bench.state.clone(), bench.parts.clone(), as_is).to_vec()
+            m.gemm(bench.state.clone(), bench.parts.clone(), as_is).to_vec()
         };
         let (launches, _) = bench.launches(layout, n, k, gated, make)?;
         let us = bench.time(&launches[..launches.len().min(8)], rows)? * 2.0;
@@ -196,13 +196,14 @@ fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) ->
     for i in 0..4u32 {
         let (half, dot) = (1 + (i & 1), i >> 1);
         let other = |m: &Matmul<Buffer>| {
-            let choice = BlocksChoice::of(bench.gpu.caps(), m)?;
+            let choice = BlocksChoice::of(bench.gpu.caps(), m, 1)?;
             let least = BlocksChoice::ROWS / if gated { 2 } else { 1 };
             let share = (choice.share / half).next_multiple_of(least);
             Some(BlocksChoice { share, dot, ..choice })
         };
-        let (launches, bytes) =
-            bench.launches(layout, n, k, gated, |m| other(m).map(|c| m.gemv_blocks(c)).into_iter().collect())?;
+        let (launches, bytes) = bench.launches(layout, n, k, gated, |m| {
+            other(m).map(|c| m.gemv_blocks(1, bench.state.clone(), c)).into_iter().collect()
+        })?;
         if !launches.is_empty() {
             let us = bench.time(&launches, 1)?;
             let share = if half == 1 { "" } else { ", half the outputs a team" };

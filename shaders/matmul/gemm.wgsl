@@ -69,9 +69,6 @@ fn main(
     let begin = wid.z * share;
     let last = min(begin + share, tiles);
     // Of W a thread brings units of eight elements of one row; of x four elements of some rows.
-    let wn = lid % BN;
-    let unit = lid / BN;
-    let w_row = weight_row(wid.x, wn);
     let k4 = lid % 4u;
 #for p in 0..256/BN
     let xr$p = ($pu * THREADS + lid) / 4u;
@@ -80,11 +77,14 @@ fn main(
     var x_next$p: vec4<f32>;
 #endfor
 #for p in 0..128/BM
+    let wn$p = lid % BN + $pu * THREADS % BN;
+    let unit$p = lid / BN + $pu * THREADS / BN;
+    let w_row$p = weight_row(wid.x, wn$p);
     var w_next$p: X8;
 #endfor
     if (begin < last) {
 #for p in 0..128/BM
-        w_next$p = w_load8(w_row, begin * 2u + unit + $pu);
+        w_next$p = w_load8(w_row$p, begin * 2u + unit$p);
 #endfor
 #for p in 0..256/BN
         x_next$p = x[x_at$p + min(begin * TK + k4 * 4u, params.k - 1u) / 4u];
@@ -94,8 +94,8 @@ fn main(
         workgroupBarrier();
 #for p in 0..128/BM
 #for e in 0..4
-        wt[(unit + $pu) * 8u + $eu][wn / 4u][wn % 4u] = w_next$p.a[$e];
-        wt[(unit + $pu) * 8u + 4u + $eu][wn / 4u][wn % 4u] = w_next$p.b[$e];
+        wt[unit$p * 8u + $eu][wn$p / 4u][wn$p % 4u] = w_next$p.a[$e];
+        wt[unit$p * 8u + 4u + $eu][wn$p / 4u][wn$p % 4u] = w_next$p.b[$e];
 #endfor
 #endfor
 #for p in 0..256/BN
@@ -107,7 +107,7 @@ fn main(
         workgroupBarrier();
         let next = min(tile + 1u, last - 1u);
 #for p in 0..128/BM
-        w_next$p = w_load8(w_row, next * 2u + unit + $pu);
+        w_next$p = w_load8(w_row$p, next * 2u + unit$p);
 #endfor
 #for p in 0..256/BN
         x_next$p = x[x_at$p + min(next * TK + k4 * 4u, params.k - 1u) / 4u];

@@ -2,6 +2,8 @@
 struct Params {
     n: u32,
     tiles: u32,
+    tile_rows: u32,
+    tile_cols: u32,
     target_groups: u32,
     max_splits: u32,
     out_offset: u32,
@@ -26,18 +28,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         return;
     }
     // As GridSpec::Split has it.
-    let row_tiles = (state.rows + BM - 1u) / BM;
+    let row_tiles = (state.rows + params.tile_rows - 1u) / params.tile_rows;
     let splits = clamp(params.target_groups / (params.tiles * row_tiles), 1u, params.max_splits);
 #ifdef GATED
     let column = n / 32u * 64u + n % 32u;
 #else
     let column = n;
 #endif
-    let width = params.tiles * BN;
+    let width = params.tiles * params.tile_cols;
     var sum = 0.0;
     var up = 0.0;
     for (var s = 0u; s < splits; s++) {
-        let at = (s * row_tiles * BM + row) * width + column;
+        let at = (s * row_tiles * params.tile_rows + row) * width + column;
         sum += parts[at];
 #ifdef GATED
         up += parts[at + 32u];

@@ -1,6 +1,7 @@
-// y = x Wᵀ for one row of x (decode) and weights in blocks of 32: each thread keeps a block of x in registers and goes
-// through rows of W, four at a time while the next four are on their way. A team of TEAM threads has all of K (in turns
-// where K is longer) and `share` outputs; TEAMS of them in a workgroup read x together. Sums are f32.
+// y = x Wᵀ for one row of x (decode) or COLS of a few (verification) and weights in blocks of 32: each thread keeps a block
+// of each row of x in registers and goes through rows of W, four at a time while the next four are on their way. A team of
+// TEAM threads has all of K (in turns where K is longer) and `share` outputs; TEAMS of them in a workgroup read x together.
+// Sums are f32.
 // NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
 // GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
 struct Params {
@@ -10,6 +11,7 @@ struct Params {
     n: u32,
     row0: u32,
     x_offset: u32,
+    x_stride: u32,
     out_offset: u32,
     out_stride: u32,
     res_offset: u32,
@@ -29,6 +31,10 @@ struct Params {
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
+#if COLS != 1
+#import common/state
+@group(0) @binding(8) var<storage, read> state: State;
+#endif
 
 const WG: u32 = TEAM * TEAMS;
 // Rows of W for an output.
@@ -40,10 +46,10 @@ const EACH: u32 = 1u;
 
 // Half of each block of a team's x: [vec4 of the half][block], shuffled so that neither side's threads share a bank.
 var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
-// [row of a team][subgroup of the workgroup]
+// [row of a team][row of x][subgroup of the workgroup]
 var<workgroup> sums: array<f32, SUMS>;
-// A subgroup has at least four threads.
-var<workgroup> squares: array<f32, WG / 4u>;
+// [row of x][subgroup]; a subgroup has at least four threads.
+var<workgroup> squares: array<f32, COLS * WG / 4u>;
 
 // The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
 fn weight_row(item: u32) -> u32 {
@@ -76,11 +82,11 @@ fn turn(a: f32, b: f32, c: f32, d: f32, lane: u32, subgroup_size: u32) -> f32 {
     return sum;
 }
 
-// A row's sum over the subgroups of its team.
-fn whole(row: u32, part: u32, each: u32, subgroups: u32) -> f32 {
+// A product's sum over the subgroups of its team.
+fn whole(product: u32, part: u32, each: u32, subgroups: u32) -> f32 {
     var sum = 0.0;
     for (var i = 0u; i < each; i++) {
-        sum += sums[row * subgroups + part + i];
+        sum += sums[product * subgroups + part + i];
     }
     return sum;
 }
@@ -98,7 +104,21 @@ fn main(
     let subgroup = lid / subgroup_size;
     let items = params.share * EACH;
     let first = (wid.x * TEAMS + team) * items;
-    var square = 0.0;
+    let col0 = wid.z * COLS;
+#if COLS != 1
+    // A step may have fewer rows than its plan.
+    if (col0 >= state.rows) {
+        return;
+    }
+#endif
+#for c in 0..COLS
+    var square$c = 0.0;
+#if COLS == 1
+    let x$c = (params.x_offset + col0 * params.x_stride) / 4u;
+#else
+    let x$c = (params.x_offset + min(col0 + $cu, state.rows - 1u) * params.x_stride) / 4u;
+#endif
+#endfor
     for (var base = 0u; base < params.k_blocks; base += TEAM) {
         let block = min(base + tid, params.k_blocks - 1u);
 #for r in 0..4
@@ -110,37 +130,41 @@ fn main(
 #for j in 0..4/TEAMS
         let at$h$j = column(base, $hu, lid + $ju * WG);
         let near$h$j = min(at$h$j, (params.k - 1u) / 4u);
-        let x$h$j = inside(x[params.x_offset / 4u + near$h$j], at$h$j * 4u);
+#for c in 0..COLS
+        let x$c_$h$j = inside(x[x$c + near$h$j], at$h$j * 4u);
+#endfor
 #ifdef NORM
         let gain$h$j = norm[near$h$j] + params.norm_offset;
 #endif
 #endfor
 #endfor
-        var mine: X32;
+#for c in 0..COLS
+        var mine$c: X32;
 #for h in 0..2
         workgroupBarrier();
 #for j in 0..4/TEAMS
 #ifdef NORM
-        square += dot(x$h$j, x$h$j);
-        hold(lid + $ju * WG, x$h$j * gain$h$j);
+        square$c += dot(x$c_$h$j, x$c_$h$j);
+        hold(lid + $ju * WG, x$c_$h$j * gain$h$j);
 #else
-        hold(lid + $ju * WG, x$h$j);
+        hold(lid + $ju * WG, x$c_$h$j);
 #endif
 #endfor
         workgroupBarrier();
 #if $h == 0
-        mine.a0 = held(0u, tid);
-        mine.b0 = held(1u, tid);
-        mine.a1 = held(2u, tid);
-        mine.b1 = held(3u, tid);
+        mine$c.a0 = held(0u, tid);
+        mine$c.b0 = held(1u, tid);
+        mine$c.a1 = held(2u, tid);
+        mine$c.b1 = held(3u, tid);
 #else
-        mine.a2 = held(0u, tid);
-        mine.b2 = held(1u, tid);
-        mine.a3 = held(2u, tid);
-        mine.b3 = held(3u, tid);
+        mine$c.a2 = held(0u, tid);
+        mine$c.b2 = held(1u, tid);
+        mine$c.a3 = held(2u, tid);
+        mine$c.b3 = held(3u, tid);
 #endif
 #endfor
-        let ready = x_block(mine);
+        let ready$c = x_block(mine$c);
+#endfor
         for (var item = 0u; item < items; item += 4u) {
 #for r in 0..4
             let line$r = w_line(bits$r, block);
@@ -153,42 +177,55 @@ fn main(
                 bits$r = w_bits(weight_row(first + item + 4u + $ru), block * 32u);
 #endfor
             }
+#for c in 0..COLS
+            {
 #for r in 0..4
-            let y$r = w_dot(now$r, ready) * line$r.x + line$r.y * ready.sum;
+                let y$r = w_dot(now$r, ready$c) * line$r.x + line$r.y * ready$c.sum;
 #endfor
-            let sum = turn(y0, y1, y2, y3, lane, subgroup_size);
-            if (lane < 4u) {
-                let slot = (item + lane) * subgroups + subgroup;
-                sums[slot] = select(sums[slot] + sum, sum, base == 0u);
+                let sum = turn(y0, y1, y2, y3, lane, subgroup_size);
+                if (lane < 4u) {
+                    let slot = ((item + lane) * COLS + $cu) * subgroups + subgroup;
+                    sums[slot] = select(sums[slot] + sum, sum, base == 0u);
+                }
             }
+#endfor
         }
     }
 #ifdef NORM
-    square = subgroupAdd(square);
+#for c in 0..COLS
+    square$c = subgroupAdd(square$c);
     if (lane == 0u) {
-        squares[subgroup] = square;
+        squares[$cu * subgroups + subgroup] = square$c;
     }
+#endfor
 #endif
     workgroupBarrier();
-    var factor = params.scale;
-#ifdef NORM
-    var total = 0.0;
-    for (var i = 0u; i < subgroups; i++) {
-        total += squares[i];
-    }
-    factor *= inverseSqrt(total / f32(params.k) + params.eps);
-#endif
     let each = TEAM / subgroup_size;
-    for (var i = lid; i < TEAMS * params.share; i += WG) {
-        let n = wid.x * TEAMS * params.share + i;
-        if (n < params.n) {
-            let row = i % params.share * EACH;
-            let part = i / params.share * each;
+    for (var i = lid; i < TEAMS * params.share * COLS; i += WG) {
+        let output = i / COLS;
+        let n = wid.x * TEAMS * params.share + output;
+        let c = i % COLS;
+#if COLS == 1
+        let asked = n < params.n;
+#else
+        let asked = n < params.n && col0 + c < state.rows;
+#endif
+        if (asked) {
+            var factor = params.scale;
+#ifdef NORM
+            var total = 0.0;
+            for (var j = 0u; j < subgroups; j++) {
+                total += squares[c * subgroups + j];
+            }
+            factor *= inverseSqrt(total / f32(params.k) + params.eps);
+#endif
+            let row = output % params.share * EACH;
+            let part = output / params.share * each;
             var up = 0.0;
 #ifdef GATED
-            up = whole(row + 1u, part, each, subgroups);
+            up = whole((row + 1u) * COLS + c, part, each, subgroups);
 #endif
-            finish(0u, n, whole(row, part, each, subgroups), up, factor);
+            finish(col0 + c, n, whole(row * COLS + c, part, each, subgroups), up, factor);
         }
     }
 }

@@ -98,22 +98,23 @@ impl<B: Clone> Matmul<B> {
 
     /// The launch for few rows of x (decode and verification), at most `rows`; the first alone when that is one.
     pub fn gemv(&self, caps: &Caps, rows: usize, state: B) -> Launch<B> {
-        match BlocksChoice::of(caps, self) {
-            Some(choice) if rows == 1 => self.gemv_blocks(choice),
-            _ => self.gemv_as(caps, rows, state, GemvChoice::of(caps, self, rows)),
+        match BlocksChoice::of(caps, self, rows) {
+            Some(choice) => self.gemv_blocks(rows, state, choice),
+            None => self.gemv_as(caps, rows, state, GemvChoice::of(caps, self, rows)),
         }
     }
 
-    /// The launch for one row of x that goes through whole blocks of weights.
-    pub fn gemv_blocks(&self, choice: BlocksChoice) -> Launch<B> {
+    /// The same going through whole blocks of weights, with a choice of the caller: for tuning and tests.
+    pub fn gemv_blocks(&self, rows: usize, state: B, choice: BlocksChoice) -> Launch<B> {
         let variant = weight_flags(self.variant(Kernel::GemvBlocks), self.weight.layout)
             .flag("SUBGROUPS")
             .flag_if("NORM", self.norm.is_some())
             .set("TEAM", choice.team)
             .set("TEAMS", choice.teams)
+            .set("COLS", choice.cols)
             .set("DOT", choice.dot);
-        let grid = GridSpec::Exact([self.n.div_ceil(choice.share * choice.teams), 1, 1]);
-        self.common(Launch::new(self.label.clone(), variant, grid)).norm(self.norm.as_ref()).set("share", choice.share)
+        let x = self.n.div_ceil(choice.share * choice.teams);
+        self.few(variant, [x, 1], rows, choice.cols, state).set("share", choice.share)
     }
 
     /// The same with a choice of the caller: for tuning and tests.
@@ -126,30 +127,32 @@ impl<B: Clone> Matmul<B> {
             .set("COLS", choice.cols)
             .set("UNROLL", choice.unroll);
         let [x, y, _] = super::fold(u64::from(self.n.div_ceil(choice.rows / self.rows_each())));
-        let grid = if rows == 1 { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y, per: choice.cols } };
+        self.few(variant, [x, y], rows, choice.cols, state)
+    }
+
+    /// A launch of `cols` of at most `rows` rows of x at a time.
+    fn few(&self, variant: Variant, [x, y]: [u32; 2], rows: usize, cols: u32, state: B) -> Launch<B> {
+        let grid = if rows == 1 { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y, per: cols } };
         self.common(Launch::new(self.label.clone(), variant, grid))
             .norm(self.norm.as_ref())
-            .bind_opt("state", (choice.cols > 1).then_some(state))
+            .bind_opt("state", (cols > 1).then_some(state))
             .set("x_stride", self.x.stride)
     }
 
     /// The launches for as many rows of x as the step has; `parts` has [`Self::parts_bytes`] of the same choice.
-    pub fn gemm(&self, caps: &Caps, state: B, parts: B) -> [Launch<B>; 2] {
-        self.gemm_as(state, parts, GemmChoice::of(caps, self))
-    }
-
-    /// The same with a choice of the caller: for tuning and tests.
-    pub fn gemm_as(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
+    pub fn gemm(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
         let GemmChoice { bm, bn, unroll, target, most } = choice;
-        let variant = |kernel| self.variant(kernel).set("BM", bm).set("BN", bn);
         let x = self.tiles(choice);
-        let product = weight_flags(variant(Kernel::Gemm), self.weight.layout).set("UNROLL", unroll);
+        let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
+        let product = product.set("BM", bm).set("BN", bn).set("UNROLL", unroll);
         let grid = GridSpec::Split { x, per: bm, target, most };
         let product = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
         let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most };
         let join = self
-            .ending(Launch::new(format!("{} join", self.label), variant(Kernel::GemmJoin), grid))
+            .ending(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
             .set("tiles", x)
+            .set("tile_rows", bm)
+            .set("tile_cols", bn)
             .set("target_groups", target)
             .set("max_splits", most);
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
@@ -260,14 +263,17 @@ pub struct GemmChoice {
 }
 
 impl GemmChoice {
-    /// What is known to be good.
-    pub fn of<B>(caps: &Caps, m: &Matmul<B>) -> Self {
-        let bm = caps.choose(Kernel::Gemm, "BM", 64);
+    /// Rows of x that are a short prompt, or a turn of a chat: lower tiles have the fewer rows to spare.
+    pub const SHORT: usize = 32;
+
+    /// What is known to be good for up to `rows` rows of x.
+    pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
+        let bm = caps.choose(Kernel::Gemm, "BM", if rows <= Self::SHORT { 32 } else { 64 });
         let bn = caps.choose(Kernel::Gemm, "BN", 128);
         // Without a GPU it takes longer to compile the text than to run it.
         let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 4 } else { 16 });
         // A share of K shorter than this costs more to join than it saves.
-        let most = (m.weight.cols / 256).clamp(1, 8);
+        let most = (m.weight.cols / 128).clamp(1, 16);
         // Somewhat more than fill it: a last round of workgroups that fills it by half costs as much as a full one.
         Self { bm, bn, unroll, target: caps.full_load() * 9 / 8, most }
     }
@@ -289,19 +295,20 @@ pub struct GemvChoice {
 impl GemvChoice {
     /// What is known to be good for a product of `x_rows` rows of x.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
-        let cols = (x_rows.max(1) as u32).next_power_of_two().min(8);
+        let cols = (x_rows.max(1) as u32).next_power_of_two().min(4);
         let outputs = m.n * m.rows_each();
         let units = m.weight.cols.div_ceil(8);
         let narrow = !matches!(m.weight.layout, Layout::Dense(_));
         // Few rows of W want all threads on each of them. Many can give a thread more rows, which reuse x from
         // registers; narrow weights gain the most, as they leave the most loads of x for a byte.
         let (rows, threads) = match outputs {
+            0..2048 if cols == 4 => (4, units / 4),
+            _ if cols == 4 => (4, units / 16),
             0..16_384 => (2, units),
             16_384..65_536 => (4, units / 4),
             _ if narrow && cols == 1 => (8, units / 4),
             _ => (4, units / 4),
         };
-        let rows = if cols > 2 { 2 } else { rows };
         // Without subgroups each thread leaves its sums in workgroup memory, those of many rows of x too much of it.
         let room = caps.max_workgroup_storage / (4 * cols * (rows + 1));
         let most = if caps.subgroups { 256 } else { (1 << room.max(32).ilog2()).min(256) };
@@ -331,6 +338,8 @@ pub struct BlocksChoice {
     pub teams: u32,
     /// Outputs of a team.
     pub share: u32,
+    /// Rows of x that a workgroup takes.
+    pub cols: u32,
     /// 1 to multiply packed bytes.
     pub dot: u32,
 }
@@ -343,8 +352,9 @@ impl BlocksChoice {
     /// Rows of W that a thread has under way.
     pub const ROWS: u32 = 4;
 
-    /// What is known to be good, or nothing where blocks of weights do not pay or cannot be had.
-    pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>) -> Option<Self> {
+    /// What is known to be good for a product of `rows` rows of x, or nothing where blocks of weights do not pay or cannot
+    /// be had.
+    pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         match m.weight.layout {
             Layout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
             Layout::Q4K => {}
@@ -356,7 +366,8 @@ impl BlocksChoice {
         let dot = caps.choose(Kernel::GemvBlocks, "DOT", caps.packs(m.weight.layout).into());
         // Few outputs keep no device busy with whole rows for a team, unless each is soon done.
         let fewest = if dot == 1 { 512 } else { 2048 };
-        let few = m.n * each < fewest || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
+        // Several rows of x as floats are more than a thread's registers hold.
+        let few = m.n * each < fewest || (rows > 1 && dot == 0) || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
         if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (few && !forced) {
             return None;
         }
@@ -373,13 +384,18 @@ impl BlocksChoice {
         let pick = |name: &str, own: u32| caps.choose(Kernel::GemvBlocks, name, own);
         let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
         // As many workgroups as run at once: what each has to read of x comes once then, and none is left for a second turn.
-        // A team by itself holds more of x on its way, which takes registers.
-        let threads = if teams == 1 { 512 } else { 768 };
+        // A team by itself holds more of x on its way, which takes registers, and so do several rows of x.
+        let cols = pick("COLS", if rows > 1 { 2 } else { 1 });
+        let threads = match (cols, teams) {
+            (2, _) => 256,
+            (_, 1) => 512,
+            _ => 768,
+        };
         let groups = caps.full_load() / 8 * (threads / (team * teams)).max(1);
         let least = Self::ROWS / each;
-        let room = Self::SUMS / each / (team * teams / caps.subgroup_size.0) / least * least;
+        let room = Self::SUMS / each / cols / (team * teams / caps.subgroup_size.0) / least * least;
         let turns = m.n.div_ceil(groups * teams * room);
         let share = m.n.div_ceil(groups * teams * turns).next_multiple_of(least);
-        Some(Self { team, teams, share, dot })
+        Some(Self { team, teams, share, cols, dot })
     }
 }

@@ -248,9 +248,9 @@ impl Lowering<'_> {
             let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
             if tiled {
                 let (caps, rows) = (self.options.caps, self.options.rows.tokens() as u32);
-                let choice = GemmChoice::of(caps, &product);
+                let choice = GemmChoice::of(caps, &product, rows as usize);
                 self.scratch = self.scratch.max(product.parts_bytes(rows, choice)).max(16);
-                self.launches.extend(product.gemm_as(state, Slot::Scratch, choice));
+                self.launches.extend(product.gemm(state, Slot::Scratch, choice));
             } else {
                 let rows = if single { 1 } else { self.options.rows.tokens() };
                 self.launches.push(product.gemv(self.options.caps, rows, Slot::State));
