@@ -18,8 +18,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Another form than the family's own has to be faster by this share. An H200 whose clock is still low when a page opens
-/// shows the slowest form up to 10 % ahead of the fastest; where a form is wrong for a device it takes twice the time.
-const MARGIN: f64 = 0.2;
+/// shows the slowest form up to 22 % ahead of the fastest (87 loads); where a form is wrong for a device it takes twice the
+/// time.
+const MARGIN: f64 = 0.4;
 /// Rounds that a form needs to be believed.
 const LEAST: usize = 2;
 
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn the_fastest_form_is_taken_where_it_is_clearly_so() {
         let rounds: [(GemvPick, &[f64]); 3] =
-            [(Rows, &[10.0, 9.0, 11.0]), (Blocks, &[8.0, 8.1, 30.0]), (PackedBlocks, &[5.0, 5.2, 5.1])];
+            [(Rows, &[10.0, 9.0, 11.0]), (Blocks, &[8.0, 8.1, 30.0]), (PackedBlocks, &[4.0, 4.2, 4.1])];
         for own in GemvPick::ALL {
             assert_eq!(chosen(own, 0.0, &rounds), PackedBlocks);
         }
@@ -224,16 +225,16 @@ mod tests {
 
     #[test]
     fn a_small_gain_is_noise() {
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[8.4, 8.4])]), Rows);
-        assert_eq!(chosen(Blocks, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[8.4, 8.4])]), Blocks);
-        assert_eq!(chosen(Blocks, 0.0, &[(Rows, &[8.4, 8.4]), (Blocks, &[10.0, 10.0])]), Blocks);
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[7.6, 7.6])]), Blocks);
+        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[6.4, 6.4])]), Rows);
+        assert_eq!(chosen(Blocks, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[6.4, 6.4])]), Blocks);
+        assert_eq!(chosen(Blocks, 0.0, &[(Rows, &[6.4, 6.4]), (Blocks, &[10.0, 10.0])]), Blocks);
+        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[5.6, 5.6])]), Blocks);
     }
 
     #[test]
     fn a_gain_below_what_the_clock_tells_is_none() {
-        let rounds: [(GemvPick, &[f64]); 2] = [(Rows, &[10.0, 10.0]), (Blocks, &[7.0, 7.0])];
-        assert_eq!(chosen(Rows, 4.0, &rounds), Rows);
+        let rounds: [(GemvPick, &[f64]); 2] = [(Rows, &[10.0, 10.0]), (Blocks, &[5.0, 5.0])];
+        assert_eq!(chosen(Rows, 6.0, &rounds), Rows);
         assert_eq!(chosen(Rows, 1.0, &rounds), Blocks);
     }
 
