@@ -284,6 +284,50 @@ test("the GPU's search is the CPU's, to the bit: f32 and f16, growing and shrink
   await page.close();
 });
 
+test("a GPU that is not there yet is asked for again, and searches go without it until then", async () => {
+  const page = await onGpu();
+  const report = await page.evaluate(async () => {
+    const [{ VectorTable }, { GpuScorer }] = await Promise.all(["vectors", "search-gpu"].map((n) => import(`/memory/${n}.js`)));
+    const table = new VectorTable(48);
+    const vectors = randomVectors(5, 48, 1);
+    vectors.forEach((vector, i) => table.set({ id: `r${i}`, document: "d", part: i, metadata: {} }, vector));
+    const { requestAdapter } = GPU.prototype;
+    const found = async () => {
+      const adapter = await requestAdapter.call(navigator.gpu);
+      // Not what a test machine has, which searches would leave alone.
+      return { info: { isFallbackAdapter: false }, requestDevice: () => adapter.requestDevice() };
+    };
+    const scored = async (...answers) => {
+      let asked = 0;
+      GPU.prototype.requestAdapter = () => answers[Math.min(asked++, answers.length - 1)]();
+      const scorer = new GpuScorer("f32");
+      const before = await scorer.scores(table, vectors[0]);
+      let after;
+      for (let i = 0; i < 40 && !after; i++) {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        after = await scorer.scores(table, vectors[0]);
+      }
+      scorer.destroy();
+      const last = await scorer.scores(table, vectors[0]);
+      return [before, after, last].map((scores) => scores && Math.round(scores.scores[0] * 1000) / 1000);
+    };
+    const none = async () => null;
+    const result = [await scored(found), await scored(none, found), await scored(async () => ({ info: { isFallbackAdapter: true } }))];
+    // One that is done with is not asked for.
+    let asked = 0;
+    GPU.prototype.requestAdapter = async () => (asked++, null);
+    const scorer = new GpuScorer("f32");
+    await scorer.scores(table, vectors[0]);
+    scorer.destroy();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    GPU.prototype.requestAdapter = requestAdapter;
+    return [...result, asked];
+  });
+  const none = [undefined, undefined, undefined];
+  assert.deepEqual(report.map((r) => (Array.isArray(r) ? r.map((v) => v ?? undefined) : r)), [[1, 1, undefined], [undefined, 1, undefined], none, 1]);
+  await page.close();
+});
+
 test("a memory on a GPU device finds what one without finds, also after the device is lost", async () => {
   const page = await onGpu();
   const report = await page.evaluate(async () => {

@@ -10,6 +10,9 @@ export type Precision = "f32" | "f16";
 const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 };
 const READ = 1;
 
+/** Milliseconds before an adapter is asked for again: the first requests after a browser's start may find none. */
+const PAUSES = [300, 1000, 3000];
+
 /** Rows that a workgroup scores, by eight lanes each. */
 const ROWS = 32;
 
@@ -58,6 +61,8 @@ export class GpuScorer implements Scorer {
   readonly #precision: Precision;
   #device: Promise<GPUDevice | undefined>;
   #owned = false;
+  #over = false;
+  #again: ReturnType<typeof setTimeout> | undefined;
   #pipeline: GPUComputePipeline | undefined;
   #copies: Copy[] = [];
   #query: GPUBuffer | undefined;
@@ -67,8 +72,7 @@ export class GpuScorer implements Scorer {
 
   constructor(precision: Precision, device?: GPUDevice) {
     this.#precision = precision;
-    this.#device = device ? Promise.resolve(device) : this.#request();
-    void this.#device.then((found) => found?.lost.then(() => this.#giveUp()));
+    this.#device = this.#watch(device ? Promise.resolve(device) : this.#request(PAUSES));
   }
 
   scores(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined> {
@@ -82,12 +86,23 @@ export class GpuScorer implements Scorer {
     this.#giveUp();
   }
 
-  async #request(): Promise<GPUDevice | undefined> {
-    const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
+  /** A device of its own. Where there is none yet, searches go without while it is asked for again. */
+  async #request([pause, ...pauses]: number[]): Promise<GPUDevice | undefined> {
+    const gpu = globalThis.navigator?.gpu;
+    if (!gpu) return undefined;
+    const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
     // A software adapter is slower than the CPU's own loop.
-    if (!adapter || adapter.info?.isFallbackAdapter) return undefined;
-    this.#owned = true;
-    return adapter.requestDevice().catch(() => undefined);
+    if (adapter?.info?.isFallbackAdapter) return undefined;
+    const device = await adapter?.requestDevice().catch(() => undefined);
+    if (this.#over) device?.destroy();
+    else if (device) this.#owned = true;
+    else if (pause !== undefined) this.#again = setTimeout(() => (this.#device = this.#watch(this.#request(pauses))), pause);
+    return this.#over ? undefined : device;
+  }
+
+  #watch(device: Promise<GPUDevice | undefined>): Promise<GPUDevice | undefined> {
+    void device.then((found) => found?.lost.then(() => this.#giveUp()));
+    return device;
   }
 
   async #run(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined> {
@@ -176,6 +191,8 @@ export class GpuScorer implements Scorer {
   }
 
   #giveUp(): undefined {
+    this.#over = true;
+    clearTimeout(this.#again);
     this.#copies.splice(0).forEach(release);
     for (const buffer of [this.#query, this.#scores, this.#readback]) buffer?.destroy();
     this.#query = this.#scores = this.#readback = this.#pipeline = undefined;
