@@ -1,36 +1,29 @@
-//! Weights from files into buffers. Where a file's bytes are the layout's, chunks go straight to their place; the others
+//! What becomes of a weight's bytes. Where a file's bytes are the layout's, chunks go straight to their place; the others
 //! go to staging buffers and are transcoded on the GPU, or on the CPU where no kernel knows the encoding.
 //! Knows buffers and encodings, no architecture.
 
+use super::write::{Place, write_chunk};
+use super::{Gate, no_buffer};
+use crate::exec::load_times::{Lap, LoadTimes};
+use crate::exec::step::Buffers;
 use crate::format::{
-    self, Bytes, Checkpoint, Dtype, Encoding, Float, Layout, Packed, Role, RowOrder, TensorInfo, WeightSource, Weights,
+    self, Bytes, Checkpoint, Encoding, Float, Layout, Role, RowOrder, TensorInfo, WeightSource, Weights,
 };
 use crate::gpu::{Backend, Buffer, Gpu, Pipeline, StepDesc, Usage, Work};
-use crate::hub::{Chunk, Source, clock};
+use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::kernels::Launch;
 use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
-use crate::plan::{Plan, Slot, WeightPlan, WeightPlans};
+use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};
-use futures_util::future::{FutureExt, LocalBoxFuture, try_join3};
-use std::cell::{Cell, RefCell};
+use futures_util::future::{FutureExt, LocalBoxFuture};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
-
-use super::load_times::{Lap, LoadTimes};
-use super::step::{Buffers, Pipelines, compile};
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
 /// Bytes written in one go: the queue may hold them and as many before them, and no more.
 const IN_FLIGHT: usize = 32 << 20;
-
-/// The float type of a dense dtype.
-pub fn float_of(dtype: Dtype) -> Option<Float> {
-    format::detect::float(dtype)
-}
 
 /// Rows of a weight with the parts of files that they are made of.
 struct Unit {
@@ -61,7 +54,7 @@ struct Held {
     gpu: Option<Buffer>,
 }
 
-struct Loader<'a> {
+pub(super) struct Loader<'a> {
     gpu: &'a Gpu,
     plans: &'a WeightPlans,
     buffers: Buffers,
@@ -77,109 +70,6 @@ struct Loader<'a> {
     transcodes: bool,
     times: LoadTimes,
     gate: &'a Gate,
-}
-
-/// Whose weights are loaded, and from where.
-pub struct Wanted<'a> {
-    /// The device.
-    pub gpu: &'a Gpu,
-    /// What asks for the weights.
-    pub graph: &'a Graph,
-    /// How they are to lie on the device.
-    pub plans: &'a WeightPlans,
-    /// Where the files are.
-    pub source: &'a Source,
-    /// The files.
-    pub checkpoint: &'a Checkpoint,
-    /// What is in them.
-    pub stored: &'a Weights,
-}
-
-/// What a load made.
-pub struct Compiled {
-    /// What was compiled.
-    pub plans: Vec<Plan>,
-    /// Its kernels.
-    pub pipelines: Pipelines,
-    /// The weights.
-    pub buffers: Buffers,
-    /// Where the time went.
-    pub times: LoadTimes,
-}
-
-/// Tunes the device, then makes plans and compiles their kernels, while the weights come in. Until the device is tuned,
-/// nothing else is asked of it: the first bytes wait. `meanwhile` begins when the device compiles and bytes are on their
-/// way: it may take this thread for long. Takes no generic parts, so that the loader is in the module once.
-///
-/// # Errors
-/// What the checkpoint lacks, what `tune`, `plan` and `meanwhile` say, what the source or the device refuses.
-pub async fn load_compiled(
-    wanted: Wanted<'_>,
-    tune: LocalBoxFuture<'_, Result<()>>,
-    plan: &dyn Fn() -> Result<Vec<Plan>>,
-    meanwhile: LocalBoxFuture<'_, Result<()>>,
-) -> Result<Compiled> {
-    let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
-    let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
-    let gate = Gate::default();
-    // What the checkpoint lacks is told before anything compiles.
-    let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
-    let kernels = async {
-        tune.await?;
-        let tuned_ms = laps.lap();
-        let made = plan()?;
-        gate.open();
-        let pipelines = compile(gpu, &made.iter().collect::<Vec<_>>()).await?;
-        Ok((made, pipelines, tuned_ms, laps.lap()))
-    };
-    let weights = async {
-        // Natively all of the kernels comes before.
-        let before_ms = before.lap();
-        Ok((loader.load(source, checkpoint).await?, before_ms))
-    };
-    let work = async {
-        gate.wait().await;
-        // A page's commands leave for the GPU's process when its thread is free.
-        clock::sleep(0.0).await;
-        meanwhile.await
-    };
-    let (kernels, weights, ()) = try_join3(kernels, weights, work).await?;
-    let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
-    let ((buffers, mut times), before_ms) = weights;
-    let tuned_before = tuned_ms.min(before_ms);
-    times.tuning_ms += tuned_before;
-    // What the weights did not take of both, they waited for kernels.
-    times.compiling_ms += both.lap() - times.total_ms - tuned_before;
-    times.kernels_ms = kernels_ms;
-    Ok(Compiled { plans, pipelines, buffers, times })
-}
-
-/// Holds back until it is opened.
-#[derive(Default)]
-struct Gate {
-    open: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
-}
-
-impl Gate {
-    fn open(&self) {
-        self.open.set(true);
-        self.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    async fn wait(&self) {
-        poll_fn(|context| {
-            if self.open.get() {
-                return Poll::Ready(());
-            }
-            let mut waiting = self.waiting.borrow_mut();
-            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                waiting.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
-    }
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
@@ -231,7 +121,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// `MissingTensor`, `Shape`, `UnsupportedEncoding` or `OutOfMemory`.
-    fn new(gpu: &'a Gpu, graph: &Graph, plans: &'a WeightPlans, weights: &Weights, gate: &'a Gate) -> Result<Self> {
+    pub fn new(gpu: &'a Gpu, graph: &Graph, plans: &'a WeightPlans, weights: &Weights, gate: &'a Gate) -> Result<Self> {
         let mut loader = Self {
             gpu,
             plans,
@@ -270,7 +160,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// What the source reports.
-    async fn load(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Buffers, LoadTimes)> {
+    pub async fn load(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Buffers, LoadTimes)> {
         let mut whole = Lap::start();
         let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
         let wanted: Vec<&TensorInfo> = infos.iter().collect();
@@ -401,7 +291,8 @@ impl<'a> Loader<'a> {
         let Some(Some(unit)) = self.units.get_mut(unit) else { return Ok(()) };
         let plan = self.plans.get(&unit.weight).ok_or_else(no_buffer)?;
         if unit.route == Route::Direct {
-            return write_rows(self.gpu, &self.buffers, plan, unit.weight, unit.row, offset, chunk);
+            let (gpu, buffers) = (self.gpu, &self.buffers);
+            return Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_chunk(offset, chunk);
         }
         let Some(held) = unit.parts.get_mut(part) else { return Ok(()) };
         if held.seen.insert(offset) {
@@ -445,7 +336,8 @@ impl<'a> Loader<'a> {
         if packed.column_order.as_deref() != unit.source.order.as_deref() || packed.layout != plan.layout {
             return Err(unit.source.unsupported("Its columns are out of order in a way that is not read."));
         }
-        write_packed(self.gpu, &self.buffers, plan, &unit, &packed)
+        let (gpu, buffers) = (self.gpu, &self.buffers);
+        Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
     }
 
     async fn finish_on_gpu(&mut self, unit: &Unit, plan: &WeightPlan) -> Result<()> {
@@ -539,10 +431,6 @@ fn on_cpu(source: &WeightSource, role: Role) -> bool {
     )
 }
 
-fn no_buffer() -> Error {
-    Error::Internal("a weight has no buffer".into())
-}
-
 /// Whether signed bytes have a scale for each row.
 fn row_scales(source: &WeightSource) -> bool {
     source.part(Role::Scales).is_some_and(|scales| scales.elements() >= source.stored_rows as u64)
@@ -572,72 +460,4 @@ fn stored<B: Clone>(
         all_rows: source.stored_rows as u32,
         row_order: source.row_order,
     })
-}
-
-/// Writes a chunk whose bytes are the layout's, over the borders of runs.
-fn write_rows(
-    gpu: &Gpu,
-    buffers: &Buffers,
-    plan: &WeightPlan,
-    weight: WeightId,
-    first_row: usize,
-    offset: u64,
-    chunk: &Chunk,
-) -> Result<()> {
-    if plan.kind == WeightKind::Vector {
-        let buffer = buffers.get(&Slot::Vector(weight)).ok_or_else(no_buffer)?;
-        write_chunk(gpu, buffer, first_row as u64 * 4 + offset, chunk);
-        return Ok(());
-    }
-    let row_bytes = plan.layout.row_words(plan.cols) as u64 * 4;
-    let start = first_row as u64 * row_bytes + offset;
-    let end = start + chunk.len() as u64;
-    for (index, run) in plan.runs.iter().enumerate() {
-        let (low, high) = (run.start as u64 * row_bytes, run.end as u64 * row_bytes);
-        let (from, to) = (start.max(low), end.min(high));
-        if from < to {
-            let buffer = buffers.get(&Slot::WeightQ(weight, index)).ok_or_else(no_buffer)?;
-            write_chunk(gpu, buffer, from - low, &chunk.slice((from - start) as usize..(to - start) as usize));
-        }
-    }
-    Ok(())
-}
-
-/// Writes packed rows, over the borders of runs.
-fn write_packed(gpu: &Gpu, buffers: &Buffers, plan: &WeightPlan, unit: &Unit, packed: &Packed) -> Result<()> {
-    let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
-    for (index, run) in plan.runs.iter().enumerate() {
-        let rows = unit.row.max(run.start)..(unit.row + packed.rows).min(run.end);
-        if rows.is_empty() {
-            continue;
-        }
-        let (from, to) = (rows.start - unit.row, rows.end - unit.row);
-        for (plane, words) in words.iter().enumerate().filter(|(_, w)| **w > 0) {
-            let slot = if plane == 0 { Slot::WeightQ(unit.weight, index) } else { Slot::WeightS(unit.weight, index) };
-            let buffer = buffers.get(&slot).ok_or_else(no_buffer)?;
-            let data = &packed.planes[plane][from * words..to * words];
-            gpu.write(buffer, ((rows.start - run.start) * words * 4) as u64, bytemuck::cast_slice(data));
-        }
-        if packed.layout == Layout::Mxfp4 {
-            // Rows share words of scale bytes: they begin on whole words, as slabs, runs and heads do.
-            let blocks = packed.layout.padded_cols(packed.cols) / 32;
-            let (source, target) = (from * blocks, (rows.start - run.start) * blocks);
-            if source % 4 != 0 || target % 4 != 0 {
-                return Err(unit.source.unsupported("Its rows begin inside a word of scales."));
-            }
-            let buffer = buffers.get(&Slot::WeightS(unit.weight, index)).ok_or_else(no_buffer)?;
-            let data = &packed.planes[1][source / 4..(to * blocks).div_ceil(4)];
-            gpu.write(buffer, target as u64, bytemuck::cast_slice(data));
-        }
-    }
-    Ok(())
-}
-
-/// A chunk's bytes to a buffer; in the browser they do not pass through WebAssembly's memory.
-fn write_chunk(gpu: &Gpu, buffer: &Buffer, offset: u64, chunk: &Chunk) {
-    let chunk = chunk.padded(4);
-    #[cfg(target_arch = "wasm32")]
-    gpu.write_js(buffer, offset, chunk.as_js());
-    #[cfg(not(target_arch = "wasm32"))]
-    gpu.write(buffer, offset, chunk.as_slice());
 }

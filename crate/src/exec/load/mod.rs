@@ -1,0 +1,132 @@
+//! Weights from files into buffers, and kernels compiled meanwhile. Knows in which order a load asks the device for things;
+//! `loader` knows what becomes of the bytes.
+
+mod loader;
+mod write;
+
+use super::load_times::{Lap, LoadTimes};
+use super::step::{Buffers, Pipelines, compile};
+use crate::format::{self, Checkpoint, Dtype, Float, Weights};
+use crate::gpu::Gpu;
+use crate::hub::{Source, clock};
+use crate::ir::Graph;
+use crate::plan::{Plan, WeightPlans};
+use crate::{Error, Result};
+use futures_util::future::{LocalBoxFuture, try_join3};
+use loader::Loader;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// The float type of a dense dtype.
+pub fn float_of(dtype: Dtype) -> Option<Float> {
+    format::detect::float(dtype)
+}
+
+/// Whose weights are loaded, and from where.
+pub struct Wanted<'a> {
+    /// The device.
+    pub gpu: &'a Gpu,
+    /// What asks for the weights.
+    pub graph: &'a Graph,
+    /// How they are to lie on the device.
+    pub plans: &'a WeightPlans,
+    /// Where the files are.
+    pub source: &'a Source,
+    /// The files.
+    pub checkpoint: &'a Checkpoint,
+    /// What is in them.
+    pub stored: &'a Weights,
+}
+
+/// What a load made.
+pub struct Compiled {
+    /// What was compiled.
+    pub plans: Vec<Plan>,
+    /// Its kernels.
+    pub pipelines: Pipelines,
+    /// The weights.
+    pub buffers: Buffers,
+    /// Where the time went.
+    pub times: LoadTimes,
+}
+
+/// Tunes the device, then makes plans and compiles their kernels, while the weights come in. Until the device is tuned,
+/// nothing else is asked of it: the first bytes wait. `meanwhile` begins when the device compiles and bytes are on their
+/// way: it may take this thread for long. Takes no generic parts, so that the loader is in the module once.
+///
+/// # Errors
+/// What the checkpoint lacks, what `tune`, `plan` and `meanwhile` say, what the source or the device refuses.
+pub async fn load_compiled(
+    wanted: Wanted<'_>,
+    tune: LocalBoxFuture<'_, Result<()>>,
+    plan: &dyn Fn() -> Result<Vec<Plan>>,
+    meanwhile: LocalBoxFuture<'_, Result<()>>,
+) -> Result<Compiled> {
+    let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
+    let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
+    let gate = Gate::default();
+    // What the checkpoint lacks is told before anything compiles.
+    let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
+    let kernels = async {
+        tune.await?;
+        let tuned_ms = laps.lap();
+        let made = plan()?;
+        gate.open();
+        let pipelines = compile(gpu, &made.iter().collect::<Vec<_>>()).await?;
+        Ok((made, pipelines, tuned_ms, laps.lap()))
+    };
+    let weights = async {
+        // Natively all of the kernels comes before.
+        let before_ms = before.lap();
+        Ok((loader.load(source, checkpoint).await?, before_ms))
+    };
+    let work = async {
+        gate.wait().await;
+        // A page's commands leave for the GPU's process when its thread is free.
+        clock::sleep(0.0).await;
+        meanwhile.await
+    };
+    let (kernels, weights, ()) = try_join3(kernels, weights, work).await?;
+    let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
+    let ((buffers, mut times), before_ms) = weights;
+    let tuned_before = tuned_ms.min(before_ms);
+    times.tuning_ms += tuned_before;
+    // What the weights did not take of both, they waited for kernels.
+    times.compiling_ms += both.lap() - times.total_ms - tuned_before;
+    times.kernels_ms = kernels_ms;
+    Ok(Compiled { plans, pipelines, buffers, times })
+}
+
+/// Holds back until it is opened.
+#[derive(Default)]
+struct Gate {
+    open: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.open.set(true);
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    async fn wait(&self) {
+        poll_fn(|context| {
+            if self.open.get() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                waiting.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// What only a mistake in a plan makes.
+fn no_buffer() -> Error {
+    Error::Internal("a weight has no buffer".into())
+}

@@ -1,0 +1,84 @@
+//! Bytes to their places in a weight's buffers, over the borders of the runs that a weight is cut into.
+
+use super::no_buffer;
+use crate::Result;
+use crate::exec::step::Buffers;
+use crate::format::{Layout, Packed, WeightSource};
+use crate::gpu::{Backend, Buffer, Gpu};
+use crate::hub::Chunk;
+use crate::ir::{WeightId, WeightKind};
+use crate::plan::{Slot, WeightPlan};
+
+/// Where rows of a weight go.
+pub(super) struct Place<'a> {
+    pub gpu: &'a Gpu,
+    pub buffers: &'a Buffers,
+    pub plan: &'a WeightPlan,
+    pub weight: WeightId,
+    /// The first of them.
+    pub row: usize,
+}
+
+impl Place<'_> {
+    /// Writes a chunk whose bytes are the layout's; `offset` is its own in the rows' bytes.
+    pub fn write_chunk(&self, offset: u64, chunk: &Chunk) -> Result<()> {
+        if self.plan.kind == WeightKind::Vector {
+            write_chunk(self.gpu, self.buffer(Slot::Vector(self.weight))?, self.row as u64 * 4 + offset, chunk);
+            return Ok(());
+        }
+        let row_bytes = self.plan.layout.row_words(self.plan.cols) as u64 * 4;
+        let start = self.row as u64 * row_bytes + offset;
+        let end = start + chunk.len() as u64;
+        for (index, run) in self.plan.runs.iter().enumerate() {
+            let (low, high) = (run.start as u64 * row_bytes, run.end as u64 * row_bytes);
+            let (from, to) = (start.max(low), end.min(high));
+            if from < to {
+                let part = chunk.slice((from - start) as usize..(to - start) as usize);
+                write_chunk(self.gpu, self.buffer(Slot::WeightQ(self.weight, index))?, from - low, &part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes packed rows; `source` is what they are of.
+    pub fn write_packed(&self, packed: &Packed, source: &WeightSource) -> Result<()> {
+        let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
+        for (index, run) in self.plan.runs.iter().enumerate() {
+            let rows = self.row.max(run.start)..(self.row + packed.rows).min(run.end);
+            if rows.is_empty() {
+                continue;
+            }
+            let (from, to) = (rows.start - self.row, rows.end - self.row);
+            let slots = [Slot::WeightQ(self.weight, index), Slot::WeightS(self.weight, index)];
+            for (plane, words) in words.iter().enumerate().filter(|(_, w)| **w > 0) {
+                let data = &packed.planes[plane][from * words..to * words];
+                let at = ((rows.start - run.start) * words * 4) as u64;
+                self.gpu.write(self.buffer(slots[plane])?, at, bytemuck::cast_slice(data));
+            }
+            if packed.layout == Layout::Mxfp4 {
+                // Rows share words of scale bytes: they begin on whole words, as slabs, runs and heads do.
+                let blocks = packed.layout.padded_cols(packed.cols) / 32;
+                let (first, target) = (from * blocks, (rows.start - run.start) * blocks);
+                if first % 4 != 0 || target % 4 != 0 {
+                    return Err(source.unsupported("Its rows begin inside a word of scales."));
+                }
+                let data = &packed.planes[1][first / 4..(to * blocks).div_ceil(4)];
+                self.gpu.write(self.buffer(slots[1])?, target as u64, bytemuck::cast_slice(data));
+            }
+        }
+        Ok(())
+    }
+
+    fn buffer(&self, slot: Slot) -> Result<&Buffer> {
+        self.buffers.get(&slot).ok_or_else(no_buffer)
+    }
+}
+
+/// A chunk's bytes to a buffer; in the browser they do not pass through WebAssembly's memory.
+pub(super) fn write_chunk(gpu: &Gpu, buffer: &Buffer, offset: u64, chunk: &Chunk) {
+    let chunk = chunk.padded(4);
+    #[cfg(target_arch = "wasm32")]
+    gpu.write_js(buffer, offset, chunk.as_js());
+    #[cfg(not(target_arch = "wasm32"))]
+    gpu.write(buffer, offset, chunk.as_slice());
+}
