@@ -6,7 +6,7 @@ mod tuning;
 mod variants;
 
 use jerboa::exec::{Model, Overrides, RunOptions};
-use jerboa::gpu::DeviceOptions;
+use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
 use jerboa_tests::golden::{Golden, golden, greedy, load};
@@ -105,6 +105,35 @@ fn chunks_kv_modes_and_features_do_not_change_the_answer() {
             assert!(error < limit, "{name} {kv:?}: token by token {error:e}");
             assert_eq!(greedy(&mut model, &ids, 24), golden.ids("greedy"), "{name} {kv:?}");
         }
+    }
+}
+
+#[test]
+fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
+    for name in ["llama_bias", "qwen3", "quant/qwen3_gptq"] {
+        let options = RunOptions { short: Some(true), chunk: 40, ..with_kv(Kv::F32) };
+        let (mut model, golden) = start(name, &exact(), options);
+        let (ids, before) = (golden.ids("input_ids"), model.bytes.activations);
+        let expected = golden.floats("logits");
+        for rows in [2, 16, 32].into_iter().filter(|rows| *rows <= ids.len()) {
+            block_on(model.prefill(&ids[..rows], 0)).expect("prefill");
+            let last = block_on(model.logits()).expect("logits");
+            let error = relative_l2(&last, &expected[(rows - 1) * last.len()..rows * last.len()]);
+            assert!(error < 2e-4, "{name}, {rows} rows: {error:e}");
+        }
+        assert!(model.bytes.activations > before, "{name}: there is no such step");
+        // 40 tokens, then 21.
+        let long: Vec<u32> = ids.iter().copied().cycle().take(61).collect();
+        block_on(model.prefill(&long, 0)).expect("prefill");
+        let last = block_on(model.logits()).expect("logits");
+        let each = stepwise(&mut model, &long);
+        let error = relative_l2(&last, &each[each.len() - last.len()..]);
+        assert!(error < 2e-4, "{name}, a long one: {error:e}");
+        // Where it is not asked for, a software adapter, which compiles slowly, has none.
+        let (mut model, _) = start(name, &exact(), with_kv(Kv::F32));
+        let before = model.bytes.activations;
+        block_on(model.prefill(&ids, 0)).expect("prefill");
+        assert_eq!(model.bytes.activations > before, !model.gpu.caps().software, "{name}");
     }
 }
 

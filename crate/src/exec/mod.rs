@@ -13,6 +13,7 @@ mod options;
 mod pace;
 mod probe;
 mod sampling;
+mod short;
 mod speculate;
 mod step;
 mod tune;

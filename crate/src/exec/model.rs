@@ -5,6 +5,7 @@ use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Overrides, Precision, RunOptions};
 use super::sampling::{MAX_STOPS, RING_BYTES, Tail};
+use super::short::Short;
 use super::speculate::Speculation;
 use super::step::{Buffers, STATE_BYTES, Step, StepTimes, compile, finite, rope_buffers, rows_bytes, state, unpadded};
 use super::tune::{Origin, Tuning, tune};
@@ -13,7 +14,6 @@ use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Graph, Op};
 use crate::kernels::attention::Kv;
-use crate::kernels::matmul::GemmChoice;
 use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlan, WeightPlans, fuse, lower, plan_weights};
 use crate::{Error, Result, arch};
@@ -65,8 +65,8 @@ pub struct Model {
     pub load: LoadTimes,
     pub(super) decode: Step,
     pub(super) tail: Step,
-    /// For so many rows at the most, the shorter first.
-    prefill: Vec<(usize, Step)>,
+    pub(super) prefill: Step,
+    pub(super) short: Short,
     every: Option<Step>,
     pub(super) shared: Buffers,
     pub(super) tails: Vec<(Tail, Step)>,
@@ -136,13 +136,11 @@ impl Model {
             lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity, fuse_heads: options.fusions.heads })
         };
         let few = fuse::few_rows(graph.clone(), options.fusions);
-        let chunk = options.chunk.min(capacity);
-        let lengths = if chunk > GemmChoice::SHORT { vec![GemmChoice::SHORT, chunk] } else { vec![chunk] };
         let plans = || {
             let decode = plan(&few, RowsMode::Few(1))?;
+            let prefill = plan(&graph, RowsMode::Many(options.chunk.min(capacity)))?;
             let tail = Tail::Greedy.plan(decode.output_cols as u32, None)?;
-            let prefill = lengths.iter().map(|rows| plan(&graph, RowsMode::Many(*rows)));
-            [Ok(decode), Ok(tail)].into_iter().chain(prefill).collect()
+            Ok(vec![decode, prefill, tail])
         };
         let mut tuning = Tuning::none(Origin::Off);
         let tune = Box::pin(async {
@@ -153,8 +151,8 @@ impl Model {
             Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
         let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
             load_compiled(wanted, tune, &plans, meanwhile).await?;
-        let [decode_plan, tail_plan, prefill_plans @ ..] = &plans[..] else {
-            return Err(Error::Internal("the model has no two plans".into()));
+        let [decode_plan, prefill_plan, tail_plan] = &plans[..] else {
+            return Err(Error::Internal("the model has no three plans".into()));
         };
         notes.extend(tuning.failure.iter().map(|reason| {
             format!("Which kernels are the fastest here could not be measured ({reason}); the usual ones run.")
@@ -163,10 +161,8 @@ impl Model {
         let kv_bytes = own_buffers(&gpu, &graph, kv, capacity, decode_plan.output, options.chunk, &mut shared)?;
         let before = gpu.created().bytes;
         let decode = Step::new(&gpu, "decode", decode_plan, &shared, &pipelines)?;
+        let prefill = Step::new(&gpu, "prefill", prefill_plan, &shared, &pipelines)?;
         let tail = Step::new(&gpu, "sample", tail_plan, &shared, &pipelines)?;
-        let prefill = lengths.iter().zip(prefill_plans);
-        let prefill = prefill.map(|(rows, plan)| Ok((*rows, Step::new(&gpu, "prefill", plan, &shared, &pipelines)?)));
-        let prefill = prefill.collect::<Result<Vec<_>>>()?;
         gpu.check().await?;
         let activations = gpu.created().bytes - before + decode_plan.output;
         let bytes = Bytes { weights: weight_bytes, kv: kv_bytes, activations };
@@ -186,6 +182,7 @@ impl Model {
             decode,
             tail,
             prefill,
+            short: Short::None,
             every: None,
             tails: Vec::new(),
             speculation: None,
@@ -196,6 +193,7 @@ impl Model {
         };
         model.write_ropes(0, capacity, 0);
         model.load.total_ms = whole.lap();
+        model.begin_short()?;
         Ok(model)
     }
 
@@ -271,6 +269,7 @@ impl Model {
     pub async fn prefill_while(&mut self, ids: &[u32], start: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
         self.check_ids(ids, start)?;
         self.fit_ropes(start, start + ids.len());
+        self.take_short();
         let chunk = self.options.chunk.min(self.capacity);
         for (index, part) in ids.chunks(chunk).enumerate() {
             go_on()?;
@@ -280,7 +279,7 @@ impl Model {
             if part.len() == 1 {
                 self.gpu.submit(&[self.decode.recorded()])?;
             } else {
-                let step = self.prefill_step(part.len())?;
+                let step = self.prefill_step(part.len());
                 let grids = step.grids(part.len());
                 self.gpu.submit(&[step.with_grids(&grids)])?;
             }
@@ -290,12 +289,6 @@ impl Model {
             }
         }
         Ok(())
-    }
-
-    /// The step whose tiles suit so many rows.
-    fn prefill_step(&self, rows: usize) -> Result<&Step> {
-        let found = self.prefill.iter().find(|(most, _)| rows <= *most);
-        found.map(|(_, step)| step).ok_or_else(|| Error::Internal(format!("no step takes {rows} rows")))
     }
 
     fn check_ids(&self, ids: &[u32], start: usize) -> Result<()> {
@@ -374,7 +367,7 @@ impl Model {
     /// Times each dispatch of one decode step, and of a prefill of `rows` tokens.
     pub async fn profile(&self, rows: usize, pos: usize) -> Result<StepTimes> {
         self.set_state(pos, rows, 0)?;
-        let step = if rows == 1 { &self.decode } else { self.prefill_step(rows)? };
+        let step = if rows == 1 { &self.decode } else { self.prefill_step(rows) };
         step.profile(&self.gpu, rows).await
     }
 }

@@ -87,6 +87,9 @@ pub struct RunOptions {
     pub max_context: Option<usize>,
     /// Tokens of one prefill step.
     pub chunk: usize,
+    /// Whether short prompts get a step of their own once its kernels are compiled; by default where that costs little: not
+    /// on software adapters.
+    pub short: Option<bool>,
     /// Bytes of device memory that the model may take; by default what the device is thought to have, where that is known.
     pub memory: Option<u64>,
     /// Weights over so many bytes lie in several buffers, also where the device has room for more in one.
@@ -104,6 +107,7 @@ impl Default for RunOptions {
         Self {
             max_context: None,
             chunk: 512,
+            short: None,
             memory: None,
             max_weight_buffer: None,
             fusions: Fusions::ALL,

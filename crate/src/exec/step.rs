@@ -50,17 +50,28 @@ pub fn finite(output: &[f32]) -> Result<()> {
 /// Compiled kernels by variant.
 pub type Pipelines = BTreeMap<Variant, (Shader, Pipeline)>;
 
-/// Compiles the kernels of some plans, each variant once and all at the same time where the device can.
-pub async fn compile(gpu: &Gpu, plans: &[&Plan]) -> Result<Pipelines> {
+/// Compiles the kernels of some plans, each variant once and all at the same time where the device can. The device begins
+/// when this is called.
+pub fn compile(gpu: &Gpu, plans: &[&Plan]) -> impl Future<Output = Result<Pipelines>> + use<> {
+    let begun = shaders(plans).map(|shaders| {
+        let texts: Vec<Shader> = shaders.values().cloned().collect();
+        (shaders, gpu.pipelines(&texts))
+    });
+    async {
+        let (shaders, pipelines) = begun?;
+        let pipelines = pipelines.await?;
+        Ok(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p))).collect())
+    }
+}
+
+fn shaders(plans: &[&Plan]) -> Result<BTreeMap<Variant, Shader>> {
     let mut shaders = BTreeMap::new();
     for launch in plans.iter().flat_map(|p| &p.launches) {
         if !shaders.contains_key(&launch.variant) {
             shaders.insert(launch.variant.clone(), launch.variant.shader(cfg!(target_arch = "wasm32"))?);
         }
     }
-    let texts: Vec<Shader> = shaders.values().cloned().collect();
-    let pipelines = gpu.pipelines(&texts).await?;
-    Ok(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p))).collect())
+    Ok(shaders)
 }
 
 /// Milliseconds of each step of a program.

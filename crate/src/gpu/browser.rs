@@ -183,7 +183,7 @@ impl Backend for BrowserGpu {
         self.write_js(buffer, offset, &Uint8Array::from(data));
     }
 
-    async fn pipelines(&self, shaders: &[Shader]) -> Result<Vec<Pipeline>> {
+    fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {
         let (labels, texts, layouts) = (Array::new(), Array::new(), Array::new());
         for shader in shaders {
             labels.push(&shader.label.as_str().into());
@@ -196,12 +196,15 @@ impl Backend for BrowserGpu {
             let pairs: Vec<u32> = shader.bindings.iter().flat_map(|b| [b.binding, kind(b.access)]).collect();
             layouts.push(&Uint32Array::from(&pairs[..]));
         }
-        let made = JsFuture::from(self.js.compile(&labels, &texts, &layouts)).await.map_err(|e| {
-            let text = message(&e);
-            let (kernel, reason) = text.split_once('\n').unwrap_or(("", &text));
-            Error::Kernel { kernel: kernel.into(), reason: reason.into() }
-        })?;
-        Ok(Uint32Array::from(made).to_vec().into_iter().map(Pipeline).collect())
+        let made = JsFuture::from(self.js.compile(&labels, &texts, &layouts));
+        async {
+            let made = made.await.map_err(|e| {
+                let text = message(&e);
+                let (kernel, reason) = text.split_once('\n').unwrap_or(("", &text));
+                Error::Kernel { kernel: kernel.into(), reason: reason.into() }
+            })?;
+            Ok(Uint32Array::from(made).to_vec().into_iter().map(Pipeline).collect())
+        }
     }
 
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {

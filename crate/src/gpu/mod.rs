@@ -126,8 +126,8 @@ pub trait Backend: Sized {
     /// Writes bytes at an offset, both multiples of 4, before the next submit.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]);
 
-    /// Compiles shaders, all at once where the device can.
-    async fn pipelines(&self, shaders: &[Shader]) -> Result<Vec<Pipeline>>;
+    /// Compiles shaders, all at once where the device can; it begins when it is asked, not when it is waited for.
+    fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<Self>;
 
     /// Makes everything constant of a chain of dispatches: uniforms and bind groups.
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program>;

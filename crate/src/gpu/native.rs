@@ -221,8 +221,8 @@ impl Backend for NativeGpu {
         self.inner.queue.write_buffer(&buffer.0.raw, offset, data);
     }
 
-    async fn pipelines(&self, shaders: &[Shader]) -> Result<Vec<Pipeline>> {
-        shaders.iter().map(|s| self.compile(s)).collect()
+    fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {
+        std::future::ready(shaders.iter().map(|s| self.compile(s)).collect())
     }
 
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
