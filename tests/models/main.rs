@@ -115,6 +115,7 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
         let (mut model, golden) = start(name, &exact(), options);
         let (ids, before) = (golden.ids("input_ids"), model.bytes.activations);
         let expected = golden.floats("logits");
+        model.prepare_short().expect("a plan");
         for rows in [2, 16, 32].into_iter().filter(|rows| *rows <= ids.len()) {
             block_on(model.prefill(&ids[..rows], 0)).expect("prefill");
             let last = block_on(model.logits()).expect("logits");
@@ -132,6 +133,7 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
         // Where it is not asked for, a software adapter, which compiles slowly, has none.
         let (mut model, _) = start(name, &exact(), with_kv(Kv::F32));
         let before = model.bytes.activations;
+        model.prepare_short().expect("no plan");
         block_on(model.prefill(&ids, 0)).expect("prefill");
         assert_eq!(model.bytes.activations > before, !model.gpu.caps().software, "{name}");
     }

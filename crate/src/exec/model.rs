@@ -182,7 +182,7 @@ impl Model {
             decode,
             tail,
             prefill,
-            short: Short::None,
+            short: Short::Unasked,
             every: None,
             tails: Vec::new(),
             speculation: None,
@@ -193,7 +193,6 @@ impl Model {
         };
         model.write_ropes(0, capacity, 0);
         model.load.total_ms = whole.lap();
-        model.begin_short()?;
         Ok(model)
     }
 

@@ -1,5 +1,5 @@
-//! The step of short prompts, whose tiles have fewer rows. No load waits for its kernels: they are compiled from its end on,
-//! and the step of all prompts serves until they are there.
+//! The step of short prompts, as a chat's later turns are: its tiles have fewer rows. Neither a load nor a first answer waits
+//! for its kernels; the step of all prompts serves until they are there.
 
 use super::model::Model;
 use super::step::{Pipelines, Step, compile};
@@ -11,6 +11,8 @@ use futures_util::future::{FutureExt, LocalBoxFuture};
 
 /// What there is of it.
 pub(super) enum Short {
+    /// Nothing yet.
+    Unasked,
     /// Nothing: it is not wanted here, or the device refused it.
     None,
     /// Its kernels are being compiled.
@@ -20,8 +22,16 @@ pub(super) enum Short {
 }
 
 impl Model {
-    /// Begins to compile its kernels, where it is wanted.
-    pub(super) fn begin_short(&mut self) -> Result<()> {
+    /// Begins to make a step for short prompts, where it is wanted and none was begun: best while nothing else is asked of
+    /// the device. In a page the kernels are compiled meanwhile, natively by this thread.
+    ///
+    /// # Errors
+    /// What the plan of it says.
+    pub fn prepare_short(&mut self) -> Result<()> {
+        if !matches!(self.short, Short::Unasked) {
+            return Ok(());
+        }
+        self.short = Short::None;
         let wanted = self.options.short.unwrap_or(!self.gpu.caps().software);
         if !wanted || self.options.chunk.min(self.capacity) <= GemmChoice::SHORT {
             return Ok(());
@@ -42,16 +52,13 @@ impl Model {
 
     /// Takes it into use when its kernels are there.
     pub(super) fn take_short(&mut self) {
-        let Short::Making(_, making) = &mut self.short else { return };
+        let Short::Making(plan, making) = &mut self.short else { return };
         let Some(made) = making.now_or_never() else { return };
-        let Short::Making(plan, _) = std::mem::replace(&mut self.short, Short::None) else { return };
         let before = self.gpu.created().bytes;
+        let step = made.and_then(|made| Step::new(&self.gpu, "short prefill", plan, &self.shared, &made));
+        self.bytes.activations += self.gpu.created().bytes - before;
         // Without it prompts run as long ones do; a device that is lost says so there.
-        let step = made.and_then(|pipelines| Step::new(&self.gpu, "short prefill", &plan, &self.shared, &pipelines));
-        if let Ok(step) = step {
-            self.bytes.activations += self.gpu.created().bytes - before;
-            self.short = Short::Ready(step);
-        }
+        self.short = step.map_or(Short::None, Short::Ready);
     }
 
     /// The step whose tiles suit so many rows.
