@@ -227,6 +227,11 @@ export interface EngineLoadOptions {
    * `off` takes the usual ones, `again` measures in any case. What was measured is kept as files are (see `cache`).
    */
   tune?: "auto" | "off" | "again";
+  /**
+   * Whether prompts of up to 32 tokens, as a chat's later turns are, get kernels of their own, which are compiled when the model has been idle for a second.
+   * True by default, except on a software adapter.
+   */
+  shortPrompts?: boolean;
   /** Switches features of the device off, to compare or to work around a driver. */
   features?: { subgroups?: boolean; f16?: boolean };
   /** False leaves the browser's cache alone. True by default. */

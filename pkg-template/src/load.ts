@@ -43,6 +43,7 @@ const OPTIONS = {
   maxWeightBuffer: is.integer(1),
   kv: is.oneOf("auto", "f32", "f16", "packed"),
   tune: is.oneOf("auto", "off", "again"),
+  shortPrompts: is.boolean,
   features: is.object,
   worker: is.boolean,
   cache: is.boolean,

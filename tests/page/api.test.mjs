@@ -113,6 +113,31 @@ test("guessed tokens change the count of steps and not the text", { timeout: 2 *
   assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
 
+test("short prompts have kernels of their own once the model was idle, and the same answers", { timeout: PATIENCE }, async () => {
+  const result = await page.evaluate(async (ids) => {
+    const model = await jerboa.loadModel(files, { shortPrompts: true });
+    const answers = async () => {
+      const found = [];
+      // Other first tokens each time: nothing is in the cache.
+      for (const prompt of [ids.slice(0, 3), ids.slice(4, 30)]) found.push([...(await model.generate(prompt, { maxTokens: 6, temperature: 0, ignoreEos: true }).details).ids]);
+      return found;
+    };
+    const before = await answers();
+    const { gpuBytes } = await model.memory();
+    let [more, after] = [0, []];
+    for (let i = 0; i < 40 && more === 0; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+      after = await answers();
+      more = (await model.memory()).gpuBytes - gpuBytes;
+    }
+    after = await answers();
+    await model.unload();
+    return { before, after, more };
+  }, golden.ids);
+  assert.ok(result.more > 0, "there is no such step");
+  assert.deepEqual(result.after, result.before);
+});
+
 test("what the model is not for is refused, and the cache and the device answer", { timeout: PATIENCE }, async () => {
   const { codes, report, memory, cached } = await page.evaluate(async () => {
     const code = (promise) => promise.then(() => "none", (e) => e.code);

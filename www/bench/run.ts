@@ -199,6 +199,7 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   const runs: Run[] = [];
   for (let round = 0; round < settings.runs; round++) {
     for (const prompt of settings.prompts) {
+      if (settings.pause > 0) await new Promise((resolve) => setTimeout(resolve, settings.pause));
       const run = await generate(model, settings, prompt, settings.tokens, 100 * prompt + round);
       runs.push(run);
       say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);

@@ -36,6 +36,8 @@ export interface Settings {
   runs: number;
   /** New tokens, or texts, of a first run that does not count. */
   warm: number;
+  /** Milliseconds before each run, as between the turns of a chat. */
+  pause: number;
   /** Where the time goes, the device's limits, the host's cost. */
   profile: boolean;
   /** Loads once more after the page was opened anew: the second load of a user. Wants a `source`. */
@@ -72,6 +74,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     lengths: [least, Math.max(least, most)],
     runs: number("reps", 3),
     warm: number("warm", 16),
+    pause: number("pause", 0),
     profile: on("profile"),
     reload: query.get("reload") === "1",
     smoke: query.get("smoke") === "1",

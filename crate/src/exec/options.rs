@@ -87,8 +87,8 @@ pub struct RunOptions {
     pub max_context: Option<usize>,
     /// Tokens of one prefill step.
     pub chunk: usize,
-    /// Whether short prompts get a step of their own after the first answer; by default where its kernels are soon compiled:
-    /// not on software adapters.
+    /// Whether short prompts may get a step of their own ([`Model::prepare_short`](super::Model::prepare_short)); by default
+    /// where its kernels are soon compiled: not on software adapters.
     pub short: Option<bool>,
     /// Bytes of device memory that the model may take; by default what the device is thought to have, where that is known.
     pub memory: Option<u64>,

@@ -245,8 +245,6 @@ impl Loaded {
         if !text.is_empty() {
             on_event(&Event { text, ..Event::default() });
         }
-        // The device is idle now, and what follows may be a turn of a chat.
-        self.model.prepare_short()?;
         Ok(Outcome {
             text: run.text.shown,
             finish_reason: run.finish.unwrap_or(Finish::Length),

@@ -239,6 +239,12 @@ impl Loaded {
         info
     }
 
+    /// Does what later requests gain by and none should wait for; to be called when nothing was asked for a while. Whether it
+    /// can be done shows when it is needed.
+    pub fn settle(&mut self) {
+        let _ = self.model.prepare_short();
+    }
+
     /// Logits of the last token, or of all; what the cache held is forgotten.
     pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
         self.cached.clear();

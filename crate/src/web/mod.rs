@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use js_sys::{Array, Float32Array, Function, JSON, Object, Reflect, Uint32Array};
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use wasm_bindgen::prelude::*;
 
 /// Sends panics to the console with their place.
@@ -90,6 +90,7 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     if let Some(tune) = text_of(options, "tune") {
         run.tune = Tune::from_name("tune", &tune)?;
     }
+    run.short = get(options, "shortPrompts").as_bool();
     if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
         let reason = || format!("'{kv}' is not one of auto, f32, f16, packed");
         let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
@@ -165,6 +166,19 @@ impl Engine {
         let reason = "the model is already running a request; wait for it or abort it".into();
         let model = self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
         Ok(Taken { model: Some(model), home: self.busy.clone() })
+    }
+}
+
+/// Milliseconds without a request after which a model may settle.
+const IDLE_MS: f64 = 1000.0;
+
+/// Lets a model settle when it has been idle for a while, if it is there by then.
+async fn settle(home: Weak<RefCell<Option<AnyModel>>>) {
+    hub::clock::sleep(IDLE_MS).await;
+    if let Some(home) = home.upgrade()
+        && let Some(AnyModel::Generate(loaded)) = home.borrow_mut().as_mut()
+    {
+        loaded.settle();
     }
 }
 
@@ -252,6 +266,8 @@ impl Engine {
                 let _ = on_event.call1(&JsValue::NULL, &from_json(event));
             })
             .await;
+        drop(taken);
+        wasm_bindgen_futures::spawn_local(settle(Rc::downgrade(&self.busy)));
         outcome.map(|o| from_json(&o)).map_err(|e| to_js(&e))
     }
 
