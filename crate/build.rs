@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-#[path = "src/kernels/preprocess.rs"]
+#[path = "src/device/preprocess.rs"]
 #[allow(dead_code)]
 mod preprocess;
 

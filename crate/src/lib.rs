@@ -5,6 +5,7 @@
 //! picks the next token, `text` turns it into characters, `task` is what a user asks for and `web` its JavaScript face.
 
 pub mod arch;
+pub mod device;
 pub mod error;
 pub mod exec;
 pub mod format;
@@ -18,6 +19,7 @@ pub mod reference;
 pub mod sample;
 pub mod task;
 pub mod text;
+mod util;
 #[cfg(target_arch = "wasm32")]
 pub mod web;
 

@@ -173,7 +173,7 @@ fn without_caches(mut graph: Graph) -> Graph {
         }
     }
     graph.caches.clear();
-    crate::plan::fuse::without_head(graph)
+    graph.without_head()
 }
 
 /// The layers after pooling.

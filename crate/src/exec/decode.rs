@@ -6,8 +6,8 @@ use super::pace::{Kind, Pace};
 use super::sampling::{MAX_STOPS, RING, RING_BYTES, Tail};
 use super::speculate::Lookup;
 use crate::gpu::{Backend, Readback, Work};
-use crate::hub::clock::now_ms;
 use crate::plan::Slot;
+use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 

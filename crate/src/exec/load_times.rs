@@ -1,6 +1,6 @@
 //! Where a load's time went, and what it took of memory. Knows a clock and counters, no file and no kernel.
 
-use crate::hub::clock::now_ms;
+use crate::util::clock::now_ms;
 use serde::Serialize;
 
 /// A load by what its time went into. `reading_ms`, `writing_ms`, `transcoding_ms`, `tuning_ms` and `compiling_ms` are times in which

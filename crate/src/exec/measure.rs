@@ -2,15 +2,15 @@
 //! It reports numbers and judges none of them.
 
 use super::decode::MAX_BATCH;
+use super::limits::{Limits, limits};
 use super::model::Model;
-use super::probe::{Limits, limits};
 use super::sampling::Tail;
 use crate::gpu::{Backend, Created};
-use crate::hub::clock::now_ms;
 use crate::ir::Op;
 use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::fuse::used_weights;
 use crate::plan::{Slot, WeightPlan};
+use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -331,7 +331,7 @@ impl Model {
         let graph = fuse::gather_inputs(arch::graph(&self.config)?, &|name| self.orders.get(name).cloned());
         let mut graph = fuse::common(graph, self.options.fusions, &|name| self.layout_of(name));
         if hidden {
-            graph = fuse::without_head(graph);
+            graph = graph.without_head();
         }
         let graph = fuse::all_rows(graph);
         let (caps, weights) = (self.gpu.caps(), &self.weights);

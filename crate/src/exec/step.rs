@@ -1,9 +1,9 @@
 //! A plan made real: its buffers, its pipelines, its recorded program.
 
+use crate::device::registry::{Shader, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
 use crate::ir::Graph;
 use crate::kernels::GridSpec;
-use crate::kernels::registry::{Shader, Variant};
 use crate::plan::{Plan, Slot};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};

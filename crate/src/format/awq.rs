@@ -1,8 +1,8 @@
 //! AWQ in its GEMM version: nibbles packed along the outputs in an order of its own. Knows no files.
 
 use super::encoding::Role;
+use super::job::{Job, word};
 use super::layout::{Float, Packed};
-use super::transcode::{Job, word};
 use crate::Result;
 
 /// The nibble of a word that holds output j of eight: the inverse of the order 0 2 4 6 1 3 5 7.

@@ -1,8 +1,8 @@
 //! BitNet's packed safetensors: ternary weights, four rows per byte, one scale. Knows no files.
 
 use super::encoding::{Encoding, Role, WeightSource};
+use super::job::Job;
 use super::layout::{Float, Packed};
-use super::transcode::Job;
 use crate::Result;
 
 /// What a stored scale multiplies by. Dividing 1 gives the bits of dividing -1 or 0, but for the sign.

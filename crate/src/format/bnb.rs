@@ -1,8 +1,8 @@
 //! bitsandbytes: nf4 and fp4 with one or two levels of scales, and int8 with a scale per row. Knows no files.
 
 use super::encoding::Role;
+use super::job::Job;
 use super::layout::{Float, Packed};
-use super::transcode::Job;
 use crate::Result;
 
 /// `w = map[code] * absmax`; with double quantization `absmax = nested_map[byte] * nested_absmax + offset`.

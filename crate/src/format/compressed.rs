@@ -1,8 +1,8 @@
 //! compressed-tensors: packed integers (`pack-quantized`) and signed bytes (`int-quantized`). Knows no files.
 
 use super::encoding::Role;
+use super::job::{Job, group_index, grouped, stream_code, word};
 use super::layout::{Float, Packed};
-use super::transcode::{Job, group_index, grouped, stream_code, word};
 use crate::Result;
 
 /// The code at column `k` of a row of words: a dense bit stream, or 32 / bits codes per word as older files have it.

@@ -2,7 +2,7 @@
 //! Knows neither where the bytes come from nor how they get to the GPU.
 
 use super::TensorInfo;
-use super::ggml::GgmlType;
+use super::ggml_type::GgmlType;
 use super::layout::{Float, Form, Layout};
 use crate::{Error, Result};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! 8-bit floats E4M3: with scales per block, row or tensor, and with E8M0 bytes (MLX's mxfp8). Knows no files.
 
 use super::encoding::Role;
+use super::job::Job;
 use super::layout::{Float, Packed};
-use super::transcode::Job;
 use crate::Result;
 
 /// The value of an E4M3 byte (the `fn` variant: no infinities, 0x7f and 0xff are NaN).

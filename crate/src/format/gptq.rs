@@ -2,8 +2,8 @@
 //! Knows no files.
 
 use super::encoding::Role;
+use super::job::{Job, group_index, grouped, stream_code, word};
 use super::layout::{Float, Packed};
-use super::transcode::{Job, group_index, grouped, stream_code, word};
 use crate::Result;
 
 struct Gptq<'a> {

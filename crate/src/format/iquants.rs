@@ -2,9 +2,9 @@
 //!
 //! Each element becomes its integer plus a zero point; the scale of its sub-block stays one f32, so values are exact.
 
-use super::ggml::{GgmlType, Sub, half_at};
+use super::ggml_type::{GgmlType, Sub, half_at};
+use super::job::word;
 use super::layout::Float;
-use super::transcode::word;
 
 /// The grids of IQ2_XXS, IQ2_XS, IQ2_S (2 bits per value), IQ3_XXS, IQ3_S (4 bits), IQ1_S and IQ1_M (2 bits), one after the other,
 /// as in the `gguf` package (MIT), whose tables tests/golden/scripts/make_formats.py writes here.

@@ -12,8 +12,8 @@
 
 use super::detect::float;
 use super::encoding::{Encoding, Part, Role, WeightSource};
+use super::job::{Job, word};
 use super::layout::{Float, Packed};
-use super::transcode::{Job, word};
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
 use crate::{Error, Result};
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! MLX's affine quantization: a bit stream per row, a scale and a bias per group. Knows no files.
 
 use super::encoding::Role;
+use super::job::{Job, stream_code};
 use super::layout::{Float, Packed};
-use super::transcode::{Job, stream_code};
 use crate::Result;
 
 /// `w = q * scale + bias`; 3, 5 and 6 bit codes straddle words, as `mx.quantize` packs them.

@@ -2,8 +2,8 @@
 
 use super::encoding::Role;
 use super::fp8::e4m3;
+use super::job::{Job, stream_code};
 use super::layout::{E2M1, Packed};
-use super::transcode::{Job, stream_code};
 use crate::Result;
 
 /// Codes in element order, low nibble first, and E8M0 bytes per 32: both MLX's words and gpt-oss' blocks read so.

@@ -2,8 +2,8 @@
 //! without passing WebAssembly's memory, a recorded program replayed by one call. wgpu offers none of these on the web.
 
 use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
-use crate::kernels::preprocess::Access;
-use crate::kernels::registry::Shader;
+use crate::device::preprocess::Access;
+use crate::device::registry::Shader;
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
 use std::cell::Cell;

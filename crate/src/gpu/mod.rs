@@ -3,20 +3,19 @@
 
 #[cfg(target_arch = "wasm32")]
 mod browser;
-mod caps;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
 
+pub use crate::device::{Caps, DeviceOptions, Force, Grid};
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserGpu as Gpu, Buffer, Pipeline, Program, Readback};
-pub use caps::{Caps, DeviceOptions, Force};
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::{Buffer, NativeGpu as Gpu, Pipeline, Program, Readback};
 
 use std::collections::HashMap;
 
 use crate::Result;
-use crate::kernels::registry::Shader;
+use crate::device::registry::Shader;
 
 /// How a buffer is used; all of them may be copied from and to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +25,6 @@ pub enum Usage {
     /// Read by shaders as `var<uniform>`.
     Uniform,
 }
-
-/// The size of a dispatch in workgroups.
-pub type Grid = [u32; 3];
 
 /// One dispatch of a program before it is recorded.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! The device through wgpu: Vulkan, Metal, DX12. For tests, for the native runner, for profiling without a browser.
 
 use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
-use crate::kernels::preprocess::Access;
-use crate::kernels::registry::Shader;
+use crate::device::preprocess::Access;
+use crate::device::registry::Shader;
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -383,7 +383,7 @@ fn trusted(device: &wgpu::Device, shader: wgpu::ShaderModuleDescriptor<'_>) -> w
     unsafe { device.create_shader_module_trusted(shader, checks) }
 }
 
-fn layout_entry(decl: &crate::kernels::preprocess::BindingDecl) -> wgpu::BindGroupLayoutEntry {
+fn layout_entry(decl: &crate::device::preprocess::BindingDecl) -> wgpu::BindGroupLayoutEntry {
     let ty = match decl.access {
         Access::Uniform => wgpu::BufferBindingType::Uniform,
         Access::Read => wgpu::BufferBindingType::Storage { read_only: true },

@@ -171,12 +171,7 @@ impl<S: Store> Shelf<S> {
 /// A short name for a content: FNV-1a of what identifies it. It separates versions of one file, not attackers.
 fn fingerprint(identity: &Identity, part_size: u64) -> String {
     let text = format!("{}/{}/{part_size}", identity.validator.as_deref().unwrap_or(""), identity.size);
-    format!("{:016x}", fnv(&text))
-}
-
-/// FNV-1a.
-pub(crate) fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    format!("{:016x}", crate::util::fnv(&text))
 }
 
 /// All models of which something is stored.

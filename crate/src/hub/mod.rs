@@ -6,7 +6,6 @@
 mod abort;
 mod cache;
 mod chunk;
-pub(crate) mod clock;
 mod http;
 mod model_ref;
 mod parts;
@@ -28,7 +27,6 @@ mod webllm;
 pub use abort::AbortFlag;
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserTransport, CacheStore, PickedFile, PickedFiles};
-pub(crate) use cache::fnv;
 pub use cache::{CachedModel, Store, StoreError};
 pub use chunk::{Chunk, ChunkBuffer};
 pub use http::HttpSource;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use futures_util::future::{Either, select};
 
-use super::clock;
+use crate::util::clock;
 
 /// A pause between two reports at the most, in milliseconds: five a second leave room for a late timer.
 const TICK_MS: f64 = 200.0;

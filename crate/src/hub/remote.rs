@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use super::abort::AbortFlag;
 use super::chunk::{Chunk, ChunkBuffer};
-use super::clock;
 use super::progress::Progress;
 use super::retry::{RetryPolicy, is_transient};
 use super::transport::{Body, Headers, Method, Request, Response, Transport};
 use crate::Error;
+use crate::util::clock;
 
 /// No file is larger; a server that says so would make sums overflow.
 const MAX_SIZE: u64 = 1 << 50;

@@ -1,6 +1,6 @@
 //! When to try again and how long to wait. Sends nothing itself.
 
-use super::clock;
+use crate::util::clock;
 
 /// How stubbornly a download is pursued.
 #[derive(Debug, Clone, PartialEq)]

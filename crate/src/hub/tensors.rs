@@ -7,11 +7,11 @@ use std::ops::Range;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::chunk::Chunk;
-use super::clock;
 use super::parts::{PartSource, RESTARTS, read, read_range};
 use super::remote::Fault;
 use crate::format::safetensors::{Header, PREFIX, header_range, parse_header};
 use crate::format::{Checkpoint, CheckpointFile, ShardIndex, TensorInfo};
+use crate::util::clock;
 use crate::{Error, Result};
 
 /// Weights in one file.

@@ -4,6 +4,7 @@
 
 mod dump;
 pub mod rope;
+mod surgery;
 
 use crate::{Error, Result};
 pub use rope::{RopeScaling, RopeSpec};

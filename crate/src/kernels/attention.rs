@@ -2,9 +2,9 @@
 //! Sources: FlashAttention (arXiv 2205.14135), FlashDecoding. It knows neither layers nor where buffers come from.
 
 use super::matmul::View;
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
-use crate::gpu::Caps;
+use crate::device::Caps;
+use crate::device::registry::{Kernel, Variant};
 
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;

@@ -1,8 +1,8 @@
 //! One output element from one or two input elements; the copy of the last row; columns in another order.
 
 use super::matmul::View;
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 
 /// What is done to each element; the activations are numbers of shaders/common/activation.wgsl.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,8 +1,8 @@
 //! Lookup of table rows by id, in every weight layout. Knows no vocabulary and no position.
 
 use super::matmul::{View, Weight, groups, weight_flags};
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 
 /// One launch: `out[row] = table[ids[row]] * scale` for the ids in `first_id..first_id + table.rows`.
 pub fn embed<B: Clone>(label: &str, table: &Weight<B>, first_id: u32, ids: B, out: &View<B>, scale: f32) -> Launch<B> {

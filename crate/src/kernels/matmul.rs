@@ -1,11 +1,11 @@
 //! Matrix products `y = x Wᵀ`: GEMV for few rows of x (decode), tiled GEMM for many (prefill), for every weight layout.
 //! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
 
-use super::registry::{Kernel, Variant};
-use super::tuned::GemvPick;
 use super::{GridSpec, Launch};
+use crate::device::Caps;
+use crate::device::registry::{Kernel, Variant};
+use crate::device::tuned::GemvPick;
 use crate::format::layout::{Float, Form, Layout};
-use crate::gpu::Caps;
 
 /// The planes of a weight matrix (or of a run of its rows).
 #[derive(Debug, Clone)]

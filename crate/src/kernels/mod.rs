@@ -7,16 +7,15 @@ pub mod embed;
 pub mod matmul;
 pub mod norm;
 pub mod pool;
-pub mod preprocess;
-pub mod registry;
 pub mod sample;
 pub mod segments;
 pub mod transcode;
-pub mod tuned;
 
-use crate::gpu::Grid;
+pub use crate::device::{registry, tuned};
+
+use crate::device::registry::{Shader, Variant};
+use crate::device::{Grid, preprocess};
 use crate::{Error, Result};
-use registry::{Shader, Variant};
 
 /// The most workgroups WebGPU allows in one dimension.
 pub const MAX_GROUPS: u32 = 65_535;

@@ -1,8 +1,8 @@
 //! RMSNorm and LayerNorm of rows.
 
 use super::matmul::View;
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 
 /// What a norm multiplies and adds.
 #[derive(Debug, Clone)]

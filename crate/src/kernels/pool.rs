@@ -1,8 +1,8 @@
 //! One row for each text of a packed step. Knows spans of rows, no tokens.
 
 use super::matmul::View;
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 
 /// One launch; `mode` is a number of shaders/pool/pool.wgsl, `spans` holds each text's first and end row.
 pub fn pool<B: Clone>(label: &str, mode: u32, x: &View<B>, spans: B, out: &View<B>, cols: u32) -> Launch<B> {

@@ -1,8 +1,8 @@
 //! The next token on the GPU: the largest of the logits, or a draw that agrees with `sample::Sampler` bit by bit, and the
 //! step from one token to the next, or to several that were guessed. Knows vocabularies and sampling parameters, not what they belong to.
 
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 use crate::sample::fixed::{BANNED, GAP_LIMIT, fraction, gap_scale, min_p_limit};
 use crate::sample::{Params, Penalty};
 use crate::{Error, Result};

@@ -3,8 +3,8 @@
 
 use super::attention::{HeadNorm, Rope, with_heads};
 use super::matmul::View;
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 
 /// The most groups of four columns that a thread holds in registers.
 const MOST: u32 = 16;

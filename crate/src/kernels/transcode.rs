@@ -2,8 +2,8 @@
 //! format/transcode.rs and format/quantize.rs, bit for bit. Knows neither files nor models.
 
 use super::matmul::groups;
-use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
 use crate::format::ggml::GgmlType;
 use crate::format::{Encoding, Float, Form, Layout, RowOrder, quantize};
 

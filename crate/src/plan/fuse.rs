@@ -92,14 +92,6 @@ pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u3
     graph
 }
 
-/// Drops the output head: the graph ends with the hidden states.
-pub fn without_head(mut graph: Graph) -> Graph {
-    if let Some(logits) = graph.logits.take() {
-        graph.nodes.retain(|n| n.output != logits);
-    }
-    graph
-}
-
 /// The weights that nodes use, each once, in the order of use.
 pub fn used_weights(graph: &Graph) -> Vec<WeightId> {
     let mut used = Vec::new();

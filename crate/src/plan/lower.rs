@@ -2,7 +2,7 @@
 
 use super::memory::{self, Memory};
 use super::{Plan, Slot, WeightPlans};
-use crate::gpu::Caps;
+use crate::device::Caps;
 use crate::ir::{self, Graph, Ids, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};

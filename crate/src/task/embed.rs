@@ -5,7 +5,7 @@ use super::loaded::{TextParts, describe};
 use super::sentence::SentenceConfig;
 use crate::exec::{Encoder, Outputs, Tokens};
 use crate::hub::AbortFlag;
-use crate::hub::clock::now_ms;
+use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -5,9 +5,9 @@ use super::loaded::Loaded;
 use super::request::{GenerateRequest, Overflow, Speculation};
 use crate::exec::{Decode, Lookup, Model, Start, Tail};
 use crate::hub::AbortFlag;
-use crate::hub::clock::now_ms;
 use crate::sample::{LogProbs, Sampler};
 use crate::text::{StopStrings, StreamDecoder, Tokenizer};
+use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
 

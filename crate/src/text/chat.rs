@@ -8,7 +8,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Value as Json;
 
-use super::clock::Clock;
+use super::date::Clock;
 use super::guard::{Guard, Prompt};
 use super::python;
 use super::tokenizer::SpecialTokens;

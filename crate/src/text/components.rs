@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 use tokenizers::pipeline::{self, Normalizer as _, PipelineTokenizer, PreTokenizer as _};
 
-use super::load::{self, File};
+use super::file::{File, model_kind};
 use super::pair::{Frame, Pair, run};
 use super::pattern::Pattern;
 use super::tokenizer_error;
@@ -30,7 +30,7 @@ pub(super) struct Components {
 
 /// Rewrites the components of any file version into the current spelling.
 pub(super) fn load_components(file: &mut File) -> Result<Components> {
-    let kind = load::model_kind(file.model)?;
+    let kind = model_kind(file.model)?;
     let mut pre_tokenizer = file.pre_tokenizer.take();
     let prefix_space = take_prefix_space(&mut pre_tokenizer);
     let mut doc = json!({

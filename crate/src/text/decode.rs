@@ -4,11 +4,10 @@
 use serde_json::Value;
 use tokenizers::utils::byte_level::char_to_byte;
 
-use super::tokenizer::Tokenizer;
 use super::tokenizer_error;
 use crate::Result;
 
-const REPLACEMENT: char = '\u{FFFD}';
+pub(super) const REPLACEMENT: char = '\u{FFFD}';
 
 /// A token on its way to text.
 pub(super) struct Piece {
@@ -126,7 +125,7 @@ impl Decoder {
     }
 
     /// Lets go of what can be shown now, and says whether the text ends in the middle of a character.
-    fn settle(&mut self, out: &mut String) -> bool {
+    pub fn settle(&mut self, out: &mut String) -> bool {
         for i in 0..self.stages.len() {
             let Some((stage, rest)) = self.stages.get_mut(i..).and_then(<[Stage]>::split_first_mut) else { break };
             match stage {
@@ -354,44 +353,6 @@ fn clean_up(text: &str) -> String {
         (" 're", "'re"),
     ];
     RULES.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
-/// Ids to text as they come, never half a character.
-///
-/// The pieces joined are what [`Tokenizer::decode`] gives, with one exception that only a model that writes broken
-/// UTF-8 through byte-fallback tokens can bring about: `decode` then replaces a whole run of bytes, of which the stream
-/// may have shown a valid beginning already.
-#[derive(Debug, Clone)]
-pub struct StreamDecoder {
-    decoder: Decoder,
-    skip_special: bool,
-    pending: String,
-}
-
-impl StreamDecoder {
-    pub(super) fn new(decoder: Decoder, skip_special: bool) -> StreamDecoder {
-        StreamDecoder { decoder, skip_special, pending: String::new() }
-    }
-
-    /// Takes the next id of the stream of `tokenizer`, the one that made this decoder, and returns the text to show.
-    ///
-    /// Empty while a character is incomplete, for special tokens that are skipped and for ids that do not exist.
-    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
-        if let Some(piece) = tokenizer.piece(id, self.skip_special) {
-            self.decoder.push(piece, &mut self.pending);
-        }
-        let incomplete = self.decoder.settle(&mut self.pending);
-        if incomplete || self.pending.ends_with(REPLACEMENT) {
-            return String::new();
-        }
-        std::mem::take(&mut self.pending)
-    }
-
-    /// The end of the stream: whatever was held back.
-    pub fn finish(&mut self) -> String {
-        self.decoder.finish(&mut self.pending);
-        std::mem::take(&mut self.pending)
-    }
 }
 
 #[cfg(test)]

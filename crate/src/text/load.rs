@@ -1,4 +1,4 @@
-//! Reads the vocabulary of tokenizer.json into the library's models. It knows the file, not what is done with the text.
+//! Reads the vocabulary of tokenizer.json into the library's models. It knows the model's part of the file, not what is done with the text.
 //!
 //! The vocabulary and the merges are read straight into the library's maps, because its own reader holds them three
 //! times over and a page has little memory. Here too is what the library leaves to the honesty of the file.
@@ -8,14 +8,14 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokenizers::models::bpe::{BpeConfig, Merges, PipelineBPE, Vocab};
 use tokenizers::models::{unigram::Unigram, wordlevel::WordLevel, wordpiece::WordPiece};
 use tokenizers::pipeline::PipelineModel;
-use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
+use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 use super::components::{Components, Normalizers};
+use super::file::AddedEntry;
 use super::tokenizer_error;
 use crate::Result;
 
@@ -23,54 +23,6 @@ use crate::Result;
 const MAX_ID: u32 = 1 << 21;
 /// The longest token that the library's tables hold.
 const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
-
-/// tokenizer.json, with the model left as text until its parts are read one by one.
-#[derive(Deserialize)]
-pub(super) struct File<'a> {
-    #[serde(default)]
-    pub added_tokens: Vec<AddedEntry>,
-    #[serde(default)]
-    pub normalizer: Value,
-    #[serde(default)]
-    pub pre_tokenizer: Value,
-    #[serde(default)]
-    pub post_processor: Value,
-    #[serde(default)]
-    pub decoder: Value,
-    #[serde(borrow)]
-    pub model: &'a RawValue,
-}
-
-/// One entry of `added_tokens`, also of tokenizer_config.json's `added_tokens_decoder` (which has the id as its key).
-#[derive(Deserialize, Clone)]
-pub(super) struct AddedEntry {
-    #[serde(default)]
-    pub id: u32,
-    pub content: String,
-    #[serde(default)]
-    pub single_word: bool,
-    #[serde(default)]
-    pub lstrip: bool,
-    #[serde(default)]
-    pub rstrip: bool,
-    #[serde(default)]
-    pub normalized: bool,
-    #[serde(default)]
-    pub special: bool,
-}
-
-impl AddedEntry {
-    fn token(&self) -> AddedToken {
-        AddedToken {
-            content: self.content.clone(),
-            single_word: self.single_word,
-            lstrip: self.lstrip,
-            rstrip: self.rstrip,
-            normalized: self.normalized,
-            special: self.special,
-        }
-    }
-}
 
 /// The model's own tables and what encoding and decoding need to know of them.
 pub(super) struct Model {
@@ -97,15 +49,6 @@ struct ModelFile {
     byte_fallback: Option<bool>,
     ignore_merges: Option<bool>,
     max_input_chars_per_word: Option<usize>,
-}
-
-#[derive(Deserialize)]
-struct ModelKind {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    merges: Option<serde::de::IgnoredAny>,
-    continuing_subword_prefix: Option<serde::de::IgnoredAny>,
-    vocab: Option<VocabShape>,
 }
 
 /// `vocab` as it stands: token to id, or, for Unigram, token and score in the order of the ids.
@@ -150,18 +93,6 @@ impl<'de> Deserialize<'de> for VocabFile {
     }
 }
 
-/// Whether `vocab` is an array, without reading it.
-struct VocabShape {
-    array: bool,
-}
-
-impl<'de> Deserialize<'de> for VocabShape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = <&RawValue>::deserialize(deserializer)?;
-        Ok(VocabShape { array: raw.get().starts_with('[') })
-    }
-}
-
 /// `merges` as pairs; files from before 2024 have them as `"a b"`.
 struct MergesFile(Merges);
 
@@ -197,24 +128,6 @@ impl<'de> Deserialize<'de> for MergesFile {
         }
         deserializer.deserialize_seq(V)
     }
-}
-
-/// Parses the file. `text` must outlive the model, which is read from it later.
-pub(super) fn parse(text: &[u8]) -> Result<File<'_>> {
-    serde_json::from_slice(text).map_err(|e| tokenizer_error(format!("tokenizer.json is not readable: {e}")))
-}
-
-/// The type of the model, which old files leave to be guessed from its fields.
-pub(super) fn model_kind(model: &RawValue) -> Result<String> {
-    let shape: ModelKind =
-        serde_json::from_str(model.get()).map_err(|e| tokenizer_error(format!("tokenizer.json, model: {e}")))?;
-    Ok(match shape {
-        ModelKind { kind: Some(kind), .. } => kind,
-        ModelKind { merges: Some(_), .. } => "BPE".to_owned(),
-        ModelKind { continuing_subword_prefix: Some(_), .. } => "WordPiece".to_owned(),
-        ModelKind { vocab: Some(VocabShape { array: true }), .. } => "Unigram".to_owned(),
-        _ => "WordLevel".to_owned(),
-    })
 }
 
 /// Builds the model and, against its vocabulary, the added tokens.

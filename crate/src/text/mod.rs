@@ -7,22 +7,24 @@
 //! into text without ever showing half a character; [`StopStrings`] cuts the text at the caller's stop strings.
 
 mod chat;
-mod clock;
 mod components;
+mod date;
 mod decode;
+mod file;
 mod guard;
 mod load;
 mod pair;
 mod pattern;
 mod python;
 mod stop;
+mod stream;
 mod tokenizer;
 
 pub use chat::{ChatInput, ChatTemplate};
-pub use clock::Clock;
-pub use decode::StreamDecoder;
+pub use date::Clock;
 pub use guard::Prompt;
 pub use stop::StopStrings;
+pub use stream::StreamDecoder;
 pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerFiles};
 
 use crate::Error;

@@ -11,9 +11,10 @@ use tokenizers::pipeline::{
 use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 use super::components::{self, Normalizers, Splitters};
-use super::decode::{Decoder, Piece, StreamDecoder};
+use super::decode::{Decoder, Piece};
+use super::file::{self, AddedEntry};
 use super::guard::Prompt;
-use super::load::{self, AddedEntry};
+use super::load;
 use super::pair::Frame;
 use super::tokenizer_error;
 use crate::Result;
@@ -139,7 +140,7 @@ impl Tokenizer {
         let map = json_file(files.special_tokens_map, "special_tokens_map.json")?;
         let generation = json_file(files.generation_config, "generation_config.json")?;
 
-        let mut file = load::parse(files.tokenizer)?;
+        let mut file = file::parse(files.tokenizer)?;
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
         let mut parts = components::load_components(&mut file)?;
@@ -244,9 +245,9 @@ impl Tokenizer {
         out
     }
 
-    /// A decoder for ids that come one by one.
-    pub fn stream_decoder(&self, skip_special: bool) -> StreamDecoder {
-        StreamDecoder::new(self.decoder.clone(), skip_special)
+    /// A decoder of its own, which nothing was pushed to.
+    pub(super) fn decoder(&self) -> Decoder {
+        self.decoder.clone()
     }
 
     /// The id of a token as the vocabulary spells it. A search through the vocabulary: not for hot loops.

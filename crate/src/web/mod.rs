@@ -174,7 +174,7 @@ const IDLE_MS: f64 = 1000.0;
 
 /// Lets a model settle when it has been idle for a while, if it is there by then.
 async fn settle(home: Weak<RefCell<Option<AnyModel>>>) {
-    hub::clock::sleep(IDLE_MS).await;
+    crate::util::clock::sleep(IDLE_MS).await;
     if let Some(home) = home.upgrade()
         && let Some(AnyModel::Generate(loaded)) = home.borrow_mut().as_mut()
     {

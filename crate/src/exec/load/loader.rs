@@ -4,6 +4,7 @@
 
 use super::write::{Place, write_chunk};
 use super::{Gate, no_buffer};
+use crate::device::registry::{Shader, Variant};
 use crate::exec::load_times::{Lap, LoadTimes};
 use crate::exec::step::Buffers;
 use crate::format::{
@@ -13,7 +14,6 @@ use crate::gpu::{Backend, Buffer, Gpu, Pipeline, StepDesc, Usage, Work};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::kernels::Launch;
-use crate::kernels::registry::{Shader, Variant};
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::{Error, Result};

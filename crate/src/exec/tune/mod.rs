@@ -5,11 +5,11 @@ mod probe;
 mod record;
 
 use super::load_times::Lap;
+use crate::device::tuned::{GemvPick, Tuned};
 use crate::format::Layout;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::WeightKind;
-use crate::kernels::tuned::{GemvPick, Tuned};
 use crate::plan::WeightPlans;
 use crate::{Error, Result};
 use probe::{Forms, Times};

@@ -1,15 +1,15 @@
 //! Times the forms of a product of one row against each other, in a few dozen milliseconds. Knows buffers, dispatches and a
 //! clock that may be coarse; no model.
 
-use crate::exec::probe::{median, step};
+use crate::device::registry::{Shader, Variant};
+use crate::device::tuned::{GemvPick, Tuned};
+use crate::exec::limits::{median, step};
 use crate::format::Layout;
 use crate::gpu::{Backend, Buffer, Caps, Gpu, Grid, Program, StepDesc, Usage, Work};
-use crate::hub::{clock::now_ms, fnv};
 use crate::kernels::Launch;
 use crate::kernels::matmul::{Matmul, View, Weight};
-use crate::kernels::registry::{Shader, Variant};
-use crate::kernels::tuned::{GemvPick, Tuned};
 use crate::plan::Slot;
+use crate::util::{clock::now_ms, fnv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;

@@ -2,10 +2,10 @@
 //! and holds for its key alone; whatever does not parse or has another key is as good as none.
 
 use super::probe::Forms;
+use crate::device::Caps;
+use crate::device::tuned::GemvPick;
 use crate::format::Layout;
-use crate::gpu::Caps;
 use crate::hub::Source;
-use crate::kernels::tuned::GemvPick;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! What a device reaches at best: the bandwidth of a plain read, the cost of a dispatch that waits for the one before.
 //! A share of the limit is told by these. Knows buffers and dispatches, no model.
 
+use crate::device::registry::{Kernel, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
-use crate::hub::clock::now_ms;
-use crate::kernels::registry::{Kernel, Variant};
 use crate::kernels::{GridSpec, Launch};
+use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! What a device can do, and how a caller restricts it. Kernels choose their variants by these facts alone.
 
+use super::registry::Kernel;
+use super::tuned::{GemvPick, Tuned};
 use crate::format::layout::Layout;
-use crate::kernels::registry::Kernel;
-use crate::kernels::tuned::{GemvPick, Tuned};
 use serde::Serialize;
 use std::cell::OnceCell;
 
@@ -118,7 +118,7 @@ pub struct DeviceOptions {
 
 impl DeviceOptions {
     /// The table that a device begins with.
-    pub(super) fn table(&self) -> OnceCell<Tuned> {
+    pub(crate) fn table(&self) -> OnceCell<Tuned> {
         self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)
     }
 }

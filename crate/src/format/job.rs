@@ -1,0 +1,187 @@
+//! A weight on its way to a layout, with its bytes: what the decoders of all formats see, and how they pack what they
+//! decode. Knows no format.
+
+use super::encoding::{Role, WeightSource};
+use super::layout::{Float, Form, Layout, Packed};
+use crate::{Error, Result};
+
+/// The bytes of a weight's parts.
+#[derive(Debug, Default, Clone)]
+pub struct Bytes<'a> {
+    /// With the lengths, which may be those of bytes that are elsewhere.
+    pub(super) parts: Vec<(Role, &'a [u8], usize)>,
+}
+
+impl<'a> Bytes<'a> {
+    /// No parts yet.
+    pub fn new() -> Bytes<'a> {
+        Bytes::default()
+    }
+
+    /// Adds the bytes of a part.
+    pub fn with(mut self, role: Role, bytes: &'a [u8]) -> Bytes<'a> {
+        self.parts.push((role, bytes, bytes.len()));
+        self
+    }
+
+    fn length(&self, role: Role) -> usize {
+        self.parts.iter().find(|p| p.0 == role).map_or(0, |p| p.2)
+    }
+
+    /// The bytes of a part where it is there.
+    pub fn get(&self, role: Role) -> Option<&'a [u8]> {
+        self.parts.iter().find(|p| p.0 == role).map(|p| p.1)
+    }
+}
+
+/// A weight to be transcoded, with its bytes: what the decoders of all formats see.
+pub(super) struct Job<'a> {
+    pub source: &'a WeightSource,
+    pub bytes: &'a Bytes<'a>,
+    /// Rows to produce.
+    pub rows: usize,
+    /// Columns (K).
+    pub cols: usize,
+    pub layout: Layout,
+}
+
+impl<'a> Job<'a> {
+    /// The bytes of a part, which must be at least `len` long.
+    pub fn part(&self, role: Role, len: Option<usize>) -> Result<&'a [u8]> {
+        let bytes = self.bytes.get(role).ok_or_else(|| self.broken(format!("its {role:?} part is missing")))?;
+        let len = len.ok_or_else(|| self.broken("its size overflows".into()))?;
+        let found = self.bytes.length(role);
+        if found < len {
+            return Err(self.broken(format!("its {role:?} part has {found} bytes, {len} are needed")));
+        }
+        Ok(bytes)
+    }
+
+    /// The error for a weight whose parts contradict one another.
+    pub fn broken(&self, reason: String) -> Error {
+        Error::Malformed { file: self.source.name.clone(), format: "weight", reason }
+    }
+
+    /// The stored row of row `row`; below `source.stored_rows`.
+    pub fn stored_row(&self, row: usize) -> usize {
+        self.source.first_row + self.source.row_order.stored(row)
+    }
+
+    /// Packs an affine layout from the code of (stored row, column) and the pair of (stored row, first column); a dense
+    /// layout holds the values.
+    pub fn affine(&self, code: impl Fn(usize, usize) -> u8, pair: impl Fn(usize, usize) -> (f32, f32)) -> Packed {
+        if let (Layout::Dense(_), Some(Layout::Affine { form, .. })) =
+            (self.layout, self.source.encoding.layout(self.cols))
+        {
+            return self.dense(|row, k| {
+                let (q, (scale, second)) = (f32::from(code(row, k)), pair(row, k));
+                if form == Form::Bias { q * scale + second } else { (q - second) * scale }
+            });
+        }
+        let mut out = Packed::zeros(self.layout, self.rows, self.cols);
+        let Layout::Affine { group, .. } = self.layout else { return out };
+        for row in 0..self.rows {
+            let stored = self.stored_row(row);
+            self.codes(&mut out, row, |k| code(stored, k));
+            for (g, k) in (0..self.cols).step_by(usize::from(group)).enumerate() {
+                out.set_pair(row, g, pair(stored, k));
+            }
+        }
+        out
+    }
+
+    /// Packs the codes of one row.
+    pub fn codes(&self, out: &mut Packed, row: usize, code: impl Fn(usize) -> u8) {
+        for block in 0..self.cols.div_ceil(32) {
+            let n = (self.cols - block * 32).min(32);
+            let mut codes = [0u8; 32];
+            for (i, c) in codes[..n].iter_mut().enumerate() {
+                *c = code(block * 32 + i);
+            }
+            out.set_codes(row, block, &codes);
+        }
+    }
+
+    /// Packs a dense layout from the value of (stored row, column). The elements of a vector are ordered as rows are.
+    pub fn dense(&self, value: impl Fn(usize, usize) -> f32) -> Packed {
+        let mut out = Packed::zeros(self.layout, self.rows, self.cols);
+        if self.source.shape.len() == 1 {
+            for col in 0..self.cols {
+                out.set_dense(0, col, value(0, self.source.row_order.stored(col)));
+            }
+            return out;
+        }
+        for row in 0..self.rows {
+            let stored = self.stored_row(row);
+            for col in 0..self.cols {
+                out.set_dense(row, col, value(stored, col));
+            }
+        }
+        out
+    }
+}
+
+/// Packs an affine layout whose columns may be in the order of their groups (act-order).
+///
+/// Columns are sorted by group, stably, and the order is kept in [`Packed::column_order`]: codes stay at their bits and
+/// values exact, for one gather of the activations. Dequantising instead would cost 16 to 32 bits per weight, for
+/// `(q - zero) * scale` has up to 19 significant bits, which f16 does not hold. Groups of uneven size cannot be sorted
+/// into a layout; those go to dense f32.
+pub(super) fn grouped(
+    job: &Job<'_>,
+    group: usize,
+    code: impl Fn(usize, usize) -> u8,
+    pair: impl Fn(usize, usize) -> (f32, f32),
+) -> Result<Packed> {
+    let group = group.max(1);
+    let Some(g_idx) = group_index(job)? else {
+        return Ok(job.affine(code, |row, k| pair(row, k / group)));
+    };
+    let groups: Vec<u32> = g_idx.iter().map(|g| u32::try_from(*g).unwrap_or(u32::MAX)).collect();
+    let order = match job.source.encoding.column_order(&groups) {
+        Ok(None) => return Ok(job.affine(code, |row, k| pair(row, k / group))),
+        Ok(Some(order)) if !matches!(job.layout, Layout::Dense(_)) => Some(order),
+        _ => None,
+    };
+    let Some(order) = order else {
+        let layout = if matches!(job.layout, Layout::Dense(_)) { job.layout } else { Layout::Dense(Float::F32) };
+        let job = Job { layout, ..*job };
+        return Ok(job.dense(|row, k| {
+            let (scale, zero) = pair(row, g_idx[k]);
+            (f32::from(code(row, k)) - zero) * scale
+        }));
+    };
+    let mut out = job.affine(|row, at| code(row, order[at] as usize), |row, at| pair(row, at / group));
+    out.column_order = Some(order.to_vec());
+    Ok(out)
+}
+
+/// The group of each input where the file says it, checked to lie within K.
+pub(super) fn group_index(job: &Job<'_>) -> Result<Option<Vec<usize>>> {
+    if job.bytes.get(Role::GroupIndex).is_none() {
+        return Ok(None);
+    }
+    let data = job.part(Role::GroupIndex, job.cols.checked_mul(4))?;
+    let groups: Vec<usize> = (0..job.cols).map(|i| word(data, i) as usize).collect();
+    match groups.iter().find(|g| **g >= job.cols) {
+        Some(g) => Err(job.broken(format!("its group index names group {g} of {} inputs", job.cols))),
+        None => Ok(Some(groups)),
+    }
+}
+
+/// The code of `bits` bits at position `k` of a little-endian bit stream that starts at byte `start`.
+pub(super) fn stream_code(data: &[u8], start: usize, bits: usize, k: usize) -> u8 {
+    let bit = k * bits;
+    let at = start + bit / 8;
+    let low = data.get(at).copied().unwrap_or(0);
+    let high = data.get(at + 1).copied().unwrap_or(0);
+    ((u16::from_le_bytes([low, high]) >> (bit % 8)) & ((1 << bits) - 1)) as u8
+}
+
+/// Word `i` of little-endian bytes.
+pub(super) fn word(data: &[u8], i: usize) -> u32 {
+    match data.get(i * 4..i * 4 + 4) {
+        Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
+        _ => 0,
+    }
+}

@@ -1,0 +1,8 @@
+//! What every room may use and none owns: time, and a hash for names. Knows nothing of models.
+
+pub(crate) mod clock;
+
+/// FNV-1a: separates versions of one thing, not attackers.
+pub(crate) fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
