@@ -2,6 +2,7 @@
 
 mod argmax;
 mod attention;
+mod conv;
 mod elementwise;
 mod embed;
 mod guesses;
@@ -9,5 +10,6 @@ mod matmul;
 mod norm;
 mod op;
 mod pool;
+mod recurrent;
 mod sample;
 mod transcode;

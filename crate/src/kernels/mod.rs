@@ -2,11 +2,13 @@
 //! The families know shaders and capabilities; they know neither graphs nor wgpu.
 
 pub mod attention;
+pub mod conv;
 pub mod elementwise;
 pub mod embed;
 pub mod matmul;
 pub mod norm;
 pub mod pool;
+pub mod recurrent;
 pub mod sample;
 pub mod segments;
 pub mod transcode;

@@ -1,0 +1,35 @@
+//! Twin of shaders/conv: a causal depthwise convolution, row by row in f64.
+
+use super::elementwise::activate;
+
+/// A convolution by its filters.
+#[derive(Debug, Clone, Copy)]
+pub struct Conv<'a> {
+    /// Rows that an output sees.
+    pub taps: usize,
+    /// `[channels][taps]`, the oldest row first.
+    pub weight: &'a [f32],
+    /// `[channels]`.
+    pub bias: Option<&'a [f32]>,
+    /// A number of shaders/common/activation.wgsl.
+    pub act: u32,
+}
+
+impl Conv<'_> {
+    /// The outputs of rows `[row][channels]`; `memory` has the `taps - 1` rows before them and then the last of them.
+    pub fn of(&self, x: &[f32], memory: &mut Vec<f32>) -> Vec<f32> {
+        let channels = self.weight.len() / self.taps;
+        let mut out = Vec::with_capacity(x.len());
+        for row in x.chunks_exact(channels) {
+            memory.extend(row);
+            for c in 0..channels {
+                let seen = (0..self.taps)
+                    .map(|t| f64::from(self.weight[c * self.taps + t]) * f64::from(memory[t * channels + c]));
+                let sum = seen.sum::<f64>() + self.bias.map_or(0.0, |b| f64::from(b[c]));
+                out.push(activate(self.act, sum as f32));
+            }
+            memory.drain(..channels);
+        }
+        out
+    }
+}

@@ -1,0 +1,110 @@
+// Causal depthwise convolution over TAPS rows. `memory` keeps the last TAPS - 1 inputs of the rows before this step, oldest
+// first, and counts as zeros at position 0. A thread takes one channel and some rows with its inputs in registers.
+// FEW runs over all rows of the step and moves the memory on; MANY takes a tile of rows and leaves it; ADVANCE, which comes
+// after MANY, only moves it on. GATED multiplies the inputs by `gate_in` and the outputs by `gate_out`.
+struct Params {
+    channels: u32,
+    tile: u32,
+    x_offset: u32,
+    x_stride: u32,
+    in_offset: u32,
+    in_stride: u32,
+    gate_offset: u32,
+    gate_stride: u32,
+    out_offset: u32,
+    out_stride: u32,
+    act: u32,
+}
+#import common/state
+#import common/activation
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> state: State;
+#ifdef MANY
+@group(0) @binding(3) var<storage, read> memory: array<f32>;
+#else
+@group(0) @binding(3) var<storage, read_write> memory: array<f32>;
+#endif
+#ifdef GATED
+@group(0) @binding(4) var<storage, read> gate_in: array<f32>;
+#endif
+#ifndef ADVANCE
+@group(0) @binding(5) var<storage, read> weight: array<f32>;
+@group(0) @binding(6) var<storage, read_write> out: array<f32>;
+#ifdef GATED
+@group(0) @binding(7) var<storage, read> gate_out: array<f32>;
+#endif
+#ifdef BIAS
+@group(0) @binding(8) var<storage, read> bias: array<f32>;
+#endif
+#endif
+
+fn input(row: u32, c: u32) -> f32 {
+    var value = x[params.x_offset + row * params.x_stride + c];
+#ifdef GATED
+    value *= gate_in[params.in_offset + row * params.in_stride + c];
+#endif
+    return value;
+}
+
+// The input `back` rows before a row.
+fn before(row: u32, back: u32, c: u32) -> f32 {
+    if (row >= back) {
+        return input(row - back, c);
+    }
+    if (state.pos == 0u) {
+        return 0.0;
+    }
+    return memory[(TAPS - 1u + row - back) * params.channels + c];
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let c = wid.x * 64u + lid;
+    let rows = state.rows;
+#ifdef MANY
+    let first = wid.y * params.tile;
+    let end = min(first + params.tile, rows);
+#endif
+#ifdef FEW
+    let first = 0u;
+    let end = rows;
+#endif
+#ifdef ADVANCE
+    let first = rows - min(rows, TAPS - 1u);
+    let end = rows;
+#endif
+    if (c >= params.channels || first >= end) {
+        return;
+    }
+    // The inputs of the window, oldest first; the last one is the row's own.
+    var window: array<f32, TAPS>;
+#for i in 1..TAPS
+    window[$iu] = before(first, TAPS - $iu, c);
+#endfor
+    for (var row = first; row < end; row++) {
+#for i in 1..TAPS
+        window[$iu - 1u] = window[$iu];
+#endfor
+        window[TAPS - 1u] = input(row, c);
+#ifndef ADVANCE
+        var y = 0.0;
+#ifdef BIAS
+        y = bias[c];
+#endif
+#for i in 0..TAPS
+        y += weight[c * TAPS + $iu] * window[$iu];
+#endfor
+        y = activate(params.act, y);
+#ifdef GATED
+        y *= gate_out[params.gate_offset + row * params.gate_stride + c];
+#endif
+        out[params.out_offset + row * params.out_stride + c] = y;
+#endif
+    }
+#ifndef MANY
+#for i in 1..TAPS
+    memory[($iu - 1u) * params.channels + c] = window[$iu];
+#endfor
+#endif
+}

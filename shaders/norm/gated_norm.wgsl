@@ -1,0 +1,59 @@
+// RMSNorm of runs of a row's columns in place, with a gate: norm(x) · gain · silu(z), or with GATE_FIRST norm(x · silu(z)) ·
+// gain. A workgroup takes one run of one row. The gain is one for all runs, or with GATE_FIRST as long as the row.
+struct Params {
+    cols: u32,
+    x_offset: u32,
+    x_stride: u32,
+    z_offset: u32,
+    z_stride: u32,
+    gain_offset: u32,
+    eps: f32,
+}
+#import common/activation
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> x: array<f32>;
+@group(0) @binding(2) var<storage, read> z: array<f32>;
+@group(0) @binding(3) var<storage, read> gain: array<f32>;
+
+var<workgroup> parts: array<f32, WG>;
+var<workgroup> eighths: array<f32, 8>;
+
+fn given(at: u32, gate: u32) -> f32 {
+#ifdef GATE_FIRST
+    let v = z[gate];
+    return x[at] * v * sigmoid(v);
+#else
+    return x[at];
+#endif
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let run = wid.x * params.cols;
+    let at = params.x_offset + wid.y * params.x_stride + run;
+    let gate = params.z_offset + wid.y * params.z_stride + run;
+    var squares = 0.0;
+    for (var c = lid; c < params.cols; c += WG) {
+        let v = given(at + c, gate + c);
+        squares += v * v;
+    }
+    parts[lid] = squares;
+    workgroupBarrier();
+    if (lid < 8u) {
+        var sum = 0.0;
+        for (var i = lid; i < WG; i += 8u) { sum += parts[i]; }
+        eighths[lid] = sum;
+    }
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < 8u; i++) { sum += eighths[i]; }
+    let factor = inverseSqrt(sum / f32(params.cols) + params.eps);
+    for (var c = lid; c < params.cols; c += WG) {
+#ifdef GATE_FIRST
+        x[at + c] = given(at + c, gate + c) * factor * gain[params.gain_offset + run + c];
+#else
+        let v = z[gate + c];
+        x[at + c] = x[at + c] * factor * gain[params.gain_offset + c] * v * sigmoid(v);
+#endif
+    }
+}

@@ -1,0 +1,135 @@
+//! Causal convolutions against their twin: rows cut anywhere, the memory moved on by just the rows of the step.
+
+use jerboa::kernels::conv::Conv;
+use jerboa::kernels::matmul::View;
+use jerboa::reference::conv as twin;
+use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
+
+/// How the rows of a step are computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    Few,
+    Many,
+}
+use Form::{Few, Many};
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    channels: usize,
+    taps: usize,
+    bias: bool,
+    act: u32,
+    gated: bool,
+}
+
+impl Case {
+    /// Runs steps one after another over wider rows whose other columns are NaN, with something stale in the memory.
+    fn check(self, cuts: &[(Form, usize)]) {
+        let Case { channels, taps, .. } = self;
+        let total: usize = cuts.iter().map(|c| c.1).sum();
+        let [x, gate_in, gate_out] = [1, 2, 3].map(|seed| random(seed, total * channels));
+        let weight = random(4, channels * taps);
+        let bias = random(5, channels);
+        let stride = 3 * channels + 5;
+        // One row: what gates the inputs, what gates the outputs, the inputs.
+        let wide: Vec<f32> = (0..total)
+            .flat_map(|row| {
+                let own = |v: &[f32]| v[row * channels..(row + 1) * channels].to_vec();
+                [own(&gate_in), own(&gate_out), own(&x), vec![f32::NAN; 5]].concat()
+            })
+            .collect();
+        let view = |buffer, offset| View { buffer, offset: offset as u32, stride: stride as u32 };
+        let conv = Conv {
+            label: "conv".into(),
+            channels: channels as u32,
+            taps: taps as u32,
+            weight: 1,
+            bias: self.bias.then_some(2),
+            act: self.act,
+            gates: self.gated.then(|| [view(0, 0), view(0, channels)]),
+            memory: 3,
+            state: 4,
+        };
+        let mut memory = bytes(&vec![1e9f32; (taps - 1) * channels]);
+        let (mut found, mut pos) = (Vec::new(), 0);
+        for (form, rows) in cuts {
+            let out = View { buffer: 5, offset: 3, stride: channels as u32 + 2 };
+            let launches = match form {
+                Few => vec![conv.few(&view(0, 2 * channels), &out)],
+                Many => conv.many(&view(0, 2 * channels), &out).to_vec(),
+            };
+            let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
+            // A plan has room for more rows than the step has.
+            let mut given = wide[pos * stride..(pos + rows) * stride].to_vec();
+            given.extend(vec![f32::NAN; 4 * stride]);
+            let empty = bytes(&vec![f32::NAN; 3 + (rows + 4) * (channels + 2)]);
+            let buffers = [bytes(&given), bytes(&weight), bytes(&bias), memory, bytes(&state), empty];
+            let left = run_all(gpu(), &launches, *rows as u32, &buffers);
+            memory = left[3].clone();
+            let out = floats(&left[5]);
+            found.extend((0..*rows).flat_map(|r| out[3 + r * (channels + 2)..][..channels].to_vec()));
+            assert!(
+                out[3 + rows * (channels + 2)..].iter().all(|v| v.is_nan()),
+                "{self:?} {cuts:?}: rows that are none"
+            );
+            pos += rows;
+        }
+        let times = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).collect::<Vec<f32>>();
+        let seen = if self.gated { times(&x, &gate_in) } else { x };
+        let mut kept = vec![0.0; (taps - 1) * channels];
+        let spec = twin::Conv { taps, weight: &weight, bias: self.bias.then_some(&bias), act: self.act };
+        let mut expected = spec.of(&seen, &mut kept);
+        if self.gated {
+            expected = times(&expected, &gate_out);
+        }
+        let error = nmse(&found, &expected);
+        assert!(error < 1e-11, "{self:?} {cuts:?}: {error:e}");
+        assert!(nmse(&floats(&memory), &kept) < 1e-12, "{self:?} {cuts:?}: the memory");
+    }
+}
+
+const PLAIN: Case = Case { channels: 70, taps: 4, bias: false, act: 1, gated: false };
+
+#[test]
+fn rows_may_be_cut_anywhere() {
+    for cuts in [
+        &[(Many, 37), (Few, 1), (Few, 3), (Many, 2), (Few, 1)][..],
+        &[(Few, 1), (Few, 1), (Many, 1), (Many, 16), (Many, 17)],
+        &[(Many, 1), (Few, 2)],
+    ] {
+        PLAIN.check(cuts);
+        Case { taps: 3, gated: true, act: 0, channels: 129, ..PLAIN }.check(cuts);
+    }
+}
+
+#[test]
+fn filters_of_every_length_with_bias_and_gates() {
+    for taps in 2..=8 {
+        Case { taps, bias: taps % 2 == 0, gated: taps % 3 == 0, channels: 5, ..PLAIN }.check(&[
+            (Many, 3),
+            (Few, 2),
+            (Many, 11),
+        ]);
+    }
+}
+
+/// After a stop a step has no rows: the memory stays as it is, also at position 0.
+#[test]
+fn a_step_without_rows_changes_nothing() {
+    PLAIN.check(&[(Many, 5), (Few, 0), (Many, 0), (Few, 2)]);
+    let conv = Conv {
+        label: "conv".into(),
+        channels: 8,
+        taps: 4,
+        weight: 1,
+        bias: None,
+        act: 0,
+        gates: None,
+        memory: 2,
+        state: 3,
+    };
+    let (x, out) = (View { buffer: 0, offset: 0, stride: 8 }, View { buffer: 4, offset: 0, stride: 8 });
+    let kept = bytes(&random(1, 24));
+    let buffers = [bytes(&[f32::NAN; 8]), bytes(&[1f32; 32]), kept.clone(), bytes(&[0u32; 8]), bytes(&[0f32; 8])];
+    assert_eq!(run_all(gpu(), &[conv.few(&x, &out)], 1, &buffers)[2], kept);
+}

@@ -1,0 +1,215 @@
+//! Linear recurrences against their twin: few rows one after another and many by chunks, from one memory, of every shape;
+//! gated norms.
+
+use jerboa::kernels::attention::Kv;
+use jerboa::kernels::matmul::View;
+use jerboa::kernels::recurrent::{GatedNorm, Recurrent, Rule};
+use jerboa::reference::recurrent as twin;
+use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
+
+/// How the rows of a step are computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    Few,
+    Many,
+}
+use Form::{Few, Many};
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    delta: bool,
+    heads: usize,
+    key_heads: usize,
+    /// Heads take turns with the keys rather than sharing them in runs.
+    turns: bool,
+    key_dim: usize,
+    value_dim: usize,
+    kv: Kv,
+    raw: bool,
+}
+
+/// The gated delta rule at the size of a tiny checkpoint.
+const DELTA: Case =
+    Case { delta: true, heads: 4, key_heads: 2, turns: false, key_dim: 8, value_dim: 12, kv: Kv::F32, raw: false };
+const SSM: Case = Case { delta: false, heads: 6, key_heads: 2, key_dim: 20, value_dim: 16, ..DELTA };
+
+/// What a run leaves: the outputs' distance from the twin's, and the memory's.
+struct Errors {
+    out: f64,
+    memory: f64,
+}
+
+impl Case {
+    fn run(self, cuts: &[(Form, usize)]) -> Errors {
+        let Case { heads, key_heads, key_dim: dk, value_dim: dv, .. } = self;
+        let total: usize = cuts.iter().map(|c| c.1).sum();
+        let (k_cols, v_cols) = (key_heads * dk, heads * dv);
+        let [q, k] = [1, 2].map(|seed| random(seed, total * k_cols));
+        let [v, z] = [3, 4].map(|seed| random(seed, total * v_cols));
+        // Some decays are next to nothing and some next to 1: a chunk must hold both.
+        let [a, b] = [5, 6].map(|seed| random(seed, total * heads).iter().map(|v| 4.0 * v - 1.0).collect::<Vec<f32>>());
+        let log_rate: Vec<f32> = random(7, heads).iter().map(|v| 2.5 * v).collect();
+        let bias = random(8, heads);
+        let last = random(9, if self.delta { dv } else { heads });
+        let rate: Vec<f32> = log_rate.iter().map(|v| if self.raw { -v.exp() } else { *v }).collect();
+        let gains = [&rate[..], &bias, &last].concat();
+        // One row of x: values, NaN, queries, keys; of the other numbers: a, b, z.
+        let row = |v: &[f32], cols: usize, row: usize| v[row * cols..(row + 1) * cols].to_vec();
+        let x_cols = v_cols + 4 + 2 * k_cols;
+        let rest_cols = (2 * heads).next_multiple_of(4) + v_cols;
+        let view = |buffer, offset: usize, stride: usize| View { buffer, offset: offset as u32, stride: stride as u32 };
+        let per_key = if self.turns { 1 } else { heads / key_heads };
+        let limits = [0.01, if self.delta { f32::INFINITY } else { 2.0 }];
+        let kernel = Recurrent {
+            label: "recurrent".into(),
+            heads: heads as u32,
+            key_heads: key_heads as u32,
+            per_key: per_key as u32,
+            key_dim: dk as u32,
+            value_dim: dv as u32,
+            columns: [v_cols + 4, v_cols + 4 + k_cols, 0].map(|c| c as u32),
+            x: view(0, 0, x_cols),
+            a: view(1, 0, rest_cols),
+            rule: if self.delta {
+                let z = view(1, (2 * heads).next_multiple_of(4), rest_cols);
+                Rule::Delta { b: view(1, heads, rest_cols), z, eps: 1e-5 }
+            } else {
+                Rule::Ssm { limits }
+            },
+            gains: 2,
+            raw: self.raw,
+            kv: self.kv,
+            memory: 3,
+            state: 4,
+        };
+        assert!(Recurrent::<u8>::fits(dk as u32, dv as u32));
+        let stale = bytes(&vec![0x7000_7000u32; heads * dk * dv * self.kv.bytes() / 4]);
+        let (mut memory, mut found, mut pos) = (stale, Vec::new(), 0);
+        for (form, rows) in cuts {
+            let given = |cols: usize, of: &dyn Fn(usize) -> Vec<f32>| {
+                let mut all: Vec<f32> = (pos..pos + rows).flat_map(of).collect();
+                all.extend(vec![f32::NAN; 3 * cols]);
+                bytes(&all)
+            };
+            let x = given(x_cols, &|r| {
+                [row(&v, v_cols, r), vec![f32::NAN; 4], row(&q, k_cols, r), row(&k, k_cols, r)].concat()
+            });
+            let rest = given(rest_cols, &|r| {
+                let mut all = [row(&a, heads, r), row(&b, heads, r)].concat();
+                all.resize(rest_cols - v_cols, f32::NAN);
+                [all, row(&z, v_cols, r)].concat()
+            });
+            let out = view(5, 0, v_cols + 4);
+            let launches = if *form == Few { vec![kernel.few(&out)] } else { kernel.many(&6, &out) };
+            let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
+            let empty = |bytes_: u64| bytes(&vec![f32::NAN; bytes_ as usize / 4]);
+            let scratch = empty(kernel.scratch(*rows as u32 + 3).max(16));
+            let outputs = empty(((rows + 3) * (v_cols + 4) * 4) as u64);
+            let buffers = [x, rest, bytes(&gains), memory, bytes(&state), outputs, scratch];
+            let left = run_all(gpu(), &launches, *rows as u32, &buffers);
+            memory = left[3].clone();
+            let out = floats(&left[5]);
+            found.extend((0..*rows).flat_map(|r| out[r * (v_cols + 4)..][..v_cols].to_vec()));
+            pos += rows;
+        }
+        let spec = twin::Recurrent {
+            heads,
+            key_heads,
+            per_key,
+            key_dim: dk,
+            value_dim: dv,
+            log_rate: &log_rate,
+            bias: &bias,
+            share: (!self.delta).then_some(&last),
+            limits: if self.delta { [0.0, f32::INFINITY] } else { limits },
+        };
+        let mut kept = vec![0.0; heads * dk * dv];
+        let mut expected = spec.of(twin::Rows { q: &q, k: &k, v: &v, a: &a, b: &b }, &mut kept);
+        if self.delta {
+            expected = twin::gated_norm(&expected, &z, &last, dv, 1e-5, false);
+        }
+        let kept: Vec<f32> = kept.iter().map(|v| *v as f32).collect();
+        let memory = match self.kv {
+            Kv::F32 => floats(&memory),
+            _ => bytemuck::pod_collect_to_vec::<u8, half::f16>(&memory).iter().map(|v| v.to_f32()).collect(),
+        };
+        Errors { out: nmse(&found, &expected), memory: nmse(&memory, &kept) }
+    }
+
+    fn check(self, cuts: &[(Form, usize)]) {
+        let errors = self.run(cuts);
+        assert!(errors.out < 1e-10, "{self:?} {cuts:?}: {:e}", errors.out);
+        assert!(errors.memory < 1e-10, "{self:?} {cuts:?}: memory {:e}", errors.memory);
+    }
+}
+
+/// A prompt of some chunks and a bit, tokens, a few drafts, a prompt that goes on.
+const TURNS: [(Form, usize); 5] = [(Many, 75), (Few, 1), (Few, 4), (Many, 33), (Few, 1)];
+
+#[test]
+fn rows_may_be_cut_anywhere() {
+    for case in [DELTA, SSM] {
+        for cuts in [&TURNS[..], &[(Few, 1), (Many, 1), (Many, 32), (Many, 64)], &[(Few, 40)]] {
+            case.check(cuts);
+        }
+    }
+}
+
+#[test]
+fn heads_of_every_shape() {
+    let turns = [(Many, 37), (Few, 2)];
+    for (key_dim, value_dim) in [(128, 128), (64, 64), (96, 80), (4, 4), (100, 20), (16, 256), (128, 60)] {
+        for case in [DELTA, SSM] {
+            Case { heads: 2, key_heads: 1, key_dim, value_dim, ..case }.check(&turns);
+        }
+    }
+}
+
+#[test]
+fn heads_share_keys_in_runs_or_in_turns() {
+    let turns = [(Many, 5), (Few, 1)];
+    for case in [DELTA, SSM] {
+        for (heads, key_heads) in [(1, 1), (6, 3), (6, 1), (5, 5)] {
+            for turns_ in [false, true] {
+                Case { heads, key_heads, turns: turns_, raw: turns_, ..case }.check(&turns);
+            }
+        }
+    }
+}
+
+/// After a stop a step has no rows: the memory stays as it is.
+#[test]
+fn a_step_without_rows_changes_nothing() {
+    for case in [DELTA, SSM] {
+        case.check(&[(Many, 7), (Few, 0), (Many, 0), (Few, 1)]);
+    }
+}
+
+/// A memory of halves after 2,000 rows.
+#[test]
+fn halves_hold_over_long_contexts() {
+    for case in [DELTA, SSM] {
+        let cuts: Vec<_> = (0..20).map(|_| (Many, 90)).chain((0..20).map(|_| (Few, 10))).collect();
+        let errors = Case { kv: Kv::Packed, ..case }.run(&cuts);
+        let worst = errors.out.max(errors.memory).sqrt();
+        assert!(worst < 3e-3, "{case:?}: {worst:e}");
+    }
+}
+
+#[test]
+fn gated_norms() {
+    for (runs, cols, first) in [(4, 12, false), (1, 300, true), (3, 64, true), (2, 70, false)] {
+        let (rows, all) = (3, runs * cols);
+        let (x, z) = (random(1, rows * all), random(2, rows * (all + 5)));
+        let gain = random(3, if first { all } else { cols });
+        let norm = GatedNorm { gain: 2, gain_offset: 1, first, eps: 1e-5 };
+        let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
+        let launch = norm.launch("norm", &view(0, all), &view(1, all + 5), runs as u32, cols as u32);
+        let gains = [&[f32::NAN][..], &gain].concat();
+        let left = run_all(gpu(), &[launch], rows as u32, &[bytes(&x), bytes(&z), bytes(&gains)]);
+        let gates: Vec<f32> = (0..rows).flat_map(|r| z[r * (all + 5)..][..all].to_vec()).collect();
+        let expected = twin::gated_norm(&x, &gates, &gain, cols, 1e-5, first);
+        let error = nmse(&floats(&left[0]), &expected);
+        assert!(error < 1e-11, "{runs} runs of {cols}, gate first {first}: {error:e}");
+    }
+}
