@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-const SHAPES: &str = include_str!("../../../www/bench/shapes.json");
+const SHAPES: &str = include_str!("../../../../www/bench/shapes.json");
 /// The weights are pieces of one block of so many bytes.
 const BLOCK: usize = 16 << 20;
 /// Weights that share a scale and a bias.

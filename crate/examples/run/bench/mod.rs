@@ -1,8 +1,9 @@
-//! The native twin of the bench page: times a loaded model in the page's names. It loads nothing itself.
+//! The native twin of the bench page: times a loaded model in the page's names.
 
 mod checkpoint;
+mod command;
 
-pub use checkpoint::make;
+pub use command::{command, run};
 
 use jerboa::exec::{MeasureOptions, Measurement};
 use jerboa::gpu::Backend;

@@ -1,0 +1,93 @@
+//! `generate`: a prompt, a conversation or ids, and how to sample.
+
+use crate::open::on_model;
+use crate::options::{Given, Result, flag, list, parsed, told, value};
+use crate::out;
+use clap::{ArgAction, ArgGroup, Command, value_parser};
+use jerboa::hub::AbortFlag;
+use jerboa::task::{Event, GenerateRequest, Outcome};
+use serde_json::{Value, json};
+
+/// Fewer tokens than this tell no rate: they come in one batch of steps.
+const RATED: usize = 16;
+
+pub fn command(command: Command) -> Command {
+    on_model(command)
+        .args([
+            value("prompt", "TEXT", "The text to continue"),
+            value("chat", "FILE", "A JSON file with the messages to answer"),
+            list("ids", "ID,…", value_parser!(u32), "Token ids to continue"),
+        ])
+        .group(ArgGroup::new("input").args(["prompt", "chat", "ids"]).required(true))
+        .args([
+            parsed("max-tokens", "N", value_parser!(usize), "The most tokens to generate")
+                .visible_alias("max-new")
+                .default_value("128"),
+            parsed("temperature", "T", value_parser!(f64), "0 takes the most likely token; by default the model's own"),
+            parsed("top-k", "K", value_parser!(u64), "Sample from the K most likely tokens"),
+            parsed("top-p", "P", value_parser!(f64), "Sample from the most likely tokens that together reach P"),
+            parsed("min-p", "P", value_parser!(f64), "Drop tokens less likely than this share of the most likely one"),
+            parsed("seed", "N", value_parser!(u64), "Same seed, same answer"),
+            value("stop", "TEXT", "A text that ends the answer; may be given several times").action(ArgAction::Append),
+            flag("ignore-eos", "Go on after the end-of-text token"),
+            parsed("speculation", "HOW", ["off", "prompt-lookup"], "Guess tokens ahead"),
+            flag("json", "Print the outcome as JSON"),
+        ])
+}
+
+pub async fn run(given: &Given) -> Result<()> {
+    let request = GenerateRequest::from_json(&request(given)?.to_string()).map_err(told)?;
+    let mut loaded = given.loaded().await?;
+    let as_json = given.has("json");
+    let show = |event: &Event| {
+        if !as_json {
+            out::text(&event.text);
+        }
+    };
+    let outcome = loaded.generate(&request, &AbortFlag::new(), show).await.map_err(told)?;
+    if as_json {
+        out::line(serde_json::to_string(&outcome).map_err(|e| e.to_string())?);
+    } else {
+        eprintln!("\n{}", summary(&outcome));
+    }
+    Ok(())
+}
+
+/// The request in the names of the JavaScript face.
+fn request(given: &Given) -> Result<Value> {
+    let mut request = json!({ "maxTokens": given.need::<usize>("max-tokens")?, "ignoreEos": given.has("ignore-eos") });
+    let mut set = |name: &str, value: Value| {
+        if !value.is_null() {
+            request[name] = value;
+        }
+    };
+    set("prompt", json!(given.text("prompt")));
+    if given.has("ids") {
+        set("ids", json!(given.all::<u32>("ids")));
+    }
+    if given.has("chat") {
+        set("messages", json!(given.messages()?));
+    }
+    set("temperature", json!(given.get::<f64>("temperature")));
+    set("topK", json!(given.get::<u64>("top-k")));
+    set("topP", json!(given.get::<f64>("top-p")));
+    set("minP", json!(given.get::<f64>("min-p")));
+    set("seed", json!(given.get::<u64>("seed")));
+    set("speculation", json!(given.text("speculation")));
+    if given.has("stop") {
+        set("stop", json!(given.all::<String>("stop")));
+    }
+    Ok(request)
+}
+
+fn summary(outcome: &Outcome) -> String {
+    let tokens = outcome.completion_tokens;
+    let mut text = format!("prefill {:.1} ms, {tokens} tokens", outcome.prefill_ms);
+    if tokens >= RATED {
+        text += &format!(" at {:.1} tok/s", (tokens - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3));
+    }
+    if outcome.drafted_tokens > 0 {
+        text += &format!("\n{} tokens were guessed, {} of them held", outcome.drafted_tokens, outcome.accepted_tokens);
+    }
+    text
+}
