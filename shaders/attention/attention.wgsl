@@ -10,6 +10,9 @@ struct Params {
     window: u32,
     scale: f32,
     softcap: f32,
+#ifdef RING
+    ring: u32,
+#endif
 }
 #import common/state
 #import common/kv
@@ -23,6 +26,7 @@ struct Params {
 #ifdef SINKS
 @group(0) @binding(7) var<storage, read> sinks: array<f32>;
 #endif
+#import attention/ring
 
 const NONE = -1e30;
 
@@ -90,7 +94,7 @@ fn main(
 
     var q_next = q[q_at + min(part, d4 - 1u)];
 #for p in 0..2
-    var k_next$p = k_cache[(min(range.x + $pu * 32u + mine, range.y - 1u) * params.kv_heads + kv_head) * d4 + min(part, d4 - 1u)];
+    var k_next$p = k_cache[(place(min(range.x + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head) * d4 + min(part, d4 - 1u)];
 #endfor
     for (var first = range.x; first < range.y; first += 64u) {
         // Not left to the declaration: SwiftShader keeps what the round before left.
@@ -117,7 +121,7 @@ fn main(
             let next = select(first, first + 64u, over);
             q_next = q[q_at + column];
 #for p in 0..2
-            k_next$p = k_cache[(min(next + $pu * 32u + mine, range.y - 1u) * params.kv_heads + kv_head) * d4 + column];
+            k_next$p = k_cache[(place(min(next + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head) * d4 + column];
 #endfor
 #for u in 0..16
             {
@@ -131,7 +135,7 @@ fn main(
         }
         // The first values are on their way while the scores are weighed.
 #for p in 0..2
-        var v_next$p = v_cache[(min(first + v_key$p, range.y - 1u) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
+        var v_next$p = v_cache[(place(min(first + v_key$p, range.y - 1u)) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
 #endfor
 #for e in 0..4
         scores[kg * 4u + $eu][rg ^ (kg % 8u)] = vec4<f32>(s0[$e], s1[$e], s2[$e], s3[$e]);
@@ -172,7 +176,7 @@ fn main(
 #endfor
             workgroupBarrier();
 #for p in 0..2
-            v_next$p = v_cache[(min(first + key + 16u / SLABS + v_key$p, range.y - 1u) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
+            v_next$p = v_cache[(place(min(first + key + 16u / SLABS + v_key$p, range.y - 1u)) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
 #endfor
 #for j in 0..16/SLABS
             {

@@ -19,6 +19,9 @@ struct Params {
     norm_offset: f32,
     scale: f32,
     softcap: f32,
+#ifdef RING
+    ring: u32,
+#endif
 }
 #import common/state
 #import common/kv
@@ -35,6 +38,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> state: State;
 #import attention/splits
+#import attention/ring
 
 const NONE = -1e30;
 
@@ -119,7 +123,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             fresh_k[i] = kv_unpack(key);
             fresh_v[i] = kv_unpack(value);
             if (wid.x % tiles == 0u) {
-                let cache = (pos * params.kv_heads + kv_head) * d4 + i;
+                let cache = (place(pos) * params.kv_heads + kv_head) * d4 + i;
                 k_cache[cache] = key;
                 v_cache[cache] = value;
             }
@@ -143,7 +147,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var first = begin; first < end; first += TILE) {
         // The values come first and are asked for with the keys: nothing they wait for is theirs.
 #for j in 0..TILE/CUTS
-        let v$j = v_cache[(min(first + $ju * CUTS + cut, end - 1u) * params.kv_heads + kv_head) * d4 + column];
+        let v$j = v_cache[(place(min(first + $ju * CUTS + cut, end - 1u)) * params.kv_heads + kv_head) * d4 + column];
 #endfor
         // Several threads score a key, each some of its columns.
         let key = first + lid / SHARERS;
@@ -151,7 +155,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for r in 0..HEADS
         var s$r = 0.0;
 #endfor
-        let row = (min(key, end - 1u) * params.kv_heads + kv_head) * d4;
+        let row = (place(min(key, end - 1u)) * params.kv_heads + kv_head) * d4;
         for (var j = 0u; j < (d4 + SHARERS - 1u) / SHARERS; j++) {
             let i = SHARERS * j + sharer;
             if (ragged && i >= d4) {

@@ -13,6 +13,9 @@ struct Params {
     v_stride: u32,
     eps: f32,
     norm_offset: f32,
+#ifdef RING
+    ring: u32,
+#endif
 }
 #import common/state
 #import common/kv
@@ -30,6 +33,9 @@ struct Params {
 #endif
 @group(0) @binding(6) var<storage, read> state: State;
 #import attention/staged_head
+#ifndef QUERIES
+#import attention/ring
+#endif
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -71,7 +77,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(0u, 4u * i, pos, factor, 0u); }
 #endif
 #ifndef QUERIES
-        let cache = ((pos * params.kv_heads + h) * d) / 4u + i;
+        let cache = ((place(pos) * params.kv_heads + h) * d) / 4u + i;
         if (is_v) {
             v_cache[cache] = kv_pack(vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]));
         } else if (!is_q) {

@@ -3,7 +3,7 @@
 use super::op::{Case, Cut, Setting, few, many};
 use half::f16;
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
-use jerboa::ir::{Attention, HeadNorm, Mask, Op, RopeScaling, RopeSpec};
+use jerboa::ir::{Attention, HeadNorm, Mask, Op, RopeScaling, RopeSpec, StateSpec};
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention::{self as twin, rotate};
 use jerboa_tests::{gpu, nmse, open, random};
@@ -138,7 +138,6 @@ impl Layer {
         let gains = self.norm.map(|after_rope| (case.vector(&given.gains), after_rope));
         let sinks = self.sinks.then(|| case.vector(&given.sinks));
         let relative = self.relative.then(|| case.vector(&given.relative));
-        let causal = matches!(mask, Mask::Causal { .. });
         let op = Attention {
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -150,7 +149,13 @@ impl Layer {
             relative,
             head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope }),
             rope: self.spec().map(|spec| case.b.rope(spec)),
-            cache: causal.then(|| case.b.cache(self.kv_heads, self.head_dim)),
+            state: match mask {
+                Mask::Causal { window } => {
+                    let (kv_heads, head_dim) = (self.kv_heads, self.head_dim);
+                    Some(case.b.state(StateSpec::Kv { kv_heads, head_dim, window }))
+                }
+                Mask::Segment { .. } => None,
+            },
         };
         let out = case.b.node("attention", Op::Attention(op), &[q, k, v], q_cols);
         let found = case.run(gpu, out, setting, cuts);
@@ -274,7 +279,7 @@ fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after
     let (rows, mask) = (segments.len(), Mask::Segment { before, after });
     let setting = Setting { segments, ..Setting::default() };
     // Room for more tokens than there are: what lies behind must not matter.
-    let mode = jerboa::plan::RowsMode::Packed { tokens: rows + 9, texts: lengths.len() };
+    let mode = jerboa::plan::RowsMode::Packed { tokens: rows + 9, sequences: lengths.len() };
     let error = layer.error(gpu, rows, &[Cut { rows, mode }], mask, &setting);
     let limit = if gpu.caps().f16 { 3e-6 } else { 1e-10 };
     assert!(error < limit, "{layer:?} {lengths:?}, {before} before, {after} after: {error:e}");

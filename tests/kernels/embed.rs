@@ -14,7 +14,7 @@ fn error(layout: Layout, cols: usize, max_buffer: u64) -> f64 {
     let mut case = Case::new();
     let table = case.table(packed);
     case.ids = IDS.to_vec();
-    let out = case.b.node("embed", Op::Embed { table, scale: 2.5, ids: Ids::Tokens }, &[], cols);
+    let out = case.b.node("embed", Op::Embed { table, scale: 2.5, ids: Ids::Tokens, soft: None }, &[], cols);
     let setting = Setting { max_buffer, ..Setting::default() };
     let found = case.run(gpu(), out, &setting, &[many(7), few(1), few(1)]);
     nmse(&found, &lookup(&exact, cols, &IDS, 2.5))

@@ -3,10 +3,10 @@
 
 use jerboa::format::layout::{Float, Layout, Packed};
 use jerboa::gpu::{Backend, Gpu};
-use jerboa::ir::{Builder, Graph, Ids, Op, Rows, ValueId, WeightId, WeightKind};
+use jerboa::ir::{Builder, Counts, Dim, Graph, Ids, Op, StateId, ValueId, WeightId, WeightKind};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::{GridSpec, Launch};
-use jerboa::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower, plan_weights};
+use jerboa::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, lower, plan_states, plan_weights};
 use jerboa_tests::{bytes, floats, run_all};
 use std::collections::{BTreeMap, HashMap};
 
@@ -82,7 +82,7 @@ impl Case {
         if self.ids.len() < rows {
             self.ids = (0..rows as u32).collect();
         }
-        self.b.node("input", Op::Embed { table, scale: 1.0, ids: Ids::Tokens }, &[], cols)
+        self.b.node("input", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], cols)
     }
 
     /// A table or matrix.
@@ -111,26 +111,33 @@ impl Case {
             _ => Layout::Dense(Float::F32),
         };
         let weights = plan_weights(&graph, &layout_of, setting.max_buffer).expect("storage of the weights");
-        let mut buffers = own_buffers(&graph, &weights, &tensors, setting);
+        let chunk = cuts.iter().map(|cut| cut.rows).max().unwrap_or(1);
+        let states = plan_states(&graph, setting.kv, setting.capacity, chunk);
+        let mut buffers = own_buffers(&graph, &weights, &tensors, setting, &states);
         let (mut found, mut pos) = (Vec::new(), 0);
         for cut in cuts {
             let (caps, kv, capacity) = (gpu.caps(), setting.kv, setting.capacity);
-            let options = PlanOptions { rows: cut.mode, caps, weights: &weights, kv, capacity, fuse_heads: true };
+            let options = PlanOptions {
+                rows: cut.mode,
+                caps,
+                weights: &weights,
+                kv,
+                capacity,
+                states: &states,
+                fuse_heads: true,
+            };
             let plan = lower(&graph, options).expect("a plan");
             let mut state = [0u32; STATE_WORDS];
             (state[0], state[1]) = (pos as u32, cut.rows as u32);
-            buffers.insert(Slot::State, bytes(&state));
+            buffers.insert(Slot::CURSOR, bytes(&state));
             let most = cut.mode.tokens();
             let mut step_ids = ids[pos..pos + cut.rows].to_vec();
             step_ids.resize(most, 0);
             buffers.insert(Slot::Ids, bytes(&step_ids));
             let texts = pack(&setting.segments, &mut buffers);
-            let rows = match graph.value(graph.root(out).0).rows {
-                Rows::Last => 1,
-                Rows::Texts => texts,
-                Rows::Tokens => cut.rows,
-            };
-            found.extend(step(gpu, &plan, &mut buffers, [cut.rows, texts], rows));
+            let counts = Counts { rows: cut.rows, sequences: texts };
+            let rows = graph.value(graph.root(out).0).rows.of(counts);
+            found.extend(step(gpu, &plan, &mut buffers, counts, rows));
             pos += cut.rows;
         }
         found
@@ -143,6 +150,7 @@ fn own_buffers(
     weights: &WeightPlans,
     tensors: &HashMap<String, Tensor>,
     setting: &Setting,
+    states: &[StatePlan],
 ) -> BTreeMap<Slot, Vec<u8>> {
     let mut buffers = BTreeMap::new();
     for (id, plan) in weights {
@@ -170,12 +178,12 @@ fn own_buffers(
     for (index, spec) in graph.ropes.iter().enumerate() {
         buffers.insert(Slot::Rope(index), bytes(&spec.table(0, setting.capacity, 0)));
     }
-    for (index, cache) in graph.caches.iter().enumerate() {
-        let size = setting.capacity * cache.kv_heads * cache.head_dim * setting.kv.bytes();
-        // 1124 as halves and 4e21 as f32: what an earlier conversation left must not be seen.
-        let stale = bytes(&vec![0x6464_6464u32; size / 4]);
-        buffers.insert(Slot::CacheK(index), stale.clone());
-        buffers.insert(Slot::CacheV(index), stale);
+    for (index, state) in states.iter().enumerate() {
+        for (plane, size) in state.planes.iter().enumerate() {
+            // 1124 as halves and 4e21 as f32: what an earlier conversation left must not be seen.
+            let stale = bytes(&vec![0x6464_6464u32; *size as usize / 4]);
+            buffers.insert(Slot::Sequence(StateId(index), plane as u8), stale);
+        }
     }
     buffers
 }
@@ -190,18 +198,12 @@ fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
     buffers.insert(Slot::Segments, bytes(segments));
     buffers.insert(Slot::Positions, bytes(&positions));
     buffers.insert(Slot::Spans, bytes(&spans));
-    buffers.insert(Slot::TextState, bytes(&state));
+    buffers.insert(Slot::Cursor(Dim::Sequences), bytes(&state));
     spans.len()
 }
 
-/// Runs a plan for tokens and texts; `out_rows` of its output without what lies between columns and stride.
-fn step(
-    gpu: &Gpu,
-    plan: &Plan,
-    buffers: &mut BTreeMap<Slot, Vec<u8>>,
-    [tokens, texts]: [usize; 2],
-    out_rows: usize,
-) -> Vec<f32> {
+/// Runs a plan for so many tokens and sequences; `out_rows` of its output without what lies between columns and stride.
+fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: Counts, out_rows: usize) -> Vec<f32> {
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
@@ -215,12 +217,12 @@ fn step(
         variant: launch.variant.clone(),
         binds: launch.binds.iter().map(|(name, slot)| (*name, number(slot))).collect(),
         params: launch.params.clone(),
-        grid: GridSpec::Exact(launch.grid.at(if launch.texts { texts } else { tokens } as u32)),
-        texts: launch.texts,
+        grid: GridSpec::Exact(launch.grid.at(launch.dim.of(counts) as u32)),
+        dim: launch.dim,
     };
     let launches: Vec<Launch<usize>> = plan.launches.iter().map(numbered).collect();
     let given: Vec<Vec<u8>> = buffers.values().cloned().collect();
-    let left = run_all(gpu, &launches, tokens as u32, &given);
+    let left = run_all(gpu, &launches, counts.rows as u32, &given);
     for (slot, bytes) in slots.iter().zip(left) {
         buffers.insert(*slot, bytes);
     }

@@ -27,7 +27,7 @@ fn run(gpu: &Gpu, x: &[f32], cols: usize, max_buffer: u64, build: impl Fn(&mut C
     let mut case = Case::new();
     let input = case.input(x, cols);
     let out = build(&mut case, input);
-    let mode = RowsMode::Packed { tokens: rows + 5, texts: LENGTHS.len() + 2 };
+    let mode = RowsMode::Packed { tokens: rows + 5, sequences: LENGTHS.len() + 2 };
     case.run(gpu, out, &setting, &[Cut { rows, mode }])
 }
 

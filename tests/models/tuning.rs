@@ -10,7 +10,7 @@ use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::Kernel;
 use jerboa::kernels::tuned::{GemvPick, Tuned};
-use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_weights};
+use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_states, plan_weights};
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::{gpu, open};
 use pollster::block_on;
@@ -56,6 +56,7 @@ fn an_entry_of_the_table_decides_what_a_large_product_runs() {
     });
     let graph = jerboa::arch::graph(&config).expect("a graph");
     let graph = fuse::few_rows(graph, Fusions::NONE);
+    let states = plan_states(&graph, Kv::F32, 64, 64);
     for layout in [quantize::layout(4), quantize::layout(8), Layout::Q4K] {
         let weights = plan_weights(&graph, &|_| layout, u64::MAX).expect("weights");
         let planned = |tuned: Option<Tuned>| {
@@ -63,7 +64,8 @@ fn an_entry_of_the_table_decides_what_a_large_product_runs() {
             let (vendor, subgroup_size) = ("amd".into(), (32, 32));
             let caps = &Caps { vendor, subgroup_size, tuned, ..gpu().caps().clone() };
             let (rows, weights) = (RowsMode::Few(1), &weights);
-            let options = PlanOptions { rows, caps, weights, kv: Kv::F32, capacity: 64, fuse_heads: false };
+            let options =
+                PlanOptions { rows, caps, weights, kv: Kv::F32, capacity: 64, states: &states, fuse_heads: false };
             let plan = lower(&graph, options).expect("a plan");
             let blocks = plan.launches.iter().filter(|l| l.variant.kernel == Kernel::GemvBlocks);
             blocks.map(|l| l.variant.number("DOT")).collect::<BTreeSet<_>>()

@@ -33,7 +33,15 @@ pub(super) fn takes(model: &Model, force: Force) -> bool {
         let few = matches!(rows, RowsMode::Few(_));
         let graph = if few { fuse::few_rows(model.graph.clone(), Fusions::ALL) } else { model.graph.clone() };
         let (caps, weights) = (model.gpu.caps(), &model.weights);
-        let options = PlanOptions { rows, caps, weights, kv: model.kv, capacity: model.capacity, fuse_heads: true };
+        let options = PlanOptions {
+            rows,
+            caps,
+            weights,
+            kv: model.kv,
+            capacity: model.capacity,
+            states: &model.states,
+            fuse_heads: true,
+        };
         let plan = lower(&graph, options).expect("a plan");
         let has =
             |v: &jerboa::kernels::registry::Variant| v.kernel == force.kernel && v.number(force.name) == force.value;

@@ -4,7 +4,8 @@
 use super::config::Config;
 use crate::Result;
 use crate::ir::{
-    Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
+    Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, StateSpec, ValueId,
+    WeightKind,
 };
 
 /// The widest heads that attention over a cache takes.
@@ -95,7 +96,7 @@ impl Dense {
         let mut b = Builder::new(&self.name);
         let table_name = format!("{}embed_tokens.weight", self.prefix);
         let table = b.weight(&table_name, self.vocab, self.hidden, WeightKind::Table);
-        let mut h = b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Tokens }, &[], self.hidden);
+        let mut h = b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], self.hidden);
         for (index, layer) in self.layers.iter().enumerate() {
             let path = format!("{}layers.{index}", self.prefix);
             let x = self.norm(&mut b, &format!("{path}.input_layernorm"), h);
@@ -146,7 +147,11 @@ impl Dense {
             sinks: None,
             head_norm,
             rope: layer.rope.clone().map(|r| b.rope(r)),
-            cache: Some(b.cache(self.kv_heads, self.head_dim)),
+            state: Some(b.state(StateSpec::Kv {
+                kv_heads: self.kv_heads,
+                head_dim: self.head_dim,
+                window: layer.window,
+            })),
         };
         let mixed = b.node(&name("attention"), Op::Attention(attention), &[q, k, v], q_cols);
         b.linear(&name("o_proj"), mixed, self.hidden, self.o_bias)

@@ -23,7 +23,7 @@ pub(super) fn embeddinggemma(config: Config<'_>, b: &mut Builder) -> Result<Body
     };
     let table = b.weight("embed_tokens.weight", config.count("vocab_size")?, hidden, WeightKind::Table);
     let scale = (hidden as f32).sqrt();
-    let mut x = b.node("embed_tokens", Op::Embed { table, scale, ids: Ids::Tokens }, &[], hidden);
+    let mut x = b.node("embed_tokens", Op::Embed { table, scale, ids: Ids::Tokens, soft: None }, &[], hidden);
     for index in 0..config.layers("num_hidden_layers")? {
         let name = |part: &str| format!("layers.{index}.{part}");
         let global = config.layer_type(index).map_or((index + 1) % pattern == 0, |t| t == "full_attention");

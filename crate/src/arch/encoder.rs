@@ -3,7 +3,7 @@
 
 use super::config::Config;
 use crate::ir::{
-    Activation, Attention, Builder, Graph, Linear, Mask, Norm, Op, Pooling, RopeSpec, Rows, ValueId, WeightKind,
+    Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -169,10 +169,10 @@ fn without_caches(mut graph: Graph) -> Graph {
         {
             let before = if window == 0 { usize::MAX } else { window - 1 };
             attention.mask = Mask::Segment { before, after: 0 };
-            attention.cache = None;
+            attention.state = None;
         }
     }
-    graph.caches.clear();
+    graph.states.clear();
     graph.without_head()
 }
 
@@ -213,7 +213,7 @@ pub(super) fn layer_norm(b: &mut Builder, name: &str, x: ValueId, eps: f32, bias
 /// Rows of a table of so many.
 pub(super) fn table(b: &mut Builder, name: &str, rows: usize, cols: usize, ids: crate::ir::Ids) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
-    b.node(name, Op::Embed { table, scale: 1.0, ids }, &[], cols)
+    b.node(name, Op::Embed { table, scale: 1.0, ids, soft: None }, &[], cols)
 }
 
 /// Attention both ways within a text, all heads with keys of their own.
@@ -229,7 +229,7 @@ pub(super) fn both_ways(heads: usize, head_dim: usize) -> Attention {
         sinks: None,
         head_norm: None,
         rope: None,
-        cache: None,
+        state: None,
     }
 }
 
@@ -261,13 +261,13 @@ fn replace_last_row(graph: &mut Graph, pooling: Option<Pooling>) {
     let rows = match pooling {
         Some(pooling) => {
             graph.nodes[at].op = Op::Pool(pooling);
-            Rows::Texts
+            Dim::Sequences
         }
         None => {
             let node = graph.nodes.remove(at);
             graph.values[node.output.0].view = Some((node.inputs[0], 0));
-            Rows::Tokens
+            Dim::TOKENS
         }
     };
-    graph.values.iter_mut().filter(|v| v.rows == Rows::Last).for_each(|v| v.rows = rows);
+    graph.values.iter_mut().filter(|v| v.rows == Dim::Last).for_each(|v| v.rows = rows);
 }

@@ -11,7 +11,7 @@ use crate::arch::{self, Head, Positions};
 use crate::format::{Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
 use crate::hub::Source;
-use crate::ir::{Graph, Rows};
+use crate::ir::{Counts, Dim, Graph};
 use crate::kernels::attention::Kv;
 use crate::plan::{PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::{Error, Result};
@@ -79,7 +79,7 @@ pub struct Encoder {
     step: Step,
     shared: Buffers,
     vocab: usize,
-    output: Rows,
+    output: Dim,
 }
 
 impl Encoder {
@@ -107,10 +107,18 @@ impl Encoder {
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, weights, _) = fused(&graph, options.fusions, &layout_of, &order_of, limit)?;
         let plan = |tokens: usize, texts: usize| {
-            let (caps, rows) = (gpu.caps(), RowsMode::Packed { tokens, texts });
+            let (caps, rows) = (gpu.caps(), RowsMode::Packed { tokens, sequences: texts });
             lower(
                 &graph,
-                PlanOptions { rows, caps, weights: &weights, kv: Kv::F32, capacity: tokens, fuse_heads: false },
+                PlanOptions {
+                    rows,
+                    caps,
+                    weights: &weights,
+                    kv: Kv::F32,
+                    capacity: tokens,
+                    states: &[],
+                    fuse_heads: false,
+                },
             )
         };
         let trained = ["max_position_embeddings", "n_positions"].iter().find_map(|name| config.get(name)?.as_u64());
@@ -204,11 +212,13 @@ impl Encoder {
         write(Slot::Types, &batch.types)?;
         write(Slot::Segments, &batch.segments)?;
         write(Slot::Spans, &batch.spans)?;
-        write(Slot::State, &state(0, tokens, 0, 0))?;
-        write(Slot::TextState, &state(0, texts.len(), 0, 0))?;
-        let grids = self.step.packed_grids(tokens, texts.len());
+        let counts = Counts { rows: tokens, sequences: texts.len() };
+        for dim in [Dim::TOKENS, Dim::Sequences] {
+            write(Slot::Cursor(dim), &state(0, dim.of(counts), 0, 0))?;
+        }
+        let grids = self.step.grids_for(counts);
         self.gpu.submit(&[self.step.with_grids(&grids)])?;
-        let rows = if self.output == Rows::Texts { texts.len() } else { tokens };
+        let rows = self.output.of(counts);
         let cols = self.cols();
         let read = self.gpu.read_later(&self.step.output, 0, rows_bytes(rows, cols))?;
         Ok(Outputs { read, cols })
@@ -302,8 +312,8 @@ fn own_buffers(
         (Slot::Types, tokens * 4),
         (Slot::Segments, tokens * 8),
         (Slot::Spans, texts * 8),
-        (Slot::State, STATE_BYTES),
-        (Slot::TextState, STATE_BYTES),
+        (Slot::CURSOR, STATE_BYTES),
+        (Slot::Cursor(Dim::Sequences), STATE_BYTES),
     ];
     for (slot, size) in sizes {
         shared.insert(slot, gpu.buffer("batch", size, Usage::Storage)?);

@@ -12,10 +12,12 @@ use super::tune::{Origin, Tuning, tune};
 use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::{Graph, Op};
+use crate::ir::{Graph, Op, StateId};
 use crate::kernels::attention::Kv;
 use crate::kernels::sample::GUESSED_ROWS;
-use crate::plan::{Fusions, PlanOptions, RowsMode, Slot, WeightPlan, WeightPlans, fuse, lower, plan_weights};
+use crate::plan::{
+    Fusions, PlanOptions, RowsMode, Slot, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
+};
 use crate::{Error, Result, arch};
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
@@ -53,6 +55,8 @@ pub struct Model {
     pub kv: Kv,
     /// Positions of the cache.
     pub capacity: usize,
+    /// How what a sequence keeps is stored.
+    pub states: Vec<StatePlan>,
     /// Bytes on the device.
     pub bytes: Bytes,
     /// What the weights are kept in, of those that are not quantised in the checkpoint.
@@ -126,14 +130,26 @@ impl Model {
                 |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, overrides));
             fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
         };
+        let states = plan_states(&plain, kv, capacity, options.chunk.min(capacity));
+        let state_bytes = states.iter().map(StatePlan::bytes).sum();
         let memory = options.memory.or(gpu.caps().memory);
-        let (precision, mut notes, fit) =
-            fitting(options.overrides.precision, kv_bytes(&plain, kv, capacity), memory, planned)?;
+        let (precision, mut notes, fit) = fitting(options.overrides.precision, state_bytes, memory, planned)?;
         let (graph, weights, fusions) = fit;
         options.fusions = fusions;
         let plan = |graph: &Graph, rows| {
             let caps = gpu.caps();
-            lower(graph, PlanOptions { rows, caps, weights: &weights, kv, capacity, fuse_heads: options.fusions.heads })
+            lower(
+                graph,
+                PlanOptions {
+                    rows,
+                    caps,
+                    weights: &weights,
+                    kv,
+                    capacity,
+                    states: &states,
+                    fuse_heads: options.fusions.heads,
+                },
+            )
         };
         let few = fuse::few_rows(graph.clone(), options.fusions);
         let plans = || {
@@ -158,14 +174,14 @@ impl Model {
             format!("Which kernels are the fastest here could not be measured ({reason}); the usual ones run.")
         }));
         let weight_bytes = shared.values().map(Buffer::size).sum();
-        let kv_bytes = own_buffers(&gpu, &graph, kv, capacity, decode_plan.output, options.chunk, &mut shared)?;
+        own_buffers(&gpu, &graph, &states, capacity, decode_plan.output, options.chunk, &mut shared)?;
         let before = gpu.created().bytes;
         let decode = Step::new(&gpu, "decode", decode_plan, &shared, &pipelines)?;
         let prefill = Step::new(&gpu, "prefill", prefill_plan, &shared, &pipelines)?;
         let tail = Step::new(&gpu, "sample", tail_plan, &shared, &pipelines)?;
         gpu.check().await?;
         let activations = gpu.created().bytes - before + decode_plan.output;
-        let bytes = Bytes { weights: weight_bytes, kv: kv_bytes, activations };
+        let bytes = Bytes { weights: weight_bytes, kv: state_bytes, activations };
         load.peak_bytes = load.peak_bytes.max(tuning.peak_bytes).max(gpu.created().bytes);
         let mut model = Self {
             gpu,
@@ -174,6 +190,7 @@ impl Model {
             weights,
             kv,
             capacity,
+            states,
             bytes,
             precision,
             notes,
@@ -227,7 +244,7 @@ impl Model {
 
     /// The same in the midst of a generation, after `step` sampled tokens.
     pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
-        self.gpu.write(self.buffer(Slot::State)?, 0, bytemuck::cast_slice(&state(pos, rows, step, budget)));
+        self.gpu.write(self.buffer(Slot::CURSOR)?, 0, bytemuck::cast_slice(&state(pos, rows, step, budget)));
         Ok(())
     }
 
@@ -337,7 +354,8 @@ impl Model {
         let (caps, weights) = (self.gpu.caps(), &self.weights);
         let rows = RowsMode::Many(chunk);
         let (kv, capacity) = (self.kv, self.capacity);
-        let plan = lower(&graph, PlanOptions { rows, caps, weights, kv, capacity, fuse_heads: false })?;
+        let plan =
+            lower(&graph, PlanOptions { rows, caps, weights, kv, capacity, states: &self.states, fuse_heads: false })?;
         let pipelines = compile(&self.gpu, &[&plan]).await?;
         let mut shared = self.shared.clone();
         shared.remove(&Slot::Output);
@@ -449,24 +467,19 @@ fn fitting(
     Ok((chosen, notes, best))
 }
 
-/// Bytes of the keys and values of all layers.
-fn kv_bytes(graph: &Graph, kv: Kv, capacity: usize) -> u64 {
-    graph.caches.iter().map(|c| 2 * (capacity * c.kv_heads * c.head_dim * kv.bytes()) as u64).sum()
-}
-
-/// The buffers that live as long as the model, beside its weights; returns the bytes of the KV cache.
+/// The buffers that live as long as the model, beside its weights.
 fn own_buffers(
     gpu: &Gpu,
     graph: &Graph,
-    kv: Kv,
+    states: &[StatePlan],
     capacity: usize,
     output: u64,
     chunk: usize,
     shared: &mut Buffers,
-) -> Result<u64> {
+) -> Result<()> {
     let sizes = [
         (Slot::Ids, chunk.max(GUESSED_ROWS as usize) as u64 * 4),
-        (Slot::State, STATE_BYTES),
+        (Slot::CURSOR, STATE_BYTES),
         (Slot::Tokens, RING_BYTES),
         (Slot::Stops, MAX_STOPS as u64 * 4),
         (Slot::Candidates, 128 * 8 * u64::from(GUESSED_ROWS)),
@@ -476,13 +489,11 @@ fn own_buffers(
         shared.insert(slot, gpu.buffer("state", size, Usage::Storage)?);
     }
     rope_buffers(gpu, graph, capacity, shared)?;
-    let mut total = 0;
-    for (index, cache) in graph.caches.iter().enumerate() {
-        let bytes = (capacity * cache.kv_heads * cache.head_dim * kv.bytes()) as u64;
-        for slot in [Slot::CacheK(index), Slot::CacheV(index)] {
-            shared.insert(slot, gpu.buffer("kv cache", bytes, Usage::Storage)?);
-            total += bytes;
+    for (index, state) in states.iter().enumerate() {
+        for (plane, bytes) in state.planes.iter().enumerate() {
+            let slot = Slot::Sequence(StateId(index), plane as u8);
+            shared.insert(slot, gpu.buffer("kv cache", *bytes, Usage::Storage)?);
         }
     }
-    Ok(total)
+    Ok(())
 }

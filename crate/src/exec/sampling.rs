@@ -59,7 +59,7 @@ impl Tail {
             offset: 0,
             sampling: Slot::Sampling,
             work: Slot::SampleWork,
-            state: Slot::State,
+            state: Slot::CURSOR,
             picked: Slot::Picked,
             adjust: adjusted.then_some(adjust),
         };
@@ -74,7 +74,7 @@ impl Tail {
             slices: if picked { 1 } else { slices(vocabulary) },
             stops: Slot::Stops,
             stop_count: MAX_STOPS as u32,
-            state: Slot::State,
+            state: Slot::CURSOR,
             ids: Slot::Ids,
             tokens: Slot::Tokens,
             ring: RING,

@@ -43,6 +43,7 @@ impl Model {
             weights: &self.weights,
             kv: self.kv,
             capacity: self.capacity,
+            states: &self.states,
             fuse_heads: self.options.fusions.heads,
         };
         let plan = lower(&self.graph, options)?;

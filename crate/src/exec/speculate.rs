@@ -67,18 +67,19 @@ impl Model {
             weights: &self.weights,
             kv: self.kv,
             capacity: self.capacity,
+            states: &self.states,
             fuse_heads: self.options.fusions.heads,
         };
         let mut plan = lower(&graph, options)?;
         let vocabulary = plan.output_cols as u32;
-        plan.launches.insert(0, draft(Slot::History, Slot::State, Slot::Ids));
-        plan.launches.push(argmax_rows(Slot::Output, Slot::Candidates, vocabulary, Slot::State));
+        plan.launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
+        plan.launches.push(argmax_rows(Slot::Output, Slot::Candidates, vocabulary, Slot::CURSOR));
         plan.launches.push(accept(Advance {
             candidates: Slot::Candidates,
             slices: slices(vocabulary),
             stops: Slot::Stops,
             stop_count: MAX_STOPS as u32,
-            state: Slot::State,
+            state: Slot::CURSOR,
             ids: Slot::Ids,
             tokens: Slot::Tokens,
             ring: RING,

@@ -2,7 +2,7 @@
 
 use crate::device::registry::{Shader, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
-use crate::ir::Graph;
+use crate::ir::{Counts, Dim, Graph};
 use crate::kernels::GridSpec;
 use crate::plan::{Plan, Slot};
 use crate::{Error, Result};
@@ -88,7 +88,7 @@ pub struct StepTimes {
 /// A plan that can be submitted.
 pub struct Step {
     program: Program,
-    grids: Vec<(GridSpec, bool)>,
+    grids: Vec<(GridSpec, Dim)>,
     variants: Vec<Variant>,
     /// What the plan computes.
     pub output: Buffer,
@@ -135,13 +135,13 @@ impl Step {
                 pipeline: pipeline.clone(),
                 buffers: resolved.buffers.into_iter().map(bind).collect::<Result<_>>()?,
                 params: resolved.params,
-                grid: launch.grid.at(rows as u32),
+                grid: launch.grid.at(launch.dim.of(Counts::rows(rows)) as u32),
             });
         }
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
         Ok(Self {
             program: gpu.program(name, steps)?,
-            grids: plan.launches.iter().map(|l| (l.grid, l.texts)).collect(),
+            grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),
             variants: plan.launches.iter().map(|l| l.variant.clone()).collect(),
             output,
             output_cols: plan.output_cols,
@@ -150,12 +150,12 @@ impl Step {
 
     /// The grids for a number of rows.
     pub fn grids(&self, rows: usize) -> Vec<Grid> {
-        self.packed_grids(rows, 1)
+        self.grids_for(Counts::rows(rows))
     }
 
-    /// The grids for a number of tokens in a number of texts.
-    pub fn packed_grids(&self, tokens: usize, texts: usize) -> Vec<Grid> {
-        self.grids.iter().map(|(grid, of_texts)| grid.at(if *of_texts { texts } else { tokens } as u32)).collect()
+    /// The grids for all counts of a step.
+    pub fn grids_for(&self, counts: Counts) -> Vec<Grid> {
+        self.grids.iter().map(|(grid, dim)| grid.at(dim.of(counts) as u32)).collect()
     }
 
     /// This step with its recorded grids.

@@ -1,6 +1,6 @@
 //! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
 
-use super::{Activation, Graph, Ids, Mask, Norm, Op, Rows};
+use super::{Activation, Graph, Ids, Mask, Norm, Op};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -9,13 +9,12 @@ impl fmt::Display for Graph {
         for (i, rope) in self.ropes.iter().enumerate() {
             writeln!(f, "rope {i}: {rope:?}")?;
         }
+        for (i, state) in self.states.iter().enumerate() {
+            writeln!(f, "state {i}: {state:?}")?;
+        }
         for node in &self.nodes {
             let out = self.value(node.output);
-            let rows = match out.rows {
-                Rows::Tokens => "T",
-                Rows::Last => "1",
-                Rows::Texts => "S",
-            };
+            let rows = out.rows;
             let inputs: Vec<&str> = node.inputs.iter().map(|i| self.value(*i).name.as_str()).collect();
             writeln!(f, "{} [{rows}, {}] = {}({})", out.name, out.cols, self.describe(&node.op), inputs.join(", "))?;
         }
@@ -31,8 +30,12 @@ impl Graph {
             parts.join(" | ")
         };
         match op {
-            Op::Embed { table, scale, ids: Ids::Tokens } => format!("embed[{} * {scale}]", name(*table)),
-            Op::Embed { table, scale, ids } => format!("embed[{} * {scale}, by {ids:?}]", name(*table)),
+            Op::Embed { table, scale, ids, soft } => {
+                let by = if *ids == Ids::Tokens { String::new() } else { format!(", by {ids:?}") };
+                let soft = soft.map_or(String::new(), |id| format!(", or {}", self.inputs[id.0].name));
+                format!("embed[{} * {scale}{by}{soft}]", name(*table))
+            }
+            Op::Input(id) => format!("input {}", self.inputs[id.0].name),
             Op::Norm(norm) => describe_norm(norm),
             Op::Linear(l) => {
                 let mut text = format!("linear[{}", name(l.weight));

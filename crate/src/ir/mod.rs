@@ -2,12 +2,16 @@
 //! neither how weights are encoded nor what a GPU is. The sequence length is symbolic: one graph serves prefill,
 //! decode and encoding.
 
+mod dim;
 mod dump;
 pub mod rope;
+mod state;
 mod surgery;
 
 use crate::{Error, Result};
+pub use dim::{Counts, Dim, Stride};
 pub use rope::{RopeScaling, RopeSpec};
+pub use state::{StateId, StateSpec};
 
 /// Index of a value in [`Graph::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,15 +21,19 @@ pub struct ValueId(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightId(pub usize);
 
-/// How many rows a value has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
-    /// One per token of the step.
-    Tokens,
-    /// One: the step's last token.
-    Last,
-    /// One per text of a packed step.
-    Texts,
+/// Index of an input in [`Graph::inputs`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InputId(pub usize);
+
+/// Rows that come from outside the graph: patches of a picture, frames of a sound, what another graph made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    /// Its name, unique in the graph.
+    pub name: String,
+    /// Its rows.
+    pub rows: Dim,
+    /// Its columns, f32; rows start at multiples of four.
+    pub cols: usize,
 }
 
 /// Which numbers of a token look up rows of a table.
@@ -69,7 +77,7 @@ pub struct Value {
     /// For dumps.
     pub name: String,
     /// Its rows.
-    pub rows: Rows,
+    pub rows: Dim,
     /// Its columns.
     pub cols: usize,
     /// Set when it is a range of another value's columns: that value and the first column.
@@ -244,8 +252,8 @@ pub struct Attention {
     pub head_norm: Option<HeadNorm>,
     /// Index into [`Graph::ropes`]; none for layers without rotation.
     pub rope: Option<usize>,
-    /// Index into [`Graph::caches`]; none for encoders.
-    pub cache: Option<usize>,
+    /// Keys and values of the sequence ([`StateSpec::Kv`]); none for encoders.
+    pub state: Option<StateId>,
 }
 
 /// What a node does.
@@ -259,7 +267,12 @@ pub enum Op {
         scale: f32,
         /// Which numbers.
         ids: Ids,
+        /// Rows of this input take the place of numbers from the table's end on, in prompts only: pictures and other
+        /// soft tokens. They are not scaled.
+        soft: Option<InputId>,
     },
+    /// Rows from outside. No inputs.
+    Input(InputId),
     /// A matrix product.
     Linear(Linear),
     /// A norm of each row.
@@ -298,15 +311,6 @@ pub struct Node {
     pub output: ValueId,
 }
 
-/// The key-value cache of one layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cache {
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// Columns of a head.
-    pub head_dim: usize,
-}
-
 /// A model's computation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
@@ -320,8 +324,10 @@ pub struct Graph {
     pub weights: Vec<Weight>,
     /// Rotation tables.
     pub ropes: Vec<RopeSpec>,
-    /// Key-value caches.
-    pub caches: Vec<Cache>,
+    /// What a sequence keeps between steps.
+    pub states: Vec<StateSpec>,
+    /// What comes from outside.
+    pub inputs: Vec<Input>,
     /// The hidden state after the last norm, one row per token or the last one.
     pub hidden: ValueId,
     /// The logits of a language model.
@@ -381,7 +387,8 @@ impl Builder {
             nodes: Vec::new(),
             weights: Vec::new(),
             ropes: Vec::new(),
-            caches: Vec::new(),
+            states: Vec::new(),
+            inputs: Vec::new(),
             hidden: ValueId(0),
             logits: None,
         };
@@ -439,10 +446,24 @@ impl Builder {
         self.graph.ropes.len() - 1
     }
 
-    /// Declares the cache of a layer.
-    pub fn cache(&mut self, kv_heads: usize, head_dim: usize) -> usize {
-        self.graph.caches.push(Cache { kv_heads, head_dim });
-        self.graph.caches.len() - 1
+    /// Declares a state of the sequence.
+    pub fn state(&mut self, spec: StateSpec) -> StateId {
+        self.graph.states.push(spec);
+        StateId(self.graph.states.len() - 1)
+    }
+
+    /// Rows that come from outside, as a value.
+    pub fn input(&mut self, name: &str, rows: Dim, cols: usize) -> ValueId {
+        let id = self.declare_input(name, rows, cols);
+        let value = self.node(name, Op::Input(id), &[], cols);
+        self.graph.values[value.0].rows = rows;
+        value
+    }
+
+    /// Declares rows that come from outside and are named by an op.
+    pub fn declare_input(&mut self, name: &str, rows: Dim, cols: usize) -> InputId {
+        self.graph.inputs.push(Input { name: name.into(), rows, cols });
+        InputId(self.graph.inputs.len() - 1)
     }
 
     /// Columns of a value.
@@ -453,10 +474,10 @@ impl Builder {
     /// Adds a node with `cols` output columns.
     pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId], cols: usize) -> ValueId {
         let rows = match (&op, inputs.first()) {
-            (Op::LastRow, _) => Rows::Last,
-            (Op::Pool(_), _) => Rows::Texts,
+            (Op::LastRow, _) => Dim::Last,
+            (Op::Pool(_), _) => Dim::Sequences,
             (_, Some(input)) => self.graph.value(*input).rows,
-            (_, None) => Rows::Tokens,
+            (_, None) => Dim::TOKENS,
         };
         self.graph.values.push(Value { name: name.into(), rows, cols, view: None });
         let output = ValueId(self.graph.values.len() - 1);
@@ -526,6 +547,7 @@ impl Graph {
                 }
                 Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out,
                 Op::Embed { table, .. } => self.weight(*table).cols == out,
+                Op::Input(id) => self.inputs[id.0].cols == out,
                 Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => {
                     cols(0) == out
                 }

@@ -145,8 +145,10 @@ pub struct Attention<B> {
     pub rope: Option<Rope<B>>,
     /// Element type of the cache.
     pub kv: Kv,
-    /// Positions of the cache.
+    /// Positions of the sequence.
     pub capacity: u32,
+    /// Places of the cache where positions take turns in them; none where each has its own.
+    pub ring: Option<u32>,
     /// Keys, `[position][kv_head][head_dim]`.
     pub k_cache: B,
     /// Values, likewise.
@@ -166,6 +168,15 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// Bytes of the parts that `rows` rows leave.
     pub fn scratch(&self, rows: u32) -> u64 {
         u64::from(rows) * u64::from(self.heads) * u64::from(self.splits()) * u64::from(self.head_dim + 4) * 4
+    }
+
+    /// A launch whose shader imports attention/ring, with the places that positions have.
+    fn placed(&self, mut launch: Launch<B>) -> Launch<B> {
+        if let Some(ring) = self.ring {
+            launch.variant = launch.variant.flag("RING");
+            return launch.set("ring", ring);
+        }
+        launch
     }
 
     /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`), k and v into the cache.
@@ -190,6 +201,7 @@ impl<B: Clone + PartialEq> Attention<B> {
                 .set("k_stride", first.stride)
                 .set("v_offset", v.offset)
                 .set("v_stride", v.stride);
+            let launch = if flag == "QUERIES" { launch } else { self.placed(launch) };
             with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
         };
         if together {
@@ -205,7 +217,8 @@ impl<B: Clone + PartialEq> Attention<B> {
             .flags(Variant::new(Kernel::Attention))
             .flag_if("SINKS", self.sinks.is_some())
             .set("SLABS", self.head_dim.div_ceil(64).next_power_of_two());
-        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per: 32, z: self.heads })
+        let grid = GridSpec::Tiled { x: 1, per: 32, z: self.heads };
+        let launch = Launch::new(self.label.clone(), variant, grid)
             .bind("q", rotated)
             .bind("k_cache", self.k_cache.clone())
             .bind("v_cache", self.v_cache.clone())
@@ -219,7 +232,8 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("out_stride", out.stride)
             .set("window", self.window)
             .set_f32("scale", self.scale)
-            .set_f32("softcap", self.softcap)
+            .set_f32("softcap", self.softcap);
+        self.placed(launch)
     }
 
     /// Whether [`Self::decode`] can take q, k and v from these views.
@@ -252,7 +266,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
             .set("CUTS", self.cuts());
         let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(self.decode.heads), y: self.splits(), per: 1 };
-        Launch::new(self.label.clone(), variant, grid)
+        let launch = Launch::new(self.label.clone(), variant, grid)
             .bind("q", q.buffer.clone())
             .bind("k_cache", self.k_cache.clone())
             .bind("v_cache", self.v_cache.clone())
@@ -266,7 +280,8 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("window", self.window)
             .set("splits", self.splits())
             .set_f32("scale", self.scale)
-            .set_f32("softcap", self.softcap)
+            .set_f32("softcap", self.softcap);
+        self.placed(launch)
     }
 
     /// Into how many parts 128 threads cut what they add up over keys, when each has four columns.

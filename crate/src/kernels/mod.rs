@@ -17,6 +17,7 @@ pub use crate::device::{registry, tuned};
 
 use crate::device::registry::{Shader, Variant};
 use crate::device::{Grid, preprocess};
+use crate::ir::Dim;
 use crate::{Error, Result};
 
 /// The most workgroups WebGPU allows in one dimension.
@@ -135,14 +136,14 @@ pub struct Launch<B> {
     pub params: Vec<(&'static str, u32)>,
     /// The workgroups.
     pub grid: GridSpec,
-    /// Whether its rows are the texts of a packed step rather than its tokens.
-    pub texts: bool,
+    /// What its grid counts as rows.
+    pub dim: Dim,
 }
 
 impl<B: Clone> Launch<B> {
     /// A launch with nothing bound.
     pub fn new(label: impl Into<String>, variant: Variant, grid: GridSpec) -> Self {
-        Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid, texts: false }
+        Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid, dim: Dim::TOKENS }
     }
 
     /// Binds a buffer.

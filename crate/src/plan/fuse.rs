@@ -1,7 +1,7 @@
 //! Graph-to-graph passes, each of which can be switched off and none of which changes a result.
 
 use crate::format::layout::Layout;
-use crate::ir::{Graph, Linear, Node, Op, Rows, Value, ValueId, Weight, WeightId, WeightKind};
+use crate::ir::{Dim, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId, WeightKind};
 use std::sync::Arc;
 
 /// Which fusions are made.
@@ -55,7 +55,7 @@ pub fn all_rows(mut graph: Graph) -> Graph {
     for node in last {
         graph.values[node.output.0].view = Some((node.inputs[0], 0));
     }
-    graph.values.iter_mut().for_each(|v| v.rows = Rows::Tokens);
+    graph.values.iter_mut().filter(|v| v.rows == Dim::Last).for_each(|v| v.rows = Dim::TOKENS);
     graph
 }
 

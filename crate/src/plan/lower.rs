@@ -1,9 +1,10 @@
 //! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
 
 use super::memory::{self, Memory};
-use super::{Plan, Slot, WeightPlans};
+use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
-use crate::ir::{self, Graph, Ids, Linear, Mask, Node, Op, Rows, ValueId, WeightId};
+use crate::format::layout::{Float, Layout};
+use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, StateId, ValueId, WeightId};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::embed::embed;
@@ -20,12 +21,12 @@ pub enum RowsMode {
     Few(usize),
     /// At most so many in tiles: prefill.
     Many(usize),
-    /// At most so many tokens, of at most so many texts: encoders.
+    /// At most so many tokens, of at most so many sequences: encoders.
     Packed {
         /// Rows.
         tokens: usize,
         /// Rows after pooling.
-        texts: usize,
+        sequences: usize,
     },
 }
 
@@ -37,13 +38,15 @@ impl RowsMode {
         }
     }
 
+    /// The most of everything that values take their rows from.
+    pub fn counts(self) -> Counts {
+        let sequences = if let RowsMode::Packed { sequences, .. } = self { sequences } else { 1 };
+        Counts { rows: self.tokens(), sequences }
+    }
+
     /// The most rows of a value.
-    pub fn of(self, rows: Rows) -> usize {
-        match (rows, self) {
-            (Rows::Tokens, _) => self.tokens(),
-            (Rows::Texts, RowsMode::Packed { texts, .. }) => texts,
-            (Rows::Last | Rows::Texts, _) => 1,
-        }
+    pub fn of(self, rows: Dim) -> usize {
+        rows.of(self.counts())
     }
 }
 
@@ -56,10 +59,12 @@ pub struct PlanOptions<'a> {
     pub caps: &'a Caps,
     /// How weights are stored.
     pub weights: &'a WeightPlans,
-    /// Element type of the caches.
+    /// Element type of keys and values.
     pub kv: Kv,
-    /// Positions that the caches hold.
+    /// Positions that a sequence may have.
     pub capacity: usize,
+    /// How what the sequence keeps is stored.
+    pub states: &'a [StatePlan],
     /// Whether attention of one row makes its heads ready itself.
     pub fuse_heads: bool,
 }
@@ -99,9 +104,10 @@ struct Lowering<'a> {
 impl Lowering<'_> {
     fn view(&self, id: ValueId) -> View<Slot> {
         let (root, offset) = self.graph.root(id);
-        let buffer = match self.memory.buffer.get(&root) {
-            Some(index) => Slot::Activation(*index),
-            None => Slot::Output,
+        let buffer = match (self.memory.buffer.get(&root), self.memory.inputs.get(&root)) {
+            (Some(index), _) => Slot::Activation(*index),
+            (None, Some(input)) => Slot::Input(*input),
+            (None, None) => Slot::Output,
         };
         debug_assert!(buffer != Slot::Output || root == self.output);
         View { buffer, offset: offset as u32, stride: memory::stride(self.graph, root) as u32 }
@@ -113,14 +119,29 @@ impl Lowering<'_> {
 
     /// Whether a value has the last row only while the step has many.
     fn single(&self, id: ValueId) -> bool {
-        self.graph.value(id).rows == Rows::Last
+        self.graph.value(id).rows == Dim::Last
+    }
+
+    /// Where a step stands as a value counts its rows; that of the step itself for the last row.
+    fn cursor(&self, id: ValueId) -> Slot {
+        match self.graph.value(id).rows {
+            Dim::Last => Slot::CURSOR,
+            dim => Slot::Cursor(dim),
+        }
+    }
+
+    fn state(&self, name: &str, id: StateId) -> Result<&StatePlan> {
+        let missing = || Error::Internal(format!("{name}: state {} has no plan", id.0));
+        self.options.states.get(id.0).ok_or_else(missing)
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {
         let name = self.graph.value(node.output).name.clone();
         let first = self.launches.len();
         match &node.op {
-            Op::Embed { table, scale, ids } => self.embed(&name, *table, *scale, *ids, node.output)?,
+            Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
+            // It is there.
+            Op::Input(_) => {}
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::Norm(n) => {
                 let spec = norm::Norm {
@@ -142,7 +163,7 @@ impl Lowering<'_> {
             Op::Scale(factor) => self.elementwise(&name, Elementwise::Scale(*factor), node),
             Op::LastRow => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                self.launches.push(last_row(&name, &x, out.buffer, Slot::State, self.cols(node.output)));
+                self.launches.push(last_row(&name, &x, out.buffer, Slot::CURSOR, self.cols(node.output)));
             }
             Op::Gather { order } => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
@@ -155,8 +176,9 @@ impl Lowering<'_> {
                 self.launches.push(pool(&name, *pooling as u32, &x, Slot::Spans, &out, cols));
             }
         }
-        if self.graph.value(node.output).rows == Rows::Texts {
-            self.launches[first..].iter_mut().for_each(|l| l.texts = true);
+        let dim = self.graph.value(node.output).rows;
+        if dim != Dim::Last {
+            self.launches[first..].iter_mut().for_each(|l| l.dim = dim);
         }
         Ok(())
     }
@@ -186,7 +208,14 @@ impl Lowering<'_> {
         Ok(plan.runs.iter().enumerate().map(run).collect())
     }
 
-    fn embed(&mut self, name: &str, table: WeightId, scale: f32, ids: Ids, output: ValueId) -> Result<()> {
+    fn embed(
+        &mut self,
+        name: &str,
+        (table, scale): (WeightId, f32),
+        ids: Ids,
+        soft: Option<InputId>,
+        output: ValueId,
+    ) -> Result<()> {
         let out = self.view(output);
         let numbers = match ids {
             Ids::Tokens => Slot::Ids,
@@ -195,6 +224,13 @@ impl Lowering<'_> {
         };
         for (first, run) in self.runs(table)? {
             self.launches.push(embed(name, &run, first, numbers, &out, scale));
+        }
+        if let Some(input) = soft.filter(|_| !matches!(self.options.rows, RowsMode::Few(_))) {
+            let (first, cols) = (self.graph.weight(table).rows() as u32, self.cols(output));
+            // As many as the ids name: whoever writes them has written the rows.
+            let rows = u32::MAX - first;
+            let soft = Weight { layout: Layout::Dense(Float::F32), rows, cols, q: Slot::Input(input), s: None };
+            self.launches.push(embed(&format!("{name}, soft"), &soft, first, numbers, &out, 1.0));
         }
         Ok(())
     }
@@ -214,7 +250,7 @@ impl Lowering<'_> {
             });
         }
         let single = self.single(node.output);
-        let state = if self.graph.value(node.output).rows == Rows::Texts { Slot::TextState } else { Slot::State };
+        let state = self.cursor(node.output);
         let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
         let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
         for (start, weight) in runs {
@@ -247,28 +283,30 @@ impl Lowering<'_> {
             product.softcap = linear.softcap;
             let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
             if tiled {
-                let (caps, rows) = (self.options.caps, self.options.rows.tokens() as u32);
+                let rows = self.options.rows.of(self.graph.value(node.output).rows) as u32;
+                let caps = self.options.caps;
                 let choice = GemmChoice::of(caps, &product, rows as usize);
                 self.scratch = self.scratch.max(product.parts_bytes(rows, choice)).max(16);
                 self.launches.extend(product.gemm(state, Slot::Scratch, choice));
             } else {
-                let rows = if single { 1 } else { self.options.rows.tokens() };
-                self.launches.push(product.gemv(self.options.caps, rows, Slot::State));
+                let rows = self.options.rows.of(self.graph.value(node.output).rows);
+                self.launches.push(product.gemv(self.options.caps, rows, state));
             }
         }
         Ok(())
     }
 
     fn attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
-        let (window, cache) = match (a.mask, a.cache) {
-            (Mask::Causal { window }, Some(cache)) => (window, cache),
+        let (window, id) = match (a.mask, a.state) {
+            (Mask::Causal { window }, Some(id)) => (window, id),
             (Mask::Segment { before, after }, _) => {
                 self.segments(name, a, before, after, node);
                 return Ok(());
             }
-            _ => return Err(Error::Internal(format!("{name}: causal attention without a cache"))),
+            _ => return Err(Error::Internal(format!("{name}: causal attention without keys and values"))),
         };
         let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32);
+        let kept = self.state(name, id)?;
         let kernel = Attention {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -282,9 +320,10 @@ impl Lowering<'_> {
             rope: self.rope(a),
             kv: self.options.kv,
             capacity: self.options.capacity as u32,
-            k_cache: Slot::CacheK(cache),
-            v_cache: Slot::CacheV(cache),
-            state: Slot::State,
+            ring: kept.ring.then_some(kept.positions as u32),
+            k_cache: Slot::Sequence(id, 0),
+            v_cache: Slot::Sequence(id, 1),
+            state: Slot::CURSOR,
             decode,
         };
         let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
@@ -334,7 +373,7 @@ impl Lowering<'_> {
             head_norm: head_norm(a),
             rope: self.rope(a),
             segments: Slot::Segments,
-            state: Slot::State,
+            state: Slot::CURSOR,
         };
         let (mut q, mut k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
         let out = self.view(node.output);

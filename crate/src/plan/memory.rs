@@ -1,7 +1,7 @@
 //! The layout of activations: values that are never alive together share buffers.
 
 use super::RowsMode;
-use crate::ir::{Graph, ValueId};
+use crate::ir::{Graph, InputId, Op, ValueId};
 use std::collections::HashMap;
 
 /// Elements from one row of a value to the next: columns rounded up so that rows start at multiples of four.
@@ -13,6 +13,8 @@ pub fn stride(graph: &Graph, root: ValueId) -> usize {
 pub struct Memory {
     /// Buffer of each root value; the output has none.
     pub buffer: HashMap<ValueId, usize>,
+    /// Values that come from outside.
+    pub inputs: HashMap<ValueId, InputId>,
     /// Bytes of each buffer.
     pub sizes: Vec<u64>,
 }
@@ -27,11 +29,13 @@ pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId) -> Memory {
             last_use.insert(graph.root(*id).0, index);
         }
     }
-    let mut memory = Memory { buffer: HashMap::new(), sizes: Vec::new() };
+    let mut memory = Memory { buffer: HashMap::new(), inputs: HashMap::new(), sizes: Vec::new() };
     let mut free: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         let out = node.output;
-        if out != output {
+        if let Op::Input(id) = node.op {
+            memory.inputs.insert(out, id);
+        } else if out != output {
             let growth = |b: &usize| (bytes(out).saturating_sub(memory.sizes[*b]), memory.sizes[*b]);
             let choice = free.iter().copied().min_by_key(|b| growth(b));
             let chosen = choice.unwrap_or_else(|| {

@@ -4,13 +4,15 @@
 pub mod fuse;
 mod lower;
 mod memory;
+mod states;
 mod weights;
 
 pub use fuse::Fusions;
 pub use lower::{PlanOptions, RowsMode, lower};
+pub use states::{StatePlan, plan_states};
 pub use weights::{WeightPlan, WeightPlans, plan_weights};
 
-use crate::ir::WeightId;
+use crate::ir::{Dim, InputId, StateId, WeightId};
 use crate::kernels::Launch;
 use std::fmt;
 
@@ -23,8 +25,8 @@ pub enum Slot {
     Positions,
     /// Each token's kind.
     Types,
-    /// Where the step stands (shaders/common/state.wgsl).
-    State,
+    /// Where the step stands (shaders/common/state.wgsl), which counts so many rows for the step's.
+    Cursor(Dim),
     /// Ring of sampled tokens.
     Tokens,
     /// All tokens of the text, by position.
@@ -49,8 +51,6 @@ pub enum Slot {
     Segments,
     /// The first and the end row of each text, as pooling sees it.
     Spans,
-    /// The state that counts texts as rows.
-    TextState,
     /// An activation buffer; the plan says how many bytes.
     Activation(usize),
     /// The logits, or what the graph's last value is.
@@ -63,14 +63,19 @@ pub enum Slot {
     Vector(WeightId),
     /// A rotation table.
     Rope(usize),
-    /// Keys of a layer.
-    CacheK(usize),
-    /// Values of a layer.
-    CacheV(usize),
+    /// A plane of what the sequence keeps.
+    Sequence(StateId, u8),
+    /// Rows from outside.
+    Input(InputId),
     /// Rotated queries; for packed texts the keys too.
     Rotated,
     /// Partial results of split attention.
     Scratch,
+}
+
+impl Slot {
+    /// Where the step stands, by its own rows.
+    pub const CURSOR: Self = Self::Cursor(Dim::TOKENS);
 }
 
 /// Steps with the buffers that they need beyond the model's own.

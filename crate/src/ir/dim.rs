@@ -1,0 +1,140 @@
+//! How many rows a value has, as a function of what a step is given. It knows counts, not what they are counts of.
+
+use std::fmt;
+
+/// The rows of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dim {
+    /// So many for the rows that the step is given: tokens of a decoder, patches of a tower, frames of an encoder.
+    Rows(Stride),
+    /// One: the step's last token.
+    Last,
+    /// One per sequence of a packed step.
+    Sequences,
+}
+
+/// `floor((rows * times + plus) / per)`, never less than zero: chains of strided convolutions keep this form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stride {
+    /// Rows made of each.
+    pub times: u32,
+    /// Added before the division.
+    pub plus: i32,
+    /// Rows that each is made of.
+    pub per: u32,
+}
+
+impl Stride {
+    /// As many as there are.
+    pub const ONE: Self = Self { times: 1, plus: 0, per: 1 };
+
+    /// The rows of a step of so many.
+    pub fn of(self, rows: usize) -> usize {
+        let scaled = rows as i64 * i64::from(self.times) + i64::from(self.plus);
+        scaled.max(0) as usize / self.per.max(1) as usize
+    }
+}
+
+/// The counts that a step's values take their rows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows of the step.
+    pub rows: usize,
+    /// Sequences of a packed step; 1 for all others.
+    pub sequences: usize,
+}
+
+impl Counts {
+    /// A step of one sequence.
+    pub fn rows(rows: usize) -> Self {
+        Self { rows, sequences: 1 }
+    }
+}
+
+impl Dim {
+    /// One per row of the step.
+    pub const TOKENS: Self = Self::Rows(Stride::ONE);
+
+    /// `k` for each token: the experts that it is sent to.
+    pub fn picks(k: usize) -> Self {
+        Self::Rows(Stride { times: k as u32, plus: 0, per: 1 })
+    }
+
+    /// One for so many of these: merged patches, pooled frames.
+    pub fn merged(self, per: usize) -> Self {
+        self.then(1, 0, per)
+    }
+
+    /// What a convolution over these gives: `floor((n + 2 padding - kernel) / stride) + 1`, kernel with its dilation.
+    pub fn convolved(self, kernel: usize, stride: usize, padding: usize) -> Self {
+        self.then(1, 2 * padding as i64 - kernel as i64 + stride as i64, stride)
+    }
+
+    /// What an upsampling of these gives: `n * times + plus`. Only of rows that no division made, which is where codecs
+    /// upsample.
+    pub fn upsampled(self, times: usize, plus: i64) -> Self {
+        self.then(times, plus, 1)
+    }
+
+    fn then(self, times: usize, plus: i64, per: usize) -> Self {
+        let Self::Rows(s) = self else { return self };
+        debug_assert!(times == 1 || s.per == 1, "an upsampling after a division has no such form");
+        // floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for whole numbers.
+        let plus = i64::from(s.plus) * times as i64 + plus * i64::from(s.per);
+        Self::Rows(Stride { times: s.times * times as u32, plus: plus as i32, per: s.per * per as u32 })
+    }
+
+    /// The rows of a step.
+    pub fn of(self, counts: Counts) -> usize {
+        match self {
+            Self::Rows(stride) => stride.of(counts.rows),
+            Self::Last => 1,
+            Self::Sequences => counts.sequences,
+        }
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::TOKENS => f.write_str("T"),
+            Self::Last => f.write_str("1"),
+            Self::Sequences => f.write_str("S"),
+            Self::Rows(Stride { times, plus, per }) => {
+                f.write_str("T")?;
+                if times != 1 {
+                    write!(f, "*{times}")?;
+                }
+                if plus != 0 {
+                    write!(f, "{plus:+}")?;
+                }
+                if per != 1 {
+                    write!(f, "/{per}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_of_strides_count_as_one_after_another() {
+        // Moonshine's front end over a waveform: kernels 127, 7, 3 with strides 64, 3, 2.
+        let chain = Dim::TOKENS.convolved(127, 64, 0).convolved(7, 3, 0).convolved(3, 2, 0);
+        let one = |n: usize, kernel: usize, stride: usize| if n < kernel { 0 } else { (n - kernel) / stride + 1 };
+        for samples in [0, 127, 894, 895, 1023, 16_000, 16_001, 48_123] {
+            let expected = one(one(one(samples, 127, 64), 7, 3), 3, 2);
+            assert_eq!(chain.of(Counts::rows(samples)), expected, "{samples} samples");
+        }
+        // Whisper's: 3000 frames become 1500.
+        assert_eq!(Dim::TOKENS.convolved(3, 1, 1).convolved(3, 2, 1).of(Counts::rows(3000)), 1500);
+        assert_eq!(Dim::picks(4).of(Counts::rows(7)), 28);
+        assert_eq!(Dim::TOKENS.merged(4).of(Counts::rows(64)), 16);
+        assert_eq!(Dim::TOKENS.upsampled(7, 0).upsampled(3, -2).of(Counts::rows(5)), 103);
+        assert_eq!(Dim::Sequences.of(Counts { rows: 9, sequences: 3 }), 3);
+    }
+}

@@ -1,0 +1,100 @@
+//! The bytes of a graph's states. Knows element types and how many positions are kept, not whose they are.
+
+use crate::ir::{Graph, StateSpec};
+use crate::kernels::attention::Kv;
+use crate::kernels::sample::GUESSED_ROWS;
+
+/// How a state lies on the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatePlan {
+    /// What it is.
+    pub spec: StateSpec,
+    /// Positions that have a place; 1 where states are not kept by position.
+    pub positions: usize,
+    /// Whether positions take turns in their places: the one at `position % positions`.
+    pub ring: bool,
+    /// Bytes of each of its buffers: keys and values, or the one there is.
+    pub planes: Vec<u64>,
+}
+
+impl StatePlan {
+    /// Bytes of all planes.
+    pub fn bytes(&self) -> u64 {
+        self.planes.iter().sum()
+    }
+
+    /// Bytes of a plane that `len` tokens have filled at the most.
+    pub fn filled(&self, plane: u64, len: usize) -> u64 {
+        match self.spec {
+            StateSpec::Kv { .. } => plane / self.positions.max(1) as u64 * len.min(self.positions) as u64,
+            _ => plane,
+        }
+    }
+
+    /// The first position that a sequence can go back to, having come to `reached`: what later tokens read is still there.
+    pub fn oldest(&self, reached: usize) -> usize {
+        match self.spec {
+            StateSpec::Kv { window, .. } if self.ring && reached > self.positions => {
+                // The keys of a row at `to` begin at `to + 1 - window`, those that are still there at `reached - positions`.
+                reached - self.positions + window - 1
+            }
+            StateSpec::Kv { .. } | StateSpec::Memory { .. } => 0,
+            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => reached,
+        }
+    }
+}
+
+/// The storage of all states of a graph, for sequences of `capacity` positions that are run in chunks. A layer with a
+/// window keeps the window and the rows of one step, whatever the capacity.
+pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<StatePlan> {
+    let plan = |spec: &StateSpec| {
+        let by_position = |positions: usize, kv_heads: usize, head_dim: usize| {
+            vec![(positions * kv_heads * head_dim * kv.bytes()) as u64; 2]
+        };
+        let (positions, ring, planes) = match *spec {
+            StateSpec::Kv { kv_heads, head_dim, window } => {
+                let kept = (window + chunk.max(GUESSED_ROWS as usize)).next_multiple_of(8);
+                let ring = window > 0 && kept < capacity;
+                let positions = if ring { kept } else { capacity };
+                (positions, ring, by_position(positions, kv_heads, head_dim))
+            }
+            StateSpec::Memory { kv_heads, head_dim, most } => (most, false, by_position(most, kv_heads, head_dim)),
+            StateSpec::Conv { channels, taps } => (1, false, vec![((taps.max(2) - 1) * channels * 4) as u64]),
+            StateSpec::Matrix { heads, rows, cols } => (1, false, vec![(heads * rows * cols * 4) as u64]),
+        };
+        StatePlan { spec: *spec, positions, ring, planes }
+    };
+    graph.states.iter().map(plan).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Builder;
+
+    #[test]
+    fn windows_take_a_ring_and_32k_tokens_of_gemma_3_1b_less_than_a_quarter() {
+        let shape = |windows: bool| {
+            let mut b = Builder::new("gemma3 1b");
+            for layer in 0..26 {
+                let window = if windows && (layer + 1) % 6 != 0 { 512 } else { 0 };
+                b.state(StateSpec::Kv { kv_heads: 1, head_dim: 256, window });
+            }
+            plan_states(b.graph(), Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum::<u64>()
+        };
+        assert!(shape(true) * 4 < shape(false), "{} of {}", shape(true), shape(false));
+    }
+
+    #[test]
+    fn a_ring_says_how_far_back_it_goes() {
+        let mut b = Builder::new("test");
+        b.state(StateSpec::Kv { kv_heads: 1, head_dim: 4, window: 8 });
+        let plan = &plan_states(b.graph(), Kv::F32, 1000, 8)[0];
+        assert_eq!((plan.positions, plan.ring), (16, true));
+        assert_eq!(plan.oldest(16), 0);
+        // Positions 4 to 19 are there: a row at 11 reads 4 to 11.
+        assert_eq!(plan.oldest(20), 11);
+        assert_eq!(plan.filled(160, 3), 30);
+        assert_eq!(plan.filled(160, 300), 160);
+    }
+}
