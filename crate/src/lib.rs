@@ -20,6 +20,7 @@ pub mod sample;
 pub mod task;
 pub mod text;
 mod util;
+pub mod vision;
 #[cfg(target_arch = "wasm32")]
 pub mod web;
 

@@ -14,7 +14,7 @@ const FLOORS: &[&[&str]] = &[
     &["exec"],
     &["arch", "plan", "kernels", "sample", "reference"],
     &["gpu"],
-    &["device", "ir", "format", "hub", "text"],
+    &["device", "ir", "format", "hub", "text", "vision"],
     &["util"],
     &["error"],
 ];

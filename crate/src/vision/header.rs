@@ -1,0 +1,259 @@
+//! What the first bytes of a picture's file say, before anything is decoded: its kind, its size and how it must be turned. It
+//! knows no pixel. Sources: ITU T.81 (JPEG), EXIF 2.32 and TIFF 6.0, the PNG and WebP specifications, GIF89a.
+
+use super::picture::refused;
+use crate::Result;
+
+/// The most pixels that are decoded: a file of a few bytes can ask for gigabytes.
+pub const MOST_PIXELS: u64 = 100_000_000;
+
+/// Containers that are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// image/jpeg
+    Jpeg,
+    /// image/png
+    Png,
+    /// image/webp
+    WebP,
+    /// image/gif
+    Gif,
+}
+
+/// A picture's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The container.
+    pub container: Container,
+    /// Columns as they are stored.
+    pub width: u32,
+    /// Rows as they are stored.
+    pub height: u32,
+    /// EXIF orientation, 1 to 8; 1 is upright.
+    pub orientation: u8,
+}
+
+impl Header {
+    /// Reads a file's header.
+    ///
+    /// # Errors
+    /// `Request` with what is wrong: an unknown container, a file that breaks off, a picture with too many pixels, a JPEG
+    /// in print colors.
+    pub fn read(file: &[u8]) -> Result<Self> {
+        let header = match file {
+            [0xff, 0xd8, ..] => jpeg(file)?,
+            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => png(file)?,
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp(file)?,
+            [b'G', b'I', b'F', b'8', ..] => {
+                let at = |i| Some(u32::from(u16::from_le_bytes(two(file, i)?)));
+                Self::plain(Container::Gif, at(6), at(8))?
+            }
+            _ => return Err(refused(unknown(file))),
+        };
+        let (width, height) = (header.width, header.height);
+        if width == 0 || height == 0 {
+            return Err(refused("the file says that it has no pixels; it is damaged".into()));
+        }
+        if u64::from(width) * u64::from(height) > MOST_PIXELS {
+            let reason = format!(
+                "the picture has {width}x{height} pixels, more than the {} million that are decoded; make it smaller first",
+                MOST_PIXELS / 1_000_000
+            );
+            return Err(refused(reason));
+        }
+        Ok(header)
+    }
+
+    fn plain(container: Container, width: Option<u32>, height: Option<u32>) -> Result<Self> {
+        let (Some(width), Some(height)) = (width, height) else { return Err(broken()) };
+        Ok(Self { container, width, height, orientation: 1 })
+    }
+
+    /// Whether columns and rows change places when the picture is turned upright.
+    pub fn turns(&self) -> bool {
+        self.orientation >= 5
+    }
+}
+
+fn broken() -> crate::Error {
+    refused("the file breaks off before its size; it is damaged or not complete".into())
+}
+
+fn unknown(file: &[u8]) -> String {
+    let kind = match file {
+        [] => return "the file is empty".into(),
+        [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => match brand.get(..4) {
+            Some(b"avif" | b"avis") => "AVIF",
+            Some(b"heic" | b"heix" | b"mif1" | b"msf1") => "HEIC",
+            _ => "a video",
+        },
+        [b'B', b'M', ..] => "BMP",
+        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => "TIFF",
+        [b'<', ..] => "SVG or a page",
+        _ => "no picture that is known",
+    };
+    format!("the file is {kind}; JPEG, PNG, WebP and GIF are read")
+}
+
+fn two(bytes: &[u8], at: usize) -> Option<[u8; 2]> {
+    bytes.get(at..at + 2)?.try_into().ok()
+}
+
+fn four(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
+    bytes.get(at..at + 4)?.try_into().ok()
+}
+
+fn jpeg(file: &[u8]) -> Result<Header> {
+    let mut orientation = 1;
+    let mut at = 2;
+    loop {
+        // Markers may be led by any number of fill bytes.
+        while file.get(at) == Some(&0xff) && file.get(at + 1) == Some(&0xff) {
+            at += 1;
+        }
+        let (Some(0xff), Some(&marker)) = (file.get(at), file.get(at + 1)) else { return Err(broken()) };
+        if matches!(marker, 0x01 | 0xd0..=0xd8) {
+            at += 2;
+            continue;
+        }
+        let length = two(file, at + 2).map_or(0, |b| usize::from(u16::from_be_bytes(b)));
+        let Some(segment) = (length >= 2).then(|| file.get(at + 4..at + 2 + length)).flatten() else {
+            return Err(broken());
+        };
+        match marker {
+            0xe1 if segment.starts_with(b"Exif\0\0") => orientation = exif(&segment[6..]).unwrap_or(orientation),
+            0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
+                let side = |i| two(segment, i).map(|b| u32::from(u16::from_be_bytes(b)));
+                if segment.get(5) == Some(&4) {
+                    let reason = "the JPEG has four colors (CMYK, for print); save it as RGB";
+                    return Err(refused(reason.into()));
+                }
+                return Ok(Header { orientation, ..Header::plain(Container::Jpeg, side(3), side(1))? });
+            }
+            0xd9 | 0xda => return Err(broken()),
+            _ => {}
+        }
+        at += 2 + length;
+    }
+}
+
+fn png(file: &[u8]) -> Result<Header> {
+    let number = |i| four(file, i).map(u32::from_be_bytes);
+    let mut header = Header::plain(Container::Png, number(16), number(20))?;
+    let mut at = 8usize;
+    while let (Some(length), Some(name)) = (number(at), four(file, at + 4)) {
+        let body = file.get(at + 8..(at + 8).saturating_add(length as usize));
+        match &name {
+            b"eXIf" => header.orientation = body.and_then(exif).unwrap_or(1),
+            b"IEND" => break,
+            _ => {}
+        }
+        at = at.saturating_add(length as usize).saturating_add(12);
+    }
+    Ok(header)
+}
+
+fn webp(file: &[u8]) -> Result<Header> {
+    let mut size = (None, None);
+    let mut orientation = 1;
+    let mut at = 12usize;
+    while let (Some(name), Some(length)) = (four(file, at), four(file, at + 4).map(u32::from_le_bytes)) {
+        let body = file.get(at + 8..).unwrap_or_default();
+        let three = |i: usize| {
+            Some(u32::from(*body.get(i)?) | u32::from(*body.get(i + 1)?) << 8 | u32::from(*body.get(i + 2)?) << 16)
+        };
+        match &name {
+            b"VP8X" => size = (three(4).map(|n| n + 1), three(7).map(|n| n + 1)),
+            b"VP8 " if size.0.is_none() => {
+                let side = |i| two(body, i).map(|b| u32::from(u16::from_le_bytes(b) & 0x3fff));
+                size = (side(6), side(8));
+            }
+            b"VP8L" if size.0.is_none() => {
+                let bits = four(body, 1).map(u32::from_le_bytes);
+                size = (bits.map(|b| (b & 0x3fff) + 1), bits.map(|b| (b >> 14 & 0x3fff) + 1));
+            }
+            b"EXIF" => {
+                let body = body.get(..length as usize).unwrap_or_default();
+                orientation = exif(body.strip_prefix(b"Exif\0\0").unwrap_or(body)).unwrap_or(1);
+            }
+            _ => {}
+        }
+        at = at.saturating_add(8).saturating_add(length as usize).saturating_add(length as usize % 2);
+    }
+    Ok(Header { orientation, ..Header::plain(Container::WebP, size.0, size.1)? })
+}
+
+/// The orientation in a TIFF block, if it has a valid one.
+fn exif(tiff: &[u8]) -> Option<u8> {
+    let little = match tiff.get(..4)? {
+        [b'I', b'I', 42, 0] => true,
+        [b'M', b'M', 0, 42] => false,
+        _ => return None,
+    };
+    let short = |at| two(tiff, at).map(|b| if little { u16::from_le_bytes(b) } else { u16::from_be_bytes(b) });
+    let long = |at| four(tiff, at).map(|b| if little { u32::from_le_bytes(b) } else { u32::from_be_bytes(b) });
+    let directory = long(4)? as usize;
+    let entries = usize::from(short(directory)?);
+    (0..entries).map(|i| directory + 2 + i * 12).find_map(|at| {
+        let value = short(at + 8)?;
+        (short(at)? == 0x0112 && (1..=8).contains(&value)).then_some(value as u8)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(file: &[u8]) -> String {
+        Header::read(file).unwrap_err().to_string()
+    }
+
+    fn png_of(width: u32, height: u32) -> Vec<u8> {
+        let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".to_vec();
+        file.extend(width.to_be_bytes());
+        file.extend(height.to_be_bytes());
+        file.extend([8, 2, 0, 0, 0, 0, 0, 0, 0]);
+        file
+    }
+
+    #[test]
+    fn sizes_and_turns_are_read() {
+        let mut png = png_of(7, 9);
+        assert_eq!(
+            Header::read(&png).unwrap(),
+            Header { container: Container::Png, width: 7, height: 9, orientation: 1 }
+        );
+        png.extend(b"\0\0\0\x1aeXIfMM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0");
+        assert_eq!(Header::read(&png).unwrap().orientation, 6);
+        assert!(Header::read(&png).unwrap().turns());
+        let jpeg = b"\xff\xd8\xff\xe1\0\x1eExif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x08\0\0\0\xff\xff\xc2\0\x0b\x08\0\x05\0\x03\x01\x01\x11\0";
+        let header = Header::read(jpeg).unwrap();
+        assert_eq!((header.width, header.height, header.orientation), (3, 5, 8));
+        let webp = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x03\0\0\x04\0\0";
+        assert_eq!((Header::read(webp).unwrap().width, Header::read(webp).unwrap().height), (4, 5));
+        let gif = b"GIF89a\x02\0\x03\0";
+        assert_eq!((Header::read(gif).unwrap().width, Header::read(gif).unwrap().height), (2, 3));
+    }
+
+    #[test]
+    fn files_that_cannot_be_taken_are_named() {
+        assert!(message(&png_of(60_000, 60_000)).contains("60000x60000 pixels, more than the 100 million"));
+        assert!(message(&png_of(0, 4)).contains("no pixels"));
+        assert!(message(b"\xff\xd8\xff\xc0\0\x0b\x08\0\x05\0\x03\x04\x01\x11\0").contains("CMYK"));
+        assert!(message(b"\xff\xd8\xff\xc0\0\x0b").contains("breaks off"));
+        assert!(message(b"\0\0\0\x18ftypheic").contains("HEIC"));
+        assert!(message(b"").contains("empty"));
+        assert!(message(b"hello").contains("JPEG, PNG, WebP and GIF"));
+        // Whatever is cut off where, nothing panics.
+        let whole = [
+            png_of(7, 9),
+            b"\xff\xd8\xff\xe1\0\x20Exif\0\0II*\0\x08\0\0\0\xff\xff\xff\x7f".to_vec(),
+            b"RIFF\0\0\0\0WEBPVP8L\xff\xff\xff\xff/".to_vec(),
+        ];
+        for file in whole {
+            for end in 0..file.len() {
+                let _ = Header::read(&file[..end]);
+            }
+        }
+    }
+}

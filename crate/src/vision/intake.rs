@@ -1,0 +1,119 @@
+//! The tiles of a picture, made while its rows come in. It knows no file.
+
+use super::layout::{Layout, Stage};
+use super::picture::{Picture, refused};
+use super::resize::{Filter, Taps, resize};
+use super::settings::Processor;
+use crate::{Error, Result};
+
+/// Makes the tiles of a picture whose rows come one after another, so that a large one never lies in memory as a whole: each
+/// row is resized to its columns when it comes, the rows when all are there.
+#[derive(Debug)]
+pub struct Intake {
+    layout: Layout,
+    filter: Filter,
+    /// For each stage that is made from the picture itself: the taps of its columns and what has come so far.
+    parts: Vec<(usize, Taps, Picture)>,
+    row: usize,
+}
+
+impl Intake {
+    /// Nothing of the picture is there yet.
+    pub fn new(processor: &Processor, layout: Layout) -> Self {
+        let filter = processor.filter;
+        let part = |(index, stage): (usize, &Stage)| {
+            stage.from.is_none().then(|| {
+                let taps = Taps::new(stage.part.width, stage.width, filter);
+                let rgb = Vec::with_capacity(stage.width * stage.part.height * 3);
+                (index, taps, Picture { width: stage.width, height: 0, rgb })
+            })
+        };
+        let parts = layout.stages.iter().enumerate().filter_map(part).collect();
+        Self { layout, filter, parts, row: 0 }
+    }
+
+    /// The next rows, with 3 (RGB) or 4 (RGBA, alpha is dropped) bytes a pixel.
+    ///
+    /// # Errors
+    /// `Request` when they are no whole rows of the picture, or more than it has.
+    pub fn push(&mut self, bytes: &[u8], channels: usize) -> Result<()> {
+        let pitch = self.layout.width * channels;
+        if !matches!(channels, 3 | 4) || !bytes.len().is_multiple_of(pitch) {
+            return Err(refused(format!("{} bytes are no rows of {} pixels", bytes.len(), self.layout.width)));
+        }
+        for row in bytes.chunks_exact(pitch) {
+            if self.row == self.layout.height {
+                return Err(refused(format!("more than its {} rows came", self.layout.height)));
+            }
+            for (index, taps, made) in &mut self.parts {
+                let part = self.layout.stages[*index].part;
+                if (part.y..part.y + part.height).contains(&self.row) {
+                    taps.row(&row[part.x * channels..(part.x + part.width) * channels], channels, &mut made.rgb);
+                    made.height += 1;
+                }
+            }
+            self.row += 1;
+        }
+        Ok(())
+    }
+
+    /// The tiles.
+    ///
+    /// # Errors
+    /// `Request` when rows are missing.
+    pub fn finish(self) -> Result<Vec<Picture>> {
+        let Self { layout, filter, parts, row } = self;
+        if row != layout.height {
+            return Err(refused(format!("only {row} of its {} rows came", layout.height)));
+        }
+        let mut parts = parts.into_iter();
+        let mut made: Vec<Picture> = Vec::with_capacity(layout.stages.len());
+        for stage in &layout.stages {
+            let next = match stage.from {
+                Some(from) => resize(&made[from].crop(stage.part), stage.width, stage.height, filter),
+                None => {
+                    let (_, _, part) = parts.next().ok_or_else(|| Error::Internal("a stage has no part".into()))?;
+                    resize(&part, stage.width, stage.height, filter)
+                }
+            };
+            made.push(next);
+        }
+        Ok(layout.tiles.iter().map(|(from, part)| made[*from].crop(*part)).collect())
+    }
+}
+
+impl Processor {
+    /// The tiles of a picture.
+    ///
+    /// # Errors
+    /// `Request` for shapes that the processor refuses.
+    pub fn tiles(&self, picture: &Picture) -> Result<Vec<Picture>> {
+        let mut intake = Intake::new(self, self.layout(picture.width, picture.height)?);
+        intake.push(&picture.rgb, 3)?;
+        intake.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_may_come_in_any_portions() {
+        let (width, height) = (37, 23);
+        let rgb: Vec<u8> = (0..width * height * 3).map(|i| (i * 7 % 251) as u8).collect();
+        let config = serde_json::json!({ "image_processor_type": "SmolVLMImageProcessor", "size": { "longest_edge": 64 },
+            "max_image_size": { "longest_edge": 32 } });
+        let processor = Processor::from_config(&config).unwrap();
+        let whole = processor.tiles(&Picture::new(width, height, rgb.clone()).unwrap()).unwrap();
+        let mut intake = Intake::new(&processor, processor.layout(width, height).unwrap());
+        let rgba: Vec<u8> = rgb.chunks(3).flat_map(|p| [p[0], p[1], p[2], 9]).collect();
+        for rows in rgba.chunks(width * 4 * 5) {
+            intake.push(rows, 4).unwrap();
+        }
+        assert!(intake.push(&rgba[..width * 4], 4).is_err());
+        assert_eq!(intake.finish().unwrap(), whole);
+        let unfinished = Intake::new(&processor, processor.layout(width, height).unwrap());
+        assert!(unfinished.finish().is_err());
+    }
+}

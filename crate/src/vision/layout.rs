@@ -1,0 +1,319 @@
+//! Sizes: to what a processor resizes a picture of some size, and which tiles it cuts. Numbers are rounded as Python does.
+//! It touches no pixel.
+
+use super::picture::{Rect, refused};
+use super::resize::Filter;
+use super::settings::{Kind, PanAndScan, Processor, TileGrid};
+use crate::Result;
+
+/// The longest side that Idefics 3 and SmolVLM resize to.
+const LONGEST: usize = 4096;
+/// The longest side over the shortest one that Qwen's processors take.
+const MOST_RATIO: f64 = 200.0;
+
+/// One resize.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// The stage whose result is resized; none for the picture itself.
+    pub from: Option<usize>,
+    /// The part of it.
+    pub part: Rect,
+    /// Columns of the result.
+    pub width: usize,
+    /// Rows of the result.
+    pub height: usize,
+}
+
+/// What becomes of a picture of some size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Columns of the picture.
+    pub width: usize,
+    /// Rows of the picture.
+    pub height: usize,
+    /// Resizes, each after those that it needs.
+    pub stages: Vec<Stage>,
+    /// The tiles in the order in which the tower gets them: parts of stages' results.
+    pub tiles: Vec<(usize, Rect)>,
+    /// Tiles down and across where the picture is cut, the whole picture not counted; else 0 and 0.
+    pub grid: (usize, usize),
+}
+
+impl Layout {
+    fn new(width: usize, height: usize) -> Self {
+        Self { width, height, stages: Vec::new(), tiles: Vec::new(), grid: (0, 0) }
+    }
+
+    /// Resizes a part of the picture, or of a stage's result.
+    fn stage(&mut self, from: Option<usize>, part: Rect, width: usize, height: usize) -> usize {
+        self.stages.push(Stage { from, part, width, height });
+        self.stages.len() - 1
+    }
+
+    fn whole_stage(&mut self, width: usize, height: usize) -> usize {
+        self.stage(None, Rect::whole(self.width, self.height), width, height)
+    }
+
+    /// A stage's whole result as a tile.
+    fn tile(&mut self, stage: usize) {
+        let made = &self.stages[stage];
+        self.tiles.push((stage, Rect::whole(made.width, made.height)));
+    }
+
+    /// A stage's result as a grid of tiles.
+    fn cut(&mut self, stage: usize, width: usize, height: usize) {
+        let (across, down) = (self.stages[stage].width / width, self.stages[stage].height / height);
+        let part = |i: usize| Rect { x: i % across * width, y: i / across * height, width, height };
+        self.tiles.extend((0..across * down).map(|i| (stage, part(i))));
+        self.grid = (down, across);
+    }
+
+    /// Rows and columns of each tile in pixels.
+    pub fn tile_sizes(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.tiles.iter().map(|(_, part)| (part.height, part.width))
+    }
+}
+
+/// `round(a / b) * b`, halves to the even number.
+fn rounded(a: usize, b: usize) -> usize {
+    (a as f64 / b as f64).round_ties_even() as usize * b
+}
+
+/// Qwen's size: whole factors, between two numbers of pixels.
+pub(super) fn smart_size(
+    height: usize,
+    width: usize,
+    factor: usize,
+    min: usize,
+    max: usize,
+    least: usize,
+) -> (usize, usize) {
+    let (h, w, f) = (height as f64, width as f64, factor as f64);
+    let (rows, cols) = (rounded(height, factor).max(least), rounded(width, factor).max(least));
+    if rows * cols > max {
+        let beta = (h * w / max as f64).sqrt();
+        let fit = |side: f64| ((side / beta / f).floor() as usize * factor).max(factor);
+        (fit(h), fit(w))
+    } else if rows * cols < min {
+        let beta = (min as f64 / (h * w)).sqrt();
+        let fit = |side: f64| (side * beta / f).ceil() as usize * factor;
+        (fit(h), fit(w))
+    } else {
+        (rows, cols)
+    }
+}
+
+impl Processor {
+    /// What becomes of a picture of this size.
+    ///
+    /// # Errors
+    /// `Request` for shapes that the processor refuses.
+    pub fn layout(&self, width: usize, height: usize) -> Result<Layout> {
+        if width == 0 || height == 0 {
+            return Err(refused("it has no pixels".into()));
+        }
+        let mut layout = Layout::new(width, height);
+        match self.kind {
+            Kind::Blocks { patch, merge, min, max, .. } => {
+                let ratio = width.max(height) as f64 / width.min(height) as f64;
+                if ratio > MOST_RATIO {
+                    let reason =
+                        format!("it is {ratio:.0} times as long as wide; the model takes at most {MOST_RATIO}");
+                    return Err(refused(reason));
+                }
+                let (rows, cols) = smart_size(height, width, patch * merge, min, max, 0);
+                let stage = layout.whole_stage(cols, rows);
+                layout.tile(stage);
+            }
+            Kind::Tiles { longest, tile, split } => tiles(&mut layout, longest, tile, split),
+            Kind::Fixed { width, height, scan } => fixed(&mut layout, width, height, scan),
+            Kind::Center { shortest, crop } => center(&mut layout, shortest, crop),
+            Kind::Budget { patch, pool, tokens } => {
+                let (rows, cols) = budget(height, width, patch, pool, tokens)?;
+                let stage = layout.whole_stage(cols, rows);
+                layout.tile(stage);
+            }
+            Kind::Grid(grid) => tile_grid(&mut layout, &grid),
+        }
+        Ok(layout)
+    }
+
+    /// The size of a video's frames: their number counts into the limits. The filter is that of pictures.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for families without a video processor of this kind.
+    pub fn frame_size(
+        &self,
+        frames: usize,
+        height: usize,
+        width: usize,
+        min: usize,
+        max: usize,
+    ) -> Result<(usize, usize, Filter)> {
+        let Kind::Blocks { patch, merge, frames: together, .. } = self.kind else {
+            return Err(crate::Error::UnsupportedOption {
+                architecture: "this image processor".into(),
+                option: "video".into(),
+                hint: "Give the frames as pictures.".into(),
+            });
+        };
+        let factor = patch * merge;
+        let (mut h, mut w) = (height, width);
+        if h < factor || w < factor {
+            let scale = (factor as f64 / h as f64).max(factor as f64 / w as f64);
+            (h, w) = ((h as f64 * scale) as usize, (w as f64 * scale) as usize);
+        }
+        let (rows, cols, count) = (rounded(h, factor), rounded(w, factor), rounded(frames, together));
+        let (exact, f) = ((frames * h * w) as f64, factor as f64);
+        let (h, w) = (h as f64, w as f64);
+        let size = if count * rows * cols > max {
+            let beta = (exact / max as f64).sqrt();
+            let fit = |side: f64| ((side / beta / f).floor() as usize * factor).max(factor);
+            (fit(h), fit(w))
+        } else if count * rows * cols < min {
+            let beta = (min as f64 / exact).sqrt();
+            let fit = |side: f64| (side * beta / f).ceil() as usize * factor;
+            (fit(h), fit(w))
+        } else {
+            (rows, cols)
+        };
+        Ok((size.0, size.1, self.filter))
+    }
+}
+
+/// Idefics 3 and SmolVLM.
+fn tiles(layout: &mut Layout, longest: usize, tile: usize, split: bool) {
+    let (mut width, mut height) = (layout.width, layout.height);
+    let even = |side: usize| side + side % 2;
+    let ratio = width as f64 / height as f64;
+    if width >= height {
+        (width, height) = (longest, even((longest as f64 / ratio) as usize).max(1));
+    } else {
+        (width, height) = (even((longest as f64 * ratio) as usize).max(1), longest);
+    }
+    let ratio = width as f64 / height as f64;
+    if width >= height && width > LONGEST {
+        (width, height) = (LONGEST, ((LONGEST as f64 / ratio) as usize).max(1));
+    } else if height > width && height > LONGEST {
+        (width, height) = (((LONGEST as f64 * ratio) as usize).max(1), LONGEST);
+    }
+    let first = layout.whole_stage(width, height);
+    let small = Rect::whole(width, height);
+    if !split {
+        let only = layout.stage(Some(first), small, tile, tile);
+        layout.tile(only);
+        return;
+    }
+    let ratio = width as f64 / height as f64;
+    let whole = |side: usize| side.div_ceil(tile) * tile;
+    let (cols, rows) = if width >= height {
+        (whole(width), whole((whole(width) as f64 / ratio) as usize))
+    } else {
+        (whole((whole(height) as f64 * ratio) as usize), whole(height))
+    };
+    let fitted = layout.stage(Some(first), small, cols, rows);
+    if rows > tile || cols > tile {
+        layout.cut(fitted, tile, tile);
+        let all = layout.stage(Some(fitted), Rect::whole(cols, rows), tile, tile);
+        layout.tile(all);
+    } else {
+        layout.tile(fitted);
+    }
+}
+
+/// SigLIP, and Gemma 3 with its crops.
+fn fixed(layout: &mut Layout, width: usize, height: usize, scan: Option<PanAndScan>) {
+    let all = layout.whole_stage(width, height);
+    layout.tile(all);
+    let Some(scan) = scan else { return };
+    let (w, h) = (layout.width, layout.height);
+    let (long, short) = (w.max(h), w.min(h));
+    if (long as f64 / short as f64) < scan.ratio {
+        return;
+    }
+    let crops = ((long as f64 / short as f64 + 0.5).floor() as usize).min(long / scan.smallest).max(2).min(scan.most);
+    let (across, down) = if w >= h { (crops, 1) } else { (1, crops) };
+    let (part_w, part_h) = (w.div_ceil(across), h.div_ceil(down));
+    if part_w.min(part_h) < scan.smallest {
+        return;
+    }
+    for i in 0..crops {
+        let (x, y) = (i % across * part_w, i / across * part_h);
+        let part = Rect { x, y, width: part_w.min(w - x), height: part_h.min(h - y) };
+        let stage = layout.stage(None, part, width, height);
+        layout.tile(stage);
+    }
+    layout.grid = (down, across);
+}
+
+/// CLIP.
+fn center(layout: &mut Layout, shortest: usize, crop: (usize, usize)) {
+    let (w, h) = (layout.width, layout.height);
+    let long = (shortest * w.max(h)) / w.min(h);
+    let (cols, rows) = if w <= h { (shortest, long) } else { (long, shortest) };
+    let stage = layout.whole_stage(cols, rows);
+    let part = Rect { x: (cols - crop.0) / 2, y: (rows - crop.1) / 2, width: crop.0, height: crop.1 };
+    layout.tiles.push((stage, part));
+}
+
+/// Gemma 4's rows and columns.
+fn budget(height: usize, width: usize, patch: usize, pool: usize, tokens: usize) -> Result<(usize, usize)> {
+    let block = pool * patch;
+    let pixels = tokens * pool * pool * patch * patch;
+    let factor = (pixels as f64 / (height * width) as f64).sqrt();
+    let fit = |side: usize| (factor * side as f64 / block as f64).floor() as usize * block;
+    let (mut rows, mut cols) = (fit(height), fit(width));
+    let longest = tokens * block;
+    if rows == 0 {
+        (rows, cols) = (block, (width / height * block).min(longest));
+    } else if cols == 0 {
+        (rows, cols) = ((height / width * block).min(longest), block);
+    }
+    if rows == 0 || cols == 0 || rows * cols > pixels {
+        return Err(refused(format!("{width}x{height} does not fit into {tokens} tokens")));
+    }
+    Ok((rows, cols))
+}
+
+/// LFM2-VL.
+fn tile_grid(layout: &mut Layout, grid: &TileGrid) {
+    let (width, height) = (layout.width, layout.height);
+    let factor = grid.patch * grid.merge;
+    let area = factor * factor;
+    let (min, max) = (grid.min_tokens * area, grid.max_tokens * area);
+    let (rows, cols) = smart_size(height, width, factor, min, max, factor);
+    let bar = |side: usize| rounded(side, factor).max(grid.patch);
+    let large = (bar(height) * bar(width)) as f64 > max as f64 * grid.tolerance;
+    if !large || (grid.min_tiles == 1 && grid.max_tiles == 1) {
+        let stage = layout.whole_stage(cols, rows);
+        layout.tile(stage);
+        return;
+    }
+    let (across, down) = closest(width, height, grid);
+    let tiled = layout.whole_stage(across * grid.tile, down * grid.tile);
+    layout.cut(tiled, grid.tile, grid.tile);
+    if grid.thumbnail && across * down != 1 {
+        let all = layout.whole_stage(cols, rows);
+        layout.tile(all);
+    }
+}
+
+/// The grid whose shape is closest to the picture's: (across, down).
+fn closest(width: usize, height: usize, grid: &TileGrid) -> (usize, usize) {
+    let (low, high) = (grid.min_tiles, grid.max_tiles);
+    let mut shapes: Vec<(usize, usize)> = (1..=high)
+        .flat_map(|w| (1..=high / w).map(move |h| (w, h)))
+        .filter(|(w, h)| (low..=high).contains(&(w * h)))
+        .collect();
+    shapes.sort_by_key(|(w, h)| w * h);
+    let ratio = width as f64 / height as f64;
+    let (mut best, mut least) = ((1, 1), f64::INFINITY);
+    for (w, h) in shapes {
+        let apart = (ratio - w as f64 / h as f64).abs();
+        let fills = (width * height) as f64 > 0.5 * (grid.tile * grid.tile * w * h) as f64;
+        if apart < least || (apart == least && fills) {
+            (best, least) = ((w, h), apart);
+        }
+    }
+    best
+}

@@ -1,0 +1,122 @@
+//! Pixels as rows of patches: rescaled, normalized, in the order that a tower reads. It knows no tower.
+
+use super::picture::Picture;
+use super::settings::{Kind, Processor, TileGrid};
+
+/// The order of patches, and of the numbers of a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    /// Pixels of a patch's side.
+    pub patch: usize,
+    /// Patches come in blocks of `merge` by `merge`, row by row within and among blocks; 1 for plain rows.
+    pub merge: usize,
+    /// Frames of a patch.
+    pub frames: usize,
+    /// A patch's numbers are (y, x, color) rather than (color, frame, y, x).
+    pub color_last: bool,
+}
+
+impl Order {
+    /// Numbers of a patch.
+    pub fn cols(&self) -> usize {
+        3 * self.frames * self.patch * self.patch
+    }
+
+    /// Patches of a tile, down and across.
+    pub fn grid(&self, tile: &Picture) -> (usize, usize) {
+        (tile.height / self.patch, tile.width / self.patch)
+    }
+
+    /// The places of all patches of a tile, in their order.
+    pub fn of(&self, tile: &Picture) -> Vec<(usize, usize)> {
+        self.places(self.grid(tile))
+    }
+
+    /// Where the patches stand, in their order: (row, column).
+    pub fn places(&self, grid: (usize, usize)) -> Vec<(usize, usize)> {
+        let m = self.merge;
+        let mut places = Vec::with_capacity(grid.0 * grid.1);
+        for block_row in (0..grid.0).step_by(m) {
+            for block in (0..grid.1).step_by(m) {
+                places.extend((0..m * m).map(|i| (block_row + i / m, block + i % m)));
+            }
+        }
+        places
+    }
+}
+
+impl Processor {
+    /// The order of patches; `patch` is the tower's, for families whose processor does not know it.
+    pub fn order(&self, patch: usize) -> Order {
+        let plain = Order { patch, merge: 1, frames: 1, color_last: false };
+        match self.kind {
+            Kind::Blocks { patch, merge, frames, .. } => Order { patch, merge, frames, color_last: false },
+            Kind::Budget { patch, .. } | Kind::Grid(TileGrid { patch, .. }) => {
+                Order { patch, color_last: true, ..plain }
+            }
+            _ => plain,
+        }
+    }
+
+    /// The tokens of a tile of so many rows and columns of pixels; none where only the model knows.
+    pub fn tokens(&self, height: usize, width: usize) -> Option<usize> {
+        match self.kind {
+            Kind::Blocks { patch, merge: block, .. } | Kind::Budget { patch, pool: block, .. } => {
+                Some(height / (patch * block) * (width / (patch * block)))
+            }
+            Kind::Grid(TileGrid { patch, merge, .. }) => {
+                Some((height / patch).div_ceil(merge) * (width / patch).div_ceil(merge))
+            }
+            _ => self.tile_tokens,
+        }
+    }
+
+    /// What each value of a pixel becomes, by color.
+    pub fn levels(&self) -> [[f32; 256]; 3] {
+        let of = |color: usize, value: u8| {
+            let v = f32::from(value);
+            if self.normalize {
+                // Both are one step in the reference, in this order.
+                let (mean, std) = (self.mean[color], self.std[color]);
+                (v - mean * (1.0 / self.rescale) as f32) / (std * (1.0 / self.rescale) as f32)
+            } else {
+                v * self.rescale as f32
+            }
+        };
+        let mut levels = [[0.0; 256]; 3];
+        for (color, list) in levels.iter_mut().enumerate() {
+            (0..=255u8).for_each(|value| list[usize::from(value)] = of(color, value));
+        }
+        levels
+    }
+
+    /// The rows `[places, order.cols()]` of a tile's patches at these places (row, column); a still picture is repeated where a
+    /// patch has several frames.
+    pub fn rows(&self, frames: &[&Picture], order: &Order, places: &[(usize, usize)]) -> Vec<f32> {
+        let Some(tile) = frames.first() else { return Vec::new() };
+        let levels = self.levels();
+        let p = order.patch;
+        let mut rows = Vec::with_capacity(places.len() * order.cols());
+        for (row, col) in places {
+            let at = |frame: usize, y: usize| {
+                let start = ((row * p + y) * tile.width + col * p) * 3;
+                &frames[frame.min(frames.len() - 1)].rgb[start..start + 3 * p]
+            };
+            let level = |color: usize, value: u8| levels[color][usize::from(value)];
+            if order.color_last {
+                for y in 0..p {
+                    rows.extend(at(0, y).iter().enumerate().map(|(i, v)| level(i % 3, *v)));
+                }
+                continue;
+            }
+            for color in 0..3 {
+                for frame in 0..order.frames {
+                    for y in 0..p {
+                        rows.extend(at(frame, y).iter().skip(color).step_by(3).map(|v| level(color, *v)));
+                    }
+                }
+            }
+        }
+        rows
+    }
+}

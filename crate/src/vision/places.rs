@@ -1,0 +1,234 @@
+//! What a tower needs beside patches, from the grids of a picture's tiles alone: where each patch stands in the table of learned
+//! positions, its rotation, which patches see each other, in which order they go in. It knows no weights.
+//! Reference: transformers `vision_utils.py`, `modeling_siglip2.py`, `modeling_smolvlm.py`.
+
+use super::patches::Order;
+use super::picture::refused;
+use super::resize::Filter;
+use crate::{Error, Result};
+
+/// A table of learned positions, and how it is read for other grids.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Table {
+    /// There is none.
+    None,
+    /// `[side * side]`, the closest one (SigLIP, Idefics 3).
+    Nearest(usize),
+    /// `[side * side]`, between four, first and last at the edges (Qwen3-VL, Qwen3.5).
+    Corners(usize),
+    /// `[side * side]`, as a picture is resized (Siglip2).
+    Resized(usize),
+    /// `[2 * side]`, one for the column and one for the row (Gemma 4).
+    Sum(usize),
+}
+
+impl Table {
+    /// The most entries that a position is made of.
+    pub fn taps(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Nearest(_) => 1,
+            Self::Corners(_) => 4,
+            Self::Resized(side) => (2 * side).max(25),
+            Self::Sum(_) => 2,
+        }
+    }
+
+    /// For each place of an axis: entries and their weights.
+    fn axis(self, count: usize) -> Vec<Vec<(usize, f32)>> {
+        let one = |i: usize| match self {
+            Self::Nearest(side) => {
+                let at = (i as f32 * (1.0 / count as f32)).min(1.0 - 1e-6);
+                let over = (1..side).filter(|k| *k as f32 / side as f32 <= at).count();
+                vec![(over, 1.0)]
+            }
+            Self::Corners(side) => {
+                let at = i as f32 * (side - 1) as f32 / (count - 1).max(1) as f32;
+                let low = at.floor();
+                let next = (low as usize + 1).min(side - 1);
+                vec![(low as usize, 1.0 - (at - low)), (next, at - low)]
+            }
+            _ => vec![(i, 1.0)],
+        };
+        match self {
+            Self::Resized(side) => Filter::Bilinear.weights(side, count),
+            _ => (0..count).map(one).collect(),
+        }
+    }
+}
+
+/// A rotation by row and column over the whole of a head.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Axial {
+    /// Columns of a head, a multiple of 4.
+    pub dim: usize,
+    /// The base of the frequencies.
+    pub base: f64,
+    /// The column's angles come before the row's (Gemma 4).
+    pub column_first: bool,
+}
+
+impl Axial {
+    /// (cos, sin) of each pair of a head: a quarter of its columns by row, then a quarter by column.
+    fn row(&self, (row, col): (usize, usize), out: &mut Vec<[f32; 2]>) {
+        let quarter = self.dim / 4;
+        let axes = if self.column_first { [col, row] } else { [row, col] };
+        for place in axes {
+            for j in 0..quarter {
+                let frequency = (1.0 / self.base.powf(j as f64 / quarter as f64)) as f32;
+                let angle = f64::from(place as f32 * frequency);
+                out.push([angle.cos() as f32, angle.sin() as f32]);
+            }
+        }
+    }
+}
+
+/// What a tower is given for tiles that are encoded together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Places {
+    /// For each tile where its patches stand (row, column), in the order in which they go in.
+    pub patches: Vec<Vec<(usize, usize)>>,
+    /// Rows of all tiles.
+    pub rows: usize,
+    /// `[rows, taps]` pairs of an entry's number and the bits of its weight.
+    pub table: Vec<[u32; 2]>,
+    /// `[rows, dim / 2]` of the rotation.
+    pub rope: Vec<[f32; 2]>,
+    /// First and end row of each row's tile.
+    pub segments: Vec<[u32; 2]>,
+    /// First and end row of each row's window; empty where there are none.
+    pub windows: Vec<[u32; 2]>,
+    /// First and end row of each block.
+    pub blocks: Vec<[u32; 2]>,
+    /// For each merged token, row by row: the number of its block.
+    pub order: Vec<u32>,
+}
+
+/// Lays out tiles of these grids (rows and columns of patches).
+///
+/// # Errors
+/// `UnsupportedOption` for grids of which a position would be made of too many entries of the table.
+pub fn places(
+    grids: &[(usize, usize)],
+    order: &Order,
+    table: Table,
+    rope: Option<Axial>,
+    window: Option<usize>,
+) -> Result<Places> {
+    let mut all = Places::default();
+    let block = (order.merge * order.merge) as u32;
+    for grid in grids {
+        let first = all.rows as u32;
+        let raster = order.places(*grid);
+        let across = grid.1 / order.merge;
+        let down = grid.0 / order.merge;
+        let windows = windows(down, across, window.unwrap_or(down.max(across)));
+        let mut tile = Vec::with_capacity(raster.len());
+        let mut numbers = vec![0u32; down * across];
+        let mut put = first / block;
+        for window in &windows {
+            let start = first + tile.len() as u32;
+            for token in window {
+                numbers[*token] = put;
+                all.blocks.push([put * block, (put + 1) * block]);
+                put += 1;
+                let at = token * block as usize;
+                tile.extend_from_slice(&raster[at..at + block as usize]);
+            }
+            let end = first + tile.len() as u32;
+            all.windows.extend((start..end).map(|_| [start, end]));
+        }
+        all.order.extend(numbers);
+        all.rows += tile.len();
+        all.segments.extend(tile.iter().map(|_| [first, first + tile.len() as u32]));
+        entries(&mut all.table, &tile, *grid, table)?;
+        if let Some(rope) = rope {
+            tile.iter().for_each(|place| rope.row(*place, &mut all.rope));
+        }
+        all.patches.push(tile);
+    }
+    if window.is_none() {
+        all.windows.clear();
+    }
+    Ok(all)
+}
+
+/// The merged tokens of each window, row by row within and among windows.
+fn windows(down: usize, across: usize, side: usize) -> Vec<Vec<usize>> {
+    let side = side.max(1);
+    let mut all = Vec::new();
+    for top in (0..down).step_by(side) {
+        for left in (0..across).step_by(side) {
+            let rows = top..(top + side).min(down);
+            all.push(rows.flat_map(|y| (left..(left + side).min(across)).map(move |x| y * across + x)).collect());
+        }
+    }
+    all
+}
+
+fn entries(out: &mut Vec<[u32; 2]>, tile: &[(usize, usize)], grid: (usize, usize), table: Table) -> Result<()> {
+    let taps = table.taps();
+    let (down, across) = (table.axis(grid.0), table.axis(grid.1));
+    for (row, col) in tile {
+        let start = out.len();
+        match table {
+            Table::None => {}
+            Table::Sum(side) => {
+                if row.max(col) >= &side {
+                    return Err(refused(format!(
+                        "{}x{} patches are more than the model has positions for",
+                        grid.1, grid.0
+                    )));
+                }
+                out.extend([[*col as u32, 1.0f32.to_bits()], [(side + row) as u32, 1.0f32.to_bits()]]);
+            }
+            Table::Nearest(side) | Table::Corners(side) | Table::Resized(side) => {
+                for (y, wy) in &down[*row] {
+                    for (x, wx) in &across[*col] {
+                        out.push([(y * side + x) as u32, (wy * wx).to_bits()]);
+                    }
+                }
+            }
+        }
+        if out.len() > start + taps {
+            return Err(Error::UnsupportedOption {
+                architecture: "the vision tower".into(),
+                option: format!("a grid of {}x{} patches", grid.1, grid.0),
+                hint: "Give a larger picture.".into(),
+            });
+        }
+        out.resize(start + taps, [0, 0]);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_keep_blocks_together_and_the_order_leads_back() {
+        let order = Order { patch: 14, merge: 2, frames: 2, color_last: false };
+        let places = places(&[(6, 6), (4, 2)], &order, Table::None, None, Some(2)).unwrap();
+        assert_eq!(places.rows, 44);
+        // Windows of 2x2, 2x1, 1x2, 1x1 and then 2x1 merged tokens.
+        let sizes: Vec<u32> = places.windows.iter().map(|w| w[1] - w[0]).collect();
+        assert_eq!([sizes[0], sizes[16], sizes[24], sizes[32], sizes[36]], [16, 8, 8, 4, 8]);
+        assert_eq!(places.order[..9], [0, 1, 4, 2, 3, 5, 6, 7, 8]);
+        assert_eq!(places.order[9..], [9, 10]);
+        assert_eq!(places.segments[36], [36, 44]);
+        assert_eq!(places.patches[0][16..20], [(0, 4), (0, 5), (1, 4), (1, 5)]);
+    }
+
+    #[test]
+    fn tables_are_read_between_their_entries() {
+        let corners = Table::Corners(7).axis(4);
+        assert_eq!(corners[0], [(0, 1.0), (1, 0.0)]);
+        assert_eq!(corners[3], [(6, 1.0), (6, 0.0)]);
+        assert_eq!(Table::Nearest(4).axis(4).concat(), [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)]);
+        assert_eq!(Table::Nearest(4).axis(2).concat(), [(0, 1.0), (2, 1.0)]);
+        let fewer = Table::Resized(5).axis(2);
+        let total: f32 = fewer[0].iter().map(|p| p.1).sum();
+        assert!((total - 1.0).abs() < 1e-6);
+    }
+}

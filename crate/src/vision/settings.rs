@@ -1,0 +1,312 @@
+//! Image processors by their settings: preprocessor_config.json, or `image_processor` of processor_config.json. Reference:
+//! transformers' image_processing files of the families named at [`Kind`]. It knows no picture.
+
+use super::resize::Filter;
+use crate::{Error, Result};
+use serde_json::Value;
+
+/// How a processor brings a picture to a size and cuts it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// Qwen2-VL to Qwen3.5: any size in whole merge blocks between two numbers of pixels.
+    Blocks {
+        /// Pixels of a patch's side.
+        patch: usize,
+        /// Patches of a block's side.
+        merge: usize,
+        /// Frames of a patch.
+        frames: usize,
+        /// The fewest pixels.
+        min: usize,
+        /// The most pixels.
+        max: usize,
+    },
+    /// Idefics 3 and SmolVLM: the longest side to a length, tiles, then the whole picture as a tile.
+    Tiles {
+        /// The longest side after the first resize.
+        longest: usize,
+        /// Side of a tile.
+        tile: usize,
+        /// Whether pictures are cut at all.
+        split: bool,
+    },
+    /// SigLIP and Gemma 3: one size whatever the shape, the picture and perhaps crops of it.
+    Fixed {
+        /// Columns.
+        width: usize,
+        /// Rows.
+        height: usize,
+        /// Crops of long pictures.
+        scan: Option<PanAndScan>,
+    },
+    /// CLIP: the shortest side to a length, then the middle.
+    Center {
+        /// The shortest side after the resize.
+        shortest: usize,
+        /// Columns and rows of the middle.
+        crop: (usize, usize),
+    },
+    /// Gemma 4: as many patches as a budget allows, in whole blocks that are pooled.
+    Budget {
+        /// Pixels of a patch's side.
+        patch: usize,
+        /// Patches of a block's side.
+        pool: usize,
+        /// The most blocks.
+        tokens: usize,
+    },
+    /// LFM2-VL: any size up to a number of tokens, larger ones in a grid of tiles with the whole picture last.
+    Grid(TileGrid),
+}
+
+/// When Gemma 3 adds crops of a long picture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PanAndScan {
+    /// The shortest side of a crop.
+    pub smallest: usize,
+    /// The most crops.
+    pub most: usize,
+    /// Long side over short side from which on there are crops.
+    pub ratio: f64,
+}
+
+/// The sizes of LFM2-VL.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TileGrid {
+    /// Pixels of a patch's side.
+    pub patch: usize,
+    /// Patches of a token's side.
+    pub merge: usize,
+    /// The fewest tokens of a picture.
+    pub min_tokens: usize,
+    /// The most tokens of a picture that is not cut.
+    pub max_tokens: usize,
+    /// The fewest tiles; both are 1 where pictures are never cut.
+    pub min_tiles: usize,
+    /// The most tiles.
+    pub max_tiles: usize,
+    /// Side of a tile.
+    pub tile: usize,
+    /// Whether the whole picture follows the tiles.
+    pub thumbnail: bool,
+    /// How far above `max_tokens` a picture may be without being cut.
+    pub tolerance: f64,
+}
+
+/// An image processor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processor {
+    /// How it brings a picture to a size and cuts it.
+    pub kind: Kind,
+    /// How it resizes.
+    pub filter: Filter,
+    /// Multiplies values of 0 to 255.
+    pub rescale: f64,
+    /// Whether mean and standard deviation are applied.
+    pub normalize: bool,
+    /// Subtracted from rescaled values, by color.
+    pub mean: [f32; 3],
+    /// Divides them.
+    pub std: [f32; 3],
+    /// Whether a color that stands for "transparent" becomes white (`do_convert_rgb`); an alpha channel is dropped always.
+    pub white: bool,
+    /// Tokens of a tile where the processor's settings name them.
+    pub tile_tokens: Option<usize>,
+}
+
+const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
+const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
+
+/// Reads the settings, with the class's own value for what is absent.
+struct Fields<'a>(&'a Value);
+
+impl Fields<'_> {
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|v| !v.is_null())
+    }
+
+    fn count(&self, name: &str, default: usize) -> Result<usize> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        // Sides and numbers of patches; beyond this products overflow.
+        let sane = value.as_u64().filter(|n| (1..=1 << 30).contains(n));
+        sane.map_or_else(|| fault(name, "is no count"), |n| Ok(n as usize))
+    }
+
+    fn number(&self, name: &str, default: f64) -> Result<f64> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        value.as_f64().filter(|n| n.is_finite() && *n > 0.0).map_or_else(|| fault(name, "is no positive number"), Ok)
+    }
+
+    fn flag(&self, name: &str, default: bool) -> bool {
+        self.get(name).and_then(Value::as_bool).unwrap_or(default)
+    }
+
+    /// A side of an object such as `size`.
+    fn side(&self, of: &str, name: &str, default: usize) -> Result<usize> {
+        match self.get(of) {
+            Some(object @ Value::Object(_)) => Fields(object).count(name, default),
+            Some(_) => self.count(of, default),
+            None => Ok(default),
+        }
+    }
+
+    fn colors(&self, name: &str, default: [f32; 3]) -> Result<[f32; 3]> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        if let Some(one) = value.as_f64() {
+            return Ok([one as f32; 3]);
+        }
+        let list: Vec<f32> = value.as_array().into_iter().flatten().filter_map(|v| Some(v.as_f64()? as f32)).collect();
+        <[f32; 3]>::try_from(list).or_else(|_| fault(name, "is no list of three numbers"))
+    }
+}
+
+fn fault<T>(name: &str, what: &str) -> Result<T> {
+    Err(Error::Config { file: "preprocessor_config.json".into(), reason: format!("'{name}' {what}") })
+}
+
+fn unsupported<T>(class: &str, option: String, hint: &str) -> Result<T> {
+    Err(Error::UnsupportedOption { architecture: class.into(), option, hint: hint.into() })
+}
+
+impl Processor {
+    /// The processor of preprocessor_config.json or processor_config.json.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for a class or an option that is not built; `Config` for damaged fields.
+    pub fn from_config(config: &Value) -> Result<Self> {
+        let inner = config.get("image_processor").filter(|v| v.is_object()).unwrap_or(config);
+        let fields = Fields(inner);
+        let class = inner.get("image_processor_type").and_then(Value::as_str).unwrap_or("(none)");
+        let half = ([0.5; 3], [0.5; 3]);
+        let (kind, number, (mean, std)) = match class.trim_end_matches("Fast") {
+            "Qwen2VLImageProcessor" | "Qwen2_5_VLImageProcessor" | "Qwen3VLImageProcessor" => {
+                (blocks(&fields)?, 3, (CLIP_MEAN, CLIP_STD))
+            }
+            "Idefics3ImageProcessor" | "SmolVLMImageProcessor" => (tiles(&fields)?, 1, half),
+            "SiglipImageProcessor" => (fixed(&fields, None)?, 3, half),
+            "Gemma3ImageProcessor" => (fixed(&fields, scan(&fields)?)?, 2, half),
+            "CLIPImageProcessor" => (center(&fields)?, 3, (CLIP_MEAN, CLIP_STD)),
+            "Gemma4ImageProcessor" => (budget(&fields)?, 3, ([0.0; 3], [1.0; 3])),
+            "Lfm2VlImageProcessor" => (grid(&fields)?, 2, half),
+            other => {
+                let hint = "The engine has those of Qwen2-VL to Qwen3.5, Idefics 3, SmolVLM, SigLIP, CLIP, Gemma 3, Gemma 4 and LFM2-VL.";
+                return unsupported(other, "this image processor".into(), hint);
+            }
+        };
+        if !fields.flag("do_resize", true) {
+            return unsupported(class, "do_resize = false".into(), "The towers need the sizes that resizing gives.");
+        }
+        let number = fields.get("resample").and_then(Value::as_u64).unwrap_or(number);
+        let Some(filter) = Filter::from_number(number) else {
+            return unsupported(
+                class,
+                format!("resample = {number}"),
+                "The engine has Lanczos (1), bilinear (2) and bicubic (3).",
+            );
+        };
+        let rescale = if fields.flag("do_rescale", true) { fields.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 };
+        let normalize = fields.flag("do_normalize", !matches!(kind, Kind::Budget { .. }));
+        let tile_tokens = ["image_seq_len", "image_seq_length"].iter().find_map(|n| config.get(*n)?.as_u64());
+        Ok(Self {
+            kind,
+            filter,
+            rescale,
+            normalize,
+            white: fields.flag("do_convert_rgb", !matches!(kind, Kind::Grid(_))),
+            mean: fields.colors("image_mean", mean)?,
+            std: fields.colors("image_std", std)?,
+            tile_tokens: tile_tokens.map(|n| n as usize),
+        })
+    }
+
+    /// Makes pictures smaller than the settings ask where they would have more pixels than this; families with fixed sizes
+    /// are left as they are.
+    pub fn limit(&mut self, pixels: usize) {
+        match &mut self.kind {
+            Kind::Blocks { min, max, .. } => *max = pixels.clamp(*min, *max),
+            Kind::Tiles { longest, tile, .. } => {
+                *longest = (pixels.isqrt() / *tile * *tile).clamp(*tile, (*longest).max(*tile));
+            }
+            Kind::Grid(grid) => {
+                grid.max_tiles = (pixels / (grid.tile * grid.tile)).clamp(grid.min_tiles, grid.max_tiles);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn blocks(fields: &Fields) -> Result<Kind> {
+    let min = fields.side("size", "min_pixels", fields.side("size", "shortest_edge", 56 * 56)?)?;
+    let max = fields.side("size", "max_pixels", fields.side("size", "longest_edge", 28 * 28 * 1280)?)?;
+    Ok(Kind::Blocks {
+        patch: fields.count("patch_size", 14)?,
+        merge: fields.count("merge_size", 2)?,
+        frames: fields.count("temporal_patch_size", 2)?,
+        min: fields.count("min_pixels", min)?,
+        max: fields.count("max_pixels", max)?,
+    })
+}
+
+fn tiles(fields: &Fields) -> Result<Kind> {
+    Ok(Kind::Tiles {
+        longest: fields.side("size", "longest_edge", 4 * 364)?,
+        tile: fields.side("max_image_size", "longest_edge", 364)?,
+        split: fields.flag("do_image_splitting", true),
+    })
+}
+
+fn fixed(fields: &Fields, scan: Option<PanAndScan>) -> Result<Kind> {
+    let (width, height) = (fields.side("size", "width", 224)?, fields.side("size", "height", 224)?);
+    Ok(Kind::Fixed { width, height, scan })
+}
+
+fn scan(fields: &Fields) -> Result<Option<PanAndScan>> {
+    let wanted = fields.flag("do_pan_and_scan", false);
+    let settings = PanAndScan {
+        smallest: fields.count("pan_and_scan_min_crop_size", 256)?,
+        most: fields.count("pan_and_scan_max_num_crops", 4)?,
+        ratio: fields.number("pan_and_scan_min_ratio_to_activate", 1.2)?,
+    };
+    Ok(wanted.then_some(settings))
+}
+
+fn center(fields: &Fields) -> Result<Kind> {
+    let shortest = fields.side("size", "shortest_edge", 224)?;
+    let crop = (fields.side("crop_size", "width", shortest)?, fields.side("crop_size", "height", shortest)?);
+    if !fields.flag("do_center_crop", true) || crop.0.max(crop.1) > shortest {
+        return unsupported(
+            "CLIPImageProcessor",
+            "a crop that is not inside the picture".into(),
+            "Use a checkpoint with size = crop_size.",
+        );
+    }
+    Ok(Kind::Center { shortest, crop })
+}
+
+fn budget(fields: &Fields) -> Result<Kind> {
+    Ok(Kind::Budget {
+        patch: fields.count("patch_size", 16)?,
+        pool: fields.count("pooling_kernel_size", 3)?,
+        tokens: fields.count("max_soft_tokens", 280)?,
+    })
+}
+
+fn grid(fields: &Fields) -> Result<Kind> {
+    let split = fields.flag("do_image_splitting", true);
+    let tiles = |name, default| if split { fields.count(name, default) } else { Ok(1) };
+    let (min_tiles, max_tiles) = (tiles("min_tiles", 2)?, tiles("max_tiles", 10)?);
+    if min_tiles > max_tiles || max_tiles > 1024 {
+        return fault("max_tiles", "must be between min_tiles and 1024");
+    }
+    Ok(Kind::Grid(TileGrid {
+        patch: fields.count("encoder_patch_size", 16)?,
+        merge: fields.count("downsample_factor", 2)?,
+        min_tokens: fields.count("min_image_tokens", 64)?,
+        max_tokens: fields.count("max_image_tokens", 256)?,
+        min_tiles,
+        max_tiles,
+        tile: fields.count("tile_size", 512)?,
+        thumbnail: fields.flag("use_thumbnail", true),
+        tolerance: fields.number("max_pixels_tolerance", 2.0)?,
+    }))
+}
