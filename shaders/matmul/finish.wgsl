@@ -8,16 +8,43 @@
 @group(0) @binding(6) var<storage, read> residual: array<f32>;
 #endif
 
+#ifdef BIAS
+// The bias of an output, `up` rows further down.
+fn bias_of(row: u32, n: u32, up: u32) -> f32 {
+#ifdef MIXED
+    var sum = 0.0;
+    for (var pick = 0u; pick < params.each; pick++) {
+        sum += share_of(row, pick) * bias[picked(row, pick) * params.expert_rows + n];
+    }
+    return sum;
+#else
+#ifdef EXPERTS
+    return bias[bias_row + n * params.row_step + up];
+#else
+    return bias[n + up];
+#endif
+#endif
+}
+#endif
+
 fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
     var y = sum * factor;
 #ifdef BIAS
-    y += bias[n];
+    y += bias_of(row, n, 0u);
 #endif
+#ifdef CLAMPED
+    y = min(y, params.limit);
+    y *= sigmoid(params.alpha * y);
+#else
     y = activate(ACT, y);
+#endif
 #ifdef GATED
     var up = up_sum * factor;
 #ifdef BIAS
-    up += bias[n + params.up_row];
+    up += bias_of(row, n, params.up_row);
+#endif
+#ifdef CLAMPED
+    up = clamp(up, -params.limit, params.limit) + 1.0;
 #endif
     y *= up;
 #endif
@@ -27,5 +54,14 @@ fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
 #ifdef RESIDUAL
     y += residual[params.res_offset + row * params.res_stride + n];
 #endif
-    out[params.out_offset + row * params.out_stride + n] = y;
+    var at = params.out_offset + row * params.out_stride + n;
+#ifdef EXPERTS
+    at += out_first;
+#endif
+#ifdef MIXED
+    if (params.later == 1u) {
+        y += out[at];
+    }
+#endif
+    out[at] = y;
 }

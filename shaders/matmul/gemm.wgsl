@@ -18,6 +18,17 @@ struct Params {
     up_row: u32,
     scale: f32,
     softcap: f32,
+#ifdef EXPERTS
+    // Picks that share a row of x, and where their order begins.
+    each: u32,
+    order_at: u32,
+    first_expert: u32,
+    expert_count: u32,
+    expert_rows: u32,
+    row_step: u32,
+    alpha: f32,
+    limit: f32,
+#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -25,8 +36,17 @@ struct Params {
 #import weights/any
 #import matmul/finish
 #import matmul/inside
+#ifdef EXPERTS
+// Picks sorted by expert and cut into tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's picks.
+@group(0) @binding(7) var<storage, read> buckets: array<u32>;
+var<private> expert_row: u32;
+var<private> bias_row: u32;
+// Row `pick` of out is a pick's own.
+const out_first: u32 = 0u;
+#else
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read> state: State;
+#endif
 
 const TK: u32 = 16u;
 const BM4: u32 = BM / 4u;
@@ -42,9 +62,17 @@ var<workgroup> wt: array<array<vec4<f32>, BN4>, TK>;
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
     let n = min(tile * (BN / 2u) + c / 64u * 32u + c % 32u, params.n - 1u);
-    return params.row0 + n + c / 32u % 2u * params.up_row;
+    return output_row(n) + c / 32u % 2u * params.up_row;
 #else
-    return params.row0 + min(tile * BN + c, params.n - 1u);
+    return output_row(min(tile * BN + c, params.n - 1u));
+#endif
+}
+
+fn output_row(n: u32) -> u32 {
+#ifdef EXPERTS
+    return expert_row + n * params.row_step;
+#else
+    return params.row0 + n;
 #endif
 }
 
@@ -64,6 +92,16 @@ fn main(
     var acc$i_$j: vec4<f32>;
 #endfor
 #endfor
+#ifdef EXPERTS
+    let expert = buckets[4u + wid.y * 4u];
+    let first = buckets[5u + wid.y * 4u];
+    let end = buckets[6u + wid.y * 4u];
+    if (wid.y >= buckets[0] || expert - params.first_expert >= params.expert_count) {
+        return;
+    }
+    expert_row = (expert - params.first_expert) * params.expert_rows;
+    bias_row = expert * params.expert_rows;
+#endif
     let tiles = params.k_blocks * 2u;
     let share = (tiles + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
@@ -72,7 +110,12 @@ fn main(
     let k4 = lid % 4u;
 #for p in 0..256/BN
     let xr$p = ($pu * THREADS + lid) / 4u;
-    let x_at$p = (params.x_offset + min(wid.y * BM + xr$p, state.rows - 1u) * params.x_stride) / 4u;
+#ifdef EXPERTS
+    let x_row$p = buckets[params.order_at + min(first + xr$p, end - 1u)] / params.each;
+#else
+    let x_row$p = min(wid.y * BM + xr$p, state.rows - 1u);
+#endif
+    let x_at$p = (params.x_offset + x_row$p * params.x_stride) / 4u;
     let x_to$p = (xr$p / 4u) ^ (k4 * 2u);
     var x_next$p: vec4<f32>;
 #endfor
@@ -134,6 +177,9 @@ fn main(
 #endfor
         }
     }
+#ifdef EXPERTS
+    let row = first + r0 * 4u;
+#else
     let row = wid.y * BM + r0 * 4u;
     if (groups.z > 1u) {
 #for i in 0..8
@@ -143,9 +189,16 @@ fn main(
 #endfor
         return;
     }
+    let end = state.rows;
+#endif
 #for i in 0..8
-    let row$i = row + $iu / 4u * 16u + $iu % 4u;
-    if (row$i < state.rows) {
+    let place$i = row + $iu / 4u * 16u + $iu % 4u;
+    if (place$i < end) {
+#ifdef EXPERTS
+        let row$i = buckets[params.order_at + place$i];
+#else
+        let row$i = place$i;
+#endif
 #for c in 0..4
 #ifdef GATED
         let n$i_$c = wid.x * (BN / 2u) + c0 / 16u * 32u + c0 % 16u * 4u + $cu;

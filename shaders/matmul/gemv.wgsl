@@ -20,10 +20,12 @@ struct Params {
     norm_offset: f32,
     scale: f32,
     softcap: f32,
+#import matmul/expert_params
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
+#import matmul/experts
 #import matmul/finish
 #import matmul/inside
 #ifdef NORM
@@ -59,26 +61,52 @@ fn main(
     const PER: u32 = ROWS;
 #endif
     let first = (wid.x + wid.y * groups.x) * PER;
-    let col0 = wid.z * COLS;
     let units = params.k_blocks * 4u;
+    var all = units;
+#ifdef EXPERTS
+#ifdef MIXED
+    let col0 = wid.z;
+    all *= params.each;
+#else
+    let col0 = wid.z / params.each;
+    if (!take(col0, wid.z % params.each)) {
+        return;
+    }
+#endif
+#else
+    let col0 = wid.z * COLS;
+#endif
     let last4 = (params.k - 1u) / 4u;
 #for r in 0..ROWS
     // Rows past the end repeat the last one: cheaper than a branch around the loads.
 #ifdef GATED
-    let row$r = params.row0 + min(first + $ru % PER, params.n - 1u) + ($ru / PER) * params.up_row;
+    let row$r = output_row(min(first + $ru % PER, params.n - 1u)) + ($ru / PER) * params.up_row;
 #else
-    let row$r = params.row0 + min(first + $ru, params.n - 1u);
+    let row$r = output_row(min(first + $ru, params.n - 1u));
 #endif
 #endfor
 #for c in 0..COLS
     let x$c = (params.x_offset + (col0 + $cu) * params.x_stride) / 4u;
 #endfor
     var acc: array<f32, SLOTS>;
-    for (var base = lid; base < units; base += WG * UNROLL) {
+    for (var base = lid; base < all; base += WG * UNROLL) {
 #for s in 0..UNROLL
+#ifdef MIXED
+        // The picks one after another, as if K were that much longer.
+        let flat$s = min(base + $su * WG, all - 1u);
+        let pick$s = flat$s / units;
+        let unit$s = flat$s % units;
+        let k$s = unit$s * 8u;
+        var share$s = share_of(col0, pick$s);
+        if (base + $su * WG >= all) { share$s = 0.0; }
+        let shift$s = shift_of(col0, pick$s);
+        let at$s = vec2<u32>(min(unit$s * 2u, last4), min(unit$s * 2u + 1u, last4)) + pick$s * params.span / 4u;
+#else
         let unit$s = min(base + $su * WG, units - 1u);
         let k$s = (base + $su * WG) * 8u;
+        let shift$s = 0u;
         let at$s = vec2<u32>(min(unit$s * 2u, last4), min(unit$s * 2u + 1u, last4));
+#endif
 #for c in 0..COLS
         var v$s_$c = X8(x[x$c + at$s.x], x[x$c + at$s.y]);
 #endfor
@@ -91,6 +119,9 @@ fn main(
         if (k$s + 8u > params.k) {
             v$s_$c = X8(inside(v$s_$c.a, k$s), inside(v$s_$c.b, k$s + 4u));
         }
+#ifdef MIXED
+        v$s_$c = X8(v$s_$c.a * share$s, v$s_$c.b * share$s);
+#endif
 #ifdef NORM
         acc[COLS * ROWS + $cu] += dot(v$s_$c.a, v$s_$c.a) + dot(v$s_$c.b, v$s_$c.b);
         v$s_$c = X8(v$s_$c.a * gain$s.a, v$s_$c.b * gain$s.b);
@@ -102,7 +133,7 @@ fn main(
 #for r in 0..ROWS
 #for s in 0..UNROLL
 #for c in 0..COLS
-        acc[$cu * ROWS + $ru] += w_dot8(row$r, unit$s, v$s_$c, sum$s_$c);
+        acc[$cu * ROWS + $ru] += w_dot8(row$r + shift$s, unit$s, v$s_$c, sum$s_$c);
 #endfor
 #endfor
 #endfor

@@ -22,10 +22,12 @@ struct Params {
     norm_offset: f32,
     scale: f32,
     softcap: f32,
+#import matmul/expert_params
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/block
+#import matmul/experts
 #import matmul/finish
 #import matmul/inside
 #ifdef NORM
@@ -53,13 +55,27 @@ var<workgroup> squares: array<f32, COLS * WG / 4u>;
 
 // The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
 fn weight_row(item: u32) -> u32 {
-    return params.row0 + min(item / EACH, params.n - 1u) + (item % EACH) * params.up_row;
+    return output_row(min(item / EACH, params.n - 1u)) + (item % EACH) * params.up_row;
 }
 
 // The vec4 of x that comes to a place of half_x: the places go along x, for loads side by side.
 fn column(base: u32, half: u32, place: u32) -> u32 {
     return (base + place / 4u) * 8u + half * 4u + place % 4u;
 }
+
+#ifdef MIXED
+// The same of a row of picks one after another, each times its weight.
+fn mixed(row: u32, from4: u32, all: u32, column: u32) -> vec4<f32> {
+    let flat = min(column / 8u, all - 1u);
+    let pick = flat / params.k_blocks;
+    let at = flat % params.k_blocks * 8u + column % 8u;
+    var share = share_of(row, pick);
+    if (column / 8u >= all) {
+        share = 0.0;
+    }
+    return share * inside(x[from4 + pick * params.span / 4u + min(at, (params.k - 1u) / 4u)], at * 4u);
+}
+#endif
 
 fn hold(place: u32, v: vec4<f32>) {
     half_x[(place % 4u) * TEAM + ((place / 4u) ^ ((place % 4u) * 2u))] = v;
@@ -104,7 +120,20 @@ fn main(
     let subgroup = lid / subgroup_size;
     let items = params.share * EACH;
     let first = (wid.x * TEAMS + team) * items;
+    var all = params.k_blocks;
+#ifdef EXPERTS
+#ifdef MIXED
+    let col0 = wid.z;
+    all *= params.each;
+#else
+    let col0 = wid.z / params.each;
+    if (!take(col0, wid.z % params.each)) {
+        return;
+    }
+#endif
+#else
     let col0 = wid.z * COLS;
+#endif
 #if COLS != 1
     // A step may have fewer rows than its plan.
     if (col0 >= state.rows) {
@@ -119,11 +148,18 @@ fn main(
     let x$c = (params.x_offset + min(col0 + $cu, state.rows - 1u) * params.x_stride) / 4u;
 #endif
 #endfor
-    for (var base = 0u; base < params.k_blocks; base += TEAM) {
+    for (var base = 0u; base < all; base += TEAM) {
+#ifdef MIXED
+        let flat = min(base + tid, all - 1u);
+        let block = flat % params.k_blocks;
+        let shift = shift_of(col0, flat / params.k_blocks);
+#else
         let block = min(base + tid, params.k_blocks - 1u);
+        let shift = 0u;
+#endif
 #for r in 0..4
-        var codes$r = w_codes(weight_row(first + $ru), block);
-        var bits$r = w_bits(weight_row(first + $ru), block * 32u);
+        var codes$r = w_codes(weight_row(first + $ru) + shift, block);
+        var bits$r = w_bits(weight_row(first + $ru) + shift, block * 32u);
 #endfor
         // All of x is asked for before any of it is waited for.
 #for h in 0..2
@@ -131,7 +167,11 @@ fn main(
         let at$h$j = column(base, $hu, lid + $ju * WG);
         let near$h$j = min(at$h$j, (params.k - 1u) / 4u);
 #for c in 0..COLS
+#ifdef MIXED
+        let x$c_$h$j = mixed(col0, x$c, all, at$h$j);
+#else
         let x$c_$h$j = inside(x[x$c + near$h$j], at$h$j * 4u);
+#endif
 #endfor
 #ifdef NORM
         let gain$h$j = norm[near$h$j] + params.norm_offset;
@@ -173,8 +213,8 @@ fn main(
             // The next rows are asked for before these are worked on.
             if (item + 4u < items) {
 #for r in 0..4
-                codes$r = w_codes(weight_row(first + item + 4u + $ru), block);
-                bits$r = w_bits(weight_row(first + item + 4u + $ru), block * 32u);
+                codes$r = w_codes(weight_row(first + item + 4u + $ru) + shift, block);
+                bits$r = w_bits(weight_row(first + item + 4u + $ru) + shift, block * 32u);
 #endfor
             }
 #for c in 0..COLS

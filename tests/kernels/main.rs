@@ -5,6 +5,7 @@ mod attention;
 mod conv;
 mod elementwise;
 mod embed;
+mod experts;
 mod guesses;
 mod matmul;
 mod norm;

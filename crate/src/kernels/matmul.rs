@@ -1,6 +1,7 @@
 //! Matrix products `y = x Wᵀ`: GEMV for few rows of x (decode), tiled GEMM for many (prefill), for every weight layout.
 //! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
 
+use super::experts::{Buckets, Experts};
 use super::{GridSpec, Launch};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
@@ -73,6 +74,8 @@ pub struct Matmul<B> {
     pub scale: f32,
     /// `cap * tanh(y / cap)`; 0 for none.
     pub softcap: f32,
+    /// Where the weights are those of experts: which of them a row takes.
+    pub experts: Option<Experts<B>>,
 }
 
 impl<B: Clone> Matmul<B> {
@@ -93,6 +96,7 @@ impl<B: Clone> Matmul<B> {
             act: 0,
             scale: 1.0,
             softcap: 0.0,
+            experts: None,
         }
     }
 
@@ -132,11 +136,41 @@ impl<B: Clone> Matmul<B> {
 
     /// A launch of `cols` of at most `rows` rows of x at a time.
     fn few(&self, variant: Variant, [x, y]: [u32; 2], rows: usize, cols: u32, state: B) -> Launch<B> {
-        let grid = if rows == 1 { GridSpec::Exact([x, y, 1]) } else { GridSpec::PerRow { x, y, per: cols } };
-        self.common(Launch::new(self.label.clone(), variant, grid))
+        let grid = match self.each_alone() {
+            1 if rows == 1 => GridSpec::Exact([x, y, 1]),
+            1 => GridSpec::PerRow { x, y, per: cols },
+            each => GridSpec::Picks { x, y, each },
+        };
+        let launch = self
+            .common(Launch::new(self.label.clone(), variant, grid))
             .norm(self.norm.as_ref())
             .bind_opt("state", (cols > 1).then_some(state))
-            .set("x_stride", self.x.stride)
+            .set("x_stride", self.x.stride);
+        match &self.experts {
+            Some(experts) => experts.few(launch),
+            None => launch,
+        }
+    }
+
+    /// Picks of a row that are each a product of its own.
+    fn each_alone(&self) -> u32 {
+        self.experts.as_ref().map_or(1, |e| if e.mixed { 1 } else { e.each })
+    }
+
+    /// What a sum over the picks of a row multiplies K by.
+    fn each_mixed(&self) -> u32 {
+        self.experts.as_ref().map_or(1, |e| if e.mixed { e.each } else { 1 })
+    }
+
+    /// The launch for many rows of x whose picks are sorted: each tile has one expert's. Rows of `out` are picks; those of x
+    /// too where `own` says so.
+    pub fn grouped(&self, buckets: &Buckets<B>, experts: &Experts<B>, own: bool, choice: GemmChoice) -> Launch<B> {
+        let GemmChoice { bn, unroll, .. } = choice;
+        let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
+        let product = product.set("BM", buckets.tile_rows).set("BN", bn).set("UNROLL", unroll);
+        let grid = buckets.grid(self.tiles(choice));
+        let launch = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
+        experts.many(launch, buckets, own)
     }
 
     /// The launches for as many rows of x as the step has; `parts` has [`Self::parts_bytes`] of the same choice.
@@ -194,6 +228,9 @@ impl<B: Clone> Matmul<B> {
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("RESIDUAL", self.residual.is_some())
             .flag_if("SOFTCAP", self.softcap > 0.0)
+            .flag_if("EXPERTS", self.experts.is_some())
+            .flag_if("MIXED", self.experts.as_ref().is_some_and(|e| e.mixed))
+            .flag_if("CLAMPED", self.experts.as_ref().is_some_and(|e| e.clamp.is_some()))
             .set("ACT", self.act)
     }
 
@@ -295,9 +332,10 @@ pub struct GemvChoice {
 impl GemvChoice {
     /// What is known to be good for a product of `x_rows` rows of x.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
-        let cols = (x_rows.max(1) as u32).next_power_of_two().min(4);
-        let outputs = m.n * m.rows_each();
-        let units = m.weight.cols.div_ceil(8);
+        let alone = m.experts.is_some();
+        let cols = if alone { 1 } else { (x_rows.max(1) as u32).next_power_of_two().min(4) };
+        let outputs = m.n * m.rows_each() * m.each_alone();
+        let units = m.weight.cols.div_ceil(8) * m.each_mixed();
         let narrow = !matches!(m.weight.layout, Layout::Dense(_));
         // Few rows of W want all threads on each of them. Many can give a thread more rows, which reuse x from
         // registers; narrow weights gain the most, as they leave the most loads of x for a byte.
@@ -316,7 +354,8 @@ impl GemvChoice {
         // Loads of a thread on their way at once: what the larger groups have together, the small ones need each.
         let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
         let pick = |name: &str, own: u32| caps.choose(Kernel::Gemv, name, own);
-        Self { wg: pick("WG", wg), rows: pick("ROWS", rows), cols: pick("COLS", cols), unroll: pick("UNROLL", unroll) }
+        let cols = if alone { 1 } else { pick("COLS", cols) };
+        Self { wg: pick("WG", wg), rows: pick("ROWS", rows), cols, unroll: pick("UNROLL", unroll) }
     }
 }
 
@@ -367,12 +406,15 @@ impl BlocksChoice {
         // Few outputs keep no device busy with whole rows for a team, unless each is soon done.
         let fewest = if dot == 1 { 512 } else { 2048 };
         // Several rows of x as floats are more than a thread's registers hold.
-        let few = m.n * each < fewest || (rows > 1 && dot == 0) || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
+        let alone = m.experts.is_some();
+        let few = m.n * each * m.each_alone() < fewest
+            || (rows > 1 && dot == 0 && !alone)
+            || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
         if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (few && !forced) {
             return None;
         }
         let unit = caps.subgroup_size.1.max(32);
-        let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32;
+        let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.each_mixed();
         let memory = caps.max_workgroup_storage.saturating_sub(4 * Self::SUMS + 1024) / 64;
         let most = caps.max_invocations.min(memory).min(Self::LARGEST) / unit * unit;
         if most == 0 || (blocks * 2 < unit && !forced) {
@@ -385,13 +427,13 @@ impl BlocksChoice {
         let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
         // As many workgroups as run at once: what each has to read of x comes once then, and none is left for a second turn.
         // A team by itself holds more of x on its way, which takes registers, and so do several rows of x.
-        let cols = pick("COLS", if rows > 1 { 2 } else { 1 });
+        let cols = if alone { 1 } else { pick("COLS", if rows > 1 { 2 } else { 1 }) };
         let threads = match (cols, teams) {
             (2, _) => 256,
             (_, 1) => 512,
             _ => 768,
         };
-        let groups = caps.full_load() / 8 * (threads / (team * teams)).max(1);
+        let groups = (caps.full_load() / 8 * (threads / (team * teams)).max(1) / m.each_alone()).max(1);
         let least = Self::ROWS / each;
         let room = Self::SUMS / each / cols / (team * teams / caps.subgroup_size.0) / least * least;
         let turns = m.n.div_ceil(groups * teams * room);

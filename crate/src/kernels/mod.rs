@@ -5,6 +5,7 @@ pub mod attention;
 pub mod conv;
 pub mod elementwise;
 pub mod embed;
+pub mod experts;
 pub mod matmul;
 pub mod norm;
 pub mod pool;
@@ -73,6 +74,26 @@ pub enum GridSpec {
         /// As there.
         most: u32,
     },
+    /// `[x, y, rows * each]`: one pick of an expert at a time.
+    Picks {
+        /// Workgroups along x.
+        x: u32,
+        /// Workgroups along y.
+        y: u32,
+        /// Picks of a row.
+        each: u32,
+    },
+    /// `[x, tiles, 1]` with as many tiles as picks sorted by expert may need.
+    Buckets {
+        /// Columns of tiles.
+        x: u32,
+        /// Picks of a row.
+        each: u32,
+        /// Picks of a tile.
+        per: u32,
+        /// Experts.
+        experts: u32,
+    },
     /// `[x, ceil(rows / per), z]`.
     Tiled {
         /// Columns of tiles.
@@ -103,6 +124,8 @@ impl GridSpec {
                     [0, 0, 0]
                 }
             }
+            GridSpec::Picks { x, y, each } => [x, y, rows * each],
+            GridSpec::Buckets { x, each, per, experts } => [x, experts::tiles(rows * each, per, experts), 1],
             GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
         }
     }

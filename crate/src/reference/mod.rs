@@ -5,6 +5,7 @@ pub mod conv;
 pub mod dequant;
 pub mod elementwise;
 pub mod embed;
+pub mod experts;
 pub mod matmul;
 pub mod norm;
 pub mod pool;

@@ -1,0 +1,221 @@
+//! Mixtures of experts: the router's choice, picks sorted by expert, and what a product needs to know to take the weights
+//! of the experts that its rows picked. The products themselves are `matmul`'s.
+
+use super::matmul::View;
+use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
+
+/// The most experts of a layer.
+pub const MOST_EXPERTS: usize = 512;
+/// The most experts that a row picks.
+pub const MOST_PICKS: usize = 16;
+
+/// What a router's logits become before experts are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Score {
+    /// Softmax over all experts. Softmax over the chosen alone is the same, renormalised.
+    Softmax,
+    /// The sigmoid of each.
+    Sigmoid,
+    /// PhiMoE's sparse mixer: each pick's softmax is over the logits within a tolerance of its own.
+    Mixer,
+}
+
+/// How experts are chosen and weighed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Routing<B> {
+    /// Experts.
+    pub experts: u32,
+    /// Experts that a row picks.
+    pub picks: u32,
+    /// What chooses and weighs.
+    pub score: Score,
+    /// `[experts]`, added to the scores that choose, not to those that weigh.
+    pub bias: Option<B>,
+    /// Only experts of the best groups are chosen.
+    pub groups: Option<Groups>,
+    /// Whether the weights are divided by their sum.
+    pub renormalize: bool,
+    /// Added to that sum; the mixer's tolerance.
+    pub eps: f32,
+    /// Multiplies the weights.
+    pub scale: f32,
+}
+
+/// Groups of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Groups {
+    /// How many.
+    pub count: u32,
+    /// How many are kept.
+    pub keep: u32,
+    /// Whether a group stands for the sum of its two best experts rather than for its best one.
+    pub pairs: bool,
+}
+
+impl<B: Clone> Routing<B> {
+    /// Logits to picks: `[rows][2 * picks]`, numbers of experts and then their weights.
+    pub fn launch(&self, label: &str, logits: &View<B>, out: &View<B>) -> Launch<B> {
+        let variant = Variant::new(Kernel::Route)
+            .flag(match self.score {
+                Score::Softmax => "SOFTMAX",
+                Score::Sigmoid => "SIGMOID",
+                Score::Mixer => "MIXER",
+            })
+            .flag_if("BIAS", self.bias.is_some())
+            .flag_if("GROUPS", self.groups.is_some())
+            .flag_if("PAIRS", self.groups.is_some_and(|g| g.pairs));
+        Launch::new(label, variant, GridSpec::Rows { units: 1, per: 1 })
+            .bind("x", logits.buffer.clone())
+            .bind("out", out.buffer.clone())
+            .bind_opt("bias", self.bias.clone())
+            .set("experts", self.experts)
+            .set("picks", self.picks)
+            .set("x_offset", logits.offset)
+            .set("x_stride", logits.stride)
+            .set("out_stride", out.stride)
+            .set("group_count", self.groups.map_or(1, |g| g.count))
+            .set("group_keep", self.groups.map_or(1, |g| g.keep))
+            .set("renormalize", self.renormalize.into())
+            .set_f32("eps", self.eps)
+            .set_f32("scale", self.scale)
+    }
+}
+
+/// The experts whose weights lie one under another in the planes of a product.
+#[derive(Debug, Clone)]
+pub struct Experts<B> {
+    /// What [`Routing::launch`] leaves.
+    pub picks: View<B>,
+    /// Experts that a row picks.
+    pub each: u32,
+    /// The first expert in these planes.
+    pub first: u32,
+    /// Experts in these planes; picks of others are left to other launches.
+    pub count: u32,
+    /// Rows of W of an expert.
+    pub rows: u32,
+    /// Rows of W from an output to the next.
+    pub step: u32,
+    /// Elements from a row's pick to its next one, in the output of the first product and the input of the second.
+    pub span: u32,
+    /// Whether a row's picks are summed by their weights (the second product).
+    pub mixed: bool,
+    /// Whether the sum is added to what an earlier launch left.
+    pub later: bool,
+    /// GPT-OSS's gate: its factor in the sigmoid, and the limit of gate and up.
+    pub clamp: Option<[f32; 2]>,
+}
+
+impl<B: Clone> Experts<B> {
+    fn common(&self, launch: Launch<B>) -> Launch<B> {
+        let [alpha, limit] = self.clamp.unwrap_or_default();
+        launch
+            .set("first_expert", self.first)
+            .set("expert_count", self.count)
+            .set("expert_rows", self.rows)
+            .set("row_step", self.step)
+            .set_f32("alpha", alpha)
+            .set_f32("limit", limit)
+    }
+
+    /// What shaders/matmul/experts.wgsl takes.
+    pub(super) fn few(&self, launch: Launch<B>) -> Launch<B> {
+        self.common(launch)
+            .bind("picks", self.picks.buffer.clone())
+            .set("each", self.each)
+            .set("pick_offset", self.picks.offset)
+            .set("pick_stride", self.picks.stride)
+            .set("span", self.span)
+            .set("later", self.later.into())
+    }
+
+    /// What shaders/matmul/gemm.wgsl takes; rows of x are picks themselves where `own` says so.
+    pub(super) fn many(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
+        self.common(launch)
+            .bind("buckets", buckets.buffer.clone())
+            .set("each", if own { 1 } else { self.each })
+            .set("order_at", buckets.order_at())
+    }
+}
+
+/// The picks of many rows, sorted by expert and cut into tiles of one expert each.
+#[derive(Debug, Clone)]
+pub struct Buckets<B> {
+    /// Where they lie: [`Self::bytes`].
+    pub buffer: B,
+    /// Experts.
+    pub experts: u32,
+    /// Experts that a row picks.
+    pub each: u32,
+    /// The most rows.
+    pub rows: u32,
+    /// Picks of a tile.
+    pub tile_rows: u32,
+}
+
+/// The most tiles that so many picks come to.
+pub(super) fn tiles(picks: u32, per: u32, experts: u32) -> u32 {
+    let first = picks.min(experts);
+    first + (picks - first) / per
+}
+
+impl<B: Clone> Buckets<B> {
+    /// Picks of a tile that suit so many rows: experts with few picks leave large tiles empty.
+    pub fn tile_rows(rows: u32, each: u32, experts: u32) -> u32 {
+        if rows * each < 48 * experts { 32 } else { 64 }
+    }
+
+    fn order_at(&self) -> u32 {
+        4 + 4 * tiles(self.rows * self.each, self.tile_rows, self.experts)
+    }
+
+    /// Bytes of the sorted picks.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.order_at() + self.rows * self.each) * 4
+    }
+
+    pub(super) fn grid(&self, x: u32) -> GridSpec {
+        GridSpec::Buckets { x, each: self.each, per: self.tile_rows, experts: self.experts }
+    }
+
+    /// Sorts.
+    pub fn launch(&self, label: &str, picks: &View<B>, state: B) -> Launch<B> {
+        Launch::new(label, Variant::new(Kernel::Bucket), GridSpec::Fixed { units: 1 })
+            .bind("picks", picks.buffer.clone())
+            .bind("buckets", self.buffer.clone())
+            .bind("state", state)
+            .set("experts", self.experts)
+            .set("each", self.each)
+            .set("x_offset", picks.offset)
+            .set("x_stride", picks.stride)
+            .set("tile_rows", self.tile_rows)
+            .set("order_at", self.order_at())
+    }
+}
+
+/// Sums what the picks of each row made, by their weights: `y` has a row for each pick.
+pub fn combine<B: Clone>(
+    label: &str,
+    y: &View<B>,
+    experts: &Experts<B>,
+    residual: Option<&View<B>>,
+    out: &View<B>,
+    cols: u32,
+) -> Launch<B> {
+    let variant = Variant::new(Kernel::Combine).flag_if("RESIDUAL", residual.is_some());
+    Launch::new(label, variant, GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 })
+        .bind("y", y.buffer.clone())
+        .bind("picks", experts.picks.buffer.clone())
+        .bind("out", out.buffer.clone())
+        .bind_opt("residual", residual.map(|r| r.buffer.clone()))
+        .set("cols", cols)
+        .set("each", experts.each)
+        .set("p_offset", experts.picks.offset)
+        .set("p_stride", experts.picks.stride)
+        .set("y_stride", y.stride)
+        .set("out_offset", out.offset)
+        .set("out_stride", out.stride)
+        .set("res_offset", residual.map_or(0, |r| r.offset))
+        .set("res_stride", residual.map_or(0, |r| r.stride))
+}

@@ -1,0 +1,121 @@
+//! Twin of shaders/experts and of the products of experts: routers' choices and gated experts, in f64.
+
+use super::elementwise::activate;
+use crate::kernels::experts::{Routing, Score};
+
+/// The experts of one row with their weights, best first; of equal scores the lower number comes first.
+pub fn route<B>(logits: &[f32], bias: Option<&[f32]>, r: &Routing<B>) -> Vec<(usize, f64)> {
+    let logits: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
+    if r.score == Score::Mixer {
+        return mixer(&logits, r);
+    }
+    let top = logits.iter().copied().fold(f64::MIN, f64::max);
+    let sum: f64 = logits.iter().map(|l| (l - top).exp()).sum();
+    let score = |l: &f64| if r.score == Score::Softmax { (l - top).exp() / sum } else { 1.0 / (1.0 + (-l).exp()) };
+    // As the kernel has them: ties are those of single precision.
+    let scores: Vec<f32> = logits.iter().map(|l| score(l) as f32).collect();
+    let mut order: Vec<f32> = scores.iter().enumerate().map(|(e, s)| s + bias.map_or(0.0, |b| b[e])).collect();
+    if let Some(groups) = r.groups {
+        let size = order.len() / groups.count as usize;
+        let worth: Vec<f32> = order
+            .chunks(size)
+            .map(|group| {
+                let best = first(group, if groups.pairs { 2 } else { 1 });
+                best.iter().map(|e| group[*e]).sum()
+            })
+            .collect();
+        let kept = first(&worth, groups.keep as usize);
+        let dropped = order.iter_mut().enumerate().filter(|(e, _)| !kept.contains(&(e / size)));
+        dropped.for_each(|(_, by)| *by = f32::NEG_INFINITY);
+    }
+    let chosen = first(&order, r.picks as usize);
+    let all: f64 = chosen.iter().map(|e| f64::from(scores[*e])).sum();
+    let divisor = if r.renormalize { all + f64::from(r.eps) } else { 1.0 };
+    chosen.into_iter().map(|e| (e, f64::from(scores[e]) * f64::from(r.scale) / divisor)).collect()
+}
+
+/// The places of the `count` largest.
+fn first(values: &[f32], count: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..values.len()).collect();
+    places.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
+    places.truncate(count);
+    places
+}
+
+fn mixer<B>(logits: &[f64], r: &Routing<B>) -> Vec<(usize, f64)> {
+    let mut left: Vec<(usize, f64)> = logits.iter().copied().enumerate().collect();
+    let mut picks = Vec::new();
+    for _ in 0..r.picks {
+        let (best, most) = left.iter().copied().fold((0, f64::MIN), |a, b| if b.1 > a.1 { b } else { a });
+        let near = |l: f64| most - l <= 2.0 * f64::from(r.eps) * l.abs().max(most);
+        let sum: f64 = left.iter().filter(|(_, l)| near(*l)).map(|(_, l)| (l - most).exp()).sum();
+        picks.push((best, f64::from(r.scale) / sum));
+        // Only the expert that was taken last is left out.
+        left = logits.iter().copied().enumerate().filter(|(e, _)| *e != best).collect();
+    }
+    picks
+}
+
+/// The weights of gated experts, dense.
+#[derive(Debug, Clone)]
+pub struct Gated<'a> {
+    /// `[experts][2 * inner][cols]`.
+    pub gate_up: &'a [f32],
+    /// `[experts][2 * inner]`.
+    pub gate_up_bias: Option<&'a [f32]>,
+    /// `[experts][cols][inner]`.
+    pub down: &'a [f32],
+    /// `[experts][cols]`.
+    pub down_bias: Option<&'a [f32]>,
+    /// Columns of x and of the result.
+    pub cols: usize,
+    /// Columns in between.
+    pub inner: usize,
+    /// Whether the rows of gate and up take turns.
+    pub turns: bool,
+    /// The activation of the gate.
+    pub act: u32,
+    /// GPT-OSS's gate instead: its factor in the sigmoid and its limit.
+    pub clamp: Option<[f32; 2]>,
+}
+
+impl Gated<'_> {
+    /// The sum of the picked experts of one row by their weights.
+    pub fn of(&self, x: &[f32], picks: &[(usize, f64)]) -> Vec<f32> {
+        let mut y = vec![0.0f64; self.cols];
+        for &(expert, weight) in picks {
+            let hidden = self.hidden(x, expert);
+            for (c, y) in y.iter_mut().enumerate() {
+                let row = expert * self.cols + c;
+                let w = &self.down[row * self.inner..(row + 1) * self.inner];
+                let bias = self.down_bias.map_or(0.0, |b| f64::from(b[row]));
+                *y += weight * (dot(&hidden, w) + bias);
+            }
+        }
+        y.into_iter().map(|v| v as f32).collect()
+    }
+
+    fn hidden(&self, x: &[f32], expert: usize) -> Vec<f32> {
+        let project = |row: usize| {
+            let row = expert * 2 * self.inner + row;
+            dot(x, &self.gate_up[row * self.cols..(row + 1) * self.cols])
+                + self.gate_up_bias.map_or(0.0, |b| f64::from(b[row]))
+        };
+        let pair = |i: usize| if self.turns { (2 * i, 2 * i + 1) } else { (i, i + self.inner) };
+        let one = |i: usize| {
+            let (gate, up) = (project(pair(i).0) as f32, project(pair(i).1) as f32);
+            match self.clamp {
+                Some([alpha, limit]) => {
+                    let gate = gate.min(limit);
+                    (up.clamp(-limit, limit) + 1.0) * gate * activate(5, alpha * gate)
+                }
+                None => activate(self.act, gate) * up,
+            }
+        };
+        (0..self.inner).map(one).collect()
+    }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}

@@ -1,0 +1,312 @@
+//! Mixtures of experts: routers, picks sorted by expert, and gated experts in few rows and in many.
+
+use super::matmul::weights;
+use jerboa::device::registry::Kernel;
+use jerboa::device::{Caps, DeviceOptions, Force};
+use jerboa::format::layout::{Float, Form, Layout, Packed};
+use jerboa::gpu::{Backend, Gpu};
+use jerboa::kernels::Launch;
+use jerboa::kernels::experts::{Buckets, Experts, Groups, Routing, Score, combine};
+use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
+use jerboa::reference::experts::{Gated, route};
+use jerboa::reference::matmul::rms_norm;
+use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run, run_all};
+
+fn routing(experts: u32, picks: u32, score: Score) -> Routing<usize> {
+    Routing { experts, picks, score, bias: None, groups: None, renormalize: false, eps: 0.0, scale: 1.0 }
+}
+
+/// Routes rows of logits; numbers must be equal and weights close.
+fn check_route(what: &str, r: &Routing<usize>, logits: &[f32], bias: &[f32]) {
+    let (experts, picks) = (r.experts as usize, r.picks as usize);
+    let rows = logits.len() / experts;
+    let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
+    let launch = r.launch(what, &view(0, experts), &view(1, 2 * picks));
+    let out = bytes(&vec![f32::NAN; rows * 2 * picks]);
+    let found = floats(&run(gpu(), &launch, rows as u32, &[bytes(logits), out, bytes(bias)])[1]);
+    for (row, found) in found.chunks(2 * picks).enumerate() {
+        let bias = r.bias.map(|_| bias);
+        for (p, (expert, weight)) in route(&logits[row * experts..][..experts], bias, r).into_iter().enumerate() {
+            assert_eq!(found[p], expert as f32, "{what}, row {row}: {found:?}");
+            let error = (f64::from(found[picks + p]) - weight).abs();
+            assert!(error < 1e-5 * weight.abs().max(1.0), "{what}, row {row}, pick {p}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn routers_choose_and_weigh_as_their_twin() {
+    for (experts, picks) in [(4, 2), (6, 2), (60, 4), (128, 8), (512, 16), (16, 1)] {
+        let mut logits: Vec<f32> = random(3, 5 * experts).iter().map(|v| v * 6.0).collect();
+        // A row of equal logits, and one of pairs: of equal scores the lower number is first.
+        logits[..experts].fill(0.25);
+        logits[experts..2 * experts].iter_mut().enumerate().for_each(|(e, l)| *l = (e / 2 % 7) as f32);
+        let bias: Vec<f32> = random(5, experts).iter().map(|v| v * 0.2).collect();
+        let (e, k) = (experts as u32, picks);
+        check_route("Qwen3 without norm", &routing(e, k, Score::Softmax), &logits, &bias);
+        check_route("Mixtral", &Routing { renormalize: true, ..routing(e, k, Score::Softmax) }, &logits, &bias);
+        let lfm2 = Routing { renormalize: true, eps: 1e-6, scale: 1.5, bias: Some(2), ..routing(e, k, Score::Sigmoid) };
+        check_route("LFM2", &lfm2, &logits, &bias);
+        if experts >= 60 {
+            let groups = Some(Groups { count: 4, keep: 2, pairs: true });
+            check_route("DeepSeek-V3", &Routing { groups, eps: 1e-20, scale: 2.5, ..lfm2 }, &logits, &bias);
+            let groups = Some(Groups { count: 4, keep: 3, pairs: false });
+            let v2 = Routing { groups, scale: 16.0, ..routing(e, k, Score::Softmax) };
+            check_route("DeepSeek-V2", &v2, &logits, &bias);
+        }
+        if picks == 2 {
+            check_route("PhiMoE", &Routing { eps: 0.01, ..routing(e, k, Score::Mixer) }, &logits, &bias);
+            let near: Vec<f32> = logits.iter().map(|l| 10.0 + l * 0.02).collect();
+            check_route("PhiMoE, near", &Routing { eps: 0.01, ..routing(e, k, Score::Mixer) }, &near, &bias);
+        }
+    }
+}
+
+/// A layer of experts and how its rows pick.
+#[derive(Clone, Copy)]
+struct Case {
+    layout: Layout,
+    experts: usize,
+    each: usize,
+    rows: usize,
+    cols: usize,
+    inner: usize,
+    bias: bool,
+    /// GPT-OSS: rows of gate and up take turns, and the gate is clamped.
+    turns: bool,
+    residual: bool,
+    norm: bool,
+    /// Buffers that the experts are spread over.
+    runs: usize,
+    /// All rows pick the same experts.
+    same: bool,
+}
+
+const CASE: Case = Case {
+    layout: Layout::Dense(Float::F32),
+    experts: 6,
+    each: 2,
+    rows: 1,
+    cols: 44,
+    inner: 37,
+    bias: false,
+    turns: false,
+    residual: false,
+    norm: false,
+    runs: 1,
+    same: false,
+};
+
+const EPS: f32 = 1e-5;
+
+/// The buffers of a case by number.
+struct Buffers {
+    all: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    fn add(&mut self, bytes: Vec<u8>) -> usize {
+        self.all.push(bytes);
+        self.all.len() - 1
+    }
+
+    fn poison(&mut self, floats: usize) -> usize {
+        self.add(bytes(&vec![f32::NAN; floats]))
+    }
+
+    /// The planes of some rows of a matrix.
+    fn planes(&mut self, packed: &Packed, from: usize, to: usize) -> Weight<usize> {
+        let (layout, cols) = (packed.layout, packed.cols);
+        let words = |plane: usize, rows: usize| (layout.plane_bytes(rows, cols)[plane] / 4) as usize;
+        let cut = |p: usize| bytes(&packed.planes[p][words(p, from)..words(p, to)]);
+        let (q, s) = (cut(0), cut(1));
+        let s = (!s.is_empty()).then(|| self.add(s));
+        Weight { layout, rows: (to - from) as u32, cols: cols as u32, q: self.add(q), s }
+    }
+}
+
+fn view(buffer: usize, stride: usize) -> View<usize> {
+    View { buffer, offset: 0, stride: stride as u32 }
+}
+
+/// Runs a layer in one plan for few rows or one for many, and its twin; the normalised mean square error.
+fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
+    let Case { layout, experts, each, rows, cols, inner, .. } = case;
+    let (gate_up, gate_up_values) = weights(layout, experts * 2 * inner, cols, 21);
+    let (down, down_values) = weights(layout, experts * cols, inner, 22);
+    let (gate_up_bias, down_bias) = (random(6, experts * 2 * inner), random(7, experts * cols));
+    let (x_stride, span) = (cols.next_multiple_of(4), inner.next_multiple_of(4));
+    let mut x = random(3, rows * x_stride);
+    x.chunks_exact_mut(x_stride).for_each(|row| row[cols..].fill(f32::NAN));
+    let (residual, gain) = (random(8, rows * cols), random(9, x_stride));
+    let mut logits: Vec<f32> = random(4, rows * experts).iter().map(|v| v * 3.0).collect();
+    if case.same {
+        let first = logits[..experts].to_vec();
+        logits.chunks_mut(experts).for_each(|row| row.copy_from_slice(&first));
+    }
+    let r = Routing { renormalize: true, ..routing(experts as u32, each as u32, Score::Softmax) };
+
+    let mut b = Buffers { all: Vec::new() };
+    let x_at = b.add(bytes(&x));
+    let state = b.add(bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]));
+    let (logits_at, picks) = (b.add(bytes(&logits)), b.poison(rows * 2 * each));
+    let (hidden, out) = (b.poison(rows * each * span), b.poison(rows * cols));
+    let each_out = b.poison(rows * each * cols);
+    let (gate_up_bias_at, down_bias_at) = (b.add(bytes(&gate_up_bias)), b.add(bytes(&down_bias)));
+    let (residual_at, gain_at) = (b.add(bytes(&residual)), b.add(bytes(&gain)));
+    let tile_rows = Buckets::<usize>::tile_rows(rows as u32, each as u32, experts as u32);
+    let (e32, k32) = (experts as u32, each as u32);
+    let mut buckets = Buckets { buffer: 0, experts: e32, each: k32, rows: rows as u32 + 3, tile_rows };
+    buckets.buffer = b.add(vec![0xff; buckets.bytes() as usize]);
+
+    let mut launches: Vec<Launch<usize>> = vec![r.launch("route", &view(logits_at, experts), &view(picks, 2 * each))];
+    if many {
+        launches.push(buckets.launch("sort", &view(picks, 2 * each), state));
+    }
+    let clamp = case.turns.then_some([1.702, 0.7]);
+    let run = experts.div_ceil(case.runs);
+    for second in [false, true] {
+        for (index, first) in (0..experts).step_by(run).enumerate() {
+            let count = run.min(experts - first);
+            let of = |n: usize| (first * n, (first + count) * n);
+            let (packed, rows_each) = if second { (&down, cols) } else { (&gate_up, 2 * inner) };
+            let (from, to) = of(rows_each);
+            let weight = b.planes(packed, from, to);
+            let (input, output) = match (second, many) {
+                (false, false) => (view(x_at, x_stride), view(hidden, each * span)),
+                (false, true) => (view(x_at, x_stride), view(hidden, span)),
+                (true, false) => (view(hidden, each * span), view(out, cols)),
+                (true, true) => (view(hidden, span), view(each_out, cols)),
+            };
+            let mut m = Matmul::plain("product", weight, input, output);
+            m.n = if second { cols } else { inner } as u32;
+            m.bias = case.bias.then_some(if second { down_bias_at } else { gate_up_bias_at });
+            let taken = Experts {
+                picks: view(picks, 2 * each),
+                each: k32,
+                first: first as u32,
+                count: count as u32,
+                rows: rows_each as u32,
+                step: if case.turns && !second { 2 } else { 1 },
+                span: span as u32,
+                mixed: second && !many,
+                later: index > 0,
+                clamp: if second { None } else { clamp },
+            };
+            m.experts = Some(taken.clone());
+            if !second {
+                m.gated = Some(if case.turns { 1 } else { inner as u32 });
+                m.act = if clamp.is_some() { 0 } else { 1 };
+                m.norm = (case.norm && !many).then_some(NormPrologue { gain: gain_at, offset: 1.0, eps: EPS });
+            } else if !many && index == 0 {
+                m.residual = case.residual.then(|| view(residual_at, cols));
+            }
+            if many {
+                let choice = GemmChoice::of(caps, &m, rows);
+                launches.push(m.grouped(&buckets, &taken, second, choice));
+            } else {
+                launches.push(m.gemv(caps, rows, state));
+            }
+            if many && second && first + count == experts {
+                let residual = case.residual.then(|| view(residual_at, cols));
+                let y = view(each_out, cols);
+                launches.push(combine("combine", &y, &taken, residual.as_ref(), &view(out, cols), cols as u32));
+            }
+        }
+    }
+    let found = floats(&run_all(gpu, &launches, rows as u32, &b.all)[out]);
+
+    let twin = Gated {
+        gate_up: &gate_up_values,
+        gate_up_bias: case.bias.then_some(&gate_up_bias[..]),
+        down: &down_values,
+        down_bias: case.bias.then_some(&down_bias[..]),
+        cols,
+        inner,
+        turns: case.turns,
+        act: 1,
+        clamp,
+    };
+    let mut expected = Vec::new();
+    for (row, input) in x.chunks_exact(x_stride).enumerate() {
+        let input = &input[..cols];
+        let normed = (case.norm && !many).then(|| rms_norm(input, &gain[..cols], 1.0, EPS));
+        let picked = route(&logits[row * experts..][..experts], None, &r);
+        let y = twin.of(normed.as_deref().unwrap_or(input), &picked);
+        let rest = &residual[row * cols..][..cols];
+        expected.extend(y.iter().zip(rest).map(|(y, r)| y + if case.residual { *r } else { 0.0 }));
+    }
+    nmse(&found, &expected)
+}
+
+fn affine(bits: u8, group: u16) -> Layout {
+    Layout::Affine { bits, group, form: Form::Bias, scale: Float::F16 }
+}
+
+#[test]
+fn experts_of_few_rows() {
+    let plain = open(&DeviceOptions { subgroups: false, ..Default::default() });
+    let layouts = [Layout::Dense(Float::BF16), affine(4, 32), Layout::Q4K, Layout::Mxfp4, Layout::Q6K];
+    for (index, layout) in layouts.into_iter().enumerate() {
+        let case = Case {
+            layout,
+            // Rows of scales that share words want whole words for each expert.
+            inner: if layout == Layout::Mxfp4 { 38 } else { 37 },
+            bias: index % 2 == 0,
+            turns: index % 3 == 0,
+            residual: index != 1,
+            norm: index != 3,
+            runs: 1 + index % 3,
+            rows: 1 + index % 2 * 2,
+            ..CASE
+        };
+        for gpu in [gpu(), &plain] {
+            let error = check(gpu, gpu.caps(), case, false);
+            assert!(error < 1e-9, "{layout}: {error:e}");
+        }
+    }
+}
+
+/// Whole blocks of weights, whose K is longer than a team in one of the cases.
+#[test]
+fn experts_by_blocks() {
+    for (index, layout) in [affine(4, 32), affine(8, 64), Layout::Q4K].into_iter().enumerate() {
+        for (name, value) in [("DOT", 0), ("DOT", 1), ("TEAMS", 2)] {
+            let force = Some(Force { kernel: Kernel::GemvBlocks, name, value });
+            let long = value + index as u32 == 2;
+            let caps = Caps { force, max_invocations: if long { 64 } else { 1024 }, ..gpu().caps().clone() };
+            let (cols, inner) = if long { (1030, 76) } else { (172, 204) };
+            let (bias, norm, residual) = (value == 0, index != 1, index == 2);
+            let case = Case { layout, cols, inner, bias, norm, residual, runs: 1 + index % 2, rows: 2, ..CASE };
+            let error = check(gpu(), &caps, case, false);
+            let limit = if caps.choose(Kernel::GemvBlocks, "DOT", 0) == 1 { 1e-7 } else { 1e-8 };
+            assert!(error < limit, "{name} = {value}, {layout}: {error:e}");
+        }
+    }
+}
+
+/// Experts with no row, with few, with tiles of many; one that all rows pick.
+#[test]
+fn experts_of_many_rows() {
+    let layouts = [Layout::Dense(Float::F16), affine(4, 64), Layout::Mxfp4, Layout::Q4K];
+    for (index, layout) in layouts.into_iter().enumerate() {
+        for same in [false, true] {
+            let turns = layout == Layout::Mxfp4;
+            let case = Case {
+                layout,
+                experts: [6, 40, 6, 3][index],
+                each: [2, 4, 2, 1][index],
+                rows: [1, 37, 150, 33][index],
+                inner: if turns { 38 } else { 37 },
+                bias: index != 1,
+                turns,
+                residual: index != 2,
+                runs: 1 + index % 3,
+                same,
+                ..CASE
+            };
+            let error = check(gpu(), gpu().caps(), case, true);
+            assert!(error < 1e-9, "{layout}, same {same}: {error:e}");
+        }
+    }
+}
