@@ -207,7 +207,13 @@ fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: C
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
-    for (slot, size) in [(Slot::Output, plan.output), (Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)] {
+    let own = [
+        (Slot::Output, plan.output),
+        (Slot::Rotated, plan.rotated),
+        (Slot::Scratch, plan.scratch),
+        (Slot::Buckets, plan.sorted),
+    ];
+    for (slot, size) in own {
         buffers.insert(slot, poison(size));
     }
     let slots: Vec<Slot> = buffers.keys().copied().collect();

@@ -6,10 +6,10 @@ use super::limits::{Limits, limits};
 use super::model::Model;
 use super::sampling::Tail;
 use crate::gpu::{Backend, Created};
-use crate::ir::Op;
+use crate::ir::{Node, Op};
 use crate::kernels::sample::GUESSED_ROWS;
+use crate::plan::Slot;
 use crate::plan::fuse::used_weights;
-use crate::plan::{Slot, WeightPlan};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,20 @@ impl Model {
         let mut graph = self.graph.clone();
         graph.nodes.retain(|node| !matches!(node.op, Op::Embed { .. }));
         let read = used_weights(&graph);
-        let weights: u64 = read.iter().filter_map(|id| self.weights.get(id)).map(WeightPlan::bytes).sum();
+        // Of experts only those that a token picks.
+        let share = |id| {
+            let of = |node: &Node| match &node.op {
+                Op::Experts(e) if e.weight == id => Some((e.each, e.count)),
+                Op::Mix(e) if e.weight == id => Some((e.each, e.count)),
+                _ => None,
+            };
+            graph.nodes.iter().find_map(of).unwrap_or((1, 1))
+        };
+        let bytes = |id| {
+            let (each, count) = share(id);
+            self.weights.get(&id).map_or(0, |w| w.bytes() * each as u64 / count.max(1) as u64)
+        };
+        let weights: u64 = read.into_iter().map(bytes).sum();
         weights + self.bytes.kv / self.capacity.max(1) as u64 * (position as u64 + 1)
     }
 

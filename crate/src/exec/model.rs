@@ -12,7 +12,7 @@ use super::tune::{Origin, Tuning, tune};
 use crate::format::{Float, Layout, WeightSource, quantize};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::{Graph, Op, StateId};
+use crate::ir::{Graph, Op, StateId, WeightKind};
 use crate::kernels::attention::Kv;
 use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::{
@@ -421,7 +421,8 @@ pub(super) fn fused(
     let graph = fuse::gather_inputs(plain.clone(), order_of);
     let graph = fuse::common(graph, fusions, layout_of);
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
-    let merged = |id| graph.weight(id).parts.len() > 1;
+    let experts = |id| matches!(graph.weight(id).kind, WeightKind::Experts { .. });
+    let merged = |id| graph.weight(id).parts.len() > 1 && !experts(id);
     let gated = |id| graph.nodes.iter().any(|n| matches!(&n.op, Op::Linear(l) if l.gated && l.weight == id));
     let whole = weights.iter().all(|(id, w)| w.runs.len() == 1 || !(merged(*id) || gated(*id)));
     if whole || !(fusions.siblings || fusions.gated) {

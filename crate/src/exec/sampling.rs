@@ -81,7 +81,7 @@ impl Tail {
             counts: (self == Tail::GreedyAdjusted).then_some(Slot::Counts),
             history,
         }));
-        Ok(Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0 })
+        Ok(Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0, sorted: 0 })
     }
 
     /// The buffers it needs beside the model's own, with their bytes.

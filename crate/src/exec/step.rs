@@ -115,8 +115,13 @@ impl Step {
         for (index, size) in plan.activations.iter().enumerate() {
             own.insert(Slot::Activation(index), gpu.buffer(name, *size, Usage::Storage)?);
         }
-        for (slot, size) in [(Slot::Output, plan.output), (Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)]
-        {
+        let sizes = [
+            (Slot::Output, plan.output),
+            (Slot::Rotated, plan.rotated),
+            (Slot::Scratch, plan.scratch),
+            (Slot::Buckets, plan.sorted),
+        ];
+        for (slot, size) in sizes {
             if size > 0 && !shared.contains_key(&slot) {
                 own.insert(slot, gpu.buffer(name, size, Usage::Storage)?);
             }

@@ -82,7 +82,43 @@ impl Graph {
             Op::LastRow => "last row".into(),
             Op::Gather { order } => format!("gather[order of {}]", name(*order)),
             Op::Pool(pooling) => format!("pool {pooling:?}"),
+            Op::Route(r) => self.describe_routing(r),
+            Op::Experts(e) => {
+                let gate = if e.clamp.is_some() { "clamped".into() } else { format!("{:?}", e.act) };
+                let norm = e.norm.as_ref().map_or(String::new(), |n| format!(", after {}", describe_norm(n)));
+                let bias = if e.bias.is_some() { " + bias" } else { "" };
+                let first = self.first_part(e.weight);
+                format!("experts[{} of {}, {first} …{bias}, {gate}{norm}]", e.each, e.count)
+            }
+            Op::Mix(e) => {
+                let bias = if e.bias.is_some() { " + bias" } else { "" };
+                let residual = if e.residual { ", + residual" } else { "" };
+                format!("mix[{} of {}, {} …{bias}{residual}]", e.each, e.count, self.first_part(e.weight))
+            }
         }
+    }
+}
+
+impl Graph {
+    fn first_part(&self, id: super::WeightId) -> &str {
+        self.weight(id).parts.first().map_or("", |p| p.0.as_str())
+    }
+
+    fn describe_routing(&self, r: &super::Routing) -> String {
+        let mut text = format!("route[{} of {}, {:?}", r.picks, r.experts, r.score);
+        if let Some(bias) = r.bias {
+            text += &format!(", chosen by {}", self.first_part(bias));
+        }
+        if let Some(groups) = r.groups {
+            text += &format!(", {} of {} groups", groups.keep, groups.count);
+        }
+        if r.renormalize {
+            text += ", renormalized";
+        }
+        if r.scale != 1.0 {
+            text += &format!(", * {}", r.scale);
+        }
+        text + "]"
     }
 }
 

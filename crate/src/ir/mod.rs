@@ -4,12 +4,14 @@
 
 mod dim;
 mod dump;
+pub mod experts;
 pub mod rope;
 mod state;
 mod surgery;
 
 use crate::{Error, Result};
 pub use dim::{Counts, Dim, Stride};
+pub use experts::{ExpertsIn, ExpertsOut, Groups, Routing, Score};
 pub use rope::{RopeScaling, RopeSpec};
 pub use state::{StateId, StateSpec};
 
@@ -91,6 +93,11 @@ pub enum WeightKind {
     Matrix,
     /// `[rows, cols]`, looked up by row; may be quantized, and be the output head as well.
     Table,
+    /// `[experts * rows, cols]`, used by products of experts; may be quantized. An expert's rows stay together.
+    Experts {
+        /// Rows of an expert.
+        rows: usize,
+    },
     /// `[cols]`, kept as f32.
     Vector,
     /// The order in which the columns of the matrix of that name are kept, `[cols]`, u32.
@@ -298,6 +305,12 @@ pub enum Op {
     },
     /// One row for each text of a packed step.
     Pool(Pooling),
+    /// Logits of all experts to numbers and weights of those that are picked.
+    Route(Routing),
+    /// The first product of the picked experts; inputs x, picks.
+    Experts(ExpertsIn),
+    /// The second one, summed; inputs what the first gave, picks.
+    Mix(ExpertsOut),
 }
 
 /// One operation.
@@ -546,6 +559,17 @@ impl Graph {
                     cols(0) == a.heads * a.head_dim && cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1)
                 }
                 Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out,
+                Op::Route(r) => cols(0) == r.experts && out == 2 * r.picks,
+                Op::Experts(e) => {
+                    let w = self.weight(e.weight);
+                    let fits = w.cols == cols(0) && w.rows() == e.count * e.rows();
+                    fits && cols(1) == 2 * e.each && out == e.each * e.span()
+                }
+                Op::Mix(e) => {
+                    let w = self.weight(e.weight);
+                    let fits = w.cols == e.inner && w.rows() == e.count * out;
+                    fits && cols(1) == 2 * e.each && cols(0) == e.each * experts::span(e.inner)
+                }
                 Op::Embed { table, .. } => self.weight(*table).cols == out,
                 Op::Input(id) => self.inputs[id.0].cols == out,
                 Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => {

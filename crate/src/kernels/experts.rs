@@ -4,22 +4,12 @@
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
+pub use crate::ir::{Groups, Score};
 
 /// The most experts of a layer.
 pub const MOST_EXPERTS: usize = 512;
 /// The most experts that a row picks.
 pub const MOST_PICKS: usize = 16;
-
-/// What a router's logits become before experts are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Score {
-    /// Softmax over all experts. Softmax over the chosen alone is the same, renormalised.
-    Softmax,
-    /// The sigmoid of each.
-    Sigmoid,
-    /// PhiMoE's sparse mixer: each pick's softmax is over the logits within a tolerance of its own.
-    Mixer,
-}
 
 /// How experts are chosen and weighed.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,17 +30,6 @@ pub struct Routing<B> {
     pub eps: f32,
     /// Multiplies the weights.
     pub scale: f32,
-}
-
-/// Groups of experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Groups {
-    /// How many.
-    pub count: u32,
-    /// How many are kept.
-    pub keep: u32,
-    /// Whether a group stands for the sum of its two best experts rather than for its best one.
-    pub pairs: bool,
 }
 
 impl<B: Clone> Routing<B> {

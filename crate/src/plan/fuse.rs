@@ -118,6 +118,16 @@ pub fn used_weights(graph: &Graph) -> Vec<WeightId> {
                 add(a.head_norm.as_ref().map(|h| h.gains));
             }
             Op::Gather { order } => add(Some(*order)),
+            Op::Route(r) => add(r.bias),
+            Op::Experts(e) => {
+                add(Some(e.weight));
+                add(e.bias);
+                add(e.norm.as_ref().and_then(|n| n.gain));
+            }
+            Op::Mix(e) => {
+                add(Some(e.weight));
+                add(e.bias);
+            }
             _ => {}
         }
     }
@@ -237,7 +247,11 @@ fn merge_residuals(graph: &mut Graph) {
         let made = |id: ValueId| graph.nodes.iter().position(|n| n.output == graph.root(id).0).unwrap_or(0);
         let takes = |product: ValueId, other: ValueId| {
             let producer = made(product);
-            let open = matches!(&graph.nodes[producer].op, Op::Linear(l) if !l.residual && l.softcap == 0.0);
+            let open = match &graph.nodes[producer].op {
+                Op::Linear(l) => !l.residual && l.softcap == 0.0,
+                Op::Mix(e) => !e.residual,
+                _ => false,
+            };
             let own = graph.nodes[producer].output == product && uses[product.0] == 1;
             (open && own && made(other) < producer).then_some((producer, other))
         };
@@ -246,8 +260,10 @@ fn merge_residuals(graph: &mut Graph) {
             _ => None,
         };
         if let Some((producer, residual)) = found {
-            if let Op::Linear(linear) = &mut graph.nodes[producer].op {
-                linear.residual = true;
+            match &mut graph.nodes[producer].op {
+                Op::Linear(linear) => linear.residual = true,
+                Op::Mix(mix) => mix.residual = true,
+                _ => {}
             }
             graph.nodes[producer].inputs.push(residual);
             graph.nodes[producer].output = node.output;
@@ -265,16 +281,24 @@ fn merge_norms(graph: &mut Graph) {
         if let Op::Norm(norm) = &node.op {
             let reads = |n: &Node| n.inputs.first() == Some(&node.output);
             let open = |n: &Node| {
-                matches!(&n.op, Op::Linear(l) if l.norm.is_none()) && n.inputs[1..].iter().all(|i| *i != node.output)
+                let free = match &n.op {
+                    Op::Linear(l) => l.norm.is_none(),
+                    Op::Experts(e) => e.norm.is_none(),
+                    _ => false,
+                };
+                free && n.inputs[1..].iter().all(|i| *i != node.output)
             };
             let readers = || graph.nodes.iter().filter(|n| n.inputs.contains(&node.output));
             let simple = !norm.layer && norm.gain.is_some() && norm.bias.is_none();
             if simple && readers().count() > 0 && readers().all(|n| reads(n) && open(n)) {
                 for reader in graph.nodes.iter_mut().filter(|n| reads(n)) {
-                    if let Op::Linear(linear) = &mut reader.op {
-                        linear.norm = Some(norm.clone());
-                        reader.inputs[0] = node.inputs[0];
-                    }
+                    let taken = match &mut reader.op {
+                        Op::Linear(linear) => &mut linear.norm,
+                        Op::Experts(experts) => &mut experts.norm,
+                        _ => continue,
+                    };
+                    *taken = Some(norm.clone());
+                    reader.inputs[0] = node.inputs[0];
                 }
                 graph.nodes.remove(index);
                 continue;

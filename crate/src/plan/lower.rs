@@ -1,5 +1,7 @@
 //! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
 
+mod experts;
+
 use super::memory::{self, Memory};
 use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
@@ -76,7 +78,8 @@ pub struct PlanOptions<'a> {
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let memory = memory::assign(graph, options.rows, output);
-    let mut lowering = Lowering { graph, options, memory, output, launches: Vec::new(), rotated: 0, scratch: 0 };
+    let mut lowering =
+        Lowering { graph, options, memory, output, launches: Vec::new(), rotated: 0, scratch: 0, sorted: 0 };
     for node in &graph.nodes {
         lowering.node(node)?;
     }
@@ -88,6 +91,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         activations: lowering.memory.sizes,
         rotated: lowering.rotated,
         scratch: lowering.scratch,
+        sorted: lowering.sorted,
     })
 }
 
@@ -99,6 +103,7 @@ struct Lowering<'a> {
     launches: Vec<Launch<Slot>>,
     rotated: u64,
     scratch: u64,
+    sorted: u64,
 }
 
 impl Lowering<'_> {
@@ -175,6 +180,9 @@ impl Lowering<'_> {
                 let cols = self.cols(node.output);
                 self.launches.push(pool(&name, *pooling as u32, &x, Slot::Spans, &out, cols));
             }
+            Op::Route(routing) => self.route(&name, routing, node)?,
+            Op::Experts(first) => self.experts(&name, first, node)?,
+            Op::Mix(second) => self.mix(&name, second, node)?,
         }
         let dim = self.graph.value(node.output).rows;
         if dim != Dim::Last {

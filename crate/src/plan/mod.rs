@@ -71,6 +71,8 @@ pub enum Slot {
     Rotated,
     /// Partial results of split attention.
     Scratch,
+    /// Picks sorted by expert.
+    Buckets,
 }
 
 impl Slot {
@@ -93,12 +95,14 @@ pub struct Plan {
     pub rotated: u64,
     /// Bytes of the scratch buffer.
     pub scratch: u64,
+    /// Bytes of the sorted picks.
+    pub sorted: u64,
 }
 
 impl Plan {
     /// Bytes of activations, output and scratch.
     pub fn bytes(&self) -> u64 {
-        self.activations.iter().sum::<u64>() + self.output + self.rotated + self.scratch
+        self.activations.iter().sum::<u64>() + self.output + self.rotated + self.scratch + self.sorted
     }
 }
 

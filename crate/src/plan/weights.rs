@@ -46,9 +46,10 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
         let (rows, cols) = (weight.rows(), weight.cols);
         let mut runs = std::iter::once(0..rows).collect();
         if !matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
-            runs = cut(rows, cols, layout, max_buffer).ok_or_else(|| Error::OutOfMemory {
-                what: format!("one row of {}", weight.parts[0].0),
-                needed: layout.bytes(1, cols),
+            let unit = if let WeightKind::Experts { rows } = weight.kind { rows } else { 1 };
+            runs = cut(rows, unit, cols, layout, max_buffer).ok_or_else(|| Error::OutOfMemory {
+                what: format!("{unit} row{} of {}", if unit == 1 { "" } else { "s" }, weight.parts[0].0),
+                needed: layout.bytes(unit, cols),
                 limit: max_buffer,
                 hint: "This device cannot hold the model.".into(),
             })?;
@@ -58,11 +59,12 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
     Ok(plans)
 }
 
-/// Runs of rows whose planes all fit `max_buffer`, as equal as possible.
-fn cut(rows: usize, cols: usize, layout: Layout, max_buffer: u64) -> Option<Vec<Range<usize>>> {
+/// Runs of rows, so many together, whose planes all fit `max_buffer`, as equal as possible.
+fn cut(rows: usize, unit: usize, cols: usize, layout: Layout, max_buffer: u64) -> Option<Vec<Range<usize>>> {
     let largest = |rows: usize| layout.plane_bytes(rows, cols).into_iter().max().unwrap_or(0);
     // Layouts that pack several rows' scales into a word want runs of whole words.
-    let run = |count: usize| rows.div_ceil(count).next_multiple_of(if count > 1 { 4 } else { 1 });
+    let whole = (1..=4).map(|n| n * unit).find(|n| n.is_multiple_of(4)).unwrap_or(unit);
+    let run = |count: usize| rows.div_ceil(count).next_multiple_of(if count > 1 { whole } else { 1 });
     let mut count = largest(rows).div_ceil(max_buffer.max(1)).max(1) as usize;
     while largest(run(count)) > max_buffer {
         if count >= rows {

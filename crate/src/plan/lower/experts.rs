@@ -1,0 +1,141 @@
+//! Lowers mixtures of experts: a product for each pick where rows are few; where they are many, picks sorted by expert and
+//! products over tiles of them.
+
+use super::{Lowering, Slot, memory};
+use crate::ir::{ExpertsIn, ExpertsOut, Node, Routing, WeightId, experts};
+use crate::kernels::experts::{self as kernels, Buckets, Experts};
+use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
+use crate::{Error, Result};
+
+/// A run of a weight: its first expert, how many it has, its planes.
+type Run = (u32, u32, Weight<Slot>);
+
+impl Lowering<'_> {
+    pub(super) fn route(&mut self, name: &str, r: &Routing, node: &Node) -> Result<()> {
+        if r.experts > kernels::MOST_EXPERTS || r.picks > kernels::MOST_PICKS || r.picks > r.experts {
+            return Err(Error::Internal(format!("{name}: {} of {} experts", r.picks, r.experts)));
+        }
+        let routing = kernels::Routing {
+            experts: r.experts as u32,
+            picks: r.picks as u32,
+            score: r.score,
+            bias: r.bias.map(Slot::Vector),
+            groups: r.groups,
+            renormalize: r.renormalize,
+            eps: r.eps,
+            scale: r.scale,
+        };
+        self.launches.push(routing.launch(name, &self.view(node.inputs[0]), &self.view(node.output)));
+        Ok(())
+    }
+
+    /// The first product, before it the sorting of the picks where rows are many.
+    pub(super) fn experts(&mut self, name: &str, e: &ExpertsIn, node: &Node) -> Result<()> {
+        let (x, picks) = (self.view(node.inputs[0]), self.view(node.inputs[1]));
+        let mut out = self.view(node.output);
+        let buckets = self.buckets(e.count, e.each);
+        if let Some(buckets) = &buckets {
+            self.sorted = self.sorted.max(buckets.bytes());
+            self.launches.push(buckets.launch(&format!("{name}, sorted"), &picks, self.cursor(node.output)));
+            out.stride = e.span() as u32;
+        }
+        for (first, count, weight) in self.expert_runs(e.weight, e.rows())? {
+            let mut product = Matmul::plain(name, weight, x.clone(), out.clone());
+            product.n = e.inner as u32;
+            product.bias = e.bias.map(Slot::Vector);
+            product.gated = e.gated.then_some(if e.turns { 1 } else { e.inner as u32 });
+            product.act = e.act as u32;
+            product.norm = e.norm.as_ref().and_then(|n| {
+                let gain = Slot::Vector(n.gain?);
+                Some(NormPrologue { gain, offset: n.offset, eps: n.eps })
+            });
+            let taken = Experts {
+                picks: picks.clone(),
+                each: e.each as u32,
+                first,
+                count,
+                rows: e.rows() as u32,
+                step: if e.turns { 2 } else { 1 },
+                span: e.span() as u32,
+                mixed: false,
+                later: false,
+                clamp: e.clamp,
+            };
+            self.expert_product(product, taken, buckets.as_ref(), false);
+        }
+        Ok(())
+    }
+
+    /// The second product, summed over a row's picks.
+    pub(super) fn mix(&mut self, name: &str, e: &ExpertsOut, node: &Node) -> Result<()> {
+        let (mut x, picks, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
+        let residual = e.residual.then(|| self.view(node.inputs[2]));
+        let (cols, span) = (self.cols(node.output), experts::span(e.inner) as u32);
+        let buckets = self.buckets(e.count, e.each);
+        let stride = memory::stride(self.graph, self.graph.root(node.output).0) as u32;
+        let each_out = View { buffer: Slot::Scratch, offset: 0, stride };
+        let taken = |first, count| Experts {
+            picks: picks.clone(),
+            each: e.each as u32,
+            first,
+            count,
+            rows: cols,
+            step: 1,
+            span,
+            mixed: buckets.is_none(),
+            later: first > 0,
+            clamp: None,
+        };
+        if let Some(buckets) = &buckets {
+            x.stride = span;
+            let rows = u64::from(buckets.rows * buckets.each);
+            self.scratch = self.scratch.max(rows * u64::from(stride) * 4);
+        }
+        let runs = self.expert_runs(e.weight, cols as usize)?;
+        let all = taken(0, e.count as u32);
+        for (first, count, weight) in runs {
+            let to = if buckets.is_some() { &each_out } else { &out };
+            let mut product = Matmul::plain(name, weight, x.clone(), to.clone());
+            product.n = cols;
+            product.bias = e.bias.map(Slot::Vector);
+            product.residual = residual.clone().filter(|_| buckets.is_none() && first == 0);
+            self.expert_product(product, taken(first, count), buckets.as_ref(), true);
+        }
+        if buckets.is_some() {
+            let name = format!("{name}, combined");
+            self.launches.push(kernels::combine(&name, &each_out, &all, residual.as_ref(), &out, cols));
+        }
+        Ok(())
+    }
+
+    fn expert_product(
+        &mut self,
+        mut product: Matmul<Slot>,
+        taken: Experts<Slot>,
+        buckets: Option<&Buckets<Slot>>,
+        own: bool,
+    ) {
+        let (caps, rows) = (self.options.caps, self.options.rows.tokens());
+        product.experts = Some(taken.clone());
+        self.launches.push(match buckets {
+            Some(buckets) => product.grouped(buckets, &taken, own, GemmChoice::of(caps, &product, rows)),
+            None => product.gemv(caps, rows, Slot::CURSOR),
+        });
+    }
+
+    /// The sorted picks of a step of many rows.
+    fn buckets(&self, count: usize, each: usize) -> Option<Buckets<Slot>> {
+        if matches!(self.options.rows, super::RowsMode::Few(_)) {
+            return None;
+        }
+        let (experts, each, rows) = (count as u32, each as u32, self.options.rows.tokens() as u32);
+        let tile_rows = Buckets::<Slot>::tile_rows(rows, each, experts);
+        Some(Buckets { buffer: Slot::Buckets, experts, each, rows, tile_rows })
+    }
+
+    fn expert_runs(&self, id: WeightId, rows: usize) -> Result<Vec<Run>> {
+        let per = rows as u32;
+        let runs = self.runs(id)?.into_iter();
+        Ok(runs.map(|(start, weight)| (start / per, weight.rows / per, weight)).collect())
+    }
+}
