@@ -2,8 +2,10 @@
 
 export const seen = { init: 0, loads: [], requests: [], deleted: [], freed: 0 };
 
-export default async function init() {
+export default async function init(input) {
   seen.init++;
+  seen.input = input;
+  if (String(input?.module_or_path).includes("missing")) throw new TypeError("HTTP status code is not ok");
 }
 
 const pause = () => new Promise((resolve) => setTimeout(resolve, 1));
@@ -14,13 +16,14 @@ const fail = (code, message) => {
 export class Engine {
   static async load(options, onProgress) {
     seen.loads.push(options);
+    if (options.mustFit && String(options.model).includes("large")) fail("out_of_memory", "It needs 9 GB; about 1 MB is available.");
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     for (let i = 1; i <= 3; i++) {
-      onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
+      onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: i / 4, bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
       await pause();
       if (options.signal.aborted) fail("aborted", "loading was aborted");
     }
-    onProgress({ phase: "ready", loaded: 3, total: 3, bytesPerSecond: 1, fromCache: false });
+    onProgress({ phase: "ready", loaded: 3, total: 3, share: 1, bytesPerSecond: 1, fromCache: false });
     return new Engine(options);
   }
 
@@ -46,7 +49,8 @@ export class Engine {
   }
 
   renderChat(messages, options) {
-    return messages.map((m) => `${m.role}: ${m.content}\n`).join("") + (options.addGenerationPrompt ? "assistant: " : "");
+    const tools = options.tools && !this.options.model.includes("toolless") ? `tools: ${options.tools.length}\n` : "";
+    return tools + messages.map((m) => `${m.role}: ${m.content}\n`).join("") + (options.addGenerationPrompt ? "assistant: " : "");
   }
 
   async generate(request, onEvent) {
