@@ -102,7 +102,7 @@ export interface EngineInfo {
   /** Which kernels were chosen for this device, and how; of models that generate. */
   tuning?: Tuning;
   /** The GPU and those of its features that are in use. */
-  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
+  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean; software: boolean };
   /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
   warnings: string[];
   /** Numbers of a vector; of embedding models. */
