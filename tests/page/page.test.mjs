@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { doublePage } from "./support/double-page.mjs";
 
 const options = { timeout: 120_000 };
@@ -182,4 +183,55 @@ test("nothing sticks out on the narrowest phone, and all can be reached", option
     }
     await context.close();
   }
+});
+
+test("what cannot be loaded is said in a sentence, and another model can be chosen", options, async () => {
+  const { page, context } = await site.open();
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await pick(page, "no/such");
+  const alert = page.getByRole("main").getByRole("alert");
+  await alert.waitFor();
+  assert.match(await alert.innerText(), /no\/such could not be loaded\.[^]*was not found\. Check the name/);
+  await page.getByRole("button", { name: "Choose another model" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Comes with/ }).click();
+  await alert.waitFor({ state: "detached" });
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await context.close();
+});
+
+test("every control has a name, and the theme is kept", options, async () => {
+  const { page, context } = await chatting();
+  await send(page, "one two");
+  const nameless = await page.evaluate(() =>
+    [...document.querySelectorAll("button, a, input, textarea, select")]
+      .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length))
+      .map((e) => e.outerHTML),
+  );
+  assert.deepEqual(nameless, []);
+  const toggle = page.getByRole("button", { name: /^Theme:/ });
+  while (!/dark/.test(await toggle.getAttribute("aria-label"))) await toggle.click();
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+  await page.reload();
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+  await context.close();
+});
+
+test("it fits a phone and a tablet", options, async () => {
+  for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180]]) {
+    const { page, context } = await site.open({ viewport: { width, height } });
+    await page.getByRole("button", { name: "Once upon a time" }).click();
+    await page.locator('article[data-state="done"]').waitFor();
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name}: nothing sticks out`);
+    assert.ok(await page.evaluate(() => parseFloat(getComputedStyle(document.querySelector("textarea")).fontSize) >= 16), "no zoom on focus");
+    await shot(page, `page-${name}`);
+    await context.close();
+  }
+});
+
+test("without WebGPU the page says so", options, async () => {
+  const { page, context } = await site.open({}, () => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
+  await page.getByRole("heading", { name: "This browser has no WebGPU." }).waitFor();
+  const said = await page.getByRole("main").innerText();
+  for (const since of WEBGPU_SINCE) assert.match(said, since);
+  await context.close();
 });
