@@ -1,9 +1,12 @@
 /** The demo page over the engine's double: what survives a reload, what a failed load leaves, conversations, focus, narrow screens. */
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { doublePage } from "./support/double-page.mjs";
+import { field, pick, send, STATES } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -13,17 +16,6 @@ before(async () => {
 }, options);
 after(() => site?.close());
 
-const field = (page) => page.locator(".composer textarea");
-const send = async (page, text) => {
-  await field(page).fill(text);
-  await field(page).press("Enter");
-  await page.waitForFunction(() => document.querySelector('article[data-state="done"]') && !document.querySelector('article[data-state="running"]'));
-};
-const pick = async (page, name) => {
-  await page.locator(".model-button").click();
-  await page.getByRole("textbox", { name: "From Hugging Face" }).fill(name);
-  await page.getByRole("button", { name: "Load", exact: true }).click();
-};
 /** A page with a chat model. */
 async function chatting(options, name = "org/chat") {
   const opened = await site.open(options);
@@ -234,4 +226,19 @@ test("without WebGPU the page says so", options, async () => {
   const said = await page.getByRole("main").innerText();
   for (const since of WEBGPU_SINCE) assert.match(said, since);
   await context.close();
+});
+
+test("axe finds nothing in any state, light or dark", { timeout: 240_000 }, async () => {
+  const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) {
+    const { page, context } = await site.open({ colorScheme, viewport: { width, height: 844 } });
+    await page.evaluate(axe);
+    for (const [name, reach] of STATES) {
+      await reach(page);
+      const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+      const said = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" ")}`);
+      assert.deepEqual(said, [], `${name}, ${colorScheme}`);
+    }
+    await context.close();
+  }
 });

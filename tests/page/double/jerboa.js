@@ -8,7 +8,7 @@ export default async function init(input) {
   if (String(input?.module_or_path).includes("missing")) throw new TypeError("HTTP status code is not ok");
 }
 
-const pause = () => new Promise((resolve) => setTimeout(resolve, 1));
+const pause = (ms = 1) => new Promise((resolve) => setTimeout(resolve, ms));
 const fail = (code, message) => {
   throw { name: "JerboaError", code, message };
 };
@@ -27,7 +27,7 @@ export class Engine {
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
     for (let i = 1; i <= (String(options.model).includes("endless") ? Infinity : 3); i++) {
       onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
-      await pause();
+      await pause(i > 3 ? 100 : 1);
       if (options.signal.aborted) fail("aborted", "loading was aborted");
     }
     onProgress({ phase: "ready", loaded: 3, total: 3, share: 1, bytesPerSecond: 1, fromCache: false });
