@@ -1,7 +1,7 @@
 //! Golden files: tiny checkpoints with what transformers computed on them.
 
 use jerboa::arch::Head;
-use jerboa::exec::{Decode, Encoder, Files, Model, RunOptions, Start};
+use jerboa::exec::{Decode, Encoder, Files, RunOptions, Session, Start};
 use jerboa::gpu::Gpu;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use std::path::{Path, PathBuf};
@@ -71,27 +71,35 @@ pub async fn open(folder: &Path) -> jerboa::Result<Source> {
 }
 
 /// Loads the model of a folder.
-pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Model> {
+pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Session> {
     pollster::block_on(async {
         let source = open(folder).await?;
         let config = source.read("config.json").await?;
         let config = serde_json::from_slice(&config).expect("config.json");
-        Model::load(gpu, &source, config, options).await
+        Session::load(gpu, &source, config, options).await
     })
 }
 
 /// The greedy tokens after a prompt.
-pub fn greedy(model: &mut Model, ids: &[u32], count: usize) -> Vec<u32> {
+pub fn greedy(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
+    pollster::block_on(session.prefill(ids, 0)).expect("prefill");
+    go_on(session, count)
+}
+
+/// The greedy tokens from where a session stands.
+pub fn go_on(session: &mut Session, count: usize) -> Vec<u32> {
     pollster::block_on(async {
-        model.prefill(ids, 0).await.expect("prefill");
-        let mut decode = Decode::start(model, Start::greedy(ids.len(), count)).expect("start");
+        let end = session.tokens().len();
+        let mut decode = Decode::start(session, Start::greedy(end, count)).expect("start");
         let mut tokens = Vec::new();
         loop {
-            let next = decode.next(model).await.expect("decode");
+            let next = decode.next(session).await.expect("decode");
             if next.is_empty() {
-                return tokens;
+                break;
             }
             tokens.extend(next);
         }
+        decode.finish(session).await.expect("finish");
+        tokens
     })
 }

@@ -37,8 +37,7 @@ export const is = {
   oneOf:
     (...names: string[]): Check =>
     (v) =>
-      names.includes(v as string) ? undefined : `one of ${names.map((n) => `'${n}'`).join(", ")}`,
-  url: (v: unknown) => (typeof v === "string" || v instanceof URL ? undefined : "an address, as a string or a URL"),
+      names.includes(v as string) ? undefined : names.map((n) => `'${n}'`).join(", "),
   /** Token ids to numbers within OpenAI's bounds. */
   biases: (v: unknown) =>
     typeof v === "object" &&

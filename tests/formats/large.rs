@@ -1,6 +1,6 @@
 //! Tensors over the device's limits lie in several buffers, and no logit changes.
 
-use jerboa::exec::{Files, Model, Overrides, RunOptions};
+use jerboa::exec::{Files, Overrides, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
@@ -11,7 +11,7 @@ use pollster::block_on;
 use std::io::Write;
 use std::path::Path;
 
-fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option<u64>) -> Model {
+fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option<u64>) -> Session {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
@@ -20,13 +20,13 @@ fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option
         let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
         let options =
             RunOptions { max_context: Some(64), max_weight_buffer: weights, overrides, ..RunOptions::default() };
-        Model::load_files(open(&device), &source, files, options).await
+        Session::load_files(open(&device), &source, files, options).await
     })
     .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
 }
 
 /// Matrices that lie in several buffers, tables left out.
-fn cut_matrices(model: &Model) -> usize {
+fn cut_matrices(model: &Session) -> usize {
     model.weights.values().filter(|w| w.kind == WeightKind::Matrix && w.runs.len() > 1).count()
 }
 

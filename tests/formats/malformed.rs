@@ -1,6 +1,6 @@
 //! Files that break the rules of their container, each with the error it gets.
 
-use jerboa::exec::{Files, Model, RunOptions};
+use jerboa::exec::{Files, RunOptions, Session};
 use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -286,7 +286,7 @@ fn load(folder: &Path, gguf: Option<&str>) -> Result<()> {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
         let files = Files::open(&source, gguf).await?;
-        Model::load_files(jerboa_tests::open(&DeviceOptions::default()), &source, files, RunOptions::default()).await
+        Session::load_files(jerboa_tests::open(&DeviceOptions::default()), &source, files, RunOptions::default()).await
     })
     .map(|_| ())
 }

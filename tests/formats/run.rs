@@ -1,6 +1,6 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
-use jerboa::exec::{Files, Model, Overrides, Precision, ROOM, RunOptions};
+use jerboa::exec::{Files, Overrides, Precision, ROOM, RunOptions, Session};
 use jerboa::format::{Bytes, Float, quantize, transcode};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -19,17 +19,17 @@ fn options(precision: Precision) -> RunOptions {
     RunOptions { max_context: Some(128), overrides, ..RunOptions::default() }
 }
 
-fn load(folder: &str, gguf: Option<&str>, precision: Precision) -> jerboa::Result<Model> {
+fn load(folder: &str, gguf: Option<&str>, precision: Precision) -> jerboa::Result<Session> {
     block_on(async {
         let model = ModelRef::parse(&golden(folder).to_string_lossy())?;
         let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
         let files = Files::open(&source, gguf).await?;
         let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
-        Model::load_files(open(&device), &source, files, options(precision)).await
+        Session::load_files(open(&device), &source, files, options(precision)).await
     })
 }
 
-fn logits_error(model: &mut Model, golden: &Golden) -> f64 {
+fn logits_error(model: &mut Session, golden: &Golden) -> f64 {
     let ids = golden.ids("input_ids");
     let found = block_on(model.every_row(&ids, false)).expect("logits");
     relative_l2(&found, &golden.floats("logits"))
@@ -142,7 +142,10 @@ fn gptq_with_uneven_groups_runs() {
                 let source = source(folder)?;
                 let files = Files::open(&source, None).await?;
                 let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
-                Model::load_files(open(&device), &source, files, options(precision)).await?.every_row(&ids, false).await
+                Session::load_files(open(&device), &source, files, options(precision))
+                    .await?
+                    .every_row(&ids, false)
+                    .await
             })
             .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         };
@@ -293,7 +296,7 @@ fn quantised_on_load_stays_near() {
 }
 
 /// The layouts of the tables and of the other matrices.
-fn layouts(model: &Model) -> [BTreeSet<String>; 2] {
+fn layouts(model: &Session) -> [BTreeSet<String>; 2] {
     [true, false].map(|tables| {
         let matrices = model.weights.iter().filter(|(_, w)| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
         let table = |id| model.graph.weight(id).parts.iter().any(|p| p.0.contains("embed") || p.0.contains("lm_head"));
@@ -345,11 +348,11 @@ fn tables_are_kept_as_asked() {
             let files = Files::open(&source, None).await?;
             let mut options = options(precision);
             options.overrides.tables = tables;
-            Model::load_files(open(&device), &source, files, options).await
+            Session::load_files(open(&device), &source, files, options).await
         })
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
     };
-    let logits = |model: &mut Model, ids: &[u32]| block_on(model.every_row(ids, false)).expect("logits");
+    let logits = |model: &mut Session, ids: &[u32]| block_on(model.every_row(ids, false)).expect("logits");
     let [q4, q8] = ["q4_g32_bias_f16", "q8_g32_bias_f16"];
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tables-{}", std::process::id()));
     for name in ["models/qwen2_untied", "quant/twin_qwen3"] {
@@ -383,9 +386,9 @@ fn tables_are_kept_as_asked() {
         }
         // Few bits in the tables cost something, and save something.
         let [eight, four] = [Auto, Q4].map(|tables| load(&folder, Q4, tables));
-        assert!(four.bytes.weights < eight.bytes.weights, "{name}");
+        assert!(four.bytes().weights < eight.bytes().weights, "{name}");
         let [mut eight, mut four] = [eight, four];
-        let error = |model: &mut Model| relative_l2(&logits(model, &ids), &reference);
+        let error = |model: &mut Session| relative_l2(&logits(model, &ids), &reference);
         assert!(error(&mut eight) < error(&mut four), "{name}");
     }
     std::fs::remove_dir_all(&temporary).expect("removed");
@@ -404,11 +407,11 @@ fn auto_fits_the_memory() {
             let source = opened("models/qwen3").await?;
             let files = Files::open(&source, None).await?;
             let options = RunOptions { memory, ..options(precision) };
-            Model::load_files(open(&DeviceOptions::default()), &source, files, options).await
+            Session::load_files(open(&DeviceOptions::default()), &source, files, options).await
         })
         .expect("loads")
     };
-    let needed = |model: &Model| model.weights.values().map(|w| w.bytes()).sum::<u64>() + model.bytes.kv + ROOM;
+    let needed = |model: &Session| model.weights.values().map(|w| w.bytes()).sum::<u64>() + model.bytes().kv + ROOM;
     let stored = load(Precision::Auto, None);
     assert_eq!((stored.precision.name(), stored.notes.len()), ("stored", 0));
     let [q8, q4] = [Precision::Q8, Precision::Q4].map(|precision| needed(&load(precision, None)));

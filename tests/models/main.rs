@@ -1,11 +1,12 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
 mod sampling;
+mod sessions;
 mod speculation;
 mod tuning;
 mod variants;
 
-use jerboa::exec::{Model, Overrides, RunOptions};
+use jerboa::exec::{Overrides, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
@@ -46,7 +47,7 @@ fn with_kv(kv: Kv) -> RunOptions {
 }
 
 /// A model of tests/golden/models, or of another folder of tests/golden.
-fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Golden) {
+fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Session, Golden) {
     let models = format!("models/{name}");
     let folder = golden(if name.contains('/') { name } else { &models });
     let model = load(open(device), &folder, options).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -54,7 +55,7 @@ fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Model, Gol
 }
 
 /// Logits of each token, run one after another with the cache.
-fn stepwise(model: &mut Model, ids: &[u32]) -> Vec<f32> {
+fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     let mut all = Vec::new();
     for (pos, id) in ids.iter().enumerate() {
         model.step(*id, pos).expect("step");
@@ -113,7 +114,7 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
     for name in ["llama_bias", "qwen3", "quant/qwen3_gptq"] {
         let options = RunOptions { short: Some(true), chunk: 40, ..with_kv(Kv::F32) };
         let (mut model, golden) = start(name, &exact(), options);
-        let (ids, before) = (golden.ids("input_ids"), model.bytes.activations);
+        let (ids, before) = (golden.ids("input_ids"), model.bytes().activations);
         let expected = golden.floats("logits");
         model.prepare_short().expect("a plan");
         for rows in [2, 16, 32].into_iter().filter(|rows| *rows <= ids.len()) {
@@ -122,7 +123,7 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
             let error = relative_l2(&last, &expected[(rows - 1) * last.len()..rows * last.len()]);
             assert!(error < 2e-4, "{name}, {rows} rows: {error:e}");
         }
-        assert!(model.bytes.activations > before, "{name}: there is no such step");
+        assert!(model.bytes().activations > before, "{name}: there is no such step");
         // 40 tokens, then 21.
         let long: Vec<u32> = ids.iter().copied().cycle().take(61).collect();
         block_on(model.prefill(&long, 0)).expect("prefill");
@@ -132,10 +133,10 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
         assert!(error < 2e-4, "{name}, a long one: {error:e}");
         // Where it is not asked for, a software adapter, which compiles slowly, has none.
         let (mut model, _) = start(name, &exact(), with_kv(Kv::F32));
-        let before = model.bytes.activations;
+        let before = model.bytes().activations;
         model.prepare_short().expect("no plan");
         block_on(model.prefill(&ids, 0)).expect("prefill");
-        assert_eq!(model.bytes.activations > before, !model.gpu.caps().software, "{name}");
+        assert_eq!(model.bytes().activations > before, !model.gpu.caps().software, "{name}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Guessed tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
 
 use super::{exact, greedy, start, with_kv};
-use jerboa::exec::{Decode, Lookup, Model, RunOptions, Start};
+use jerboa::exec::{Decode, Lookup, RunOptions, Session, Start};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, golden, load};
@@ -35,7 +35,7 @@ impl Found {
     }
 }
 
-fn decode(model: &mut Model, context: &[u32], stops: &[u32], budget: usize, always: bool) -> Found {
+fn decode(model: &mut Session, context: &[u32], stops: &[u32], budget: usize, always: bool) -> Found {
     block_on(async {
         model.prepare_speculation().await.expect("speculation");
         model.prefill(context, 0).await.expect("prefill");
@@ -51,7 +51,7 @@ fn decode(model: &mut Model, context: &[u32], stops: &[u32], budget: usize, alwa
             tokens.extend(next);
         }
         let (guessed, held) = decode.guesses();
-        decode.finish().await.expect("finish");
+        decode.finish(model).await.expect("finish");
         Found { tokens, guessed, held }
     })
 }
@@ -61,7 +61,7 @@ fn prompts(ids: &[u32]) -> Vec<Vec<u32>> {
     vec![ids.to_vec(), [ids, ids, &ids[..3]].concat(), ids[..1].repeat(20), ids[..1].to_vec()]
 }
 
-fn stories() -> Model {
+fn stories() -> Session {
     let folder = golden("../../www/public/models/stories260K");
     load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K")
 }
@@ -152,7 +152,7 @@ fn a_context_is_filled_to_its_end() {
             let (mut model, _) = start(name, &exact(), options);
             let expected = greedy(&mut model, &prompt, 100);
             assert_eq!(expected.len(), room + 1, "{name}");
-            let last = |model: &mut Model| {
+            let last = |model: &mut Session| {
                 // The last position again, on top of what the generation has left before it.
                 let all = [&prompt[..], &expected[..]].concat();
                 let pos = all.len() - 2;
@@ -173,9 +173,9 @@ fn a_step_makes_no_object_and_memory_is_counted() {
     let mut model = stories();
     let all = story();
     let prompt = [&all[..150], &all[..40]].concat();
-    let (before, alive) = (model.bytes, model.gpu.created().bytes);
+    let (before, alive) = (model.bytes(), model.gpu.created().bytes);
     decode(&mut model, &prompt, &[], 50, true);
-    let added = model.bytes.activations - before.activations;
+    let added = model.bytes().activations - before.activations;
     assert!(added >= model.vocab() as u64 * 8 * 4, "{added} bytes");
     // Beside that only staging buffers came.
     assert!(model.gpu.created().bytes >= alive + added);

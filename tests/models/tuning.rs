@@ -3,7 +3,7 @@
 
 use super::variants::{check, takes};
 use super::{exact, greedy, with_kv};
-use jerboa::exec::{Files, Model, Origin, RunOptions, Tune};
+use jerboa::exec::{Files, Origin, RunOptions, Session, Tune};
 use jerboa::format::{Layout, quantize};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Force};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -23,13 +23,13 @@ use std::path::{Path, PathBuf};
 const MODEL: &str = "quant/qwen3_gptq";
 
 /// Loads [`MODEL`], with what is remembered in a folder.
-fn load(device: &DeviceOptions, tune: Tune, cache: &Path) -> Model {
+fn load(device: &DeviceOptions, tune: Tune, cache: &Path) -> Session {
     block_on(async {
         let model = ModelRef::parse(&golden(MODEL).to_string_lossy())?;
         let hub = HubOptions { cache_dir: Some(cache.into()), ..HubOptions::default() };
         let source = Source::open(&model, &hub, AbortFlag::new(), Progress::none()).await?;
         let files = Files::open(&source, None).await?;
-        Model::load_files(open(device), &source, files, RunOptions { tune, ..with_kv(Kv::F32) }).await
+        Session::load_files(open(device), &source, files, RunOptions { tune, ..with_kv(Kv::F32) }).await
     })
     .expect("the model")
 }
@@ -123,7 +123,7 @@ fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
 #[test]
 fn what_was_measured_is_remembered_until_it_is_damaged() {
     let cache = folder("remembered");
-    let auto = || afresh(|| load(&exact(), Tune::Auto, &cache).tuning);
+    let auto = || afresh(|| load(&exact(), Tune::Auto, &cache).tuning.clone());
     let (tuning, found, expected) = afresh(|| {
         let mut model = load(&exact(), Tune::Again, &cache);
         assert_eq!(model.tuning.origin, Origin::Measured);
@@ -136,16 +136,16 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         let expected = golden.ids("greedy");
         let found = greedy(&mut model, &golden.ids("input_ids"), expected.len());
         // The same thread need not look into the folder.
-        let again = load(&exact(), Tune::Auto, &folder("elsewhere")).tuning;
+        let again = load(&exact(), Tune::Auto, &folder("elsewhere")).tuning.clone();
         assert_eq!((again.origin, &again.choices), (Origin::Remembered, &model.tuning.choices));
-        (model.tuning, found, expected)
+        (model.tuning.clone(), found, expected)
     });
     assert_eq!(found, expected);
     assert!(!tuning.choices.is_empty());
     let next = auto();
     assert_eq!((next.origin, next.choices), (Origin::Remembered, tuning.choices.clone()));
     // Another device, as far as the kernels can tell.
-    let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, Tune::Auto, &cache).tuning);
+    let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, Tune::Auto, &cache).tuning.clone());
     assert_eq!((other.origin, other.choices.len()), (Origin::Alike, 0));
     for choice in &tuning.choices {
         let file = cache.join("tuning").join(&choice.layout);

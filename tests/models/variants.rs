@@ -2,7 +2,7 @@
 //! out, each device feature missing.
 
 use super::{exact, greedy, start, stepwise, with_kv};
-use jerboa::exec::{Model, RunOptions};
+use jerboa::exec::{RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions, Force};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::{Kernel, choices};
@@ -14,7 +14,7 @@ use pollster::block_on;
 const MODELS: [&str; 4] = ["models/llama_bias", "models/mistral", "models/qwen3", "quant/qwen3_gptq"];
 
 /// Logits of a prefill and token by token, and greedy ids.
-pub(super) fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, limit: f64) -> Model {
+pub(super) fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, limit: f64) -> Session {
     let (mut model, golden) = start(name, device, options);
     let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
     let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
@@ -28,7 +28,7 @@ pub(super) fn check(what: &str, name: &str, device: &DeviceOptions, options: Run
 }
 
 /// Whether any kernel of prefill or decode has that number.
-pub(super) fn takes(model: &Model, force: Force) -> bool {
+pub(super) fn takes(model: &Session, force: Force) -> bool {
     [RowsMode::Few(1), RowsMode::Many(64)].into_iter().any(|rows| {
         let few = matches!(rows, RowsMode::Few(_));
         let graph = if few { fuse::few_rows(model.graph.clone(), Fusions::ALL) } else { model.graph.clone() };

@@ -37,7 +37,7 @@ fn draw(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
 fn oracle(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
     let overrides: Overrides = serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
     let params = Params::from_generation_config(&json!({})).and_then(|p| p.merge(&overrides)).expect("parameters");
-    let mut sampler = Sampler::new(params, model.model.vocab(), 0).expect("a sampler");
+    let mut sampler = Sampler::new(params, model.session.vocab(), 0).expect("a sampler");
     let prompt = &reference().prompt_ids;
     sampler.start(prompt);
     block_on(async {
@@ -45,12 +45,12 @@ fn oracle(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
         model.logits(prompt, false).await.expect("logits");
         let mut tokens = Vec::new();
         for pos in prompt.len().. {
-            let logits = model.model.logits().await.expect("logits");
+            let logits = model.session.logits().await.expect("logits");
             tokens.push(sampler.sample(&logits, None).expect("a token"));
             if tokens.len() == TOKENS {
                 break;
             }
-            model.model.step(tokens[tokens.len() - 1], pos).expect("a step");
+            model.session.step(tokens[tokens.len() - 1], pos).expect("a step");
         }
         tokens
     })

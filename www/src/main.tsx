@@ -2,6 +2,6 @@
 
 import { render } from "preact";
 import { App } from "./app";
-import "./styles/index.css";
+import "./styles.css";
 
 render(<App />, document.getElementById("app")!);

@@ -44,7 +44,7 @@ export function NoWebGpu({ reason }: { reason: Reason }) {
           </>
         )}
         <button type="button" class="primary" onClick={() => void checkWebGpu()}>
-          Check again
+          Look again
         </button>
       </section>
     </div>

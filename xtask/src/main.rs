@@ -12,7 +12,6 @@ mod sizes;
 mod stamp;
 mod tally;
 mod test;
-mod times;
 mod workspace;
 
 use std::process::ExitCode;

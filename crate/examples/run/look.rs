@@ -24,10 +24,10 @@ pub fn plan_command(command: Command) -> Command {
 }
 
 pub async fn plan(given: &Given) -> Result<()> {
-    let model = given.model().await?;
+    let mut model = given.model().await?;
     out::text(&model.graph);
     out::line(format_args!("dispatches per decode token: {}", model.dispatches()));
-    let bytes = model.bytes;
+    let bytes = model.bytes();
     out::line(format_args!(
         "bytes: weights {}, KV cache {}, activations {}",
         bytes.weights, bytes.kv, bytes.activations
@@ -65,7 +65,7 @@ pub async fn load(given: &Given) -> Result<()> {
         "network_share": share(load.reading_ms),
         "transcoding_share": share(load.writing_ms + load.transcoding_ms),
         "compiling_share": share(load.compiling_ms),
-        "weight_bytes": model.bytes.weights, "gpu_bytes": model.gpu.created().bytes,
+        "weight_bytes": model.bytes().weights, "gpu_bytes": model.gpu.created().bytes,
         "peak_gpu_bytes": load.peak_bytes,
         "peak_host_bytes": status.lines().find_map(kilobytes).map(|kb| kb * 1024),
     }));

@@ -2,7 +2,7 @@
 
 use crate::options::{Given, Result, list, parsed, told, value};
 use clap::{Arg, ArgGroup, Command, value_parser};
-use jerboa::exec::{Files, Model, Precision, RunOptions, Tune};
+use jerboa::exec::{Files, Precision, RunOptions, Session, Tune};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
@@ -98,10 +98,10 @@ impl Given {
     }
 
     /// The decoder alone.
-    pub async fn model(&self) -> Result<Model> {
+    pub async fn model(&self) -> Result<Session> {
         let source = self.source().await?;
         let files = Files::open(&source, None).await.map_err(told)?;
-        Model::load_files(self.gpu().await?, &source, files, self.run_options()?).await.map_err(told)
+        Session::load_files(self.gpu().await?, &source, files, self.run_options()?).await.map_err(told)
     }
 
     /// The model with its text side.

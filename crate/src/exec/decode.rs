@@ -1,18 +1,17 @@
 //! Decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
 //! itself; tokens are read back in batches while later steps run. Steps with guesses bring one token or several.
 
-use super::model::Model;
 use super::pace::{Kind, Pace};
-use super::sampling::{MAX_STOPS, RING, RING_BYTES, Tail};
+use super::session::Session;
 use super::speculate::Lookup;
+use super::tail::{MAX_BATCH, MAX_STOPS, RING, RING_BYTES, Tail};
 use crate::gpu::{Backend, Readback, Work};
+use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
-/// The most steps of one submit; two submits are in flight.
-pub(super) const MAX_BATCH: usize = 16;
 /// A batch grows while batches come back faster than this, and shrinks when they take twice as long: text flows
 /// smoothly on a slow device, and a fast one is not kept waiting for readbacks. Milliseconds.
 const SMOOTH_MS: f64 = 25.0;
@@ -30,7 +29,7 @@ pub struct Start<'a> {
     pub step: usize,
     /// How tokens are picked.
     pub tail: Tail,
-    /// Guess tokens by looking them up, greedily picked ones only; [`Model::prepare_speculation`] comes before.
+    /// Guess tokens by looking them up, greedily picked ones only; [`Session::prepare_speculation`] comes before.
     pub lookup: Option<Lookup<'a>>,
 }
 
@@ -56,8 +55,12 @@ pub struct Decode {
     batch: usize,
     last_ms: f64,
     first: usize,
+    /// Tokens that were picked, whoever asked for them.
+    picked: Vec<u32>,
     taken: usize,
     budget: usize,
+    /// The position up to which states had been written before.
+    reached: usize,
     tail: Tail,
     pace: Option<Pace>,
     guessed: usize,
@@ -65,7 +68,7 @@ pub struct Decode {
     done: bool,
 }
 
-impl Model {
+impl Session {
     /// Submits decode steps as one command buffer.
     pub(super) fn submit_steps(&self, count: usize, tail: Tail) -> Result<()> {
         let tail = self.tail(tail)?;
@@ -91,44 +94,53 @@ impl Decode {
     ///
     /// # Errors
     /// `Request` for more stop tokens than the GPU compares with.
-    pub fn start(model: &Model, start: Start<'_>) -> Result<Self> {
+    pub fn start(session: &mut Session, start: Start<'_>) -> Result<Self> {
         let Start { end, stops, budget, step, tail, lookup } = start;
+        if session.tokens.len() != end {
+            return Err(Error::Internal(format!("the sequence has {} tokens, not {end}", session.tokens.len())));
+        }
         if stops.len() > MAX_STOPS {
             let reason = format!("at most {MAX_STOPS} stop tokens are possible");
             return Err(Error::Request { parameter: "stop".into(), reason });
         }
-        let budget = budget.min(model.capacity + 1 - end);
+        let budget = budget.min(session.capacity + 1 - end);
+        let reached = session.reached;
+        // How far the device really comes is known at the end.
+        session.reached = session.reached.max(session.capacity.min(end + budget + GUESSED_ROWS as usize));
+        let session = &*session;
         let mut words = [u32::MAX; MAX_STOPS];
         words[..stops.len()].copy_from_slice(stops);
-        model.gpu.write(model.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
+        session.gpu.write(session.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
         // The prefill's rows end at `end`: one row there makes the state right for the first sample.
-        model.set_sampling_state(end - 1, 1, step, budget)?;
+        session.set_sampling_state(end - 1, 1, step, budget)?;
         let mut decode = Self {
             in_flight: VecDeque::new(),
             batch: 1,
             last_ms: now_ms(),
             first: step,
+            picked: Vec::new(),
             taken: step,
             budget: step + budget,
+            reached,
             tail,
             pace: None,
             guessed: 0,
             held: 0,
             done: budget == 0,
         };
-        let mut first = model.tail(tail)?;
+        let mut first = session.tail(tail)?;
         if let Some(lookup) = lookup.filter(|_| tail == Tail::Greedy) {
             if lookup.context.len() != end {
                 return Err(Error::Internal(format!("{} tokens before position {end}", lookup.context.len())));
             }
-            first = &model.speculation()?.tail;
-            model.gpu.write(model.buffer(Slot::History)?, 0, bytemuck::cast_slice(lookup.context));
-            model.gpu.write(model.buffer(Slot::Tokens)?, u64::from(RING + 2) * 4, &[0; 8]);
+            first = &session.speculation()?.tail;
+            session.gpu.write(session.buffer(Slot::History)?, 0, bytemuck::cast_slice(lookup.context));
+            session.gpu.write(session.buffer(Slot::Tokens)?, u64::from(RING + 2) * 4, &[0; 8]);
             decode.pace = Some(Pace::new(lookup.always));
         }
         if !decode.done {
-            model.gpu.submit(&[first.recorded()])?;
-            decode.read(model, Batch { steps: 1, kind: Kind::Plain, whole: true })?;
+            session.gpu.submit(&[first.recorded()])?;
+            decode.read(session, Batch { steps: 1, kind: Kind::Plain, whole: true })?;
         }
         Ok(decode)
     }
@@ -138,8 +150,8 @@ impl Decode {
         (self.guessed, self.held)
     }
 
-    fn read(&mut self, model: &Model, batch: Batch) -> Result<()> {
-        let read = model.gpu.read_later(model.buffer(Slot::Tokens)?, 0, RING_BYTES)?;
+    fn read(&mut self, session: &Session, batch: Batch) -> Result<()> {
+        let read = session.gpu.read_later(session.buffer(Slot::Tokens)?, 0, RING_BYTES)?;
         self.in_flight.push_back((read, batch));
         Ok(())
     }
@@ -153,7 +165,7 @@ impl Decode {
     }
 
     /// Submits the next batch of steps; says whether there was one.
-    fn ahead(&mut self, model: &Model) -> Result<bool> {
+    fn ahead(&mut self, session: &Session) -> Result<bool> {
         let most = self.wanted();
         if most == 0 {
             return Ok(false);
@@ -163,10 +175,10 @@ impl Decode {
             None => (most, Kind::Plain),
         };
         match self.pace {
-            Some(_) => model.submit_looked_up(steps, kind != Kind::Plain)?,
-            None => model.submit_steps(steps, self.tail)?,
+            Some(_) => session.submit_looked_up(steps, kind != Kind::Plain)?,
+            None => session.submit_steps(steps, self.tail)?,
         }
-        self.read(model, Batch { steps, kind, whole: steps == most })?;
+        self.read(session, Batch { steps, kind, whole: steps == most })?;
         Ok(true)
     }
 
@@ -196,6 +208,7 @@ impl Decode {
             }
         }
         self.taken = count;
+        self.picked.extend_from_slice(&tokens);
         tokens
     }
 
@@ -203,14 +216,14 @@ impl Decode {
     ///
     /// # Errors
     /// `NotFinite` when the logits were no numbers.
-    pub async fn next(&mut self, model: &Model) -> Result<Vec<u32>> {
+    pub async fn next(&mut self, session: &Session) -> Result<Vec<u32>> {
         while !self.done {
-            while self.in_flight.len() < 2 && self.ahead(model)? {}
+            while self.in_flight.len() < 2 && self.ahead(session)? {}
             let Some((read, batch)) = self.in_flight.pop_front() else { break };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             let tokens = self.take(batch, &words);
             if tokens.iter().any(|t| *t >= u32::MAX - 1) {
-                return Err(model.sampling_fault(self.tail, self.taken).await);
+                return Err(session.sampling_fault(self.tail, self.taken).await);
             }
             if !tokens.is_empty() {
                 return Ok(tokens);
@@ -219,11 +232,28 @@ impl Decode {
         Ok(Vec::new())
     }
 
-    /// Forgets what is still under way, so that another generation can start.
-    pub async fn finish(mut self) -> Result<()> {
-        while let Some((read, _)) = self.in_flight.pop_front() {
-            read.wait().await?;
+    /// Waits for what is still under way and tells the sequence which tokens it has come to hold: those that were picked
+    /// after its end too, which it can go back from.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn finish(mut self, session: &mut Session) -> Result<()> {
+        while let Some((read, batch)) = self.in_flight.pop_front() {
+            let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
+            self.take(batch, &words);
         }
+        // The last one was picked but not run.
+        let run = &self.picked[..self.picked.len().saturating_sub(1)];
+        if run.iter().any(|token| *token as usize >= session.vocab()) {
+            session.clear();
+            return Ok(());
+        }
+        let before = session.tokens.len();
+        session.tokens.extend_from_slice(run);
+        // Drafts that were not accepted were written all the same.
+        let beyond = if self.pace.is_some() { GUESSED_ROWS as usize } else { 0 };
+        let written = session.capacity.min(before + run.len() + beyond);
+        session.reached = self.reached.max(written);
         Ok(())
     }
 }

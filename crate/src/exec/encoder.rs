@@ -1,12 +1,13 @@
 //! An encoder on a device: texts packed into one chain of dispatches, one row (or one row a token) read back for each.
 //! It knows token ids, not text.
 
+use super::decide::{fused, wanted};
 use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
-use super::model::{Bytes, fused, wanted};
+use super::model::Bytes;
 use super::options::RunOptions;
-use super::step::{Buffers, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
+use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
 use crate::arch::{self, Head, Positions};
 use crate::format::{Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
@@ -130,13 +131,14 @@ impl Encoder {
             Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
         // None of its products has one row: there is nothing to tune.
         let (tune, plan) = (Box::pin(async { Ok(()) }), || Ok(vec![plan(most_tokens, most_texts)?]));
-        let Compiled { plans, pipelines, buffers: mut shared, times: mut load } =
+        let Compiled { mut plans, pipelines, buffers: mut shared, times: mut load } =
             load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let before = gpu.created().bytes;
         own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;
-        let plan = plans.first().ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
-        let step = Step::new(&gpu, "encode", plan, &shared, &pipelines)?;
+        let plan = plans.pop().ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
+        let prepared = Prepared::new(&gpu, "encode", plan, true)?;
+        let step = Step::new(&gpu, "encode", &prepared, &[&shared], &pipelines, 1)?;
         gpu.check().await?;
         let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
         load.peak_bytes = load.peak_bytes.max(gpu.created().bytes);
@@ -318,5 +320,5 @@ fn own_buffers(
     for (slot, size) in sizes {
         shared.insert(slot, gpu.buffer("batch", size, Usage::Storage)?);
     }
-    rope_buffers(gpu, graph, longest, shared)
+    rope_buffers(gpu, graph, longest, shared, |_| true)
 }

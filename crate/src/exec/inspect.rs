@@ -1,7 +1,7 @@
 //! What a checkpoint is, and what of it will run, said before any weight is read. Knows no device.
 
 use super::Files;
-use super::model::wanted;
+use super::decide::wanted;
 use super::options::Overrides;
 use crate::format::WeightSource;
 use crate::ir::{Graph, WeightKind};

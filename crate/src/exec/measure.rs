@@ -1,10 +1,9 @@
 //! Measures a loaded model: where its time goes by kernel family, what a step reads, what the host spends on it.
 //! It reports numbers and judges none of them.
 
-use super::decode::MAX_BATCH;
 use super::limits::{Limits, limits};
-use super::model::Model;
-use super::sampling::Tail;
+use super::session::Session;
+use super::tail::{MAX_BATCH, Tail};
 use crate::gpu::{Backend, Created};
 use crate::ir::{Node, Op};
 use crate::kernels::sample::GUESSED_ROWS;
@@ -89,12 +88,12 @@ pub struct HostCost {
     pub objects_made: u64,
 }
 
-impl Model {
+impl Session {
     /// Times each dispatch of a step by itself and adds up by kernel.
     ///
     /// # Errors
     /// `UnsupportedOption` where the device has no timestamps; `ContextFull` when the step does not fit.
-    pub async fn profile_kernels(&self, rows: usize, position: usize) -> Result<Profile> {
+    pub async fn profile_kernels(&mut self, rows: usize, position: usize) -> Result<Profile> {
         if !self.gpu.caps().timestamps {
             return Err(Error::UnsupportedOption {
                 architecture: self.graph.name.clone(),
@@ -126,7 +125,8 @@ impl Model {
     ///
     /// # Errors
     /// `ContextFull` when the steps do not fit; what the device reports.
-    pub async fn host_cost(&self, steps: usize, position: usize) -> Result<HostCost> {
+    pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
+        self.clear();
         self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy)).await
     }
 
@@ -136,6 +136,7 @@ impl Model {
     /// `ContextFull` when the steps do not fit; what the device reports.
     pub async fn guessing_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
         self.prepare_speculation().await?;
+        self.clear();
         // Where all tokens are the same, anything repeats them.
         let text = vec![0u32; self.capacity];
         self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
@@ -194,7 +195,8 @@ impl Model {
             self.weights.get(&id).map_or(0, |w| w.bytes() * each as u64 / count.max(1) as u64)
         };
         let weights: u64 = read.into_iter().map(bytes).sum();
-        weights + self.bytes.kv / self.capacity.max(1) as u64 * (position as u64 + 1)
+        let states: u64 = self.states.iter().map(|state| state.read(position)).sum();
+        weights + states
     }
 
     /// All measurements that are asked for.

@@ -1,6 +1,8 @@
 //! Running a model: weights in buffers, plans as programs, prefill in chunks, the decode ring, the KV cache.
 //! It knows token ids and logits, not text.
 
+mod asked;
+mod decide;
 mod decode;
 mod encoder;
 mod files;
@@ -13,11 +15,15 @@ mod model;
 mod options;
 mod pace;
 mod sampling;
+mod saved;
+mod session;
 mod short;
 mod speculate;
 mod step;
+mod tail;
 mod tune;
 
+pub use decide::ROOM;
 pub use decode::{Decode, Start};
 pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
@@ -26,9 +32,11 @@ pub use limits::{Limits, limits};
 pub use load::float_of;
 pub use load_times::LoadTimes;
 pub use measure::{HostCost, MeasureOptions, Measurement, Profile, Share};
-pub use model::{Bytes, Model, ROOM};
+pub use model::{Bytes, Model};
 pub use options::{Overrides, Precision, RunOptions};
-pub use sampling::Tail;
+pub use saved::Snapshot;
+pub use session::Session;
 pub use speculate::Lookup;
 pub use step::StepTimes;
+pub use tail::Tail;
 pub use tune::{Choice, Origin, Tune, Tuning};

@@ -1,25 +1,15 @@
 //! The step of short prompts, as a chat's later turns are: its tiles have fewer rows. Nothing waits for its kernels; the step
 //! of all prompts serves until they are there.
 
+use super::asked::Short;
 use super::model::Model;
-use super::step::{Pipelines, Step, compile};
+use super::session::Session;
+use super::step::{Prepared, Step, compile};
 use crate::Result;
 use crate::gpu::Backend;
 use crate::kernels::matmul::GemmChoice;
-use crate::plan::{Plan, PlanOptions, RowsMode, lower};
-use futures_util::future::{FutureExt, LocalBoxFuture};
-
-/// What there is of it.
-pub(super) enum Short {
-    /// Nothing yet.
-    Unasked,
-    /// Nothing: it is not wanted here, or the device refused it.
-    None,
-    /// Its kernels are being compiled.
-    Making(Plan, LocalBoxFuture<'static, Result<Pipelines>>),
-    /// All of it.
-    Ready(Step),
-}
+use crate::plan::RowsMode;
+use futures_util::future::FutureExt;
 
 impl Model {
     /// Begins to make a step for short prompts, where it is wanted and none was begun: best while nothing else is asked of
@@ -28,45 +18,58 @@ impl Model {
     ///
     /// # Errors
     /// What the plan of it says.
-    pub fn prepare_short(&mut self) -> Result<()> {
-        if !matches!(self.short, Short::Unasked) {
+    pub fn prepare_short(&self) -> Result<()> {
+        if !matches!(*self.short.borrow(), Short::Unasked) {
             return Ok(());
         }
-        self.short = Short::None;
+        self.short.replace(Short::None);
         let wanted = self.options.short.unwrap_or(!self.gpu.caps().software);
-        if !wanted || self.options.chunk.min(self.capacity) <= GemmChoice::SHORT {
+        if !wanted || self.chunk <= GemmChoice::SHORT {
             return Ok(());
         }
-        let options = PlanOptions {
-            rows: RowsMode::Many(GemmChoice::SHORT),
-            caps: self.gpu.caps(),
-            weights: &self.weights,
-            kv: self.kv,
-            capacity: self.capacity,
-            states: &self.states,
-            fuse_heads: self.options.fusions.heads,
-        };
-        let plan = lower(&self.graph, options)?;
-        let making = compile(&self.gpu, &[&plan]).boxed_local();
-        self.short = Short::Making(plan, making);
+        let plan = self.plan(&self.graph, RowsMode::Many(GemmChoice::SHORT))?;
+        let making = compile(&self.gpu, &[&plan], &self.pipelines.borrow()).boxed_local();
+        self.short.replace(Short::Making(plan, making));
         Ok(())
     }
 
-    /// Takes it into use when its kernels are there.
-    pub(super) fn take_short(&mut self) {
-        let Short::Making(plan, making) = &mut self.short else { return };
+    /// Makes its buffers when its kernels are there.
+    fn take_short(&self) {
+        let mut short = self.short.borrow_mut();
+        let Short::Making(_, making) = &mut *short else { return };
         let Some(made) = making.now_or_never() else { return };
-        let before = self.gpu.created().bytes;
-        let step = made.and_then(|made| Step::new(&self.gpu, "short prefill", plan, &self.shared, &made));
-        self.bytes.activations += self.gpu.created().bytes - before;
         // Without it prompts run as long ones do; a device that is lost says so there.
-        self.short = step.map_or(Short::None, Short::Ready);
+        let Short::Making(plan, _) = std::mem::replace(&mut *short, Short::None) else { return };
+        let before = self.gpu.created().bytes;
+        let prepared = made.and_then(|made| {
+            self.pipelines.borrow_mut().extend(made);
+            Prepared::new(&self.gpu, "short prefill", plan, false)
+        });
+        if let Ok(prepared) = prepared {
+            *short = Short::Ready(prepared);
+        }
+        self.count(|bytes| bytes.activations += self.gpu.created().bytes - before);
+    }
+}
+
+impl Session {
+    /// Takes it into use when it is there.
+    pub(super) fn take_short(&mut self) {
+        if self.short.is_some() {
+            return;
+        }
+        self.model.take_short();
+        let step = match &*self.model.short.borrow() {
+            Short::Ready(prepared) => self.step_of("short prefill", prepared, 1).ok(),
+            _ => None,
+        };
+        self.short = step;
     }
 
     /// The step whose tiles suit so many rows.
     pub(super) fn prefill_step(&self, rows: usize) -> &Step {
         match &self.short {
-            Short::Ready(step) if rows <= GemmChoice::SHORT => step,
+            Some(step) if rows <= GemmChoice::SHORT => step,
             _ => &self.prefill,
         }
     }

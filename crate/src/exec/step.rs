@@ -2,7 +2,7 @@
 
 use crate::device::registry::{Shader, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
-use crate::ir::{Counts, Dim, Graph};
+use crate::ir::{Counts, Dim, Graph, RopeSpec};
 use crate::kernels::GridSpec;
 use crate::plan::{Plan, Slot};
 use crate::{Error, Result};
@@ -19,9 +19,15 @@ pub fn state(pos: usize, rows: usize, step: usize, budget: usize) -> [u32; 8] {
     [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0]
 }
 
-/// Makes the buffers of a graph's rotations, for so many positions.
-pub fn rope_buffers(gpu: &Gpu, graph: &Graph, positions: usize, shared: &mut Buffers) -> Result<()> {
-    for (index, spec) in graph.ropes.iter().enumerate() {
+/// Makes the buffers of those of a graph's rotations that are `wanted`, for so many positions.
+pub fn rope_buffers(
+    gpu: &Gpu,
+    graph: &Graph,
+    positions: usize,
+    shared: &mut Buffers,
+    wanted: impl Fn(&RopeSpec) -> bool,
+) -> Result<()> {
+    for (index, spec) in graph.ropes.iter().enumerate().filter(|(_, spec)| wanted(spec)) {
         shared.insert(Slot::Rope(index), gpu.buffer("rope", (positions * spec.dim * 4) as u64, Usage::Storage)?);
     }
     Ok(())
@@ -50,10 +56,10 @@ pub fn finite(output: &[f32]) -> Result<()> {
 /// Compiled kernels by variant.
 pub type Pipelines = BTreeMap<Variant, (Shader, Pipeline)>;
 
-/// Compiles the kernels of some plans, each variant once and all at the same time where the device can. The device begins
-/// when this is called.
-pub fn compile(gpu: &Gpu, plans: &[&Plan]) -> impl Future<Output = Result<Pipelines>> + use<> {
-    let begun = shaders(plans).map(|shaders| {
+/// Compiles the kernels of some plans but for the `known` ones, each variant once and all at the same time where the device
+/// can. The device begins when this is called.
+pub fn compile(gpu: &Gpu, plans: &[&Plan], known: &Pipelines) -> impl Future<Output = Result<Pipelines>> + use<> {
+    let begun = shaders(plans, known).map(|shaders| {
         let texts: Vec<Shader> = shaders.values().cloned().collect();
         (shaders, gpu.pipelines(&texts))
     });
@@ -64,10 +70,10 @@ pub fn compile(gpu: &Gpu, plans: &[&Plan]) -> impl Future<Output = Result<Pipeli
     }
 }
 
-fn shaders(plans: &[&Plan]) -> Result<BTreeMap<Variant, Shader>> {
+fn shaders(plans: &[&Plan], known: &Pipelines) -> Result<BTreeMap<Variant, Shader>> {
     let mut shaders = BTreeMap::new();
     for launch in plans.iter().flat_map(|p| &p.launches) {
-        if !shaders.contains_key(&launch.variant) {
+        if !known.contains_key(&launch.variant) && !shaders.contains_key(&launch.variant) {
             shaders.insert(launch.variant.clone(), launch.variant.shader(cfg!(target_arch = "wasm32"))?);
         }
     }
@@ -85,6 +91,31 @@ pub struct StepTimes {
     pub ms: Vec<f64>,
 }
 
+/// A plan with the buffers that hold something within a step only: the steps of all sessions take turns in them.
+pub struct Prepared {
+    /// The plan.
+    pub plan: Plan,
+    own: Buffers,
+}
+
+impl Prepared {
+    /// Makes the buffers of a plan, its output among them where it is not the session's.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for them.
+    pub fn new(gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
+        let activations = plan.activations.iter().enumerate().map(|(i, size)| (Slot::Activation(i), *size));
+        let output = (Slot::Output, if output { plan.output } else { 0 });
+        let [rotated, scratch] = [(Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)];
+        let rest = [output, rotated, scratch, (Slot::Buckets, plan.sorted)];
+        let mut own = Buffers::new();
+        for (slot, size) in activations.chain(rest.into_iter().filter(|(_, size)| *size > 0)) {
+            own.insert(slot, gpu.buffer(name, size, Usage::Storage)?);
+        }
+        Ok(Self { plan, own })
+    }
+}
+
 /// A plan that can be submitted.
 pub struct Step {
     program: Program,
@@ -97,36 +128,21 @@ pub struct Step {
 }
 
 impl Step {
-    /// Gives a plan its buffers; `shared` has the model's own. Its grids are those of one row.
-    pub fn new(gpu: &Gpu, name: &str, plan: &Plan, shared: &Buffers, pipelines: &Pipelines) -> Result<Self> {
-        Self::for_rows(gpu, name, plan, shared, pipelines, 1)
-    }
-
-    /// The same with the grids of so many rows.
-    pub fn for_rows(
+    /// Gives a plan the buffers that outlive a step, of which the first that has a slot serves. Its grids are those of
+    /// `rows` rows.
+    ///
+    /// # Errors
+    /// `Internal` when a kernel or a buffer is missing; what the device reports.
+    pub fn new(
         gpu: &Gpu,
         name: &str,
-        plan: &Plan,
-        shared: &Buffers,
+        prepared: &Prepared,
+        buffers: &[&Buffers],
         pipelines: &Pipelines,
         rows: usize,
     ) -> Result<Self> {
-        let mut own = Buffers::new();
-        for (index, size) in plan.activations.iter().enumerate() {
-            own.insert(Slot::Activation(index), gpu.buffer(name, *size, Usage::Storage)?);
-        }
-        let sizes = [
-            (Slot::Output, plan.output),
-            (Slot::Rotated, plan.rotated),
-            (Slot::Scratch, plan.scratch),
-            (Slot::Buckets, plan.sorted),
-        ];
-        for (slot, size) in sizes {
-            if size > 0 && !shared.contains_key(&slot) {
-                own.insert(slot, gpu.buffer(name, size, Usage::Storage)?);
-            }
-        }
-        let find = |slot: &Slot| shared.get(slot).or_else(|| own.get(slot)).cloned();
+        let Prepared { plan, own } = prepared;
+        let find = |slot: &Slot| own.get(slot).or_else(|| buffers.iter().find_map(|b| b.get(slot))).cloned();
         let mut steps = Vec::with_capacity(plan.launches.len());
         for launch in &plan.launches {
             let missing = |what: &str| Error::Internal(format!("{name}: {}: no {what}", launch.label));

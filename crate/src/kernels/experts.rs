@@ -1,7 +1,7 @@
 //! Mixtures of experts: the router's choice, picks sorted by expert, and what a product needs to know to take the weights
 //! of the experts that its rows picked. The products themselves are `matmul`'s.
 
-use super::matmul::View;
+use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 pub use crate::ir::{Groups, Score};

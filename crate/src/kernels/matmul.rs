@@ -2,6 +2,7 @@
 //! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
 
 use super::experts::{Buckets, Experts};
+pub use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
@@ -21,17 +22,6 @@ pub struct Weight<B> {
     pub q: B,
     /// Scales, where the layout has them.
     pub s: Option<B>,
-}
-
-/// A part of a buffer that is seen as a matrix of rows.
-#[derive(Debug, Clone)]
-pub struct View<B> {
-    /// The buffer.
-    pub buffer: B,
-    /// Elements before the first row.
-    pub offset: u32,
-    /// Elements from one row to the next.
-    pub stride: u32,
 }
 
 /// The norm of x that a GEMV takes along.

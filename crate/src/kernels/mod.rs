@@ -13,6 +13,7 @@ pub mod recurrent;
 pub mod sample;
 pub mod segments;
 pub mod transcode;
+pub mod view;
 
 pub use crate::device::{registry, tuned};
 

@@ -31,6 +31,18 @@ impl StatePlan {
         }
     }
 
+    /// Bytes that a decode step at a position reads and writes of it.
+    pub fn read(&self, position: usize) -> u64 {
+        match self.spec {
+            StateSpec::Kv { window, .. } => {
+                let keys = if window > 0 { window.min(position + 1) } else { position + 1 };
+                self.bytes() / self.positions.max(1) as u64 * keys as u64
+            }
+            StateSpec::Memory { .. } => self.bytes(),
+            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => 2 * self.bytes(),
+        }
+    }
+
     /// The first position that a sequence can go back to, having come to `reached`: what later tokens read is still there.
     pub fn oldest(&self, reached: usize) -> usize {
         match self.spec {

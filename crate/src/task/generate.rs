@@ -3,7 +3,7 @@
 
 use super::loaded::Loaded;
 use super::request::{GenerateRequest, Overflow, Speculation};
-use crate::exec::{Decode, Lookup, Model, Start, Tail};
+use crate::exec::{Decode, Lookup, Start, Tail};
 use crate::hub::AbortFlag;
 use crate::sample::{LogProbs, Sampler};
 use crate::text::{StopStrings, StreamDecoder, Tokenizer};
@@ -188,19 +188,21 @@ impl Loaded {
     ) -> Result<Outcome> {
         let start_ms = now_ms();
         let params = self.defaults.merge(&request.sampling)?;
-        let room = request.max_tokens.unwrap_or(self.model.capacity / 4).min(self.model.capacity / 2);
+        let room = request.max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
         let prompt = self.fitting_prompt(request, room)?;
         if prompt.is_empty() {
             let reason = "the prompt is empty; give at least one token".into();
             return Err(Error::Request { parameter: "prompt".into(), reason });
         }
-        let mut sampler = Sampler::new(params, self.model.vocab(), (now_ms() * 1000.0) as u64)?;
+        let mut sampler = Sampler::new(params, self.session.vocab(), (now_ms() * 1000.0) as u64)?;
         sampler.start(&prompt);
-        let tail = if request.logprobs { None } else { self.model.prepare_sampling(&sampler).await? };
+        let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
         // The guesses are compared with the likeliest token, as the model gives it.
-        let guessing = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy);
+        let guessing = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
+            // Drafts that are not accepted would stay in such states.
+            && !self.session.is_recurrent();
         if guessing {
-            self.model.prepare_speculation().await?;
+            self.session.prepare_speculation().await?;
         }
         let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
         let parts = self.text.clone();
@@ -210,7 +212,7 @@ impl Loaded {
             ids: Vec::new(),
             finish: None,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
-            eos: if request.ignore_eos { Vec::new() } else { self.eos.clone() },
+            eos: if request.ignore_eos { Vec::new() } else { self.eos.to_vec() },
             first_token_ms: start_ms,
             guessing,
             guesses: (0, 0),
@@ -218,7 +220,9 @@ impl Loaded {
         let mut context = prompt.clone();
         let mut cached = None;
         while run.finish.is_none() {
-            let reused = self.prefill(&context, abort).await?;
+            let reused = self.session.resume(&context, || abort.check("generating")).await?;
+            // Where an answer that is taken back, or made again, begins.
+            self.session.checkpoint()?;
             cached.get_or_insert(reused);
             let before = run.ids.len();
             let (end, sampler) = (context.len(), &mut sampler);
@@ -227,14 +231,12 @@ impl Loaded {
                 Picker::Cpu => self.sampled(&mut run, sampler, request, end, abort, &mut on_event).await?,
             }
             context.extend_from_slice(&run.ids[before..]);
-            // The last token was picked but not run.
-            self.cached = context[..context.len() - 1].to_vec();
             if run.finish.is_none() {
                 if request.overflow != Overflow::Rolling {
                     run.finish = Some(Finish::Length);
                 } else {
                     // The older half goes, but for the first token, which attention leans on.
-                    let keep = context.split_off(context.len() - self.model.capacity / 2);
+                    let keep = context.split_off(context.len() - self.session.capacity / 2);
                     context.truncate(1);
                     context.extend(keep);
                 }
@@ -259,16 +261,6 @@ impl Loaded {
         })
     }
 
-    /// Runs what the cache does not hold yet; returns how many tokens it held.
-    async fn prefill(&mut self, ids: &[u32], abort: &AbortFlag) -> Result<usize> {
-        let common = self.cached.iter().zip(ids).take_while(|(a, b)| a == b).count();
-        // The last token runs again: its logits are wanted. Tables that depend on the length hold for all tokens.
-        let reused = if self.model.reuses_prefix() { common.min(ids.len() - 1) } else { 0 };
-        self.cached.truncate(reused);
-        self.model.prefill_while(&ids[reused..], reused, || abort.check("generating")).await?;
-        Ok(reused)
-    }
-
     async fn replayed(
         &mut self,
         run: &mut Run<'_>,
@@ -278,18 +270,18 @@ impl Loaded {
         abort: &AbortFlag,
         on_event: &mut impl FnMut(&Event),
     ) -> Result<()> {
-        let model: &Model = &self.model;
+        let session = &mut self.session;
         let budget = run.max_tokens - run.ids.len();
         let lookup = run.guessing.then_some(Lookup { context, always: false });
         let (end, step) = (context.len(), sampler.step() as usize);
         let start = Start { end, stops: &run.eos, budget, step, tail, lookup };
-        let mut decode = Decode::start(model, start)?;
+        let mut decode = Decode::start(session, start)?;
         while run.finish.is_none() {
             if abort.is_aborted() {
                 run.finish = Some(Finish::Abort);
                 break;
             }
-            let tokens = decode.next(model).await?;
+            let tokens = decode.next(session).await?;
             if tokens.is_empty() {
                 break;
             }
@@ -298,7 +290,7 @@ impl Loaded {
         }
         let (guessed, held) = decode.guesses();
         run.guesses = (run.guesses.0 + guessed, run.guesses.1 + held);
-        decode.finish().await
+        decode.finish(session).await
     }
 
     async fn sampled(
@@ -316,7 +308,7 @@ impl Loaded {
                 run.finish = Some(Finish::Abort);
                 return Ok(());
             }
-            let logits = self.model.logits().await?;
+            let logits = self.session.logits().await?;
             let token = sampler.sample(&logits, None)?;
             let logprobs = if request.logprobs {
                 Some(vec![sampler.log_probabilities(&logits, token, request.top_logprobs)?])
@@ -324,10 +316,10 @@ impl Loaded {
                 None
             };
             on_event(&run.take(&[token], logprobs.as_deref()));
-            if run.finish.is_some() || pos >= self.model.capacity {
+            if run.finish.is_some() || pos >= self.session.capacity {
                 return Ok(());
             }
-            self.model.step(token, pos)?;
+            self.session.step(token, pos)?;
             pos += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::request::{GenerateRequest, Overflow};
-use crate::exec::{Bytes, Files, MeasureOptions, Measurement, Model, RunOptions};
+use crate::exec::{Bytes, Files, MeasureOptions, Measurement, Model, RunOptions, Session};
 use crate::format::gguf::Gguf;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
@@ -136,10 +136,11 @@ impl TextFiles {
     }
 }
 
-/// A loaded model.
+/// A loaded model with a conversation of its own. Others on the same model are [`Loaded::create_session`]'s and
+/// [`Loaded::fork`]'s: they share its weights.
 pub struct Loaded {
-    /// The engine.
-    pub model: Model,
+    /// The conversation's sequence, and through it the model.
+    pub session: Session,
     /// Tokenizer and template.
     pub text: Rc<TextParts>,
     /// The name that it was loaded by.
@@ -151,9 +152,7 @@ pub struct Loaded {
     /// Sampling that generation_config.json asks for.
     pub(super) defaults: Params,
     /// Tokens that end an answer.
-    pub(super) eos: Vec<u32>,
-    /// Tokens whose keys and values are in the cache.
-    pub(super) cached: Vec<u32>,
+    pub(super) eos: Rc<[u32]>,
 }
 
 impl Loaded {
@@ -207,21 +206,48 @@ impl Loaded {
         let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
         progress.phase(Phase::Ready);
         Ok(Self {
-            model,
+            session: Session::new(&model)?,
             text: Rc::new(text),
             name: name.to_string(),
             revision: source.commit(),
             warnings,
             defaults,
-            eos,
-            cached: Vec::new(),
+            eos: eos.into(),
         })
+    }
+
+    /// Another conversation on the same model, empty.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for its states.
+    pub fn create_session(&self) -> Result<Self> {
+        Ok(self.beside(Session::new(self.session.model())?))
+    }
+
+    /// Another conversation on the same model that goes on from here.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for its states.
+    pub fn fork(&self) -> Result<Self> {
+        Ok(self.beside(self.session.fork()?))
+    }
+
+    fn beside(&self, session: Session) -> Self {
+        Self {
+            session,
+            text: self.text.clone(),
+            name: self.name.clone(),
+            revision: self.revision.clone(),
+            warnings: self.warnings.clone(),
+            defaults: self.defaults.clone(),
+            eos: self.eos.clone(),
+        }
     }
 
     /// What the model is and what it costs, in the names of the JavaScript face.
     pub fn info(&self) -> Value {
-        let model = &self.model;
-        let mut info = describe(&model.gpu, &model.config, &model.weights, model.bytes);
+        let model = self.session.model();
+        let mut info = describe(&model.gpu, &model.config, &model.weights, model.bytes());
         info["model"] = json!(self.name);
         info["revision"] = json!(self.revision);
         info["architecture"] = json!(model.graph.name);
@@ -242,17 +268,19 @@ impl Loaded {
     /// Does what later requests gain by and none should wait for; to be called when nothing was asked for a while. Whether it
     /// can be done shows when it is needed.
     pub fn settle(&mut self) {
-        let _ = self.model.prepare_short();
+        let _ = self.session.prepare_short();
     }
 
-    /// Logits of the last token, or of all; what the cache held is forgotten.
+    /// Logits of the last token, or of all; the conversation is forgotten.
     pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
-        self.cached.clear();
         if all {
-            return self.model.every_row(ids, false).await;
+            let logits = self.session.every_row(ids, false).await;
+            self.session.clear();
+            return logits;
         }
-        self.model.prefill(ids, 0).await?;
-        self.model.logits().await
+        self.session.prefill(ids, 0).await?;
+        self.session.clear();
+        self.session.logits().await
     }
 
     /// Perplexity of a text, in windows of the whole context, with the number of tokens that were predicted.
@@ -262,7 +290,7 @@ impl Loaded {
     pub async fn perplexity(&mut self, text: &str) -> Result<(f64, usize)> {
         let ids = self.text.tokenizer()?.encode(text, true)?;
         let (mut total, mut count) = (0.0f64, 0usize);
-        for part in ids.chunks(self.model.capacity).filter(|p| p.len() > 1) {
+        for part in ids.chunks(self.session.capacity).filter(|p| p.len() > 1) {
             let logits = self.logits(part, true).await?;
             let vocab = logits.len() / part.len();
             for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
@@ -283,17 +311,16 @@ impl Loaded {
     /// # Errors
     /// `ContextFull` when what is asked for does not fit; what the device reports.
     pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
-        self.cached.clear();
-        self.model.measure(options).await
+        self.session.measure(options).await
     }
 
     /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.
     pub(super) fn fitting_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
-        let limit = self.model.capacity.saturating_sub(room).max(1);
-        let full = |tokens| Err(Error::ContextFull { tokens, limit: self.model.capacity });
+        let limit = self.session.capacity.saturating_sub(room).max(1);
+        let full = |tokens| Err(Error::ContextFull { tokens, limit: self.session.capacity });
         let mut ids = self.text.prompt_ids(request, 0)?.unwrap_or_default();
         if request.overflow == Overflow::Error {
-            return if ids.len() <= self.model.capacity { Ok(ids) } else { full(ids.len()) };
+            return if ids.len() <= self.session.capacity { Ok(ids) } else { full(ids.len()) };
         }
         let mut dropped = 0;
         while ids.len() > limit {

@@ -104,7 +104,7 @@ impl AnyModel {
     /// The device.
     pub fn gpu(&self) -> &Gpu {
         match self {
-            Self::Generate(model) => &model.model.gpu,
+            Self::Generate(loaded) => &loaded.session.gpu,
             Self::Embed(model) => &model.encoder.gpu,
             Self::Rerank(model) => &model.encoder.gpu,
         }

@@ -1,9 +1,10 @@
 /** The field for the next text, which grows with it, and the button that sends or stops. */
 
+import { useSignal } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "../ui/icon";
-import { draft } from "./history";
+import { draft } from "./draft";
 
 interface Props {
   ready: boolean;
@@ -17,22 +18,24 @@ interface Props {
 const touch = matchMedia("(pointer: coarse)");
 
 export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
+  const text = useSignal(draft.peek());
   const field = useRef<HTMLTextAreaElement>(null);
 
   useEffect(() => {
     if (ready && !touch.matches && document.activeElement === document.body) field.current?.focus();
   }, [ready]);
+  useEffect(() => void (draft.value = ""), []);
   useEffect(() => {
     const area = field.current;
     if (!area) return;
     area.style.height = "auto";
     area.style.height = `${area.scrollHeight}px`;
-  }, [draft.value]);
+  }, [text.value]);
 
   const send = (): void => {
-    if (!ready || busy || !draft.value.trim()) return;
-    onSend(completion ? draft.value : draft.value.trim());
-    draft.value = "";
+    if (!ready || busy || !text.value.trim()) return;
+    onSend(completion ? text.value : text.value.trim());
+    text.value = "";
   };
   const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.key === "Escape" && busy) return onStop();
@@ -55,8 +58,8 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
         aria-label={label}
         placeholder={completion ? "Begin a text…" : "Write a message…"}
         enterkeyhint={touch.matches ? "enter" : "send"}
-        value={draft}
-        onInput={(e) => (draft.value = e.currentTarget.value)}
+        value={text}
+        onInput={(e) => (text.value = e.currentTarget.value)}
         onKeyDown={key}
       />
       {busy ? (
@@ -73,7 +76,7 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
           <Icon name="stop" />
         </button>
       ) : (
-        <button type="submit" class="send" aria-label={completion ? "Continue" : "Send"} disabled={!ready || !draft.value.trim()}>
+        <button type="submit" class="send" aria-label={completion ? "Continue" : "Send"} disabled={!ready || !text.value.trim()}>
           <Icon name="send" />
         </button>
       )}

@@ -4,13 +4,9 @@ import { useSignal } from "@preact/signals";
 import type { TargetedDragEvent, TargetedEvent, TargetedSubmitEvent } from "preact";
 import { useId } from "preact/hooks";
 import { count } from "../format";
-import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { EXAMPLES } from "./examples";
 import type { Library } from "./library";
-
-/** The control that was used may be gone. */
-const settle = (): void => refocus(".search input:not(:disabled)", "[aria-label='Documents'] textarea");
 
 /** Files larger than this are no notes. */
 const LARGEST = 4e6;
@@ -36,7 +32,7 @@ export function Documents({ library }: { library: Library }) {
     const files = [...(event.dataTransfer?.files ?? [])];
     const text = event.dataTransfer?.getData("text/plain") ?? "";
     if (files.length) void take(files);
-    else if (text.trim()) void library.add([{ id: unused(titleOf(text), library), text }]);
+    else if (text.trim()) void library.add([{ id: titleOf(text), text }]);
   };
   const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
@@ -57,7 +53,7 @@ export function Documents({ library }: { library: Library }) {
       <div class="panel-head">
         <h2>Documents</h2>
         {documents.length > 0 && (
-          <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear().then(settle)}>
+          <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear()}>
             Remove all
           </button>
         )}
@@ -72,7 +68,7 @@ export function Documents({ library }: { library: Library }) {
       </div>
       {problem.value && <p class="hint" role="alert">{problem}</p>}
       {documents.length === 0 ? (
-        <button type="button" class="secondary" disabled={busy} onClick={() => void library.add([...EXAMPLES]).then(settle)}>
+        <button type="button" class="secondary" disabled={busy} onClick={() => void library.add([...EXAMPLES])}>
           Add {EXAMPLES.length} example notes
         </button>
       ) : (
@@ -81,7 +77,7 @@ export function Documents({ library }: { library: Library }) {
             <li key={id}>
               <span class="grow document-name">{id}</span>
               <span class="muted">{count(passages, "passage")}</span>
-              <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id).then(settle)}>
+              <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id)}>
                 <Icon name="trash" />
               </button>
             </li>
@@ -98,9 +94,8 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (busy || !text.value.trim()) return;
-    void library.add([{ id: unused(titleOf(text.value), library), text: text.value }]);
+    void library.add([{ id: titleOf(text.value), text: text.value }]);
     text.value = "";
-    document.getElementById(id)?.focus();
   };
   return (
     <form class="group" onSubmit={submit}>
@@ -115,14 +110,6 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
       )}
     </form>
   );
-}
-
-/** A name that no document has: another text with the same beginning replaces nothing. */
-function unused(title: string, library: Library): string {
-  const names = new Set(library.documents.peek().map(({ id }) => id));
-  let name = title;
-  for (let n = 2; names.has(name); n++) name = `${title} (${n})`;
-  return name;
 }
 
 /** The first words of a text, as its name. */

@@ -1,29 +1,12 @@
 /** A sentence that something went wrong, with what can be done. */
 
-import type { JerboaError } from "jerboa";
 import type { ComponentChildren } from "preact";
-import { told } from "../errors";
 
-interface Props {
-  title?: string;
-  children?: ComponentChildren;
-  /** Tells an error instead of `children`. */
-  error?: JerboaError;
-  actions?: ComponentChildren;
-}
-
-export function Notice({ title, children, error, actions }: Props) {
-  const said = error && told(error);
+export function Notice({ title, children, actions }: { title?: string; children: ComponentChildren; actions?: ComponentChildren }) {
   return (
     <div class="notice" role="alert">
       {title && <strong>{title}</strong>}
-      <p>{said ? said.text : children}</p>
-      {said?.details && (
-        <details class="notice-details">
-          <summary>Details</summary>
-          <p>{said.details}</p>
-        </details>
-      )}
+      <p>{children}</p>
       {actions && <div class="notice-actions">{actions}</div>}
     </div>
   );

@@ -54,7 +54,7 @@ pub async fn run(given: &Given) -> Result<()> {
     let load = Load { ms: start.elapsed().as_secs_f64() * 1e3, phases: phases.take() };
     let name = settings.shape.as_deref().unwrap_or(&name);
     let result = bench(&mut loaded, name, &load, &settings).await?;
-    if loaded.model.gpu.caps().software {
+    if loaded.session.gpu.caps().software {
         eprintln!("This adapter computes on the processor: its numbers say nothing about the engine's speed.");
     }
     eprintln!("{}", load_line(&result));

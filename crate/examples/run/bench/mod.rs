@@ -52,7 +52,7 @@ fn prompt_ids(length: usize, vocab: usize, seed: usize) -> Vec<u32> {
 }
 
 async fn generate(loaded: &mut Loaded, prompt: usize, tokens: usize, seed: usize) -> Result<Value> {
-    let ids = prompt_ids(prompt, loaded.model.vocab(), seed);
+    let ids = prompt_ids(prompt, loaded.session.vocab(), seed);
     let request = json!({ "ids": ids, "maxTokens": tokens, "temperature": 0, "ignoreEos": true });
     let request = GenerateRequest::from_json(&request.to_string()).map_err(text)?;
     let start = Instant::now();
@@ -101,7 +101,7 @@ async fn row(loaded: &mut Loaded, prompt: usize, settings: &Settings, runs: &[Va
     });
     let of = |name: &str| limits.get(name).and_then(Value::as_f64);
     if let (true, Some(read_gbs), Some(dispatch_us)) = (settings.profile, of("readGbs"), of("dispatchUs")) {
-        let position = (prompt + settings.tokens / 2).min(loaded.model.capacity.saturating_sub(64));
+        let position = (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
         let profile = if prompt > 1 { vec![1, prompt.min(512)] } else { vec![1] };
         let options = MeasureOptions { position, profile, steps: 32, ..MeasureOptions::default() };
         let measured: Measurement = loaded.measure(&options).await.map_err(text)?;
@@ -150,7 +150,7 @@ pub fn load_line(result: &Value) -> String {
 
 /// Measures a model that is loaded.
 pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Settings) -> Result<Value> {
-    let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.model.gpu.created().bytes });
+    let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.created().bytes });
     let first = *settings.prompts.first().ok_or("--prompt names no length")?;
     if settings.warm > 0 {
         generate(loaded, first, settings.warm, 99).await?;
@@ -175,7 +175,7 @@ pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Sett
     Ok(json!({
         "engine": "jerboa", "model": name, "settings": settings,
         "agent": concat!("native, jerboa ", env!("CARGO_PKG_VERSION")), "adapter": info.get("device"),
-        "load_ms": load.ms, "load_phases": load.phases, "load_bytes": loaded.model.load.bytes, "memory": memory,
+        "load_ms": load.ms, "load_phases": load.phases, "load_bytes": loaded.session.load.bytes, "memory": memory,
         "runs": runs, "rows": rows, "limits": limits, "info": info,
     }))
 }

@@ -1,0 +1,34 @@
+//! What a model or a session has only once it was asked for. Knows plans and steps, not when they are wanted.
+
+use super::step::{Pipelines, Prepared, Step};
+use crate::Result;
+use crate::plan::Plan;
+use futures_util::future::LocalBoxFuture;
+
+/// The step of short prompts.
+pub(super) enum Short {
+    /// Nothing yet.
+    Unasked,
+    /// Nothing: it is not wanted here, or the device refused it.
+    None,
+    /// Its kernels are being compiled.
+    Making(Plan, LocalBoxFuture<'static, Result<Pipelines>>),
+    /// All of it.
+    Ready(Prepared),
+}
+
+/// The plans of a generation with guesses, which sessions share.
+pub(super) struct Drafting {
+    /// From the guesses to the tokens that hold.
+    pub guessing: Prepared,
+    /// What follows a plain step.
+    pub tail: Prepared,
+}
+
+/// The steps of a generation with guesses.
+pub(super) struct Speculation {
+    /// From the guesses to the tokens that hold.
+    pub guessing: Step,
+    /// What follows a plain step: the token is kept for later guesses.
+    pub tail: Step,
+}

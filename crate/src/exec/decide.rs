@@ -1,0 +1,164 @@
+//! What a load decides before it asks the device for anything: capacity, element types, how each weight and state is stored.
+//! Pure: configuration, headers and capabilities in, a decision out.
+
+use super::options::{Overrides, Precision, RunOptions};
+use crate::arch;
+use crate::device::Caps;
+use crate::format::{Float, Layout, WeightSource, Weights, quantize};
+use crate::ir::{Graph, Op, WeightKind};
+use crate::kernels::attention::Kv;
+use crate::plan::{
+    Fusions, Plan, PlanOptions, RowsMode, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
+};
+use crate::{Error, Result};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The context where neither the caller nor the model asks for less.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Bytes that a model needs beside weights and states: activations, staging.
+pub const ROOM: u64 = 100 << 20;
+
+/// What was decided.
+pub struct Decision {
+    /// Positions of a sequence.
+    pub capacity: usize,
+    /// Tokens of one prefill step.
+    pub chunk: usize,
+    /// Element type of keys and values.
+    pub kv: Kv,
+    /// The graph with the fusions that prefill and decode share.
+    pub graph: Graph,
+    /// How the weights are stored.
+    pub weights: WeightPlans,
+    /// How what a sequence keeps is stored.
+    pub states: Vec<StatePlan>,
+    /// The fusions that are made.
+    pub fusions: Fusions,
+    /// What the weights are kept in, of those that are not quantised in the checkpoint.
+    pub precision: Precision,
+    /// What was chosen otherwise than a user may expect.
+    pub notes: Vec<String>,
+}
+
+/// Decides how a model is run.
+///
+/// # Errors
+/// What the configuration asks for and is not built; `Request` for options that the device cannot keep; `OutOfMemory` when
+/// a row of a weight fits no buffer.
+pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOptions) -> Result<Decision> {
+    let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
+    let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
+    let chunk = options.chunk.min(capacity);
+    let kv = options.overrides.kv.unwrap_or(if caps.f16 { Kv::F16 } else { Kv::Packed });
+    if kv == Kv::F16 && !caps.f16 {
+        let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
+        return Err(Error::Request { parameter: "kv".into(), reason });
+    }
+    let plain = arch::graph(config)?;
+    let states = plan_states(&plain, kv, capacity, chunk);
+    let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
+    let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+    let planned = |precision| {
+        let overrides = options.overrides.with(precision);
+        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, overrides));
+        fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
+    };
+    let state_bytes = states.iter().map(StatePlan::bytes).sum();
+    let (precision, notes, fit) =
+        fitting(options.overrides.precision, state_bytes, options.memory.or(caps.memory), planned)?;
+    let (graph, weights, fusions) = fit;
+    Ok(Decision { capacity, chunk, kv, graph, weights, states, fusions, precision, notes })
+}
+
+impl Decision {
+    /// A plan of its graph, or of one with other fusions, for steps of some rows.
+    ///
+    /// # Errors
+    /// `Internal` when a node cannot be computed by any kernel.
+    pub fn plan(&self, caps: &Caps, graph: &Graph, rows: RowsMode) -> Result<Plan> {
+        let (weights, states) = (&self.weights, &self.states[..]);
+        let (kv, capacity, fuse_heads) = (self.kv, self.capacity, self.fusions.heads);
+        lower(graph, PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads })
+    }
+}
+
+/// The layout of a weight: its own where it is quantised, else what is asked for.
+pub(super) fn wanted(weight: &WeightSource, overrides: Overrides) -> Layout {
+    let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
+    let precision = overrides.precision_of(&weight.name);
+    let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
+    if weight.is_scattered() && weight.order.is_none() {
+        // Uneven groups fit no layout: the values become plain numbers.
+        return Layout::Dense(dense);
+    }
+    let Layout::Dense(stored) = own else { return own };
+    match precision {
+        Precision::Auto => Layout::Dense(stored),
+        Precision::F32 | Precision::F16 => Layout::Dense(dense),
+        Precision::Q4 => quantize::layout(4),
+        Precision::Q8 => quantize::layout(8),
+    }
+}
+
+type Fused = (Graph, WeightPlans, Fusions);
+
+/// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
+/// several buffers are neither merged nor gated.
+pub(super) fn fused(
+    plain: &Graph,
+    fusions: Fusions,
+    layout_of: &dyn Fn(&str) -> Layout,
+    order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
+    max_buffer: u64,
+) -> Result<Fused> {
+    let graph = fuse::gather_inputs(plain.clone(), order_of);
+    let graph = fuse::common(graph, fusions, layout_of);
+    let weights = plan_weights(&graph, layout_of, max_buffer)?;
+    let experts = |id| matches!(graph.weight(id).kind, WeightKind::Experts { .. });
+    let merged = |id| graph.weight(id).parts.len() > 1 && !experts(id);
+    let gated = |id| graph.nodes.iter().any(|n| matches!(&n.op, Op::Linear(l) if l.gated && l.weight == id));
+    let whole = weights.iter().all(|(id, w)| w.runs.len() == 1 || !(merged(*id) || gated(*id)));
+    if whole || !(fusions.siblings || fusions.gated) {
+        return Ok((graph, weights, fusions));
+    }
+    fused(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
+}
+
+/// What `auto` means: the weights as they are stored while the model fits the memory, else as many bits as fit. Beside
+/// the weights the model needs its cache, activations and what loading stages, for which [`ROOM`] is kept free.
+fn fitting(
+    asked: Precision,
+    kv: u64,
+    memory: Option<u64>,
+    planned: impl Fn(Precision) -> Result<Fused>,
+) -> Result<(Precision, Vec<String>, Fused)> {
+    let needed = |fused: &Fused| fused.1.values().map(WeightPlan::bytes).sum::<u64>() + kv + ROOM;
+    let (mut chosen, mut best) = (asked, planned(asked)?);
+    let stored = needed(&best);
+    let Some(memory) = memory.filter(|memory| stored > *memory) else { return Ok((chosen, Vec::new(), best)) };
+    for fewer in [Precision::Q8, Precision::Q4].into_iter().filter(|_| asked == Precision::Auto) {
+        let other = planned(fewer)?;
+        if needed(&best) > memory && needed(&other) < needed(&best) {
+            (chosen, best) = (fewer, other);
+        }
+    }
+    let mb = |bytes: u64| bytes.div_ceil(1_000_000);
+    let mut notes = Vec::new();
+    if chosen != asked {
+        let (name, takes, would, has) = (chosen.name(), mb(needed(&best)), mb(stored), mb(memory));
+        notes.push(format!(
+            "The weights are kept as {name}: so the model takes {takes} MB with its cache and room to work. As they are stored \
+             it would take {would} MB, and the device is thought to have {has} MB for it."
+        ));
+    }
+    if needed(&best) > memory {
+        let (takes, has) = (mb(needed(&best)), mb(memory));
+        notes.push(format!(
+            "The model takes about {takes} MB, more than the {has} MB that the device is thought to have for it; a smaller \
+             maxContext or model would fit."
+        ));
+    }
+    Ok((chosen, notes, best))
+}

@@ -1,0 +1,451 @@
+//! One sequence on a model: what it keeps between steps, where it stands, and the steps that run it. Sessions of one model
+//! share its weights and kernels and may run in turns; each submit is whole in itself. It knows ids and logits, not text.
+
+use super::asked::Speculation;
+use super::files::Files;
+use super::model::Model;
+use super::options::RunOptions;
+use super::saved::{Saved, Snapshot, copy_all};
+use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
+use super::tail::{MAX_STOPS, RING_BYTES, Tail};
+use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::hub::Source;
+use crate::ir::{Counts, Dim, InputId, StateId};
+use crate::kernels::sample::GUESSED_ROWS;
+use crate::plan::{RowsMode, Slot, fuse};
+use crate::{Error, Result};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::rc::Rc;
+
+/// A sequence on a model. What the model has is read through it.
+pub struct Session {
+    pub(super) model: Rc<Model>,
+    /// The sequence's own buffers.
+    pub(super) own: Buffers,
+    pub(super) decode: Step,
+    pub(super) greedy: Step,
+    pub(super) prefill: Step,
+    pub(super) short: Option<Step>,
+    pub(super) tails: Vec<(Tail, Step)>,
+    pub(super) speculation: Option<Speculation>,
+    /// Dimensions that steps count rows in, beside the step's own.
+    dims: BTreeSet<Dim>,
+    /// The tokens that the states hold.
+    pub(super) tokens: Vec<u32>,
+    /// The position up to which states may have been written.
+    pub(super) reached: usize,
+    /// Where states can go back to that cannot go back by themselves, oldest first.
+    pub(super) checkpoints: Vec<Rc<Saved>>,
+    rope_dirty: usize,
+    state_bytes: u64,
+}
+
+impl Deref for Session {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.model.count(|bytes| bytes.kv -= self.state_bytes);
+    }
+}
+
+impl Session {
+    /// Loads a model and begins a sequence on it: see [`Model::load`].
+    ///
+    /// # Errors
+    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Self> {
+        Self::new(&Model::load(gpu, source, config, options).await?)
+    }
+
+    /// Loads a model whose files are opened and begins a sequence on it.
+    ///
+    /// # Errors
+    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
+        Self::new(&Model::load_files(gpu, source, files, options).await?)
+    }
+
+    /// Begins an empty sequence.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for its states.
+    pub fn new(model: &Rc<Model>) -> Result<Self> {
+        let plans = [&model.decode.plan, &model.prefill.plan];
+        let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
+        let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
+        let dims: BTreeSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
+        let own = own_buffers(model, &dims)?;
+        let step = |name: &str, prepared: &Prepared| {
+            Step::new(&model.gpu, name, prepared, &[&own, &model.shared], &model.pipelines.borrow(), 1)
+        };
+        let decode = step("decode", &model.decode)?;
+        let greedy = step("sample", &model.greedy)?;
+        let prefill = step("prefill", &model.prefill)?;
+        let state_bytes = model.states.iter().map(|s| s.bytes()).sum();
+        model.count(|bytes| bytes.kv += state_bytes);
+        let mut session = Self {
+            model: model.clone(),
+            own,
+            decode,
+            greedy,
+            prefill,
+            short: None,
+            tails: Vec::new(),
+            speculation: None,
+            dims,
+            tokens: Vec::new(),
+            reached: 0,
+            checkpoints: Vec::new(),
+            rope_dirty: 0,
+            state_bytes,
+        };
+        session.write_ropes(0, session.capacity, 0);
+        session.rope_dirty = 0;
+        Ok(session)
+    }
+
+    /// The model, for further sessions.
+    pub fn model(&self) -> &Rc<Model> {
+        &self.model
+    }
+
+    /// The tokens that its states hold.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
+        let found = self.own.get(&slot).or_else(|| self.model.shared.get(&slot));
+        found.ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))
+    }
+
+    /// A step of this sequence.
+    pub(super) fn step_of(&self, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
+        let pipelines = self.model.pipelines.borrow();
+        Step::new(&self.gpu, name, prepared, &[&self.own, &self.model.shared], &pipelines, rows)
+    }
+
+    /// Sets where the next step stands.
+    pub(super) fn set_state(&self, pos: usize, rows: usize, budget: usize) -> Result<()> {
+        self.set_sampling_state(pos, rows, 0, budget)
+    }
+
+    /// The same in the midst of a generation, after `step` sampled tokens.
+    pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
+        self.gpu.write(self.buffer(Slot::CURSOR)?, 0, bytemuck::cast_slice(&state(pos, rows, step, budget)));
+        for dim in &self.dims {
+            let words = state(pos, dim.of(Counts::rows(rows)), step, budget);
+            self.gpu.write(self.buffer(Slot::Cursor(*dim))?, 0, bytemuck::cast_slice(&words));
+        }
+        Ok(())
+    }
+
+    fn write_ropes(&self, first: usize, count: usize, total: usize) {
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
+                let table = spec.table(first, count, total);
+                self.gpu.write(buffer, (first * spec.dim * 4) as u64, bytemuck::cast_slice(&table));
+            }
+        }
+    }
+
+    /// The rotation of the positions from `start` on, where it depends on the whole prompt's length.
+    fn fit_ropes(&mut self, start: usize, end: usize) {
+        if self.reuses_prefix() {
+            return;
+        }
+        if self.rope_dirty > end {
+            self.write_ropes(end, self.rope_dirty - end, 0);
+        }
+        self.write_ropes(start, end - start, end);
+        self.rope_dirty = end;
+    }
+
+    /// Forgets the sequence: the next token is the first.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.checkpoints.clear();
+        self.reached = 0;
+    }
+
+    /// Goes back to the first `to` tokens, or as far as its states allow; answers how many tokens they hold then. What is
+    /// missing up to `to` has to run again.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn trim(&mut self, to: usize) -> Result<usize> {
+        let to = to.min(self.tokens.len());
+        if to == self.reached {
+            return Ok(to);
+        }
+        let oldest = self.states.iter().map(|s| s.oldest(self.reached)).max().unwrap_or(0);
+        if to == 0 {
+            self.clear();
+        } else if to >= oldest {
+            self.tokens.truncate(to);
+            self.checkpoints.retain(|saved| saved.len() <= to);
+            // A ring has lost what it was overwritten with, however far the sequence goes back.
+            if self.states.iter().all(|s| !s.ring) {
+                self.reached = to;
+            }
+        } else {
+            self.checkpoints.retain(|saved| saved.len() <= to);
+            match self.checkpoints.last().cloned() {
+                Some(saved) => {
+                    saved.load(&self.model, &self.own)?;
+                    self.tokens.truncate(saved.len());
+                    self.reached = saved.len();
+                }
+                None => self.clear(),
+            }
+        }
+        Ok(self.tokens.len())
+    }
+
+    /// Makes `ids` the sequence: what its states hold of them stays, the rest runs in chunks, as long as `go_on` allows,
+    /// which is asked before each. The logits of the last row stay on the device. Returns how many tokens were held.
+    ///
+    /// # Errors
+    /// `ContextFull` when they do not fit; `Request` when there is no id or one is outside the vocabulary; that of `go_on`.
+    pub async fn resume(&mut self, ids: &[u32], go_on: impl Fn() -> Result<()>) -> Result<usize> {
+        self.check_ids(ids, 0)?;
+        let common = self.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        // Tables that depend on the length hold for all tokens or for none.
+        let common = if self.reuses_prefix() { common } else { 0 };
+        if let Some(saved) =
+            self.checkpoints.iter().find(|saved| saved.len() == ids.len() && common == ids.len()).cloned()
+        {
+            // Its logits were kept.
+            self.checkpoints.retain(|other| other.len() <= saved.len());
+            saved.load(&self.model, &self.own)?;
+            self.tokens.truncate(saved.len());
+            self.reached = saved.len();
+            return Ok(common);
+        }
+        // The last token runs again: its logits are wanted.
+        let held = self.trim(common.min(ids.len() - 1))?;
+        self.run(&ids[held..], held, go_on).await?;
+        Ok(held)
+    }
+
+    /// Runs `ids` at positions from `start` on, in chunks; the logits of the last row stay on the device.
+    ///
+    /// # Errors
+    /// `ContextFull` when they do not fit; `Request` when there is no id, one is outside the vocabulary, or the sequence has
+    /// fewer than `start` tokens.
+    pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
+        self.check_ids(ids, start)?;
+        if start > self.tokens.len() {
+            let reason = format!("the sequence has {} tokens, fewer than {start}", self.tokens.len());
+            return Err(Error::Request { parameter: "start".into(), reason });
+        }
+        let mut all = self.tokens[..start].to_vec();
+        all.extend_from_slice(ids);
+        let held = self.trim(start)?;
+        self.run(&all[held..], held, || Ok(())).await
+    }
+
+    /// Runs tokens behind those that the states hold.
+    async fn run(&mut self, ids: &[u32], start: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
+        self.fit_ropes(start, start + ids.len());
+        self.take_short();
+        let chunk = self.chunk;
+        for (index, part) in ids.chunks(chunk).enumerate() {
+            go_on()?;
+            let pos = start + index * chunk;
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
+            self.set_state(pos, part.len(), 0)?;
+            if part.len() == 1 {
+                self.gpu.submit(&[self.decode.recorded()])?;
+            } else {
+                let step = self.prefill_step(part.len());
+                let grids = step.grids(part.len());
+                self.gpu.submit(&[step.with_grids(&grids)])?;
+            }
+            self.tokens.extend_from_slice(part);
+            self.reached = self.reached.max(self.tokens.len());
+            if index > 0 {
+                // One chunk ahead at the most: the page stays responsive and an abort takes hold soon.
+                self.gpu.wait_idle().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ids(&self, ids: &[u32], start: usize) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
+        if ids.is_empty() {
+            return refuse("there is no token to run".into());
+        }
+        if start + ids.len() > self.capacity {
+            return Err(Error::ContextFull { tokens: start + ids.len(), limit: self.capacity });
+        }
+        let vocab = self.vocab();
+        match ids.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => refuse(format!("{id} is outside the vocabulary of {vocab}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the logits of the last row.
+    ///
+    /// # Errors
+    /// `NotFinite` when they are not numbers.
+    pub async fn logits(&self) -> Result<Vec<f32>> {
+        let bytes = self.gpu.read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4).await?;
+        let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        finite(&logits)?;
+        Ok(logits)
+    }
+
+    /// Runs one token at a position that its states hold or come to next, and leaves its logits on the device.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`]; `Request` too where states would have to go back further than they can.
+    pub fn step(&mut self, token: u32, pos: usize) -> Result<()> {
+        self.check_ids(&[token], pos)?;
+        if self.trim(pos)? != pos {
+            let reason = format!("the sequence cannot go back to position {pos} without running tokens again");
+            return Err(Error::Request { parameter: "pos".into(), reason });
+        }
+        self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
+        self.set_state(pos, 1, 0)?;
+        self.gpu.submit(&[self.decode.recorded()])?;
+        self.tokens.push(token);
+        self.reached = self.reached.max(self.tokens.len());
+        Ok(())
+    }
+
+    /// Logits of every token, or the last hidden states where `hidden` is set: `[ids, columns]`. The sequence is these ids
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`]; `NotFinite` when they are not numbers.
+    pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
+        self.check_ids(ids, 0)?;
+        self.trim(0)?;
+        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
+        let graph = fuse::all_rows(graph);
+        let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
+        // So many rows as there are and as fit one buffer.
+        let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
+        let chunk = self.chunk.min(ids.len()).min(fit);
+        let plan = self.model.plan(&graph, RowsMode::Many(chunk))?;
+        self.model.compile(&[&plan]).await?;
+        let prepared = Prepared::new(&self.gpu, "every row", plan, true)?;
+        let step = self.step_of("every row", &prepared, 1)?;
+        self.fit_ropes(0, ids.len());
+        let mut all = Vec::with_capacity(ids.len() * step.output_cols);
+        for part in ids.chunks(chunk) {
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
+            self.set_state(self.tokens.len(), part.len(), 0)?;
+            let grids = step.grids(part.len());
+            self.gpu.submit(&[step.with_grids(&grids)])?;
+            self.tokens.extend_from_slice(part);
+            self.reached = self.reached.max(self.tokens.len());
+            let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;
+            all.extend(unpadded(&bytes, step.output_cols));
+        }
+        self.gpu.check().await?;
+        finite(&all)?;
+        Ok(all)
+    }
+
+    /// Times each dispatch of one decode step, and of a prefill of `rows` tokens. What the states hold is forgotten.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn profile(&mut self, rows: usize, pos: usize) -> Result<StepTimes> {
+        self.clear();
+        self.set_state(pos, rows, 0)?;
+        let step = if rows == 1 { &self.decode } else { self.prefill_step(rows) };
+        step.profile(&self.gpu, rows).await
+    }
+
+    /// Keeps what the states hold and the last row's logits, so that the sequence can go back to this place: wanted after a
+    /// prompt, and done where states cannot go back by themselves.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for it.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        let held = self.tokens.len();
+        if held == 0
+            || (self.is_recurrent() && held != self.reached)
+            || self.checkpoints.iter().any(|saved| saved.len() == held)
+        {
+            return Ok(());
+        }
+        let model = self.model.clone();
+        Saved::keep(&model, &self.own, held, &mut self.checkpoints)
+    }
+
+    /// A copy of the whole sequence, to come back to.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for it.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::of(&self.model, &self.own, &self.tokens, self.reached)
+    }
+
+    /// Makes the sequence what it was.
+    ///
+    /// # Errors
+    /// `Request` for a snapshot of another model; what the device reports.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        snapshot.load(&self.model, &self.own)?;
+        self.tokens.clone_from(&snapshot.tokens);
+        self.checkpoints.clear();
+        self.reached = snapshot.reached;
+        Ok(())
+    }
+
+    /// A second sequence that begins as this one: its states are copied, weights and kernels shared.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for its states.
+    pub fn fork(&self) -> Result<Self> {
+        let mut fork = Self::new(&self.model)?;
+        copy_all(&self.model, &self.own, &fork.own, self.reached)?;
+        fork.tokens.clone_from(&self.tokens);
+        fork.checkpoints.clone_from(&self.checkpoints);
+        (fork.reached, fork.rope_dirty) = (self.reached, self.rope_dirty);
+        Ok(fork)
+    }
+}
+
+/// The buffers of one sequence, with those that its steps are told by.
+fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
+    let mut own = Buffers::new();
+    let sizes = [
+        (Slot::Ids, model.chunk.max(GUESSED_ROWS as usize) as u64 * 4),
+        (Slot::CURSOR, STATE_BYTES),
+        (Slot::Tokens, RING_BYTES),
+        (Slot::Stops, MAX_STOPS as u64 * 4),
+        (Slot::Candidates, 128 * 8 * u64::from(GUESSED_ROWS)),
+        (Slot::Output, model.decode.plan.output),
+    ];
+    let cursors = dims.iter().map(|dim| (Slot::Cursor(*dim), STATE_BYTES));
+    let inputs = model.graph.inputs.iter().enumerate().map(|(index, input)| {
+        let rows = input.rows.of(Counts::rows(model.chunk));
+        (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
+    });
+    for (slot, size) in sizes.into_iter().chain(cursors).chain(inputs) {
+        own.insert(slot, model.gpu.buffer("session", size, Usage::Storage)?);
+    }
+    for (index, state) in model.states.iter().enumerate() {
+        for (plane, bytes) in state.planes.iter().enumerate() {
+            let slot = Slot::Sequence(StateId(index), plane as u8);
+            own.insert(slot, model.gpu.buffer("state", *bytes, Usage::Storage)?);
+        }
+    }
+    rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| rope.depends_on_length())?;
+    Ok(own)
+}

@@ -1,0 +1,152 @@
+//! Sessions on one model: in turns, forked, gone back, kept and restored, disposed; with full caches and with windows that
+//! have come round many times.
+
+use super::{exact, start, with_kv};
+use jerboa::exec::{Decode, RunOptions, Session, Start};
+use jerboa::gpu::Backend;
+use jerboa::kernels::attention::Kv;
+use jerboa_tests::golden::{go_on, greedy};
+use jerboa_tests::relative_l2;
+use pollster::block_on;
+
+/// A model with full caches, and one whose windows of 8 positions keep 16.
+const FAMILIES: [(&str, usize); 2] = [("qwen3", 512), ("mistral", 8)];
+
+fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
+    let (session, golden) = start(name, &exact(), RunOptions { chunk, ..with_kv(Kv::F32) });
+    (session, golden.ids("input_ids"), golden.ids("greedy"))
+}
+
+fn logits(session: &Session) -> Vec<f32> {
+    block_on(session.logits()).expect("logits")
+}
+
+fn alike(found: &[f32], expected: &[f32], what: &str) {
+    let error = relative_l2(found, expected);
+    assert!(error < 1e-5, "{what}: {error:e}");
+}
+
+#[test]
+fn two_sessions_in_turns_give_what_each_gives_alone() {
+    for (name, chunk) in FAMILIES {
+        let (mut one, ids, expected) = load(name, chunk);
+        let mut two = Session::new(one.model()).expect("a session");
+        let other: Vec<u32> = ids.iter().rev().copied().collect();
+        let alone = greedy(&mut two, &other, 24);
+        // Token by token in turns, each from its own logits.
+        block_on(one.prefill(&ids, 0)).expect("prefill");
+        block_on(two.prefill(&other, 0)).expect("prefill");
+        let pick = |session: &Session| {
+            let row = logits(session);
+            (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).expect("a token") as u32
+        };
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        for step in 0..24 {
+            let (a, b) = (pick(&one), pick(&two));
+            first.push(a);
+            second.push(b);
+            if step < 23 {
+                one.step(a, ids.len() + step).expect("step");
+                two.step(b, other.len() + step).expect("step");
+            }
+        }
+        assert_eq!((first, second), (expected.clone(), alone.clone()), "{name}");
+        // Both at once, batches in flight beside each other.
+        block_on(one.prefill(&ids, 0)).expect("prefill");
+        block_on(two.prefill(&other, 0)).expect("prefill");
+        let mut a = Decode::start(&mut one, Start::greedy(ids.len(), 24)).expect("start");
+        let mut b = Decode::start(&mut two, Start::greedy(other.len(), 24)).expect("start");
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        while first.len() < 24 || second.len() < 24 {
+            first.extend(block_on(a.next(&one)).expect("decode"));
+            second.extend(block_on(b.next(&two)).expect("decode"));
+        }
+        assert_eq!((first, second), (expected, alone), "{name}");
+    }
+}
+
+#[test]
+fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
+    for (name, chunk) in FAMILIES {
+        let (mut session, ids, expected) = load(name, chunk);
+        block_on(session.prefill(&ids, 0)).expect("prefill");
+        let after_prompt = logits(&session);
+        session.checkpoint().expect("a checkpoint");
+        assert_eq!(go_on(&mut session, 24), expected, "{name}");
+        assert_eq!(session.tokens().len(), ids.len() + 23, "{name}: the last token is picked and not run");
+        // A few tokens back, more than a ring holds, to the prompt, and to its middle.
+        let all = [&ids[..], &expected[..23]].concat();
+        for to in [all.len() - 3, all.len() - 20, ids.len(), ids.len() / 2, 1] {
+            block_on(session.resume(&all, || Ok(()))).expect("resume");
+            let end = logits(&session);
+            let held = session.trim(to).expect("trim");
+            assert!(held <= to && session.tokens() == &all[..held], "{name}: {held} of {to}");
+            if name == "qwen3" {
+                assert_eq!(held, to, "full caches go back anywhere");
+            }
+            block_on(session.resume(&all, || Ok(()))).expect("resume");
+            alike(&logits(&session), &end, &format!("{name}, back to {to}"));
+        }
+        // Regenerated: the prompt's logits are there or made again.
+        let held = block_on(session.resume(&ids, || Ok(()))).expect("resume");
+        assert!(held + 1 >= ids.len() || chunk < 512, "{name}: {held} tokens held");
+        alike(&logits(&session), &after_prompt, name);
+        assert_eq!(go_on(&mut session, 24), expected, "{name}, regenerated");
+        // Given up in the midst of a batch: what is under way has run, and does no harm.
+        block_on(session.prefill(&ids, 0)).expect("prefill");
+        let mut decode = Decode::start(&mut session, Start::greedy(ids.len(), 24)).expect("start");
+        block_on(decode.next(&session)).expect("decode");
+        block_on(decode.finish(&mut session)).expect("finish");
+        assert!(session.tokens().len() >= ids.len() && all.starts_with(session.tokens()), "{name}");
+        // Without a word of its end, as a future that is dropped leaves it.
+        let end = session.tokens().len();
+        let mut dropped = Decode::start(&mut session, Start::greedy(end, 24)).expect("start");
+        block_on(dropped.next(&session)).expect("decode");
+        drop(dropped);
+        assert_eq!(greedy(&mut session, &ids, 24), expected, "{name}, after an abort");
+    }
+}
+
+#[test]
+fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
+    for (name, chunk) in FAMILIES {
+        let (mut session, ids, expected) = load(name, chunk);
+        block_on(session.prefill(&ids, 0)).expect("prefill");
+        let snapshot = session.snapshot().expect("a snapshot");
+        assert_eq!(go_on(&mut session, 10), expected[..10], "{name}");
+        let mut fork = session.fork().expect("a fork");
+        let all = [&ids[..], &expected].concat();
+        // The fork goes on; the first one does something else meanwhile.
+        let other: Vec<u32> = ids.iter().rev().copied().collect();
+        greedy(&mut session, &other, 24);
+        let at = ids.len() + 9;
+        fork.step(all[at], at).expect("step");
+        assert_eq!(go_on(&mut fork, 14), expected[10..], "{name}, forked");
+        session.restore(&snapshot).expect("restored");
+        assert_eq!(session.tokens(), &ids[..], "{name}");
+        assert_eq!(go_on(&mut session, 24), expected, "{name}, restored");
+        // Bytes are counted, and go when the session does.
+        drop((fork, snapshot));
+        let (bytes, alive) = (session.bytes(), session.gpu.created().bytes);
+        for _ in 0..if chunk < 512 { 200 } else { 3 } {
+            let fork = session.fork().expect("a fork");
+            assert!(session.bytes().kv == 2 * bytes.kv && session.gpu.created().bytes > alive, "{name}");
+            drop(fork);
+        }
+        assert_eq!((session.bytes(), session.gpu.created().bytes), (bytes, alive), "{name}");
+    }
+}
+
+#[test]
+fn a_window_keeps_no_more_than_itself_and_a_step() {
+    let (mut session, ids, _) = load("mistral", 8);
+    let kept: u64 = session.states.iter().map(|s| s.bytes()).sum();
+    assert_eq!(kept * 16, session.states.iter().map(|s| s.bytes() / s.positions as u64 * 256).sum::<u64>());
+    // Round and round: the same logits as with a cache of all positions.
+    let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
+    let (mut full, _, _) = load("mistral", 512);
+    block_on(session.prefill(&long, 0)).expect("prefill");
+    block_on(full.prefill(&long, 0)).expect("prefill");
+    alike(&logits(&session), &logits(&full), "200 tokens in steps of 8");
+    assert_eq!(go_on(&mut session, 40), go_on(&mut full, 40));
+}
