@@ -1,9 +1,13 @@
-/** Builds the demo page and the bench page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. */
+/**
+ * Builds the demo page and the bench page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. Tests build them elsewhere
+ * (JERBOA_PAGE), over a package with a double of the engine (JERBOA_PACKAGE).
+ */
 
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
+const jerboa = process.env["JERBOA_PACKAGE"] ?? path("../dist/jerboa");
 
 export default defineConfig({
   root: path("."),
@@ -12,11 +16,11 @@ export default defineConfig({
   appType: "mpa",
   resolve: {
     alias: [
-      { find: /^jerboa$/, replacement: path("../dist/jerboa/index.js") },
-      { find: /^jerboa\/memory$/, replacement: path("../dist/jerboa/memory/index.js") },
+      { find: /^jerboa$/, replacement: `${jerboa}/index.js` },
+      { find: /^jerboa\/memory$/, replacement: `${jerboa}/memory/index.js` },
     ],
   },
   worker: { format: "es" },
-  build: { outDir: path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html")] } },
+  build: { outDir: process.env["JERBOA_PAGE"] ?? path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html")] } },
   server: { fs: { allow: [path("..")] } },
 });

@@ -41,8 +41,16 @@ pub enum Error {
         status: u16,
     },
     /// The network failed and retrying did not help.
-    #[error("downloading {url} failed: {reason}. The part that arrived is kept; calling loadModel again resumes it.")]
+    #[error("downloading {url} failed: {reason}. What arrived is kept, and loading again resumes it.")]
     Network {
+        /// The address that was asked for.
+        url: String,
+        /// What the last attempt said.
+        reason: String,
+    },
+    /// A server that never answered.
+    #[error("{url} cannot be reached: {reason}.")]
+    Unreachable {
         /// The address that was asked for.
         url: String,
         /// What the last attempt said.
@@ -254,7 +262,7 @@ impl Error {
             Error::ModelName { .. } => "model_name",
             Error::NotFound { .. } => "not_found",
             Error::Gated { .. } => "gated",
-            Error::Network { .. } => "network",
+            Error::Network { .. } | Error::Unreachable { .. } => "network",
             Error::Changed { .. } => "changed",
             Error::Unverified { .. } => "unverified",
             Error::Cache { .. } => "cache",

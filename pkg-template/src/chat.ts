@@ -1,8 +1,8 @@
 /** OpenAI's chat completions over the engine: request and response shapes, streaming, tool calls. Does not know any model. */
 
-import { checked, is } from "./check.js";
+import { checked, describe, is } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow, Speculation } from "./contract.js";
-import { aborted, JerboaError, refused } from "./errors.js";
+import { aborted, JerboaError, refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
@@ -42,6 +42,13 @@ export interface ChatCompletionCreateParams {
   speculation?: Speculation | null;
   /** More variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
+  /** Text is all there is; other formats are refused. */
+  response_format?: { type: "text" } | null;
+  /** Ignored, as are OpenAI's other fields about its own service: `store`, `metadata`, `service_tier`, … */
+  user?: string | null;
+  metadata?: Record<string, string> | null;
+  store?: boolean | null;
+  parallel_tool_calls?: boolean | null;
 }
 
 /** The same with `stream: true`. */
@@ -54,8 +61,11 @@ export interface ChatCompletionCreateParamsNonStreaming extends ChatCompletionCr
   stream?: false | null;
 }
 
-/** Why an answer ended. `abort` is ours: the caller stopped the stream. */
-export type FinishReason = "stop" | "length" | "tool_calls" | "abort";
+/** Why an answer ended. */
+export type FinishReason = "stop" | "length" | "tool_calls";
+
+/** The same of a stream. `abort` is ours: the caller stopped it. */
+export type StreamFinishReason = FinishReason | "abort";
 
 /** Tokens that a request took. */
 export interface CompletionUsage {
@@ -116,7 +126,7 @@ export interface ChatCompletionChunk {
   object: "chat.completion.chunk";
   created: number;
   model: string;
-  choices: { index: 0; delta: ChatDelta; logprobs: ChatLogprobs | null; finish_reason: FinishReason | null }[];
+  choices: { index: 0; delta: ChatDelta; logprobs: ChatLogprobs | null; finish_reason: StreamFinishReason | null }[];
   usage?: CompletionUsage | null;
   /** On the chunk that ends the answer. */
   timings?: Timings;
@@ -132,6 +142,9 @@ export interface ChatStream extends AsyncIterable<ChatCompletionChunk> {
 export interface RequestOptions {
   signal?: AbortSignal;
 }
+
+/** Fields of OpenAI's requests that mean nothing to a model in a page, and change no answer. */
+export const IGNORED = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity", "reasoning_effort"] as const;
 
 const SPEC = {
   messages: is.array,
@@ -159,7 +172,15 @@ const SPEC = {
   overflow: is.oneOf("error", "truncate", "rolling"),
   speculation: is.oneOf("off", "prompt-lookup"),
   chat_template_kwargs: is.object,
+  // OpenAI's about its own service: nothing here depends on them.
+  ...Object.fromEntries(IGNORED.map((name) => [name, is.any])),
+  response_format: (v: unknown) => plain(v, "type", "text") ? undefined : "left out or { type: 'text' }: answers in JSON cannot be forced",
+  modalities: (v: unknown) => (Array.isArray(v) && v.every((m) => m === "text") ? undefined : "left out or ['text']"),
 };
+
+function plain(value: unknown, name: string, wanted: string): boolean {
+  return typeof value === "object" && value !== null && (value as Record<string, unknown>)[name] === wanted;
+}
 
 /** OpenAI's `chat`. */
 export class Chat {
@@ -192,6 +213,7 @@ export class Completions {
     const given = checked(WHERE, params, SPEC) as Given;
     const { signal } = checked(WHERE, options, { signal: is.signal }) as RequestOptions;
     const request = this.#request(given);
+    if (request.tools) await this.#refuseUnreadTools(request);
     const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const parser = request.tools ? new ToolCallParser() : undefined;
@@ -200,9 +222,20 @@ export class Completions {
     return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => chunks(head, generation, parser, usage) };
   }
 
+  /** A template that knows no tools drops them without a word: the model would never hear of them. */
+  async #refuseUnreadTools({ messages = [], tools, chatTemplate }: EngineRequest): Promise<void> {
+    const render = (more: object): Promise<string> => this.#backend.call("renderChat", [messages, { addGenerationPrompt: true, ...chatTemplate, ...more }]);
+    if ((await render({ tools })) !== (await render({}))) return;
+    throw new JerboaError(
+      "chat_template",
+      `The chat template of ${this.#info.model} does not read 'tools'. Describe the functions in a system message, or choose a model that was trained to call functions.`,
+    );
+  }
+
   /** The engine's request of an OpenAI one, or the sentence that refuses it. */
   #request(p: Given): EngineRequest {
     const info = this.#info;
+    if (this.#backend.closed) throw unloaded();
     if (info.task !== "generate") throw refused(`${info.model} does not chat; it is for ${info.task}.`);
     if (info.hasChatTemplate === false) {
       throw new JerboaError(
@@ -212,6 +245,9 @@ export class Completions {
     }
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
       throw refused(`${WHERE}: 'max_tokens' and 'max_completion_tokens' mean the same and differ here; give one.`);
+    }
+    for (const tool of p.tools ?? []) {
+      if (tool?.type !== "function") throw refused(`${WHERE}: a tool of type ${describe(tool?.type)} cannot be used; only functions can.`);
     }
     if (p.top_logprobs && !p.logprobs) throw refused(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
     if (p.stream_options && !p.stream) throw refused(`${WHERE}: 'stream_options' needs stream: true.`);
@@ -266,7 +302,8 @@ async function whole(head: Head, generation: Generation, parser: ToolCallParser 
     tokens.push(...(event.logprobs ?? []).map(tokenLogprob));
   }
   const result = await generation.details;
-  if (result.finishReason === "abort") throw aborted("The chat completion");
+  const finish = reason(result, 0);
+  if (finish === "abort") throw aborted("The chat completion");
   if (parser) take(parser.finish());
   const message = { role: "assistant" as const, content: content || !calls.length ? content : null, refusal: null };
   return {
@@ -277,7 +314,7 @@ async function whole(head: Head, generation: Generation, parser: ToolCallParser 
         index: 0,
         message: calls.length ? { ...message, tool_calls: calls } : message,
         logprobs: scored ? { content: tokens, refusal: null } : null,
-        finish_reason: reason(result, calls.length),
+        finish_reason: calls.length > 0 && finish === "stop" ? "tool_calls" : finish,
       },
     ],
     usage: usageOf(result),
@@ -287,7 +324,7 @@ async function whole(head: Head, generation: Generation, parser: ToolCallParser 
 
 async function* chunks(head: Head, generation: Generation, parser: ToolCallParser | undefined, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   let calls = 0;
-  const chunk = (delta: ChatDelta, finish: FinishReason | null = null, logprobs: ChatLogprobs | null = null): ChatCompletionChunk => ({
+  const chunk = (delta: ChatDelta, finish: StreamFinishReason | null = null, logprobs: ChatLogprobs | null = null): ChatCompletionChunk => ({
     ...head,
     object: "chat.completion.chunk",
     choices: [{ index: 0, delta, logprobs, finish_reason: finish }],
@@ -312,11 +349,12 @@ async function* chunks(head: Head, generation: Generation, parser: ToolCallParse
   if (withUsage) yield { ...chunk({}), choices: [], usage: usageOf(result) };
 }
 
-function reason({ finishReason }: GenerationResult, calls: number): FinishReason {
+function reason({ finishReason }: GenerationResult, calls: number): StreamFinishReason {
   return calls > 0 && finishReason === "stop" ? "tool_calls" : finishReason;
 }
 
-function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
+/** Tokens in OpenAI's shape. */
+export function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
   const guesses = { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens };
   return {
     prompt_tokens: promptTokens,
@@ -327,7 +365,8 @@ function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, 
   };
 }
 
-function timingsOf({ prefillMs, decodeMs }: GenerationResult): Timings {
+/** Milliseconds in our shape. */
+export function timingsOf({ prefillMs, decodeMs }: GenerationResult): Timings {
   return { prefill_ms: prefillMs, decode_ms: decodeMs };
 }
 
@@ -340,6 +379,6 @@ function tokenLogprob({ token, logprob, bytes, top }: ChosenLogprob): ChatTokenL
 }
 
 /** The object without the names that are not set. */
-function defined<T extends object>(object: T): T {
+export function defined<T extends object>(object: T): T {
   return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as T;
 }

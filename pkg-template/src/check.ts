@@ -37,7 +37,8 @@ export const is = {
   oneOf:
     (...names: string[]): Check =>
     (v) =>
-      names.includes(v as string) ? undefined : names.map((n) => `'${n}'`).join(", "),
+      names.includes(v as string) ? undefined : `one of ${names.map((n) => `'${n}'`).join(", ")}`,
+  url: (v: unknown) => (typeof v === "string" || v instanceof URL ? undefined : "an address, as a string or a URL"),
   /** Token ids to numbers within OpenAI's bounds. */
   biases: (v: unknown) =>
     typeof v === "object" &&

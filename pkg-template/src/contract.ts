@@ -2,13 +2,18 @@
 
 /** What `loadModel` reports while a model arrives. */
 export interface LoadProgress {
-  /** What is under way. `ready` comes once, at the end. */
+  /**
+   * What is under way: reading config.json, the tokenizer, the weights; `compile` when all bytes are there and kernels are still being compiled. `ready` comes
+   * once, at the end.
+   */
   phase: "config" | "tokenizer" | "weights" | "compile" | "ready";
+  /** How much of the whole load is done, from 0 to 1. It never falls, and is 1 when the model is ready. */
+  share: number;
   /** The file that is being read, if any. */
   file?: string;
-  /** Bytes that have arrived in this phase, of all files together. */
+  /** Bytes that have arrived in this phase, of all files together; of `compile`, kernels; of `ready`, the bytes of the weights. */
   loaded: number;
-  /** Bytes that this phase will read; 0 while that is not known. */
+  /** The same in all; 0 while that is not known. */
   total: number;
   /** Bytes per second, smoothed; 0 at the start. */
   bytesPerSecond: number;
@@ -97,7 +102,7 @@ export interface EngineInfo {
   /** Which kernels were chosen for this device, and how; of models that generate. */
   tuning?: Tuning;
   /** The GPU and those of its features that are in use. */
-  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
+  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean; software: boolean };
   /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
   warnings: string[];
   /** Numbers of a vector; of embedding models. */
@@ -204,7 +209,7 @@ export interface EngineLoadOptions {
   revision?: string;
   /** The server that `org/name` is looked up on; `https://huggingface.co` by default. */
   endpoint?: string;
-  /** The most tokens that prompt and answer hold together; by default what the model and the device allow. */
+  /** The most tokens that prompt and answer hold together; by default what the model was made for, up to 4096. */
   maxContext?: number;
   /**
    * How weights are kept in GPU memory. `auto` keeps what the checkpoint has while that fits the device's memory, else 8 or 4
@@ -238,6 +243,8 @@ export interface EngineLoadOptions {
   cache?: boolean;
   /** What the model is for, where its files do not say or say something else. */
   task?: "generate" | "embed" | "rerank";
+  /** Refuses a model that is thought not to fit the device's memory, before its weights are fetched. */
+  mustFit?: boolean;
 }
 
 /** How texts are embedded. */
@@ -270,7 +277,21 @@ export interface CachedModel extends CachedSource {
 }
 
 /** What this browser and GPU can do, for a bug report or a page about the device. */
-export type DeviceReport = Record<string, unknown>;
+export interface DeviceReport {
+  /** The GPU as the browser names it. */
+  vendor: string;
+  architecture: string;
+  description: string;
+  /** True for a renderer on the processor: everything works there, slowly. */
+  software: boolean;
+  /** Features that the engine will use. */
+  f16: boolean;
+  subgroups: boolean;
+  /** The engine's version. */
+  engine: string;
+  /** Limits and more features. */
+  [more: string]: unknown;
+}
 
 /** Bytes in use now. */
 export interface MemoryUse {

@@ -2,7 +2,7 @@
 
 import { checked, describe, is } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
-import { aborted, refused } from "./errors.js";
+import { aborted, refused, unloaded } from "./errors.js";
 import type { Backend } from "./host.js";
 
 /** Options of `model.embed`. What is left out follows the model's own configuration. */
@@ -46,12 +46,14 @@ export interface EmbeddingCreateParams {
   model?: string;
   dimensions?: number;
   encoding_format?: "float" | "base64";
+  /** Ignored: nobody else sees the request. */
+  user?: string;
 }
 
-/** OpenAI's answer. `embedding` is base64 of little-endian 32-bit floats when that was asked for. */
-export interface CreateEmbeddingResponse {
+/** OpenAI's answer; `E` is `string`, base64 of little-endian 32-bit floats, when that was asked for. */
+export interface CreateEmbeddingResponse<E extends number[] | string = number[]> {
   object: "list";
-  data: { object: "embedding"; index: number; embedding: number[] | string }[];
+  data: { object: "embedding"; index: number; embedding: E }[];
   model: string;
   usage: { prompt_tokens: number; total_tokens: number };
 }
@@ -67,10 +69,13 @@ export class Embeddings {
     this.#info = info;
   }
 
+  /** Embeds texts; vectors as base64. */
+  create(params: EmbeddingCreateParams & { encoding_format: "base64" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<string>>;
   /** Embeds texts. */
-  async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse> {
+  create(params: EmbeddingCreateParams & { encoding_format?: "float" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse>;
+  async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<number[] | string>> {
     const where = "embeddings.create";
-    const spec = { input: is.any, model: is.string, dimensions: is.integer(1), encoding_format: is.oneOf("float", "base64") };
+    const spec = { input: is.any, model: is.string, dimensions: is.integer(1), encoding_format: is.oneOf("float", "base64"), user: is.any };
     const { input, dimensions, encoding_format: format } = checked(where, params, spec);
     const { signal } = checked(where, options, { signal: is.signal });
     const texts = textsOf(where, input);
@@ -102,7 +107,8 @@ export async function embed(backend: Backend, info: ModelInfo, input: string | s
   };
   const { signal, onProgress, ...rest } = checked("embed", options, spec);
   const texts = textsOf("embed", input);
-  if (info.task !== "embed") throw refused(`${info.model} does not make embeddings; it is for ${info.task}.`);
+  if (backend.closed) throw unloaded();
+  if (info.task !== "embed") throw refused(`${info.model} is not an embedding model; it is for ${info.task}.`);
   if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: give 'task' or 'prompt', not both.");
   if (signal?.aborted) throw aborted("Embedding");
   if (texts.length === 0) return [];
@@ -115,6 +121,7 @@ export async function rerank(backend: Backend, info: ModelInfo, query: string, d
   if (is.string(query)) throw refused(`rerank: the query must be a string, not ${describe(query)}.`);
   if (!Array.isArray(documents)) throw refused(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
   const texts = textsOf("rerank", documents);
+  if (backend.closed) throw unloaded();
   if (info.task !== "rerank") throw refused(`${info.model} does not rank documents; it is for ${info.task}.`);
   if (texts.length === 0) return [];
   const scores = await backend.call("rerank", [query, texts, rest], { signal });

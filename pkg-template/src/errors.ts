@@ -1,7 +1,7 @@
 /** The one error class of the package. Knows codes and sentences; not who throws them. */
 
 /**
- * The stable name of an error. The engine's own codes come from the wasm module unchanged; `unloaded` and `worker` are
+ * The stable name of an error. The engine's own codes come from the wasm module unchanged; `unloaded`, `worker` and `assets` are
  * the facade's, `store…` and `model_mismatch` the memory's.
  */
 export type JerboaErrorCode =
@@ -16,7 +16,7 @@ export type JerboaErrorCode =
   // running
   | "request" | "context_full" | "not_finite" | "internal"
   // the facade
-  | "unloaded" | "worker"
+  | "unloaded" | "worker" | "assets"
   // the memory
   | "store" | "store_version" | "store_locked" | "store_blocked" | "model_mismatch"
   // codes of newer engines
@@ -56,11 +56,28 @@ export function unloaded(): JerboaError {
   return new JerboaError("unloaded", "There is no model here: it was unloaded. Call loadModel again.");
 }
 
+/** The error of a file of the package that could not be fetched or run. */
+export function missingAsset(what: string, reason: unknown): JerboaError {
+  const said = reason instanceof Error ? reason.message : String(reason);
+  const advice = "Serve the package's files as they are beside each other, or name their addresses: configure({ wasmUrl, workerUrl }).";
+  return new JerboaError("assets", `${what} could not be loaded: ${sentence(said)} ${advice}`, { cause: reason });
+}
+
+/** The error of a place without WebGPU that is no browser. */
+export function noBrowser(): JerboaError {
+  return new JerboaError("no_webgpu", "There is no WebGPU here: this is not a web page or a worker of one. In Node, jerboa/memory works; models run in browsers.");
+}
+
 /** The error of a request that contradicts itself or names something unknown. */
 export function refused(message: string): JerboaError {
   return new JerboaError("request", message);
 }
 
 function internal(name: string, message: string): string {
-  return `${name}: ${message}. This is a fault of jerboa; load the model again and please report it.`;
+  return `${name}: ${sentence(message)} This is a fault of jerboa; load the model again and please report it.`;
+}
+
+/** A text with one full stop at its end. */
+function sentence(text: string): string {
+  return /[.!?]\s*$/.test(text) ? text.trimEnd() : `${text}.`;
 }

@@ -3,7 +3,7 @@
 import type {
   CachedSource, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, Measurement, MeasureOptions, MemoryUse,
 } from "./contract.js";
-import { aborted, JerboaError, unloaded } from "./errors.js";
+import { aborted, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
 export interface Methods {
@@ -40,6 +40,8 @@ export interface CallOptions {
 export interface Backend {
   /** True when calls go to a dedicated worker. */
   readonly worker: boolean;
+  /** True once it was closed or broke: calls reject. */
+  readonly closed: boolean;
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>>;
   /** Frees the engine; calls under way reject. */
   close(): Promise<void>;
@@ -49,7 +51,7 @@ export interface Backend {
 export class Host implements Backend {
   readonly worker = false;
   readonly #module: EngineModule;
-  readonly #input: unknown;
+  #input: unknown;
   #ready: Promise<unknown> | undefined;
   #engine: Engine | undefined;
   #closing = new AbortController();
@@ -62,18 +64,37 @@ export class Host implements Backend {
     this.#input = input;
   }
 
+  get closed(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
+  /** Takes the wasm file from another address; before the first call. */
+  useWasm(url: string): void {
+    this.#input = { module_or_path: url };
+  }
+
   async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
     const signal = options.signal ? AbortSignal.any([options.signal, this.#closing.signal]) : this.#closing.signal;
     const onEvent = (options.onEvent ?? (() => {})) as (event: unknown) => void;
     try {
       if (this.#closing.signal.aborted) throw unloaded();
       if (signal.aborted) throw aborted(method);
-      this.#ready ??= this.#module.default(this.#input);
+      this.#ready ??= this.#start();
       await this.#ready;
       const run = (): Promise<unknown> | unknown => this.#run(method, args, signal, onEvent);
       return (await (QUEUED.has(method) ? this.#enqueue(method, run, signal) : run())) as ReturnType<Methods[M]>;
     } catch (thrown) {
       throw JerboaError.from(thrown);
+    }
+  }
+
+  async #start(): Promise<void> {
+    try {
+      await this.#module.default(this.#input);
+    } catch (thrown) {
+      // The next call tries again: the network may be back.
+      this.#ready = undefined;
+      throw "process" in globalThis && !("document" in globalThis) ? noBrowser() : missingAsset("The engine's wasm file", thrown);
     }
   }
 

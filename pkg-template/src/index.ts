@@ -1,6 +1,9 @@
 /** The public face of the package. Holds nothing of its own. */
 
 export { cachedModels, deleteModel, deviceReport, loadModel } from "./load.js";
+export { configure } from "./backend.js";
+export type { AssetUrls } from "./backend.js";
+export { createFetch } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions, Model, RenderChatOptions } from "./model.js";
 export type { Generation } from "./generation.js";
@@ -10,12 +13,14 @@ export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedOptions, Ranked, RerankOptions,
 } from "./embeddings.js";
-export type { ChatMessage, TextPart, Tool, ToolCall } from "./messages.js";
+export type { ChatMessage, RefusalPart, TextPart, Tool, ToolCall } from "./messages.js";
 export type {
   Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionCreateParams, ChatCompletionCreateParamsNonStreaming,
   ChatCompletionCreateParamsStreaming, ChatDelta, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
-  RequestOptions, Timings,
+  RequestOptions, StreamFinishReason, Timings,
 } from "./chat.js";
+export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream } from "./completions.js";
 export type {
-  CachedModel, CachedSource, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, LoadProgress, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow, Speculation, TokenLogprob,
+  CachedModel, CachedSource, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
+  ModelInfo, Overflow, Speculation, TokenLogprob, Tuning,
 } from "./contract.js";

@@ -1,6 +1,6 @@
 /** Turns a name, an address or picked files into a loaded model. Does not know what a model can do. */
 
-import { openBackend } from "./backend.js";
+import { ASSETS, type AssetUrls, openBackend } from "./backend.js";
 import { checked, describe, is } from "./check.js";
 import type { CachedModel, CachedSource, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
@@ -8,10 +8,10 @@ import type { Backend } from "./host.js";
 import { Model } from "./model.js";
 
 /** Options of {@link loadModel}. */
-export interface LoadOptions extends Omit<EngineLoadOptions, "model"> {
+export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit">, AssetUrls {
   /** Hears what arrives, with bytes, rate and time left. */
   onProgress?: (progress: LoadProgress) => void;
-  /** Gives the load up; what arrived stays in the cache and is resumed. */
+  /** Aborts the load; downloaded parts stay cached and the next load resumes them. */
   signal?: AbortSignal;
   /** False runs the model on this thread. True by default; where no worker can be had, `model.info` says so. */
   worker?: boolean;
@@ -31,6 +31,7 @@ export interface NamedFile {
 export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
 
 const OPTIONS = {
+  ...ASSETS,
   onProgress: is.func,
   signal: is.signal,
   token: is.string,
@@ -59,18 +60,29 @@ const FEATURES = { subgroups: is.boolean, f16: is.boolean };
  * console.log(await model.generate("Once upon a time", { maxTokens: 50 }));
  * ```
  *
+ * Of a list of names, the first that fits this device is taken:
+ *
+ * ```js
+ * const model = await loadModel(["Qwen/Qwen3-1.7B", "Qwen/Qwen3-0.6B", "HuggingFaceTB/SmolLM2-135M-Instruct"]);
+ * ```
+ *
  * @throws {@link JerboaError} with a code such as `not_found`, `gated`, `no_webgpu`, `out_of_memory`, `unknown_architecture`.
  */
-export async function loadModel(source: ModelSource, options?: LoadOptions): Promise<Model> {
-  const { onProgress, signal, worker = true, ...rest } = checked("loadModel", options, OPTIONS);
-  if (rest.features) rest.features = checked("loadModel: features", rest.features, FEATURES);
+export async function loadModel(source: ModelSource | readonly (string | URL)[], options?: LoadOptions): Promise<Model> {
+  const given = checked("loadModel", options, OPTIONS);
+  if (given.features) given.features = checked("loadModel: features", given.features, FEATURES);
+  return isList(source) ? loadFirst(source, given) : loadOne(source, given, false);
+}
+
+async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boolean): Promise<Model> {
+  const { onProgress, signal, worker = true, wasmUrl, workerUrl, ...rest } = options;
   const model = sourceOf(source);
   refuseContradictions(model, rest);
   if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
 
-  const { backend, warning } = await openBackend(worker);
+  const { backend, warning } = await openBackend(worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
   try {
-    const load: EngineLoadOptions = { ...rest, model };
+    const load: EngineLoadOptions = { ...rest, model, ...(mustFit ? { mustFit } : {}) };
     const info = await backend.call("load", [load], { signal, onEvent: onProgress });
     const warnings = [...(info.warnings ?? []), ...(warning ? [warning] : [])];
     return new Model(backend, { ...info, warnings, worker: backend.worker });
@@ -78,6 +90,34 @@ export async function loadModel(source: ModelSource, options?: LoadOptions): Pro
     void backend.close();
     throw JerboaError.from(thrown);
   }
+}
+
+/** What says that another model may do better: it does not fit here, is not known here, or is not to be had. */
+const GO_ON: ReadonlySet<string> = new Set([
+  "out_of_memory", "unknown_architecture", "unsupported_option", "unsupported_encoding", "not_found", "gated", "config", "malformed",
+]);
+
+/** The first of some models that can be had and fits; `info.warnings` says why those before it were not taken. */
+async function loadFirst(sources: readonly (string | URL)[], options: LoadOptions): Promise<Model> {
+  const reasons: string[] = [];
+  for (const [i, source] of sources.entries()) {
+    const last = i === sources.length - 1;
+    try {
+      const model = await loadOne(source, options, !last);
+      model.info.warnings.push(...reasons);
+      return model;
+    } catch (thrown) {
+      const error = JerboaError.from(thrown);
+      reasons.push(`${source} was not taken: ${error.message}`);
+      if (last || !GO_ON.has(error.code)) throw reasons.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: error }) : error;
+    }
+  }
+  throw refused("loadModel got an empty list. Name at least one model.");
+}
+
+/** Names are a list of models; files are one model. */
+function isList(source: ModelSource | readonly (string | URL)[]): source is readonly (string | URL)[] {
+  return Array.isArray(source) && source.length > 0 && source.every((each) => typeof each === "string" || each instanceof URL);
 }
 
 /** Options that go with a repository's name, against what was given. */

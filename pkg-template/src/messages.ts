@@ -9,6 +9,12 @@ export interface TextPart {
   text: string;
 }
 
+/** A part of an answer that declined, as OpenAI's models have it; it is read as text. */
+export interface RefusalPart {
+  type: "refusal";
+  refusal: string;
+}
+
 /** A call of a function that the model asked for. */
 export interface ToolCall {
   id: string;
@@ -26,7 +32,7 @@ export interface Tool {
 /** One message of a conversation. */
 export type ChatMessage =
   | { role: "system" | "developer" | "user"; content: string | TextPart[]; name?: string }
-  | { role: "assistant"; content?: string | TextPart[] | null; tool_calls?: ToolCall[]; name?: string }
+  | { role: "assistant"; content?: string | (TextPart | RefusalPart)[] | null; refusal?: string | null; tool_calls?: ToolCall[]; name?: string }
   | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string };
 
 const ROLES = ["system", "developer", "user", "assistant", "tool"];
@@ -39,21 +45,24 @@ export function engineMessages(where: string, messages: ChatMessage[]): unknown[
     if (typeof message !== "object" || message === null) throw refused(`${at} must be an object with role and content, not ${describe(message)}.`);
     if (!ROLES.includes(message.role)) throw refused(`${at}: 'role' must be one of ${ROLES.join(", ")}, not ${describe(message.role)}.`);
     const calls = message.role === "assistant" ? message.tool_calls : undefined;
-    const content = message.content ?? (calls?.length ? "" : undefined);
+    const declined = message.role === "assistant" ? message.refusal : undefined;
+    const content = message.content ?? declined ?? (calls?.length ? "" : undefined);
     if (content === undefined) throw refused(`${at} has no 'content'.`);
     const role = message.role === "developer" ? "system" : message.role;
-    const result = { ...message, role, content: text(at, content) };
+    const { refusal: _, ...rest } = { refusal: undefined, ...message };
+    const result = { ...rest, role, content: text(at, content) };
     return calls ? { ...result, tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: parsed(call) } })) } : result;
   });
 }
 
-function text(at: string, content: string | TextPart[]): string {
+function text(at: string, content: string | (TextPart | RefusalPart)[]): string {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of text parts, not ${describe(content)}.`);
   return content
     .map((part) => {
       if (part?.type === "text" && typeof part.text === "string") return part.text;
-      throw refused(`${at}: a part of type ${describe(part?.type)} cannot be read by this model; only text can.`);
+      if (part?.type === "refusal" && typeof part.refusal === "string") return part.refusal;
+      throw refused(`${at}: a part of type ${describe((part as TextPart | undefined)?.type)} cannot be read by this model; only text can.`);
     })
     .join("");
 }

@@ -3,8 +3,9 @@
 import { Chat } from "./chat.js";
 import { checked, describe, is } from "./check.js";
 import type { EngineRequest, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow, Speculation } from "./contract.js";
+import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
-import { refused } from "./errors.js";
+import { refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
@@ -87,6 +88,8 @@ export class Model {
   readonly info: ModelInfo;
   /** OpenAI's chat completions. */
   readonly chat: Chat;
+  /** OpenAI's older completions: a text is continued. */
+  readonly completions: TextCompletions;
   /** OpenAI's embeddings. */
   readonly embeddings: Embeddings;
   readonly #backend: Backend;
@@ -96,6 +99,7 @@ export class Model {
     this.#backend = backend;
     this.info = info;
     this.chat = new Chat(backend, info);
+    this.completions = new TextCompletions(backend, info);
     this.embeddings = new Embeddings(backend, info);
   }
 
@@ -107,13 +111,15 @@ export class Model {
    * ```
    */
   generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
+    if (this.#backend.closed) throw unloaded();
     if (this.info.task !== "generate") throw refused(`${this.info.model} does not generate text; it is for ${this.info.task}.`);
     const { signal, stop, ...rest } = checked("generate", options, SAMPLING);
     if (rest.topLogprobs && !rest.logprobs) throw refused("generate: 'topLogprobs' needs logprobs: true.");
     const request: EngineRequest = { ...rest };
     if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
     if (typeof prompt === "string") request.prompt = prompt;
-    else request.ids = [...ids("generate", prompt)];
+    else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
+    else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);
     return new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
   }
 

@@ -4,7 +4,7 @@ import { aborted, JerboaError, unloaded } from "./errors.js";
 import type { Backend, CallOptions, Method, Methods } from "./host.js";
 
 /** From the caller to the engine. */
-type Up = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { close: true };
+type Up = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { close: true };
 
 /** From the engine to the caller. */
 type Down =
@@ -21,7 +21,7 @@ export interface Port {
 }
 
 /** Serves a backend over a port, and says hello. */
-export function serve(port: Port, backend: Backend): void {
+export function serve(port: Port, backend: Backend & { useWasm?(url: string): void }): void {
   const running = new Map<number, AbortController>();
   const send = (message: Down, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
 
@@ -43,6 +43,7 @@ export function serve(port: Port, backend: Backend): void {
   port.addEventListener("message", ({ data }: MessageEvent<Up>) => {
     if ("method" in data) void answer(data.id, data.method, data.args);
     else if ("abort" in data) running.get(data.id)?.abort();
+    else if ("wasm" in data) backend.useWasm?.(data.wasm);
     else void backend.close().finally(() => send({ closed: true }));
   });
   send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
@@ -86,6 +87,15 @@ export class Remote implements Backend {
       });
       port.addEventListener("messageerror", () => broken("a message could not be read"));
     });
+  }
+
+  get closed(): boolean {
+    return this.#gone !== undefined;
+  }
+
+  /** Has the other side take the wasm file from another address; before the first call. */
+  useWasm(url: string): void {
+    this.#port.postMessage({ wasm: url } satisfies Up);
   }
 
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {

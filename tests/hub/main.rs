@@ -335,6 +335,21 @@ fn lasting_troubles_end_in_an_error_that_says_why() {
 }
 
 #[test]
+fn a_server_that_never_answers_is_given_up_soon() {
+    // Nothing listens on the port of a socket that is closed again.
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let (server, _) = single();
+    let retry = RetryPolicy { base_ms: 100.0, ..RetryPolicy::default() };
+    let options = HubOptions { endpoint: Some(format!("http://127.0.0.1:{port}")), retry, ..options(&server) };
+    let start = Instant::now();
+    let error = block_on(open(&options)).expect_err("nobody is there");
+    assert_eq!(error.code(), "network");
+    assert!(error.to_string().contains("cannot be reached"), "{error}");
+    assert!(start.elapsed().as_secs_f64() < 3.0, "it took {:?}", start.elapsed());
+}
+
+#[test]
 fn a_file_that_changes_midway_is_begun_again() {
     // The same header: what was delivered is delivered again. At a branch without commits, so that the change shows.
     let (server, _) = single();

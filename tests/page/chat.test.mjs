@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch, shot, warmUp, watch, WEBGPU_SINCE } from "./support/browser.mjs";
+import { launch, shot, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
 import { PAGE } from "./support/places.mjs";
@@ -31,7 +31,7 @@ after(async () => {
   await server?.close();
 });
 
-const ready = () => page.getByRole("heading", { name: "Begin a text." }).waitFor();
+const ready = () => page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
 const field = () => page.getByRole("textbox", { name: "Text to continue" });
 const story = () => page.locator(".generated").last();
 /** Waits until the last answer is complete. */
@@ -39,7 +39,7 @@ const done = () =>
   page.waitForFunction(() => document.querySelector('article[data-state="done"]') && !document.querySelector('article[data-state="running"]'));
 
 async function setSettings(values) {
-  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByRole("button", { name: "Settings", exact: true }).click();
   for (const [label, value] of Object.entries(values)) {
     await page.getByRole("spinbutton", { name: label }).fill(value);
     await page.getByRole("spinbutton", { name: label }).blur();
@@ -55,7 +55,7 @@ test("the page opens with the bundled model", { timeout: PATIENCE }, async () =>
 });
 
 test("a typed prompt streams the reference's continuation", { timeout: PATIENCE }, async () => {
-  await setSettings({ Temperature: "0", "Most tokens": "200" });
+  await setSettings({ Temperature: "0", "Max tokens": "200" });
   await page.evaluate(() => {
     window.lengths = new Set();
     new MutationObserver(() => window.lengths.add(document.querySelector(".generated")?.textContent.length ?? 0)).observe(document.body, {
@@ -71,14 +71,14 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
   const steps = await page.evaluate(() => window.lengths.size);
   // A ring of tokens comes at once: fewer steps than tokens, but more than a few.
   assert.ok(steps >= 8, `the text came in ${steps} steps`);
-  assert.match(await page.locator(".numbers").last().innerText(), /200 tokens · [\d.]+ tokens\/s · first after .+ · prompt 5/);
+  assert.match(await page.locator(".numbers").last().textContent(), /[\d.]+ tokens\/s · reached the limit200 tokens · first after .+ · prompt 5/);
   await shot(page, "2-story");
 });
 
 test("it can be copied and made again", { timeout: PATIENCE }, async () => {
   await page.getByRole("button", { name: "Copy the conversation" }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), golden.text);
-  await setSettings({ "Most tokens": "40" });
+  await setSettings({ "Max tokens": "40" });
   await page.getByRole("button", { name: "Regenerate" }).click();
   await page.locator('article[data-state="running"]').waitFor();
   await done();
@@ -87,7 +87,7 @@ test("it can be copied and made again", { timeout: PATIENCE }, async () => {
 });
 
 test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () => {
-  await setSettings({ "Most tokens": "450" });
+  await setSettings({ "Max tokens": "450" });
   await field().fill("One day");
   await field().press("Enter");
   await page.waitForFunction(() => document.querySelector('article[data-state="running"] .generated')?.textContent.length > 20);
@@ -101,7 +101,7 @@ test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () =
   assert.equal(await page.evaluate(() => document.activeElement.tagName), "TEXTAREA", "the focus is back in the field");
   await shot(page, "3-stopped");
 
-  await setSettings({ "Most tokens": "20" });
+  await setSettings({ "Max tokens": "20" });
   await field().fill(golden.prompt);
   await field().press("Enter");
   await done();
@@ -112,7 +112,9 @@ test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () =
 test("after a reload the model comes from the cache", { timeout: PATIENCE }, async () => {
   const before = server.requests.length;
   await page.reload();
-  await ready();
+  // The story is there at once, the model when it is ready.
+  await page.locator(".generated").last().waitFor();
+  await page.getByRole("button", { name: /stories260K.*from this device/ }).waitFor();
   const asked = server.requests.slice(before).filter(({ path }) => path.endsWith(".safetensors"));
   const fetched = asked.filter(({ method, status }) => method !== "HEAD" && status !== 304);
   assert.deepEqual(fetched, [], "no weights over the network");
@@ -121,21 +123,6 @@ test("after a reload the model comes from the cache", { timeout: PATIENCE }, asy
   await page.getByRole("heading", { name: "On this device" }).waitFor();
   await shot(page, "4-picker");
   await page.keyboard.press("Escape");
-});
-
-test("what cannot be loaded is said in a sentence, and another model can be chosen", { timeout: PATIENCE }, async () => {
-  await page.getByRole("button", { name: /stories260K/ }).click();
-  await page.getByText("Advanced").click();
-  await page.getByLabel("Endpoint").fill(server.url);
-  await page.getByRole("textbox", { name: "From Hugging Face" }).fill("no/such");
-  await page.getByRole("button", { name: "Load", exact: true }).click();
-  const alert = page.getByRole("main").getByRole("alert");
-  await alert.waitFor();
-  assert.match(await alert.innerText(), /no\/such could not be loaded\.[^]*was not found \(HTTP 404\)\. Check the repository's name/);
-  await shot(page, "5-not-found");
-  await page.getByRole("button", { name: "Choose another model" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: /^stories260K Comes with/ }).click();
-  await ready();
 });
 
 test("the device report has rows", { timeout: PATIENCE }, async () => {
@@ -148,44 +135,6 @@ test("the device report has rows", { timeout: PATIENCE }, async () => {
   await page.keyboard.press("Escape");
 });
 
-test("every control has a name, and the theme is kept", { timeout: PATIENCE }, async () => {
-  const nameless = await page.evaluate(() =>
-    [...document.querySelectorAll("button, a, input, textarea, select")]
-      .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length))
-      .map((e) => e.outerHTML),
-  );
-  assert.deepEqual(nameless, []);
-  const toggle = page.getByRole("button", { name: /^Theme:/ });
-  while (!/dark/.test(await toggle.getAttribute("aria-label"))) await toggle.click();
-  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
-  await page.reload();
-  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
-});
-
-test("it fits a phone and a tablet", { timeout: PATIENCE }, async () => {
-  for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180]]) {
-    await page.setViewportSize({ width, height });
-    await ready();
-    await page.getByRole("button", { name: "Once upon a time" }).click();
-    await done();
-    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name}: nothing sticks out`);
-    assert.ok(await page.evaluate(() => parseFloat(getComputedStyle(document.querySelector("textarea")).fontSize) >= 16), "no zoom on focus");
-    await shot(page, `7-${name}`);
-    await page.getByRole("button", { name: "New conversation" }).click();
-  }
-});
-
 test("nothing went wrong on the way", () => {
   assert.deepEqual(problems.filter((p) => !/404/.test(p)), []);
-});
-
-test("without WebGPU the page says so", { timeout: PATIENCE }, async () => {
-  const bare = await context.newPage();
-  await bare.addInitScript(() => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
-  await bare.goto(server.url);
-  await bare.getByRole("heading", { name: "This browser has no WebGPU." }).waitFor();
-  const said = await bare.getByRole("main").innerText();
-  for (const since of WEBGPU_SINCE) assert.match(said, since);
-  await shot(bare, "8-no-webgpu");
-  await bare.close();
 });

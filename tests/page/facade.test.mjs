@@ -57,9 +57,9 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load("a/b", { maxContxt: 3 }), refusal("request", /no option 'maxContxt'. Did you mean 'maxContext'\?/));
   await assert.rejects(load("a/b", { max_context: 3 }), refusal("request", /Did you mean 'maxContext'/));
   await assert.rejects(load("a/b", { wieghts: "f16" }), refusal("request", /Did you mean 'weights'/));
-  await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
-  await assert.rejects(load("a/b", { tune: "never" }), refusal("request", /'tune' must be 'auto', .*'again', not 'never'/));
-  await assert.rejects(load("a/b", { embeddingWeights: "q2" }), refusal("request", /'embeddingWeights' must be 'auto', .*'q4', not 'q2'/));
+  await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be one of 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
+  await assert.rejects(load("a/b", { tune: "never" }), refusal("request", /'tune' must be one of 'auto', .*'again', not 'never'/));
+  await assert.rejects(load("a/b", { embeddingWeights: "q2" }), refusal("request", /'embeddingWeights' must be one of 'auto', .*'q4', not 'q2'/));
   await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 up, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
   await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder or a .gguf file, or files/));
@@ -117,6 +117,7 @@ test("generate refuses what contradicts itself", async () => {
   assert.throws(() => model.generate("x", { topLogprobs: 2 }), refusal("request", /'topLogprobs' needs logprobs: true/));
   assert.throws(() => model.generate("x", { top_k: 2 }), refusal("request", /Did you mean 'topK'/));
   assert.throws(() => model.generate([1.5]), refusal("request", /token ids: whole numbers/));
+  for (const prompt of [undefined, null, 5]) assert.throws(() => model.generate(prompt), refusal("request", /takes a text or a list of token ids, not (undefined|null|5)\./));
   assert.throws(() => model.generate("x", { maxTokens: 0 }), refusal("request", /'maxTokens' must be a whole number from 1 up/));
   const generation = model.generate("x");
   await collect(generation);
@@ -148,7 +149,7 @@ test("speculation goes to the engine and comes back as counts", async () => {
   const { usage } = await model.chat.completions.create({ messages: user("one"), speculation: "prompt-lookup" });
   assert.equal(double.seen.requests.at(-1).speculation, "prompt-lookup");
   assert.deepEqual(usage.completion_tokens_details, { accepted_prediction_tokens: 3, rejected_prediction_tokens: 4 });
-  assert.throws(() => model.generate("x", { speculation: "draft-model" }), refusal("request", /'speculation' must be 'off', 'prompt-lookup'/));
+  assert.throws(() => model.generate("x", { speculation: "draft-model" }), refusal("request", /'speculation' must be one of 'off', 'prompt-lookup'/));
   await assert.rejects(model.chat.completions.create({ messages: user("x"), speculation: true }), refusal("request", /'speculation' must be/));
 });
 
@@ -208,7 +209,11 @@ test("chat refuses what it cannot do", async () => {
   const model = await load();
   const create = (p) => model.chat.completions.create({ messages: user("x"), ...p });
   await assert.rejects(create({ n: 2 }), refusal("request", /'n' must be 1/));
-  await assert.rejects(create({ response_format: {} }), refusal("request", /no option 'response_format'/));
+  await assert.rejects(create({ response_format: { type: "json_object" } }), refusal("request", /'response_format' must be left out or.*JSON cannot be forced/));
+  await assert.rejects(create({ functions: [] }), refusal("request", /no option 'functions'/));
+  await assert.rejects(create({ tools: [{ type: "custom", custom: { name: "x" } }] }), refusal("request", /type 'custom' cannot be used/));
+  const toolless = (await load("a/toolless")).chat.completions.create({ messages: user("x"), tools: [{ type: "function", function: { name: "f" } }] });
+  await assert.rejects(toolless, refusal("chat_template", /does not read 'tools'/));
   await assert.rejects(create({ temperature: 3 }), refusal("request", /a number from 0 to 2/));
   await assert.rejects(create({ max_tokens: 1, max_completion_tokens: 2 }), refusal("request", /mean the same and differ/));
   await assert.rejects(create({ top_logprobs: 1 }), refusal("request", /needs logprobs/));
@@ -217,6 +222,79 @@ test("chat refuses what it cannot do", async () => {
   await assert.rejects(create({ messages: [{ role: "robot", content: "x" }] }), refusal("request", /messages\[0\]: 'role' must be one of/));
   await assert.rejects(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] }), refusal("request", /type 'image_url' cannot be read/));
   await assert.rejects((await load("a/base")).chat.completions.create({ messages: user("x") }), refusal("chat_template", /model\.generate\(prompt\)/));
+});
+
+test("what is OpenAI's own affair is ignored", async () => {
+  const model = await load();
+  const more = { user: "u", metadata: { a: "b" }, store: true, service_tier: "auto", parallel_tool_calls: false, response_format: { type: "text" }, modalities: ["text"] };
+  const { choices } = await model.chat.completions.create({ messages: user("one"), ...more });
+  assert.equal(choices[0].message.content, "one");
+  assert.deepEqual(double.seen.requests.at(-1), { messages: user("one") });
+  const declined = [{ role: "assistant", content: [{ type: "refusal", refusal: "no" }] }, { role: "assistant", content: null, refusal: "never" }, ...user("one")];
+  await model.chat.completions.create({ messages: declined });
+  assert.deepEqual(double.seen.requests.at(-1).messages.map(({ content }) => content), ["no", "never", "one"]);
+});
+
+test("completions continue a text, whole and in pieces", async () => {
+  const model = await load();
+  const whole = await model.completions.create({ prompt: "one two", max_tokens: 9, stop: "x" });
+  assert.deepEqual(whole.choices, [{ index: 0, text: "one two", logprobs: null, finish_reason: "stop" }]);
+  assert.equal(whole.usage.total_tokens, 7);
+  assert.deepEqual(double.seen.requests.at(-1), { prompt: "one two", maxTokens: 9, stop: ["x"] });
+  const pieces = await collect(await model.completions.create({ prompt: "one two", echo: true, stream: true, stream_options: { include_usage: true } }));
+  assert.deepEqual(pieces.map((p) => p.choices[0]?.text), ["one two", "one", " two", "", undefined]);
+  assert.equal(pieces.at(-1).usage.completion_tokens, 2);
+  await assert.rejects(model.completions.create({}), refusal("request", /no 'prompt'/));
+});
+
+test("of several models the first that fits is taken, with the reasons of those before it", async () => {
+  const { info } = await jerboa.loadModel(["a/large", "no/such", "a/b", "a/c"], { worker: false });
+  assert.equal(info.model, "a/b");
+  assert.match(info.warnings.join("\n"), /a\/large was not taken: It needs 9 GB.*\nno\/such was not taken/);
+  assert.equal(double.seen.loads.at(-1).mustFit, true);
+  const last = await jerboa.loadModel(["no/such", "a/large"], { worker: false });
+  assert.equal(last.info.model, "a/large", "the last is loaded as it is: there is nothing smaller");
+  await assert.rejects(jerboa.loadModel(["no/such", "no/such"], { worker: false }), refusal("not_found", /no\/such was not taken.*no\/such was not taken/));
+});
+
+test("the official client works over createFetch as it is", async () => {
+  const { default: OpenAI } = await import("openai");
+  const model = await load();
+  const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: jerboa.createFetch(model) });
+  const answer = await client.chat.completions.create({ model: "any", messages: user("one two"), temperature: 0 });
+  assert.equal(answer.choices[0].message.content, "one two");
+  const stream = await client.chat.completions.create({ model: "any", messages: user("one two"), stream: true, stream_options: { include_usage: true } });
+  const chunks = await collect(stream);
+  assert.equal(chunks.map((c) => c.choices[0]?.delta.content ?? "").join(""), "one two");
+  assert.equal(chunks.at(-1).usage.total_tokens, 7);
+  assert.equal((await client.completions.create({ model: "any", prompt: "a b" })).choices[0].text, "a b");
+  assert.deepEqual((await collect(await client.models.list())).map(({ id }) => id), ["org/name"]);
+  await assert.rejects(client.chat.completions.create({ model: "any", messages: user("x"), n: 2 }), (error) => error.status === 400 && error.code === "request" && /'n' must be 1/.test(error.message));
+  await assert.rejects(client.images.generate({ prompt: "x" }), (error) => error.status === 404);
+
+  const words = Array.from({ length: 300 }, (_, i) => `w${i}`).join(" ");
+  const left = await client.chat.completions.create({ model: "any", messages: user(words), stream: true });
+  let seen = 0;
+  for await (const _ of left) if (++seen === 5) break;
+  const controller = new AbortController();
+  const gone = client.chat.completions.create({ model: "any", messages: user(words) }, { signal: controller.signal });
+  setTimeout(() => controller.abort(), 20);
+  await assert.rejects(gone, (error) => error.name === "APIUserAbortError" || /abort/i.test(error.message));
+  const after = performance.now();
+  assert.equal(await model.generate("still works"), "still works");
+  assert.ok(performance.now() - after < 200, "what was left goes on in nobody's name");
+
+  const embedder = await load("org/embed");
+  const vectors = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: jerboa.createFetch(embedder) });
+  const { data } = await vectors.embeddings.create({ model: "any", input: ["abc", "d"] });
+  assert.deepEqual(data.map(({ embedding }) => [...embedding]), [[3, 1, 0], [1, 1, 0]]);
+});
+
+test("files of the package that are not there are named, by address", async () => {
+  await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /not a web page/));
+  assert.deepEqual(double.seen.input, { module_or_path: "http://x.test/missing.wasm" });
+  await assert.rejects(load("a/b", { wasmUrl: 7 }), refusal("request", /'wasmUrl' must be an address/));
+  assert.throws(() => jerboa.configure({ wasm: "x" }), refusal("request", /'wasm'/));
 });
 
 test("text, templates, logits, memory", async () => {
@@ -260,6 +338,8 @@ test("unload stops what runs and refuses what follows", async () => {
   await end;
   assert.equal(double.seen.freed, freed + 1);
   await assert.rejects(model.tokenize("x"), refusal("unloaded", /Call loadModel again/));
+  await assert.rejects(model.embed("x"), refusal("unloaded", /unloaded/));
+  assert.throws(() => model.generate("x"), refusal("unloaded", /unloaded/));
 });
 
 test("cache and device functions", async () => {

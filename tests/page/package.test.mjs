@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { cp, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
 import { launch, warmUp, watch } from "./support/browser.mjs";
@@ -111,7 +112,7 @@ test("the package holds what its exports name and nothing that it does not need"
 test("types hold for a user with strict TypeScript", { timeout: PATIENCE }, async () => {
   await writeFile(
     join(project, "types.ts"),
-    `import { loadModel, JerboaError, similarity, type ChatCompletionChunk } from "jerboa";
+    `import { createFetch, loadModel, JerboaError, similarity, type ChatCompletionChunk, type Tuning } from "jerboa";
 export async function main(): Promise<string> {
   const model = await loadModel("a/b", { onProgress: ({ loaded, total }) => void (loaded / total) });
   const text: string = await model.generate("x", { maxTokens: 3 });
@@ -122,6 +123,16 @@ export async function main(): Promise<string> {
   const n: number = similarity(await model.embed("x"), [1, 2]);
   // @ts-expect-error an option that does not exist
   model.generate("x", { max_tokens: 3 });
+  const first = await loadModel(["a/b", new URL("https://x.test/m/")], { wasmUrl: "/x.wasm", workerUrl: new URL("https://x.test/w.js") });
+  const tuning: Tuning | undefined = first.info.tuning;
+  const { choices } = await first.completions.create({ prompt: "x" });
+  const handler: typeof fetch = createFetch(first);
+  const { data } = await first.embeddings.create({ input: "x" });
+  const numbers: number[] = data[0]!.embedding;
+  const { data: [coded] } = await first.embeddings.create({ input: "x", encoding_format: "base64" });
+  const text64: string = coded!.embedding;
+  const reason: "stop" | "length" | "tool_calls" = answer.choices[0]!.finish_reason;
+  void [tuning, choices, handler, numbers, text64, reason];
   try { await model.unload(); } catch (e) { if (e instanceof JerboaError) return e.code; }
   return text + n + (answer.choices[0]?.message.content ?? "");
 }
@@ -133,11 +144,109 @@ export async function main(): Promise<string> {
   assert.equal(stdout, "");
 });
 
+test("types fit those of the official client", { timeout: PATIENCE }, async () => {
+  await writeFile(
+    join(project, "openai-types.ts"),
+    `import type OpenAI from "openai";
+import type { ChatCompletion, ChatCompletionCreateParams, ChatMessage, CreateEmbeddingResponse, Model, Tool } from "jerboa";
+declare const model: Model;
+declare const tool: OpenAI.ChatCompletionFunctionTool;
+declare const answer: ChatCompletion;
+declare const vectors: CreateEmbeddingResponse;
+declare const system: OpenAI.ChatCompletionSystemMessageParam;
+declare const assistant: OpenAI.ChatCompletionMessage;
+const tools: Tool[] = [tool];
+const messages: ChatMessage[] = [{ role: "user", content: "x" }, { role: "assistant", content: assistant.content, refusal: assistant.refusal }, { role: "system", content: system.content }];
+const params: ChatCompletionCreateParams & OpenAI.ChatCompletionCreateParams = { model: "x", messages: [{ role: "user", content: "x" }], tools, temperature: 0, user: "u" };
+const theirs: OpenAI.ChatCompletion = answer;
+const embedded: OpenAI.CreateEmbeddingResponse = vectors;
+export const all = [messages, params, theirs, embedded, model.chat.completions.create(params)];
+`,
+  );
+  const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
+  const paths = join(project, "tsconfig.json");
+  const compilerOptions = { noEmit: true, strict: true, skipLibCheck: true, target: "es2022", module: "es2022", moduleResolution: "bundler", lib: ["es2022", "dom", "dom.iterable"], types: [], paths: { openai: [dirname(createRequire(import.meta.url).resolve("openai"))] } };
+  await writeFile(paths, JSON.stringify({ compilerOptions, files: ["openai-types.ts"] }));
+  const { stdout } = await run(process.execPath, [tsc, "-p", paths], { cwd: project }).catch((error) => error);
+  assert.equal(stdout, "");
+});
+
 test("built by Vite without configuration it generates the reference ids, in a worker and without", { timeout: PATIENCE }, async () => {
   await run("npx", ["vite", "build"], { cwd: project });
   const dist = join(project, "dist");
   await runIn({ "/": dist }, true);
   await runIn({ "/": dist }, false, FEW);
+});
+
+/** What a page adds whose bundler does not move the package's files along. */
+const CONFIGURED = `import { configure } from "jerboa";
+configure({ workerUrl: "./jerboa-worker.js", wasmUrl: "./jerboa_bg.wasm" });
+${MAIN}`;
+
+/** A folder with a page that runs its main.js, and what is to be copied there. */
+async function pageFolder(name, script, copies = {}) {
+  const folder = join(project, name);
+  await mkdir(folder, { recursive: true });
+  await writeFile(join(folder, "index.html"), `<!doctype html><meta charset="utf-8">${script}`);
+  for (const [to, from] of Object.entries(copies)) await cp(from, join(folder, to));
+  return folder;
+}
+
+const MODULE = '<script type="module" src="./main.js"></script>';
+
+test("webpack 5 needs no configuration", { timeout: PATIENCE }, async () => {
+  const { default: webpack } = await import("webpack");
+  const out = await pageFolder("with-webpack", '<script defer src="./main.js"></script>');
+  const settings = { mode: "production", context: project, entry: "./main.js", output: { path: out, filename: "main.js" }, performance: { hints: false } };
+  const stats = await promisify(webpack)(settings);
+  assert.equal(stats.hasErrors(), false, stats.toString({ all: false, errors: true }));
+  await runIn({ "/": out }, true, FEW);
+});
+
+test("esbuild takes the worker as a second entry", { timeout: PATIENCE }, async () => {
+  const { build } = await import("esbuild");
+  const out = await pageFolder("with-esbuild", MODULE, { "jerboa_bg.wasm": join(installed, "jerboa_bg.wasm") });
+  await writeFile(join(project, "configured.js"), CONFIGURED);
+  const entryPoints = { main: "./configured.js", "jerboa-worker": "jerboa/worker" };
+  await build({ absWorkingDir: project, entryPoints, bundle: true, splitting: true, format: "esm", minify: true, outdir: out, logLevel: "error" });
+  await runIn({ "/": out }, true, FEW);
+});
+
+test("Rollup takes the worker as a second entry", { timeout: PATIENCE }, async () => {
+  const [{ rollup }, { default: resolve }] = await Promise.all([import("rollup"), import("@rollup/plugin-node-resolve")]);
+  const out = await pageFolder("with-rollup", MODULE, { "jerboa_bg.wasm": join(installed, "jerboa_bg.wasm") });
+  await writeFile(join(project, "configured.js"), CONFIGURED);
+  const bundle = await rollup({
+    input: { main: join(project, "configured.js"), "jerboa-worker": join(installed, "worker.js") },
+    plugins: [resolve({ browser: true })],
+    onwarn: (warning) => assert.fail(warning.message),
+  });
+  await bundle.write({ dir: out, format: "es", entryFileNames: "[name].js" });
+  await bundle.close();
+  await runIn({ "/": out }, true, FEW);
+});
+
+test("from another server, unbundled, it runs in a worker all the same", { timeout: PATIENCE }, async () => {
+  const cdn = await serve({ "/jerboa/": installed }, { "Access-Control-Allow-Origin": "*" });
+  try {
+    const map = `{ "imports": { "jerboa": "${cdn.url}/jerboa/index.js" } }`;
+    const out = await pageFolder("from-elsewhere", `<script type="importmap">${map}</script>${MODULE}`, { "main.js": join(project, "main.js") });
+    await runIn({ "/": out }, true, FEW);
+  } finally {
+    await cdn.close();
+  }
+});
+
+test("npm would publish it without a complaint", { timeout: PATIENCE }, async () => {
+  const { stdout, stderr } = await run("npm", ["publish", "--dry-run", "--json", PACKAGE]);
+  // What npm says of this machine: nobody is logged in here.
+  const complaints = stderr.split("\n").filter((line) => /^npm (warn|error)/i.test(line) && !/nodedir|logged in/.test(line));
+  assert.deepEqual(complaints, []);
+  const parsed = JSON.parse(stdout);
+  const { files } = parsed.files ? parsed : Object.values(parsed)[0];
+  const names = files.map(({ path }) => path);
+  for (const name of ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "index.js", "index.d.ts", "worker.js", "jerboa_bg.wasm"]) assert.ok(names.includes(name), name);
+  assert.ok(names.every((name) => /\.(js|d\.ts|wasm|json)$|^README\.md$|^LICENSE/.test(name)), names.join(" "));
 });
 
 test("a plain module script needs no bundler", { timeout: PATIENCE }, async () => {

@@ -3,7 +3,7 @@
  * server listens for it. `?shape=tiny&smoke=1` runs anywhere.
  */
 
-import "../src/styles.css";
+import "../src/styles/index.css";
 import "./style.css";
 import { adapterInfo, refuseSoftware } from "./adapter";
 import { report } from "./report";

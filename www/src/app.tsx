@@ -2,6 +2,8 @@
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { LINKS } from "./strings";
+import { refreshCached } from "./model/cached";
 import { TABS } from "./tabs";
 import { nextTheme, theme, type Theme } from "./theme";
 import { Announcer } from "./ui/announce";
@@ -18,7 +20,7 @@ function fromAddress(): string {
 
 export function App() {
   useEffect(() => {
-    void checkWebGpu();
+    void checkWebGpu().then(() => refreshCached());
     const moved = (): void => void (current.value = fromAddress());
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
@@ -40,6 +42,13 @@ export function App() {
           ))}
         </nav>
         <span class="grow" />
+        <ul class="links">
+          {LINKS.map(({ label, href }) => (
+            <li key={href}>
+              <a href={href}>{label}</a>
+            </li>
+          ))}
+        </ul>
         <ThemeButton />
       </header>
       <main>

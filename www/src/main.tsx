@@ -2,6 +2,6 @@
 
 import { render } from "preact";
 import { App } from "./app";
-import "./styles.css";
+import "./styles/index.css";
 
 render(<App />, document.getElementById("app")!);

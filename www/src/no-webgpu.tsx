@@ -44,7 +44,7 @@ export function NoWebGpu({ reason }: { reason: Reason }) {
           </>
         )}
         <button type="button" class="primary" onClick={() => void checkWebGpu()}>
-          Look again
+          Check again
         </button>
       </section>
     </div>

@@ -12,6 +12,7 @@ mod sizes;
 mod stamp;
 mod tally;
 mod test;
+mod times;
 mod workspace;
 
 use std::process::ExitCode;

@@ -37,7 +37,7 @@ fn number_before(text: &str, word: &str) -> u64 {
 }
 
 /// The line without the escapes that colour it.
-fn plain(line: &str) -> String {
+pub fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut escape = false;
     for each in line.chars() {

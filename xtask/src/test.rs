@@ -1,15 +1,18 @@
-//! `cargo xtask test`: native tests, tests in headless Chromium, page tests; one closing line for all. Knows no test.
+//! `cargo xtask test`: native tests, tests in headless Chromium, page tests; the time by runner, the slowest tests, one closing line for all. Knows no test.
 
-use crate::command::{command, say, watch};
+use crate::command::{ask, command, say, watch};
 use crate::setup::{self, Toolchain};
 use crate::stamp::files;
 use crate::tally::Tally;
+use crate::times::Times;
 use crate::{manifest, package, workspace};
 use anyhow::{Result, bail};
 use std::process::Command;
 use std::time::Instant;
 
 const RUNNERS: [&str; 3] = ["native", "wasm", "page"];
+/// So many of the slowest tests are named at the end.
+const SLOWEST: usize = 10;
 
 /// Sets up, runs the runners that are named, or all of them.
 pub fn run(args: &[String]) -> Result<()> {
@@ -18,6 +21,8 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     let toolchain = setup::everything()?;
     let mut all = Tally::default();
+    let mut times = Times::default();
+    let mut table = Vec::new();
     for name in RUNNERS {
         if !args.is_empty() && !args.iter().any(|each| each == name) {
             continue;
@@ -25,9 +30,9 @@ pub fn run(args: &[String]) -> Result<()> {
         say(&format!("{name} tests"));
         let start = Instant::now();
         let tally = match name {
-            "native" => count(&mut native()),
-            "wasm" => wasm(toolchain),
-            _ => page(toolchain),
+            "native" => count(&mut native(), name, &mut times),
+            "wasm" => wasm(toolchain, name, &mut times),
+            _ => page(toolchain, name, &mut times),
         };
         // A runner that cannot start is a failure among others: the rest still runs, and the closing line tells.
         let tally = tally.unwrap_or_else(|error| {
@@ -35,9 +40,14 @@ pub fn run(args: &[String]) -> Result<()> {
             Tally { passed: 0, failed: 1 }
         });
         let seconds = start.elapsed().as_secs();
-        println!("    {name}: {} passed, {} failed, {seconds} s", tally.passed, tally.failed);
+        table.push(format!("{seconds:7} s  {name}: {} passed, {} failed", tally.passed, tally.failed));
         all = all.and(tally);
     }
+    println!(
+        "\nthe slowest tests:\n{}\n\nby runner, building included:\n{}",
+        times.slowest(SLOWEST).join("\n"),
+        table.join("\n")
+    );
     println!("\n{} passed, {} failed", all.passed, all.failed);
     if all.failed > 0 {
         bail!("{} tests failed", all.failed);
@@ -49,11 +59,19 @@ pub fn run(args: &[String]) -> Result<()> {
 fn native() -> Command {
     let mut cargo = command("cargo");
     cargo.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]).current_dir(workspace::root());
+    // libtest tells each test's time to a compiler that allows unstable options. It is told so when it runs, through cargo's
+    // `runner`: set for cargo, the variable would have everything built anew.
+    let host = ask(command("rustc").arg("-vV")).unwrap_or_default();
+    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+    if cfg!(unix) && !host.is_empty() {
+        let runner = format!("CARGO_TARGET_{}_RUNNER", host.to_uppercase().replace(['-', '.'], "_"));
+        cargo.env(runner, "env RUSTC_BOOTSTRAP=1").args(["--", "-Zunstable-options", "--report-time"]);
+    }
     cargo
 }
 
 /// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags.
-fn wasm(toolchain: Toolchain) -> Result<Tally> {
+fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     let settings = manifest::read()?.test;
     count(
         toolchain
@@ -62,11 +80,13 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
             .arg(workspace::path("crate"))
             .args(manifest::feature_flags(&settings.features))
             .current_dir(workspace::root()),
+        name,
+        times,
     )
 }
 
 /// node's runner over tests/page, against the built package and page, and over tests/memory.
-fn page(toolchain: Toolchain) -> Result<Tally> {
+fn page(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     package::build(toolchain)?;
     let mut node = command("node");
     // Two files at a time, each with a browser of its own: a software GPU compiles kernels on one core.
@@ -75,13 +95,16 @@ fn page(toolchain: Toolchain) -> Result<Tally> {
         let files = files(&workspace::path(folder))?;
         node.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.mjs")));
     }
-    count(&mut node)
+    count(&mut node, name, times)
 }
 
 /// Runs a runner and counts; one that fails without a failed test (it did not compile, it crashed) counts as one.
-fn count(runner: &mut Command) -> Result<Tally> {
+fn count(runner: &mut Command, name: &str, times: &mut Times) -> Result<Tally> {
     let mut tally = Tally::default();
-    let succeeded = watch(runner, |line| tally.read(line))?;
+    let succeeded = watch(runner, |line| {
+        tally.read(line);
+        times.read(name, line);
+    })?;
     if !succeeded && tally.failed == 0 {
         eprintln!("error: the runner broke off before its summary");
         tally.failed = 1;

@@ -78,7 +78,7 @@ impl Transport for BrowserTransport {
         // The files are kept in the Cache API; a second copy in the HTTP cache would only take its room.
         set(&init, "cache", &"no-store".into())?;
         set(&init, "signal", &cancel.0.signal())?;
-        let response = JsFuture::from(global_fetch(&request.url, &init)).await.map_err(failure)?;
+        let response = JsFuture::from(global_fetch(&request.url, &init)).await.map_err(|error| unanswered(&error))?;
         let response: web_sys::Response = response.dyn_into().map_err(failure)?;
         let visible = response.headers();
         let headers = Headers::read(|name| visible.get(name).ok().flatten());
@@ -88,6 +88,16 @@ impl Transport for BrowserTransport {
         };
         Ok(Response { status: response.status(), headers, body: BrowserBody { reader, _cancel: cancel } })
     }
+}
+
+/// Why there was no answer. Of a server that cannot be reached and one that forbids this page to read, a browser says the same.
+fn unanswered(error: &JsValue) -> Failure {
+    let navigator = property(&js_sys::global(), "navigator");
+    let online = navigator.and_then(|navigator| property(&navigator, "onLine")).and_then(|online| online.as_bool());
+    Failure(match online {
+        Some(false) => "this device is offline".to_string(),
+        _ => format!("{}: the server does not answer, or does not allow this page to read it (CORS)", describe(error)),
+    })
 }
 
 impl Body for BrowserBody {

@@ -103,6 +103,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 progress,
                 not_before: Cell::new(0.0),
                 throttled: Cell::new(false),
+                reached: Cell::new(false),
             }),
             shelf: store.map(|store| Rc::new(Shelf::new(store, &address.name))),
             writes: Writes::new(WRITES),

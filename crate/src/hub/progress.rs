@@ -27,7 +27,7 @@ pub enum Phase {
     Tokenizer,
     /// Tensors, from their headers to the GPU.
     Weights,
-    /// Compiling kernels.
+    /// All bytes are there; kernels are still being compiled.
     Compile,
     /// Done.
     Ready,
@@ -53,10 +53,12 @@ pub struct ProgressEvent {
     pub phase: Phase,
     /// The file that is being read; empty between files.
     pub file: String,
-    /// Bytes of this phase that have arrived.
+    /// Bytes of this phase that have arrived; of [`Phase::Compile`] kernels, of [`Phase::Ready`] the bytes of the weights.
     pub loaded: u64,
-    /// Bytes of this phase in all; 0 while unknown.
+    /// The same in all; 0 while unknown.
     pub total: u64,
+    /// How much of the whole load is done, from 0 to 1. It never falls, and is 1 when the model is ready.
+    pub share: f64,
     /// Rate of the last seconds.
     pub bytes_per_second: f64,
     /// Time left at that rate, where both are known.
@@ -77,6 +79,11 @@ struct Inner {
     total: Cell<u64>,
     from_cache: Cell<bool>,
     last_report: Cell<f64>,
+    /// Kernels that are there, and all that are wanted; none while nobody knows.
+    kernels: Cell<(u64, u64)>,
+    /// Bytes of the weights.
+    weights: Cell<u64>,
+    share: Cell<f64>,
     samples: RefCell<VecDeque<(f64, u64)>>,
 }
 
@@ -102,6 +109,9 @@ impl Progress {
             total: Cell::new(0),
             from_cache: Cell::new(false),
             last_report: Cell::new(0.0),
+            kernels: Cell::new((0, 0)),
+            weights: Cell::new(0),
+            share: Cell::new(0.0),
             samples: RefCell::default(),
         }))
     }
@@ -120,7 +130,62 @@ impl Progress {
         self.0.total.set(0);
         self.0.from_cache.set(false);
         self.0.samples.borrow_mut().clear();
+        if phase == Phase::Ready {
+            let all = self.0.weights.get();
+            self.0.done.set(all);
+            self.0.shown.set(all);
+            self.0.total.set(all);
+        }
         self.report();
+    }
+
+    /// Reports all the while that `work` compiles `total` kernels, of which `made` counts those that are there.
+    pub async fn compiling<T>(&self, total: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
+        self.0.kernels.set((0, total));
+        let mut work = pin!(work);
+        loop {
+            match select(work, clock::sleep(TICK_MS)).await {
+                Either::Left((value, _)) => {
+                    self.count_kernels(total);
+                    return value;
+                }
+                Either::Right(((), rest)) => {
+                    work = rest;
+                    self.count_kernels(made());
+                }
+            }
+        }
+    }
+
+    fn count_kernels(&self, made: u64) {
+        let (before, total) = self.0.kernels.get();
+        self.0.kernels.set((made.clamp(before, total.max(before)), total));
+        if self.0.phase.get() == Phase::Compile {
+            self.report();
+        }
+    }
+
+    /// All bytes are there: what is left is waiting for kernels, where there are any.
+    pub fn wait_for_kernels(&self) {
+        let (made, total) = self.0.kernels.get();
+        if made < total {
+            self.phase(Phase::Compile);
+        }
+    }
+
+    /// How much of the load is done. Weights and kernels come at the same time: what is behind decides.
+    fn whole(&self, loaded: u64, total: u64) -> f64 {
+        let part = |(done, all): (u64, u64)| if all == 0 { 1.0 } else { done.min(all) as f64 / all as f64 };
+        let some = if total == 0 { 0.0 } else { part((loaded, total)) };
+        let share = match self.0.phase.get() {
+            Phase::Config => 0.01 * some,
+            Phase::Tokenizer => 0.01 + 0.02 * some,
+            Phase::Weights => 0.03 + 0.96 * some.min(part(self.0.kernels.get())),
+            Phase::Compile => 0.03 + 0.96 * part(self.0.kernels.get()),
+            Phase::Ready => 1.0,
+        };
+        self.0.share.set(self.0.share.get().max(share));
+        self.0.share.get()
     }
 
     /// Names the file that is being read.
@@ -176,15 +241,23 @@ impl Progress {
 
     /// Reports now.
     pub fn report(&self) {
-        let bytes_per_second = self.rate();
-        let (loaded, total) = (self.0.shown.get(), self.0.total.get());
+        let phase = self.0.phase.get();
+        let bytes_per_second = if phase == Phase::Compile { 0.0 } else { self.rate() };
+        let (loaded, total) = match phase {
+            Phase::Compile => self.0.kernels.get(),
+            _ => (self.0.shown.get(), self.0.total.get()),
+        };
+        if phase == Phase::Weights {
+            self.0.weights.set(total);
+        }
         let left = total.saturating_sub(self.0.done.get());
-        let known = total > 0 && (left == 0 || bytes_per_second > 0.0);
+        let known = phase != Phase::Compile && total > 0 && (left == 0 || bytes_per_second > 0.0);
         let event = ProgressEvent {
-            phase: self.0.phase.get(),
+            phase,
             file: self.0.file.borrow().clone(),
             loaded: if total > 0 { loaded.min(total) } else { loaded },
             total,
+            share: self.whole(loaded, total),
             bytes_per_second,
             seconds_left: known.then(|| if left == 0 { 0.0 } else { left as f64 / bytes_per_second }),
             from_cache: self.0.from_cache.get(),
@@ -210,5 +283,46 @@ impl Progress {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_share_of_the_whole_load_goes_once_from_nothing_to_all() {
+        let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
+        let seen = events.clone();
+        let progress = Progress::new(move |event| seen.borrow_mut().push(event.clone()));
+        for phase in [Phase::Config, Phase::Config, Phase::Tokenizer] {
+            progress.phase(phase);
+            progress.expect(10);
+            progress.add(10, false);
+        }
+        progress.phase(Phase::Weights);
+        progress.expect(100);
+        let made = Cell::new(0);
+        let work = async {
+            for _ in 0..4 {
+                progress.add(25, true);
+                clock::sleep(1.0).await;
+            }
+            progress.wait_for_kernels();
+            for i in 1..=4 {
+                made.set(i);
+                clock::sleep(TICK_MS * 1.5).await;
+            }
+        };
+        pollster::block_on(progress.compiling(4, || made.get(), work));
+        progress.phase(Phase::Ready);
+        let events = events.borrow();
+        assert!(events.windows(2).all(|two| two[0].share <= two[1].share));
+        let of = |phase| events.iter().filter(move |e| e.phase == phase).collect::<Vec<_>>();
+        assert!(of(Phase::Weights).iter().all(|e| e.share < 0.04), "no kernel was there");
+        let compile: Vec<(u64, u64)> = of(Phase::Compile).iter().map(|e| (e.loaded, e.total)).collect();
+        assert!(compile.first() == Some(&(0, 4)) && compile.last() == Some(&(4, 4)), "{compile:?}");
+        let ready = &of(Phase::Ready)[0];
+        assert_eq!((ready.loaded, ready.total, ready.share), (100, 100, 1.0));
     }
 }

@@ -71,11 +71,20 @@ pub(crate) struct Remote<T: Transport> {
     pub not_before: Cell<f64>,
     /// Set by a 429: the server does not want parallel streams.
     pub throttled: Cell<bool>,
+    /// Set by the first answer, whatever it was.
+    pub reached: Cell<bool>,
 }
 
 impl<T: Transport> Remote<T> {
     fn network(&self, url: &str, reason: impl Into<String>) -> Error {
-        Error::Network { url: url.to_string(), reason: reason.into() }
+        let (url, reason) = (url.to_string(), reason.into());
+        if self.reached.get() { Error::Network { url, reason } } else { Error::Unreachable { url, reason } }
+    }
+
+    /// Failures in a row before giving up. A server that never answered will hardly do so: nobody waits long for it.
+    fn attempts(&self) -> u32 {
+        let RetryPolicy { attempts, first_attempts, .. } = self.retry;
+        if self.reached.get() { attempts } else { attempts.min(first_attempts) }
     }
 
     async fn pause(&self, url: &str, ms: f64) -> Result<(), Error> {
@@ -92,7 +101,10 @@ impl<T: Transport> Remote<T> {
             Request { method, url: url.to_string(), range: Some(range.to_string()), token: self.token.clone() };
         let sent = clock::timeout(limit_ms, self.transport.send(request));
         Ok(match self.abort.guard(&format!("downloading {url}"), sent).await? {
-            Some(answer) => answer.map_err(|failure| failure.0),
+            Some(answer) => {
+                self.reached.set(self.reached.get() || answer.is_ok());
+                answer.map_err(|failure| failure.0)
+            }
             None => Err(format!("no answer within {} s", limit_ms / 1000.0)),
         })
     }
@@ -128,7 +140,6 @@ impl<T: Transport> Remote<T> {
 
     /// Size and validator of a file without its body. `patient` retries; otherwise the first failure ends it.
     pub async fn head(&self, url: &str, patient: bool) -> Result<Head, Error> {
-        let attempts = if patient { self.retry.attempts } else { 1 };
         let limit_ms = if patient { self.retry.stall_ms } else { self.retry.stall_ms.min(8000.0) };
         let mut failures = 0;
         let mut method = Method::Head;
@@ -157,7 +168,7 @@ impl<T: Transport> Remote<T> {
                 }
                 Err(reason) => (reason, self.retry.pause(failures)),
             };
-            if failures >= attempts {
+            if failures >= if patient { self.attempts() } else { 1 } {
                 return Err(self.network(url, reason));
             }
             self.pause(url, pause).await?;
@@ -233,7 +244,7 @@ impl<T: Transport> RangeReader<T> {
         self.failures += 1;
         self.total_failures += 1;
         let retry = &self.remote.retry;
-        if self.failures >= retry.attempts || self.total_failures >= retry.total_attempts {
+        if self.failures >= self.remote.attempts() || self.total_failures >= retry.total_attempts {
             let times = self.failures.max(self.total_failures);
             return Err(Fault::Failed(self.remote.network(&self.url, format!("{reason} ({times} attempts)"))));
         }

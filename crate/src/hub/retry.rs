@@ -9,6 +9,8 @@ pub struct RetryPolicy {
     pub attempts: u32,
     /// Failures of one range in all before giving up, even with bytes between them.
     pub total_attempts: u32,
+    /// Failures in a row before giving up a server that never answered anything.
+    pub first_attempts: u32,
     /// The first pause in milliseconds; it doubles with each failure.
     pub base_ms: f64,
     /// The longest pause that is chosen here.
@@ -24,6 +26,7 @@ impl Default for RetryPolicy {
         RetryPolicy {
             attempts: 6,
             total_attempts: 60,
+            first_attempts: 3,
             base_ms: 500.0,
             max_ms: 20_000.0,
             max_retry_after_ms: 120_000.0,

@@ -106,6 +106,7 @@ fn progress_to(callback: Function) -> Progress {
             "file": event.file,
             "loaded": event.loaded,
             "total": event.total,
+            "share": event.share,
             "bytesPerSecond": event.bytes_per_second,
             "secondsLeft": event.seconds_left,
             "fromCache": event.from_cache,

@@ -109,6 +109,7 @@ export class Memory {
   readonly #reembeds: boolean;
   readonly #count: TokenCounter;
   #closed = false;
+  #newest = 0;
 
   /** @internal Use `createMemory`. */
   constructor(options: MemoryOptions) {
@@ -266,7 +267,8 @@ export class Memory {
     const metadata = await this.#redact.metadata(document.metadata);
     const whole = async () => (text.trim() ? [{ text, start: 0, end: text.length, tokens: await this.#count(text) }] : []);
     const chunks = chunk ? await chunkText(text, this.#count, chunk) : await whole();
-    const created = Date.now();
+    // Documents of one moment keep the order in which they came.
+    const created = (this.#newest = Math.max(Date.now(), this.#newest + 1));
     return chunks.map((piece, part) => {
       return { id: `${document.id}#${part}`, document: document.id, part, ...piece, created, metadata, vector: new Float32Array(0) };
     });

@@ -2,25 +2,35 @@
 
 export const seen = { init: 0, loads: [], requests: [], deleted: [], freed: 0 };
 
-export default async function init() {
+export default async function init(input) {
   seen.init++;
+  seen.input = input;
+  if (String(input?.module_or_path).includes("missing")) throw new TypeError("HTTP status code is not ok");
 }
 
-const pause = () => new Promise((resolve) => setTimeout(resolve, 1));
+const pause = (ms = 1) => new Promise((resolve) => setTimeout(resolve, ms));
 const fail = (code, message) => {
   throw { name: "JerboaError", code, message };
+};
+
+/** What is left to say of "user: a b c\nassistant: a": it says what the user said. */
+const rest = (rendered) => {
+  const [, asked, begun] = /user: ([^\n]*)\nassistant: ([^]*)$/.exec(rendered) ?? [];
+  return asked?.startsWith(begun) ? asked.slice(begun.length) : rendered;
 };
 
 export class Engine {
   static async load(options, onProgress) {
     seen.loads.push(options);
+    if (options.mustFit && String(options.model).includes("large")) fail("out_of_memory", "It needs 9 GB; about 1 MB is available.");
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
-    for (let i = 1; i <= 3; i++) {
-      onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
-      await pause();
+    if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
+    for (let i = 1; i <= (String(options.model).includes("endless") ? Infinity : 3); i++) {
+      onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
+      await pause(i > 3 ? 100 : 1);
       if (options.signal.aborted) fail("aborted", "loading was aborted");
     }
-    onProgress({ phase: "ready", loaded: 3, total: 3, bytesPerSecond: 1, fromCache: false });
+    onProgress({ phase: "ready", loaded: 3, total: 3, share: 1, bytesPerSecond: 1, fromCache: false });
     return new Engine(options);
   }
 
@@ -32,8 +42,10 @@ export class Engine {
   info() {
     const { model } = this.options;
     const name = typeof model === "string" ? model : "files";
-    const task = name.includes("embed") ? "embed" : name.includes("rank") ? "rerank" : "generate";
-    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !name.includes("base") };
+    const task = /embed|encoder|MiniLM/.test(name) ? "embed" : name.includes("rank") ? "rerank" : "generate";
+    const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
+    const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
+    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), ...sizes };
   }
 
   tokenize(text, special) {
@@ -46,7 +58,8 @@ export class Engine {
   }
 
   renderChat(messages, options) {
-    return messages.map((m) => `${m.role}: ${m.content}\n`).join("") + (options.addGenerationPrompt ? "assistant: " : "");
+    const tools = options.tools && !this.options.model.includes("toolless") ? `tools: ${options.tools.length}\n` : "";
+    return tools + messages.map((m) => `${m.role}: ${m.content}\n`).join("") + (options.addGenerationPrompt ? "assistant: " : "");
   }
 
   async generate(request, onEvent) {
@@ -54,7 +67,8 @@ export class Engine {
     this.busy = true;
     const { signal, ...plain } = request;
     seen.requests.push(plain);
-    const words = String(request.prompt ?? request.messages?.at(-1).content ?? request.ids).match(/\s*\S+/g) ?? [];
+    const continued = request.ids?.length > 2 && request.ids.every((id) => id > 31 || id === 10) ? rest(String.fromCodePoint(...request.ids)) : undefined;
+    const words = String(request.prompt ?? continued ?? request.messages?.at(-1).content ?? request.ids).match(/\s*\S+/g) ?? [];
     const done = [];
     let finishReason = "stop";
     for (const word of words) {

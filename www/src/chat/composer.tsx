@@ -1,10 +1,9 @@
 /** The field for the next text, which grows with it, and the button that sends or stops. */
 
-import { useSignal } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "../ui/icon";
-import { draft } from "./draft";
+import { draft } from "./history";
 
 interface Props {
   ready: boolean;
@@ -18,24 +17,22 @@ interface Props {
 const touch = matchMedia("(pointer: coarse)");
 
 export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
-  const text = useSignal(draft.peek());
   const field = useRef<HTMLTextAreaElement>(null);
 
   useEffect(() => {
     if (ready && !touch.matches && document.activeElement === document.body) field.current?.focus();
   }, [ready]);
-  useEffect(() => void (draft.value = ""), []);
   useEffect(() => {
     const area = field.current;
     if (!area) return;
     area.style.height = "auto";
     area.style.height = `${area.scrollHeight}px`;
-  }, [text.value]);
+  }, [draft.value]);
 
   const send = (): void => {
-    if (!ready || busy || !text.value.trim()) return;
-    onSend(completion ? text.value : text.value.trim());
-    text.value = "";
+    if (!ready || busy || !draft.value.trim()) return;
+    onSend(completion ? draft.value : draft.value.trim());
+    draft.value = "";
   };
   const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
     if (event.key === "Escape" && busy) return onStop();
@@ -58,8 +55,8 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
         aria-label={label}
         placeholder={completion ? "Begin a text…" : "Write a message…"}
         enterkeyhint={touch.matches ? "enter" : "send"}
-        value={text}
-        onInput={(e) => (text.value = e.currentTarget.value)}
+        value={draft}
+        onInput={(e) => (draft.value = e.currentTarget.value)}
         onKeyDown={key}
       />
       {busy ? (
@@ -76,7 +73,7 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
           <Icon name="stop" />
         </button>
       ) : (
-        <button type="submit" class="send" aria-label={completion ? "Continue" : "Send"} disabled={!ready || !text.value.trim()}>
+        <button type="submit" class="send" aria-label={completion ? "Continue" : "Send"} disabled={!ready || !draft.value.trim()}>
           <Icon name="send" />
         </button>
       )}

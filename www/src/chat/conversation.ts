@@ -1,9 +1,11 @@
 /** The conversation and the answer that is under way. Knows the model's API; not how anything looks. */
 
 import { computed, signal, type Signal } from "@preact/signals";
-import { JerboaError, type ChatMessage, type FinishReason, type GenerationResult, type Model } from "jerboa";
-import { announce } from "../ui/announce";
+import type { ChatMessage, GenerationResult, JerboaError, Model, StreamFinishReason } from "jerboa";
+import { asError } from "../errors";
 import { count } from "../format";
+import { announce } from "../ui/announce";
+import { forget, keep, open, saved, type SavedTurn } from "./history";
 import { sampling, settings } from "./settings-store";
 
 /** What an answer took. */
@@ -13,7 +15,7 @@ export interface Stats {
   cachedTokens: number;
   firstTokenMs: number;
   tokensPerSecond: number | undefined;
-  reason: FinishReason;
+  reason: StreamFinishReason;
 }
 
 export interface Turn {
@@ -28,25 +30,61 @@ export interface Turn {
 /** Where the text of an answer goes, and where its end is told. */
 type Answer = { piece: (text: string) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
 
+/** Another answer to the same question is drawn: the likeliest one would be the same again. */
+const AGAIN = { temperature: 0.8, topP: 0.95 };
+
 export class Conversation {
   readonly turns = signal<Turn[]>([]);
   readonly busy = computed(() => this.turns.value.some((turn) => turn.running.value));
+  /** Whether it is a text that is continued: what the model of its turns does. */
+  readonly completion = signal(false);
+  #id = newId();
   #next = 1;
   #abort: AbortController | undefined;
+
+  constructor() {
+    const before = saved.peek().find(({ id }) => id === open.peek());
+    if (before) this.open(before.id);
+  }
 
   /** Adds the user's text and answers it. */
   async send(model: Model, text: string): Promise<void> {
     if (this.busy.peek()) return;
+    // Turns of a story make no conversation, and the other way round.
+    if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.clear();
     this.turns.value = [...this.turns.value, this.#turn("user", text)];
     await this.#answer(model);
   }
 
-  /** Answers the last question once more. */
+  /** Answers the last question once more, and otherwise. */
   async again(model: Model): Promise<void> {
     if (this.busy.peek()) return;
     const turns = this.turns.value;
     if (turns.at(-1)?.role === "assistant") this.turns.value = turns.slice(0, -1);
-    if (this.turns.value.length > 0) await this.#answer(model);
+    if (this.turns.value.length > 0) await this.#answer(model, AGAIN);
+  }
+
+  /** Goes on with an answer that reached its limit. */
+  async goOn(model: Model): Promise<void> {
+    const last = this.turns.peek().at(-1);
+    if (this.busy.peek() || last?.role !== "assistant") return;
+    await this.#write(model, this.turns.peek().slice(0, -1), last);
+  }
+
+  /** Asks otherwise at a turn of the user's: a conversation of its own, the one before the change stays. */
+  async edit(model: Model, turn: Turn, text: string): Promise<void> {
+    this.branch(turn);
+    await this.send(model, text);
+  }
+
+  /** A conversation of its own with the turns before one, or with all. */
+  branch(before?: Turn): void {
+    this.stop();
+    const turns = this.turns.peek();
+    const end = before ? turns.indexOf(before) : turns.length;
+    this.#id = newId();
+    this.turns.value = turns.slice(0, end).map(({ role, text }) => this.#turn(role, text.peek()));
+    if (!before) this.#keep("");
   }
 
   /** Stops the answer; what is there stays. */
@@ -54,23 +92,57 @@ export class Conversation {
     this.#abort?.abort();
   }
 
+  /** Begins another; this one is kept. */
   clear(): void {
     this.stop();
+    this.#id = newId();
+    open.value = "";
     this.turns.value = [];
   }
 
+  /** Opens a conversation that was kept. */
+  open(id: string): void {
+    const found = saved.peek().find((each) => each.id === id);
+    if (!found) return;
+    this.stop();
+    this.#id = id;
+    open.value = id;
+    this.completion.value = found.completion;
+    this.turns.value = found.turns.map(({ role, text }) => this.#turn(role, text));
+  }
+
+  /** Deletes a conversation, this one or another. */
+  remove(id: string): void {
+    if (id === this.#id) this.clear();
+    forget(id);
+  }
+
   /** The conversation as Markdown. */
-  asText(completion: boolean): string {
+  asText(): string {
     const turns = this.turns.value;
-    if (completion) return turns.map(({ role, text }) => (role === "user" ? text.value : `${text.value}\n\n`)).join("").trim();
+    if (this.completion.value) return turns.map(({ role, text }) => (role === "user" ? text.value : `${text.value}\n\n`)).join("").trim();
     return turns.map(({ role, text }) => `**${role === "user" ? "You" : "Model"}**\n\n${text.value}`).join("\n\n");
   }
 
-  async #answer(model: Model): Promise<void> {
+  #keep(model: string): void {
+    const turns: SavedTurn[] = this.turns.peek().map(({ role, text }) => ({ role, text: text.peek() }));
+    keep({ id: this.#id, model, completion: this.completion.peek(), turns });
+    open.value = this.#id;
+  }
+
+  async #answer(model: Model, otherwise?: typeof AGAIN): Promise<void> {
     const history = this.turns.value;
     const turn = this.#turn("assistant", "");
-    turn.running.value = true;
     this.turns.value = [...history, turn];
+    this.completion.value = !model.info.hasChatTemplate;
+    await this.#write(model, history, turn, otherwise);
+  }
+
+  /** Has the model write a turn, from its beginning or from where it stands. */
+  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof AGAIN): Promise<void> {
+    turn.running.value = true;
+    turn.error.value = undefined;
+    this.#keep(model.info.model);
     const controller = new AbortController();
     this.#abort = controller;
     const started = performance.now();
@@ -84,14 +156,20 @@ export class Conversation {
         turn.stats.value = { ...stats, firstTokenMs };
       },
     };
+    const given = sampling();
+    const drawn = given.temperature === undefined ? { ...otherwise, ...given } : given;
     try {
-      await (model.info.hasChatTemplate ? chat : complete)(model, history, answer, controller.signal);
+      const begun = turn.text.peek();
+      if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, drawn, answer, controller.signal);
+      else if (begun) await complete(model, await rendered(model, history, begun), drawn, answer, controller.signal);
+      else await chat(model, history, drawn, answer, controller.signal);
       const stats = turn.stats.value;
       announce(stats?.reason === "abort" ? "Stopped." : `The answer is complete, ${count(stats?.tokens ?? 0, "token")}.`);
     } catch (thrown) {
-      turn.error.value = thrown instanceof JerboaError ? thrown : new JerboaError("internal", String(thrown));
+      turn.error.value = asError(thrown);
     } finally {
       turn.running.value = false;
+      if (this.turns.peek().includes(turn)) this.#keep(model.info.model);
     }
   }
 
@@ -100,14 +178,28 @@ export class Conversation {
   }
 }
 
-async function chat(model: Model, history: Turn[], { piece, end }: Answer, signal: AbortSignal): Promise<void> {
-  const { system, overflow } = settings.peek();
-  const { temperature, topP, topK, minP, seed, maxTokens } = sampling();
+function newId(): string {
+  return crypto.randomUUID();
+}
+
+function messagesOf(history: Turn[]): ChatMessage[] {
+  const { system } = settings.peek();
   const messages: ChatMessage[] = system.trim() ? [{ role: "system", content: system }] : [];
   for (const turn of history) messages.push({ role: turn.role, content: turn.text.peek() });
+  return messages;
+}
+
+/** The conversation up to the middle of an answer, as ids: the template would close the answer. */
+async function rendered(model: Model, history: Turn[], begun: string): Promise<number[]> {
+  const text = await model.renderChat(messagesOf(history));
+  return Array.from(await model.tokenize(text + begun, { addSpecialTokens: false }));
+}
+
+async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
+  const { temperature, topP, topK, minP, seed, maxTokens } = how;
   const stream = await model.chat.completions.create(
     {
-      messages,
+      messages: messagesOf(history),
       stream: true,
       stream_options: { include_usage: true },
       temperature,
@@ -116,11 +208,11 @@ async function chat(model: Model, history: Turn[], { piece, end }: Answer, signa
       min_p: minP,
       seed,
       max_completion_tokens: maxTokens,
-      overflow,
+      overflow: settings.peek().overflow,
     },
     { signal },
   );
-  let reason: FinishReason = "stop";
+  let reason: StreamFinishReason = "stop";
   let decodeMs = 0;
   for await (const chunk of stream) {
     const choice = chunk.choices[0];
@@ -134,18 +226,19 @@ async function chat(model: Model, history: Turn[], { piece, end }: Answer, signa
   }
 }
 
-async function complete(model: Model, history: Turn[], { piece, end }: Answer, signal: AbortSignal): Promise<void> {
+type Sampling = ReturnType<typeof sampling>;
+
+async function complete(model: Model, prompt: string | number[], how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
   const { overflow } = settings.peek();
-  const prompt = history.at(-1)?.text.peek() ?? "";
   // Without turns there is nothing to drop: the oldest text slides out instead.
-  const generation = model.generate(prompt, { ...sampling(), overflow: overflow === "truncate" ? "rolling" : overflow, signal });
+  const generation = model.generate(prompt, { ...how, overflow: overflow === "truncate" ? "rolling" : overflow, signal });
   for await (const text of generation) piece(text);
   const result: GenerationResult = await generation.details;
   const { completionTokens: tokens, promptTokens, cachedTokens, decodeMs, finishReason: reason } = result;
   end({ tokens, promptTokens, cachedTokens, tokensPerSecond: speed(tokens, decodeMs), reason });
 }
 
-/** The first token belongs to the prefill. */
+/** The first token belongs to the prefill; of few tokens, which come together, there is no rate to tell. */
 function speed(tokens: number, decodeMs: number): number | undefined {
-  return tokens > 1 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
+  return tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
 }

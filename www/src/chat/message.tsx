@@ -1,6 +1,8 @@
 /** One turn of the conversation. */
 
-import { useComputed } from "@preact/signals";
+import { useComputed, useSignal } from "@preact/signals";
+import type { TargetedKeyboardEvent } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { count, milliseconds, rate } from "../format";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
@@ -14,17 +16,16 @@ interface Props {
   given?: Turn | undefined;
   /** Set on the last answer. */
   onAgain?: (() => void) | undefined;
+  /** Set on the last answer, where it ended before it was complete. */
+  onMore?: (() => void) | undefined;
+  /** Asks otherwise; of the user's turns. */
+  onEdit?: ((text: string) => void) | undefined;
+  /** Goes on from here in a conversation of its own. */
+  onBranch?: (() => void) | undefined;
 }
 
-export function Message({ turn, given, onAgain }: Props) {
-  if (turn.role === "user") {
-    return (
-      <div class="turn user">
-        <span class="unseen">You: </span>
-        <p>{turn.text}</p>
-      </div>
-    );
-  }
+export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Props) {
+  if (turn.role === "user") return <Question turn={turn} onEdit={onEdit} />;
   const running = turn.running.value;
   const { stats, error } = turn;
   return (
@@ -38,7 +39,7 @@ export function Message({ turn, given, onAgain }: Props) {
         <Answer turn={turn} />
       )}
       {running && !turn.text.value && <span class="waiting" role="img" aria-label="The model is reading" />}
-      {error.value && <Notice>{error.value.message}</Notice>}
+      {error.value && <Notice error={error.value} />}
       {!running && (
         <footer class="turn-foot">
           {turn.text.value && <CopyButton small label="Copy this answer" text={() => (given?.text.value ?? "") + turn.text.value} />}
@@ -48,10 +49,69 @@ export function Message({ turn, given, onAgain }: Props) {
               <span>Regenerate</span>
             </button>
           )}
+          {onMore && (stats.value?.reason === "length" || stats.value?.reason === "abort") && (
+            <button type="button" class="quiet-button" onClick={onMore}>
+              <Icon name="more" />
+              <span>Continue</span>
+            </button>
+          )}
+          {onBranch && (
+            <button type="button" class="quiet-button" onClick={onBranch}>
+              <Icon name="branch" />
+              <span>Branch</span>
+            </button>
+          )}
           {stats.value && <Numbers stats={stats.value} />}
         </footer>
       )}
     </article>
+  );
+}
+
+function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
+  const editing = useSignal(false);
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => {
+    if (!editing.value || !field.current) return;
+    field.current.style.height = `${field.current.scrollHeight}px`;
+    field.current.focus();
+  }, [editing.value]);
+  const done = (): void => {
+    const text = field.current?.value.trim();
+    editing.value = false;
+    if (text && text !== turn.text.value) onEdit?.(text);
+  };
+  const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
+    if (event.key === "Escape") editing.value = false;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    done();
+  };
+  if (editing.value) {
+    return (
+      <div class="turn user-edit">
+        <textarea ref={field} rows={2} aria-label="Your message" defaultValue={turn.text.peek()} onKeyDown={key} />
+        <div class="row">
+          <button type="button" class="primary" onClick={done}>
+            Send again
+          </button>
+          <button type="button" class="secondary" onClick={() => (editing.value = false)}>
+            Cancel
+          </button>
+        </div>
+      </div>
+    );
+  }
+  return (
+    <div class="turn user">
+      <span class="unseen">You: </span>
+      <p>{turn.text}</p>
+      {onEdit && (
+        <button type="button" class="user-tool" aria-label="Edit this message" title="Edit" onClick={() => (editing.value = true)}>
+          <Icon name="pencil" />
+        </button>
+      )}
+    </div>
   );
 }
 
@@ -76,12 +136,17 @@ function Answer({ turn }: { turn: Turn }) {
 
 const REASONS: Partial<Record<Stats["reason"], string>> = { abort: "stopped", length: "reached the limit" };
 
+/** The rate for everybody, the rest for who wants it. */
 function Numbers({ stats }: { stats: Stats }) {
   const { tokens, tokensPerSecond, firstTokenMs, promptTokens, cachedTokens, reason } = stats;
-  const parts = [count(tokens, "token")];
-  if (tokensPerSecond !== undefined) parts.push(`${rate(tokensPerSecond)} tokens/s`);
+  const first = tokensPerSecond === undefined ? count(tokens, "token") : `${rate(tokensPerSecond)} tokens/s`;
+  const parts = tokensPerSecond === undefined ? [] : [count(tokens, "token")];
   if (firstTokenMs > 0) parts.push(`first after ${milliseconds(firstTokenMs)}`);
   if (promptTokens > 0) parts.push(`prompt ${promptTokens.toLocaleString("en")}${cachedTokens > 0 ? `, ${cachedTokens.toLocaleString("en")} cached` : ""}`);
-  if (REASONS[reason]) parts.push(REASONS[reason]);
-  return <span class="numbers">{parts.join(" · ")}</span>;
+  return (
+    <details class="numbers">
+      <summary>{[first, REASONS[reason]].filter(Boolean).join(" · ")}</summary>
+      <span>{parts.join(" · ")}</span>
+    </details>
+  );
 }

@@ -2,20 +2,21 @@
 
 import { useId } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
+import { CHAT } from "../strings";
 import { DEFAULTS, set, settings, type Settings } from "./settings-store";
 
 export function SettingsSheet({ open, onClose, completion }: { open: boolean; onClose: () => void; completion: boolean }) {
   return (
     <Dialog open={open} title="Settings" onClose={onClose} side>
-      <p class="hint">What is empty follows the model's own configuration. Changes count from the next answer on.</p>
+      <p class="hint">{CHAT.contextHint}</p>
       {!completion && <System />}
       <div class="fields fields-two">
         <Numeric name="temperature" label="Temperature" min={0} max={2} step={0.05} hint="0 always takes the likeliest token" />
-        <Numeric name="maxTokens" label="Most tokens" min={1} step={1} hint="per answer" />
-        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint="likeliest tokens up to this sum" />
-        <Numeric name="topK" label="Top-k" min={0} step={1} hint="so many likeliest tokens" />
-        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint="share of the likeliest token" />
-        <Numeric name="seed" label="Seed" min={0} step={1} hint="the same one, the same answer" />
+        <Numeric name="maxTokens" label="Max tokens" min={1} step={1} hint="per answer" />
+        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint="sample from the likeliest up to this sum" />
+        <Numeric name="topK" label="Top-k" min={0} step={1} hint="sample from the k most likely" />
+        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint="drop what is less likely than this share" />
+        <Numeric name="seed" label="Seed" min={0} step={1} hint="same seed, same answer" />
       </div>
       <Overflow completion={completion} />
       <button type="button" class="secondary" onClick={() => (settings.value = DEFAULTS)}>

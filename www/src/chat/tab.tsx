@@ -2,53 +2,74 @@
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { BUNDLED, CHAT_SUGGESTIONS } from "../model/catalog";
 import { DeviceSheet } from "../model/device";
 import { Picker } from "../model/picker";
 import { ModelSlot } from "../model/slot";
-import { Failed, Loading } from "../model/status";
+import { PendingStage, PendingStrip } from "../model/status";
+import { APP } from "../strings";
 import { CopyButton } from "../ui/copy";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
+import { gpu } from "../webgpu";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
+import { HistorySheet } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
+import { NotForText, Welcome } from "./welcome";
 
 // Outside the component: changing tabs leaves the model and the conversation as they are.
-const slot = new ModelSlot();
+const slot = new ModelSlot("chat");
 const conversation = new Conversation();
 
-type Sheet = "none" | "model" | "token" | "settings" | "device";
+type Sheet = "none" | "model" | "token" | "settings" | "device" | "history";
+
+/** Whether a model answers here. */
+function writes(): Model | undefined {
+  const ready = slot.current.value;
+  return ready && ready.reads && ready.model.info.task === "generate" ? ready.model : undefined;
+}
 
 export function ChatTab() {
   const sheet = useSignal<Sheet>("none");
   const close = (): void => void (sheet.value = "none");
-  const model = slot.model.value;
-  const completion = model !== undefined && !model.info.hasChatTemplate;
+  const model = writes();
+  const completion = model ? !model.info.hasChatTemplate : conversation.completion.value;
+  const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
 
   useEffect(() => {
-    if (slot.state.peek().kind === "empty") void slot.load(BUNDLED);
+    if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED);
   }, []);
-  // Another model starts another conversation: its turns would not fit the new one's template.
-  useSignalEffect(() => {
-    if (slot.state.value.kind === "loading") conversation.clear();
-  });
 
   return (
     <div class="chat">
       <div class="toolbar" role="toolbar" aria-label="Model and conversation">
-        <ModelButton onClick={() => (sheet.value = "model")} />
+        <ModelButton onClick={() => choose(false)} />
         <span class="grow" />
         {conversation.turns.value.length > 0 && (
           <>
-            <CopyButton label="Copy the conversation" text={() => conversation.asText(completion)} />
-            <button type="button" class="icon-button" aria-label="New conversation" title="New conversation" onClick={() => conversation.clear()}>
+            <CopyButton label="Copy the conversation" text={() => conversation.asText()} />
+            <button
+              type="button"
+              class="icon-button"
+              aria-label="New conversation"
+              title="New conversation"
+              onClick={() => {
+                conversation.clear();
+                refocus(".composer textarea");
+              }}
+            >
               <Icon name="plus" />
             </button>
           </>
         )}
+        <button type="button" class="icon-button" aria-label="Conversations" title="Conversations" onClick={() => (sheet.value = "history")}>
+          <Icon name="list" />
+        </button>
         <button type="button" class="icon-button" aria-label="Settings" title="Settings" onClick={() => (sheet.value = "settings")}>
           <Icon name="sliders" />
         </button>
@@ -56,7 +77,7 @@ export function ChatTab() {
           <Icon name="chip" />
         </button>
       </div>
-      <Stage choose={(advanced) => (sheet.value = advanced ? "token" : "model")} completion={completion} />
+      <Stage choose={choose} />
       <Composer
         ready={model !== undefined}
         busy={conversation.busy.value}
@@ -72,19 +93,20 @@ export function ChatTab() {
         advanced={sheet.value === "token"}
         onClose={close}
       />
+      <HistorySheet open={sheet.value === "history"} conversation={conversation} onClose={close} />
       <SettingsSheet open={sheet.value === "settings"} onClose={close} completion={completion} />
-      <DeviceSheet open={sheet.value === "device"} onClose={close} model={model} />
+      <DeviceSheet open={sheet.value === "device"} onClose={close} model={slot.model.value} />
     </div>
   );
 }
 
 function ModelButton({ onClick }: { onClick: () => void }) {
-  const state = slot.state.value;
-  const name = state.kind === "empty" ? "Choose a model" : state.wanted.label;
+  const ready = slot.current.value;
+  const name = ready?.wanted.label ?? slot.pending.value?.wanted.label ?? "Choose a model";
   return (
     <button type="button" class="model-button" aria-haspopup="dialog" onClick={onClick}>
       <span class="model-name">{name}</span>
-      {state.kind === "ready" && <span class="model-facts">{facts(state.model, state.fromCache)}</span>}
+      {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
       <Icon name="down" />
     </button>
   );
@@ -97,13 +119,22 @@ function facts({ info }: Model, fromCache: boolean): string {
 }
 
 /** What fills the middle: the load, the failure, the invitation or the conversation. */
-function Stage({ choose, completion }: { choose: (advanced: boolean) => void; completion: boolean }) {
-  const state = slot.state.value;
-  const turns = conversation.turns.value;
-  if (state.kind === "ready" && turns.length > 0) return <Log completion={completion} model={state.model} />;
+function Stage({ choose }: { choose: (advanced: boolean) => void }) {
+  const ready = slot.current.value;
+  const pending = slot.pending.value;
+  const model = writes();
+  const talking = conversation.turns.value.length > 0;
+  const above = (
+    <>
+      {pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />}
+      {gpu.value?.software && !talking && <p class="hint software">{APP.software}</p>}
+    </>
+  );
+  if (talking && (!ready || model)) return <Log above={above} model={model} />;
   return (
     <div class="stage">
-      {state.kind === "empty" && (
+      {above}
+      {!ready && !pending && (
         <section class="welcome">
           <h1>No model is loaded.</h1>
           <button type="button" class="primary" onClick={() => choose(false)}>
@@ -111,50 +142,26 @@ function Stage({ choose, completion }: { choose: (advanced: boolean) => void; co
           </button>
         </section>
       )}
-      {state.kind === "loading" && <Loading slot={slot} state={state} />}
-      {state.kind === "failed" && <Failed slot={slot} state={state} choose={choose} />}
-      {state.kind === "ready" && <Welcome model={state.model} completion={completion} choose={() => choose(false)} />}
+      {!ready && pending && <PendingStage slot={slot} pending={pending} choose={choose} />}
+      {ready && !model && <NotForText model={ready.model} reads={ready.reads} choose={() => choose(false)} />}
+      {model && <Welcome slot={slot} model={model} send={(text) => void conversation.send(model, text)} choose={() => choose(false)} />}
     </div>
   );
 }
 
-const STORIES = ["Once upon a time", "One day, a little girl named Lily", "The dog was sad because"];
-const QUESTIONS = ["Explain what a GPU does, in three sentences.", "Write a haiku about the desert at night.", "What should I cook with eggs and spinach?"];
-
-function Welcome({ model, completion, choose }: { model: Model; completion: boolean; choose: () => void }) {
-  return (
-    <section class="welcome">
-      <h1>{completion ? "Begin a text." : "Ask something."}</h1>
-      {completion ? (
-        <p>
-          This model has no chat template: it does not answer, it continues the text that you begin. For a conversation,{" "}
-          <button type="button" class="link" onClick={choose}>
-            choose a chat model
-          </button>
-          .
-        </p>
-      ) : (
-        <p>The model runs on this device. Nothing that you write leaves it.</p>
-      )}
-      <ul class="starters" aria-label="Examples">
-        {(completion ? STORIES : QUESTIONS).map((text) => (
-          <li key={text}>
-            <button type="button" onClick={() => void conversation.send(model, text)}>
-              {text}
-            </button>
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
-
 /** The turns, kept at their end while the reader is there. */
-function Log({ completion, model }: { completion: boolean; model: Model }) {
+function Log({ above, model }: { above: ComponentChildren; model: Model | undefined }) {
+  const completion = conversation.completion.value;
   const ref = useRef<HTMLDivElement>(null);
   const atEnd = useSignal(true);
   const turns = conversation.turns.value;
   const last = turns.at(-1);
+  const busy = conversation.busy.value;
+  /** The control that was used is gone while the answer comes: the focus goes to the composer. */
+  const after = (act: () => unknown) => (): void => {
+    void act();
+    refocus(".composer textarea");
+  };
 
   useSignalEffect(() => {
     const turn = conversation.turns.value.at(-1);
@@ -172,13 +179,18 @@ function Log({ completion, model }: { completion: boolean; model: Model }) {
   };
   return (
     <div class="stage" ref={ref} onScroll={scrolled} tabIndex={0} role="group" aria-label="Conversation">
+      {above}
+      <h1 class="unseen">Conversation</h1>
       <div class="log" role="log" aria-label="Turns" aria-live="polite" aria-busy={conversation.busy.value}>
         {turns.map((turn, i) => (completion && turn.role === "user" ? null : (
           <Message
             key={turn.id}
             turn={turn}
             given={completion ? turns[i - 1] : undefined}
-            onAgain={turn === last && turn.role === "assistant" ? () => void conversation.again(model) : undefined}
+            onAgain={model && turn === last && turn.role === "assistant" ? after(() => conversation.again(model)) : undefined}
+            onMore={model && turn === last && turn.role === "assistant" ? after(() => conversation.goOn(model)) : undefined}
+            onEdit={model && !busy ? (text) => after(() => conversation.edit(model, turn, text))() : undefined}
+            onBranch={!busy && turns.length > 2 && turn.role === "assistant" ? after(() => conversation.branch(turns[i + 1])) : undefined}
           />
         )))}
       </div>

@@ -4,9 +4,13 @@ import { useSignal } from "@preact/signals";
 import type { TargetedDragEvent, TargetedEvent, TargetedSubmitEvent } from "preact";
 import { useId } from "preact/hooks";
 import { count } from "../format";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { EXAMPLES } from "./examples";
 import type { Library } from "./library";
+
+/** The control that was used may be gone. */
+const settle = (): void => refocus(".search input:not(:disabled)", "[aria-label='Documents'] textarea");
 
 /** Files larger than this are no notes. */
 const LARGEST = 4e6;
@@ -32,7 +36,7 @@ export function Documents({ library }: { library: Library }) {
     const files = [...(event.dataTransfer?.files ?? [])];
     const text = event.dataTransfer?.getData("text/plain") ?? "";
     if (files.length) void take(files);
-    else if (text.trim()) void library.add([{ id: titleOf(text), text }]);
+    else if (text.trim()) void library.add([{ id: unused(titleOf(text), library), text }]);
   };
   const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
@@ -53,7 +57,7 @@ export function Documents({ library }: { library: Library }) {
       <div class="panel-head">
         <h2>Documents</h2>
         {documents.length > 0 && (
-          <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear()}>
+          <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear().then(settle)}>
             Remove all
           </button>
         )}
@@ -68,7 +72,7 @@ export function Documents({ library }: { library: Library }) {
       </div>
       {problem.value && <p class="hint" role="alert">{problem}</p>}
       {documents.length === 0 ? (
-        <button type="button" class="secondary" disabled={busy} onClick={() => void library.add([...EXAMPLES])}>
+        <button type="button" class="secondary" disabled={busy} onClick={() => void library.add([...EXAMPLES]).then(settle)}>
           Add {EXAMPLES.length} example notes
         </button>
       ) : (
@@ -77,7 +81,7 @@ export function Documents({ library }: { library: Library }) {
             <li key={id}>
               <span class="grow document-name">{id}</span>
               <span class="muted">{count(passages, "passage")}</span>
-              <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id)}>
+              <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id).then(settle)}>
                 <Icon name="trash" />
               </button>
             </li>
@@ -94,8 +98,9 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (busy || !text.value.trim()) return;
-    void library.add([{ id: titleOf(text.value), text: text.value }]);
+    void library.add([{ id: unused(titleOf(text.value), library), text: text.value }]);
     text.value = "";
+    document.getElementById(id)?.focus();
   };
   return (
     <form class="group" onSubmit={submit}>
@@ -110,6 +115,14 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
       )}
     </form>
   );
+}
+
+/** A name that no document has: another text with the same beginning replaces nothing. */
+function unused(title: string, library: Library): string {
+  const names = new Set(library.documents.peek().map(({ id }) => id));
+  let name = title;
+  for (let n = 2; names.has(name); n++) name = `${title} (${n})`;
+  return name;
 }
 
 /** The first words of a text, as its name. */

@@ -1,8 +1,9 @@
 /** The documents of the Embedding tab, their passages in a memory, and what a search found. Knows the package; not how anything looks. */
 
 import { computed, signal } from "@preact/signals";
-import { JerboaError, type Model } from "jerboa";
+import type { JerboaError, Model } from "jerboa";
 import { createMemory, indexedDbStore, type Hit, type Memory, type MemoryRecord } from "jerboa/memory";
+import { asError } from "../errors";
 import { count } from "../format";
 import { announce } from "../ui/announce";
 
@@ -134,7 +135,7 @@ export class Library {
     try {
       await step(controller.signal, (progress) => (this.work.value = { what, ...progress }));
     } catch (thrown) {
-      if (!controller.signal.aborted) this.error.value = thrown instanceof JerboaError ? thrown : new JerboaError("internal", String(thrown));
+      if (!controller.signal.aborted) this.error.value = asError(thrown);
       await this.#refresh().catch(() => undefined);
     } finally {
       if (this.#abort === controller) this.work.value = undefined;

@@ -2,7 +2,8 @@
 
 import { useSignal } from "@preact/signals";
 import type { TargetedSubmitEvent } from "preact";
-import { draft } from "../chat/draft";
+import { useEffect, useRef } from "preact/hooks";
+import { draft } from "../chat/history";
 import { count, milliseconds } from "../format";
 import { Icon } from "../ui/icon";
 import type { Library } from "./library";
@@ -41,6 +42,8 @@ export function Search({ library }: { library: Library }) {
 function Hits({ library }: { library: Library }) {
   const found = library.found.value;
   const all = useSignal(false);
+  const list = useRef<HTMLOListElement>(null);
+  useEffect(() => list.current?.parentElement?.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" }), [found]);
   if (!found) return <p class="hint">{library.records.value.length ? "Ask in your own words." : "Add some documents first."}</p>;
   const toChat = async (): Promise<void> => {
     const text = await library.recall(found.query);
@@ -53,7 +56,7 @@ function Hits({ library }: { library: Library }) {
     <>
       <div class="panel-head">
         <p class="hint">
-          {`The nearest ${count(found.hits.length, "passage")}, in ${milliseconds(found.ms)}`}
+          {`${found.hits.length < library.records.value.length ? `The nearest ${count(found.hits.length, "passage")} of ${library.records.value.length.toLocaleString("en")}` : "All passages, nearest first"}, in ${milliseconds(found.ms)}`}
         </p>
         {found.hits.length > 0 && (
           <button type="button" class="quiet-button" onClick={() => void toChat()}>
@@ -62,7 +65,7 @@ function Hits({ library }: { library: Library }) {
           </button>
         )}
       </div>
-      <ol class="hits" aria-label={`Passages for: ${found.query}`}>
+      <ol ref={list} class="hits" aria-label={`Passages for: ${found.query}`}>
         {shown.map(({ id, document, text, score }) => (
           <li key={id} class="hit">
             <div class="hit-head">

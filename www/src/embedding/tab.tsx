@@ -1,31 +1,35 @@
 /** The Embedding tab: a model that makes vectors, documents, a search by meaning, and a picture of it. */
 
 import { useSignal, useSignalEffect } from "@preact/signals";
-import { cachedModels, type Model } from "jerboa";
+import type { Model } from "jerboa";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { EMBEDDING_SUGGESTIONS, ENCODER, MINILM } from "../model/catalog";
+import { refreshCached } from "../model/cached";
 import { Picker } from "../model/picker";
 import { ModelSlot } from "../model/slot";
-import { Failed, Loading } from "../model/status";
+import { PendingStage, PendingStrip } from "../model/status";
+import { APP, EMBEDDING } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
+import { gpu } from "../webgpu";
 import { Documents } from "./documents";
 import { Library } from "./library";
 import { Picture } from "./picture-view";
 import { Search } from "./search";
 
 // Outside the component: changing tabs leaves the model and what was found as they are.
-const slot = new ModelSlot();
+const slot = new ModelSlot("embedding");
 const library = new Library();
 let opened: Model | undefined;
 
 export function EmbeddingTab() {
   const sheet = useSignal<"none" | "model" | "token">("none");
-  const state = slot.state.value;
+  const ready = slot.current.value;
+  const pending = slot.pending.value;
 
   useEffect(() => {
-    if (slot.state.peek().kind === "empty") void first();
+    if (slot.idle) void first();
   }, []);
   useSignalEffect(() => {
     const model = slot.model.value;
@@ -39,15 +43,16 @@ export function EmbeddingTab() {
     <div class="chat">
       <div class="toolbar toolbar-wide" role="toolbar" aria-label="Model">
         <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
-          <span class="model-name">{state.kind === "empty" ? "Choose a model" : state.wanted.label}</span>
-          {state.kind === "ready" && <span class="model-facts">{facts(state.model, state.fromCache)}</span>}
+          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? "Choose a model"}</span>
+          {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
           <Icon name="down" />
         </button>
       </div>
       <div class="stage">
-        {state.kind === "loading" && <Loading slot={slot} state={state} />}
-        {state.kind === "failed" && <Failed slot={slot} state={state} choose={choose} />}
-        {state.kind === "ready" && <Desk model={state.model} choose={() => choose(false)} />}
+        <h1 class="unseen">Embedding</h1>
+        {gpu.value?.software && <p class="hint software">{APP.software}</p>}
+        {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
+        {ready && <Desk model={ready.model} choose={() => choose(false)} />}
       </div>
       <Picker
         slot={slot}
@@ -61,15 +66,16 @@ export function EmbeddingTab() {
   );
 }
 
-/** The real default where it is on this device already, else the one that comes with the page. */
+/** What was chosen last; else the real default where it is on this device already, else the one that comes with the page. */
 async function first(): Promise<void> {
-  const known = await cachedModels().catch(() => []);
-  const there = known.some(({ model, complete }) => model === MINILM.source && complete);
-  if (slot.state.peek().kind === "empty") await slot.load(there ? MINILM : ENCODER);
+  const chosen = slot.remembered.peek();
+  if (chosen) return slot.load(chosen);
+  const there = (await refreshCached()).some(({ model, complete }) => model === MINILM.source && complete);
+  if (slot.idle) await slot.load(there ? MINILM : ENCODER);
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
-  const parts = [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), `${info.dimensions ?? 0} dimensions`, `texts up to ${info.contextLength} tokens`];
+  const parts = [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.dimensions ? `${info.dimensions} dimensions` : "", `texts up to ${info.contextLength} tokens`].filter(Boolean);
   if (fromCache) parts.push("from this device");
   return parts.join(" · ");
 }
@@ -78,14 +84,14 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
   if (model.info.task !== "embed") {
     return (
       <Notice
-        title={`${model.info.model} makes no vectors.`}
+        title={EMBEDDING.wrongTask(model.info.model)}
         actions={
           <button type="button" class="primary" onClick={choose}>
             Choose another model
           </button>
         }
       >
-        It is for {model.info.task}. Choose a model for sentence embeddings.
+        {model.info.task === "rerank" ? EMBEDDING.ranks : EMBEDDING.generates}
       </Notice>
     );
   }
@@ -97,7 +103,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
       </div>
       <div class="desk-main">
         <Working />
-        {library.error.value && <Notice title="That did not work.">{library.error.value.message}</Notice>}
+        {library.error.value && <Notice title={EMBEDDING.failed} error={library.error.value} />}
         <Search library={library} />
         <Picture library={library} />
       </div>

@@ -1,43 +1,56 @@
-/** Models that the page offers by name. Any other repository can be typed. */
+/** Models that the page offers by name: data, with what each takes. Any other repository can be typed. */
 
 import type { Wanted } from "./slot";
 
+const beside = (folder: string): string => new URL(`models/${folder}/`, document.baseURI).href;
+
 /** The model that lies beside the page. */
-export const BUNDLED: Wanted = {
-  source: new URL("models/stories260K/", document.baseURI).href,
-  label: "stories260K",
-  options: {},
-};
+export const BUNDLED: Wanted = { source: beside("stories260K"), label: "stories260K", options: {} };
 
 /** The encoder that lies beside the page. */
-export const ENCODER: Wanted = {
-  source: new URL("models/words-encoder/", document.baseURI).href,
-  label: "words-encoder",
-  options: {},
-};
+export const ENCODER: Wanted = { source: beside("words-encoder"), label: "words-encoder", options: {} };
 
 /** The encoder that the page would rather have. */
 export const MINILM: Wanted = { source: "sentence-transformers/all-MiniLM-L6-v2", label: "sentence-transformers/all-MiniLM-L6-v2", options: {} };
 
 export interface Suggestion {
   id: string;
-  /** Of the weights. */
+  /** How it is called. */
+  name: string;
+  /** As people write it: 0.6B. */
+  parameters: string;
+  /** Of the download. */
   bytes: number;
+  /** GPU memory with 4096 tokens of context, about. */
+  memory: number;
+  bits: 4 | 16;
+  licence: string;
   note: string;
 }
 
-/** Chat models that are small enough for a page, by the size of their download. */
+/** Chat models that are small enough for a page; those of 4 bits first, by size. */
 export const CHAT_SUGGESTIONS: readonly Suggestion[] = [
-  { id: "HuggingFaceTB/SmolLM2-135M-Instruct", bytes: 269e6, note: "Quick, simple answers" },
-  { id: "HuggingFaceTB/SmolLM2-360M-Instruct", bytes: 724e6, note: "Short English answers" },
-  { id: "Qwen/Qwen2.5-0.5B-Instruct", bytes: 988e6, note: "Many languages" },
-  { id: "Qwen/Qwen3-0.6B", bytes: 1503e6, note: "Thinks before it answers" },
+  { id: "mlx-community/Qwen2.5-0.5B-Instruct-4bit", name: "Qwen2.5 0.5B", parameters: "0.5B", bytes: 278e6, memory: 0.5e9, bits: 4, licence: "Apache 2.0", note: "Quick, many languages" },
+  { id: "mlx-community/Qwen3-0.6B-4bit", name: "Qwen3 0.6B", parameters: "0.6B", bytes: 335e6, memory: 0.9e9, bits: 4, licence: "Apache 2.0", note: "Thinks before it answers" },
+  { id: "mlx-community/Llama-3.2-1B-Instruct-4bit", name: "Llama 3.2 1B", parameters: "1.2B", bytes: 695e6, memory: 1.0e9, bits: 4, licence: "Llama 3.2", note: "Fluent English" },
+  { id: "mlx-community/Qwen2.5-1.5B-Instruct-4bit", name: "Qwen2.5 1.5B", parameters: "1.5B", bytes: 869e6, memory: 1.1e9, bits: 4, licence: "Apache 2.0", note: "Good answers for its size" },
+  { id: "mlx-community/Qwen3-1.7B-4bit", name: "Qwen3 1.7B", parameters: "1.7B", bytes: 968e6, memory: 1.6e9, bits: 4, licence: "Apache 2.0", note: "Thinks before it answers" },
+  { id: "mlx-community/Phi-3-mini-4k-instruct-4bit", name: "Phi-3 mini", parameters: "3.8B", bytes: 2150e6, memory: 3.9e9, bits: 4, licence: "MIT", note: "For GPUs with 6 GB and more" },
+  { id: "HuggingFaceTB/SmolLM2-135M-Instruct", name: "SmolLM2 135M", parameters: "135M", bytes: 269e6, memory: 0.4e9, bits: 16, licence: "Apache 2.0", note: "Simple answers on the weakest devices" },
 ];
+
+/** The chat model that the first screen offers. */
+export const FIRST_CHAT = CHAT_SUGGESTIONS[0]!;
 
 /** Embedding models that are small enough for a page. */
 export const EMBEDDING_SUGGESTIONS: readonly Suggestion[] = [
-  { id: "sentence-transformers/all-MiniLM-L6-v2", bytes: 90.9e6, note: "Quick, English" },
-  { id: "BAAI/bge-small-en-v1.5", bytes: 133e6, note: "Better at questions, English" },
-  { id: "intfloat/multilingual-e5-small", bytes: 471e6, note: "A hundred languages" },
-  { id: "Qwen/Qwen3-Embedding-0.6B", bytes: 1192e6, note: "Long texts, many languages" },
+  { id: "sentence-transformers/all-MiniLM-L6-v2", name: "all-MiniLM-L6-v2", parameters: "23M", bytes: 90.9e6, memory: 0.1e9, bits: 16, licence: "Apache 2.0", note: "Quick, English" },
+  { id: "BAAI/bge-small-en-v1.5", name: "bge-small-en", parameters: "33M", bytes: 133e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "Better at questions, English" },
+  { id: "intfloat/multilingual-e5-small", name: "multilingual-e5-small", parameters: "118M", bytes: 471e6, memory: 0.5e9, bits: 16, licence: "MIT", note: "A hundred languages" },
+  { id: "Qwen/Qwen3-Embedding-0.6B", name: "Qwen3-Embedding 0.6B", parameters: "0.6B", bytes: 1192e6, memory: 1.4e9, bits: 16, licence: "Apache 2.0", note: "Long texts, many languages" },
 ];
+
+/** What the picker loads for a suggestion. */
+export function wantedOf({ id }: Suggestion): Wanted {
+  return { source: id, label: id, options: {} };
+}

@@ -1,15 +1,18 @@
 /** The sheet in which a model is chosen: the bundled one, a repository, files, or one that is in the cache. */
 
 import { useSignal } from "@preact/signals";
-import { cachedModels, deleteModel, JerboaError, type CachedModel } from "jerboa";
+import { deleteModel, type CachedModel } from "jerboa";
 import type { TargetedEvent, TargetedSubmitEvent } from "preact";
-import { useEffect, useId } from "preact/hooks";
+import { useId } from "preact/hooks";
+import { asError, capital } from "../errors";
 import { bytes } from "../format";
 import { stored } from "../prefs";
 import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { Advanced, advancedOptions } from "./advanced";
+import { cached, cachedProblem, refreshCached } from "./cached";
 import type { Suggestion } from "./catalog";
 import type { ModelSlot, Wanted } from "./slot";
 
@@ -38,24 +41,40 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
     onClose();
     void slot.load(wanted);
   };
+  const source = slot.current.value?.wanted.source;
+  const current = typeof source === "string" ? source : "";
   return (
     <Dialog open={open} title="Choose a model" onClose={onClose}>
+      <Cached load={load} current={current} />
       <section class="group">
-        <button type="button" class="choice" onClick={() => load(bundled.wanted)}>
+        <button type="button" class="choice" aria-current={current === bundled.wanted.source ? "true" : undefined} onClick={() => load(bundled.wanted)}>
           <span class="choice-name">{bundled.wanted.label}</span>
           <span class="choice-note">{bundled.note}</span>
           <span class="choice-size">{bundled.size}</span>
         </button>
       </section>
-      <Repository suggestions={suggestions} advanced={advanced} load={load} />
+      <Repository suggestions={suggestions} advanced={advanced} load={load} current={current} />
       <Files load={load} />
-      <Cached load={load} />
     </Dialog>
   );
 }
 
-function Repository({ suggestions, advanced, load }: { suggestions: readonly Suggestion[]; advanced: boolean; load: (w: Wanted) => void }) {
+interface RepositoryProps {
+  suggestions: readonly Suggestion[];
+  advanced: boolean;
+  load: (w: Wanted) => void;
+  current: string;
+}
+
+/** What a name must be, or nothing where it is that. */
+function wrong(name: string): string {
+  if (name.includes("://")) return URL.canParse(name) ? "" : "This is no address.";
+  return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : "A model is named as organisation/model, or by the address of its folder or .gguf file.";
+}
+
+function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
   const input = useId();
+  const problem = useSignal("");
   const loadNamed = (id: string): void => {
     const options = advancedOptions();
     const name = id.trim();
@@ -68,7 +87,10 @@ function Repository({ suggestions, advanced, load }: { suggestions: readonly Sug
   };
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
-    if (typed.value.trim()) loadNamed(typed.value);
+    const name = typed.value.trim();
+    problem.value = name ? wrong(name) : "Name a model.";
+    if (!problem.value) loadNamed(name);
+    else document.getElementById(input)?.focus();
   };
   return (
     <form class="group" onSubmit={submit}>
@@ -78,7 +100,9 @@ function Repository({ suggestions, advanced, load }: { suggestions: readonly Sug
           id={input}
           type="text"
           class="grow"
-          placeholder="organisation/model"
+          placeholder="organisation/model or address"
+          aria-invalid={problem.value ? "true" : undefined}
+          aria-describedby={problem.value ? `${input}-problem` : undefined}
           autocomplete="off"
           autocapitalize="off"
           spellcheck={false}
@@ -89,12 +113,20 @@ function Repository({ suggestions, advanced, load }: { suggestions: readonly Sug
           Load
         </button>
       </div>
+      {problem.value && (
+        <p id={`${input}-problem`} class="problem" role="alert">
+          {problem}
+        </p>
+      )}
       <ul class="choices" aria-label="Suggestions">
-        {suggestions.map(({ id, note, bytes: size }) => (
+        {suggestions.map(({ id, name, parameters, note, bytes: size, memory, bits, licence }) => (
           <li key={id}>
-            <button type="button" class="choice" onClick={() => loadNamed(id)}>
-              <span class="choice-name">{id}</span>
-              <span class="choice-note">{note}</span>
+            <button type="button" class="choice" aria-current={current === id ? "true" : undefined} onClick={() => loadNamed(id)}>
+              <span class="choice-name">{name}</span>
+              <span class="choice-note">
+                {note}
+                <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence].join(" · ")}</span>
+              </span>
               <span class="choice-size">{bytes(size)}</span>
             </button>
           </li>
@@ -125,35 +157,29 @@ function Files({ load }: { load: (w: Wanted) => void }) {
   );
 }
 
-function Cached({ load }: { load: (w: Wanted) => void }) {
-  const models = useSignal<CachedModel[]>([]);
+function Cached({ load, current }: { load: (w: Wanted) => void; current: string }) {
   const problem = useSignal("");
-  const refresh = async (): Promise<void> => {
-    try {
-      models.value = await cachedModels();
-    } catch (thrown) {
-      problem.value = thrown instanceof JerboaError ? thrown.message : String(thrown);
-    }
-  };
-  useEffect(() => void refresh(), []);
   const remove = async ({ model, revision, endpoint }: CachedModel): Promise<void> => {
     try {
-      await deleteModel(model, { revision, endpoint });
+      await deleteModel(model, { ...(revision ? { revision } : {}), ...(endpoint ? { endpoint } : {}) });
       announce(`${model} was removed.`);
     } catch (thrown) {
-      problem.value = thrown instanceof JerboaError ? thrown.message : String(thrown);
+      problem.value = capital(asError(thrown).message);
     }
-    await refresh();
+    await refreshCached();
+    refocus("dialog[open] .sheet-head button");
   };
-  if (models.value.length === 0 && !problem.value) return null;
+  const models = cached.value ?? [];
+  const said = problem.value || cachedProblem.value;
+  if (models.length === 0 && !said) return null;
   return (
     <section class="group">
       <h3>On this device</h3>
-      {problem.value && <p class="hint">{problem}</p>}
+      {said && <p class="hint">{said}</p>}
       <ul class="choices">
-        {models.value.map((entry) => (
+        {models.map((entry) => (
           <li key={entry.source} class="row">
-            <button type="button" class="choice grow" onClick={() => load(wantedOf(entry))}>
+            <button type="button" class="choice grow" aria-current={entry.model === current ? "true" : undefined} onClick={() => load(cachedWanted(entry))}>
               <span class="choice-name">{nameOf(entry)}</span>
               {entry.complete === false && <span class="choice-note">Not complete; loading goes on where it stopped.</span>}
               <span class="choice-size">{bytes(entry.bytes)}</span>
@@ -172,7 +198,7 @@ function nameOf({ model }: CachedModel): string {
   return model.includes("://") ? model.replace(/\/+$/, "").split("/").at(-1)! : model;
 }
 
-function wantedOf(entry: CachedModel): Wanted {
+function cachedWanted(entry: CachedModel): Wanted {
   const { token, maxContext, weights, embeddingWeights, kv } = advancedOptions();
   const { model, revision, endpoint } = entry;
   return { source: model, label: nameOf(entry), options: { token, maxContext, weights, embeddingWeights, kv, revision, endpoint } };

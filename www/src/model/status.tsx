@@ -1,85 +1,110 @@
-/** A load as it goes, or why it failed. */
+/** A load as it goes, or why it failed: as the stage, or as a strip above a model that works on. */
 
 import type { LoadProgress } from "jerboa";
 import { bytes, rate, seconds } from "../format";
+import { LOAD } from "../strings";
 import { Notice } from "../ui/notice";
-import type { ModelSlot, SlotState } from "./slot";
+import type { ModelSlot, Pending } from "./slot";
 
-const PHASES: Record<LoadProgress["phase"], string> = {
-  config: "Reading the configuration",
-  tokenizer: "Reading the tokenizer",
-  weights: "Downloading",
-  compile: "Preparing the GPU",
-  ready: "Ready",
-};
+interface Props {
+  slot: ModelSlot;
+  pending: Pending;
+  choose: (advanced: boolean) => void;
+}
 
-export function Loading({ slot, state }: { slot: ModelSlot; state: Extract<SlotState, { kind: "loading" }> }) {
-  const { progress, wanted } = state;
-  const known = progress && progress.total > 0;
-  const share = known ? Math.min(1, progress.loaded / progress.total) : undefined;
-  const phase = !progress ? "Starting" : progress.phase === "weights" && progress.fromCache ? "Reading from this device" : PHASES[progress.phase];
+/** What a load is doing. */
+function phaseOf(progress: LoadProgress | undefined): string {
+  if (!progress) return LOAD.starting;
+  if (progress.phase === "weights") return progress.fromCache ? LOAD.cache : LOAD.download;
+  return LOAD[progress.phase];
+}
+
+/** In place of the model, or while there is none. */
+export function PendingStage({ slot, pending, choose }: Props) {
+  if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
   return (
     <section class="loading" aria-label="Loading">
-      <h1>{wanted.label}</h1>
-      <div
-        class={share === undefined ? "bar bar-open" : "bar"}
-        role="progressbar"
-        aria-label={phase}
-        aria-valuemin={0}
-        aria-valuemax={100}
-        aria-valuenow={share === undefined ? undefined : Math.round(share * 100)}
-      >
-        <div style={share === undefined ? undefined : { width: `${share * 100}%` }} />
-      </div>
+      <h1>{pending.wanted.label}</h1>
+      <Bar progress={pending.progress} />
       <p class="loading-phase">
-        {phase}
-        {progress?.file && <span class="muted"> {progress.file}</span>}
+        {phaseOf(pending.progress)}
+        {pending.progress?.phase === "weights" && pending.progress.file && <span class="muted"> {pending.progress.file}</span>}
       </p>
-      <p class="loading-numbers">{progress ? numbers(progress) : "\u00a0"}</p>
+      <p class="loading-numbers">{numbers(pending.progress)}</p>
       <button type="button" class="secondary" onClick={() => slot.cancel()}>
-        Cancel
+        {LOAD.cancel}
       </button>
     </section>
   );
 }
 
-function numbers({ phase, loaded, total, bytesPerSecond, secondsLeft, fromCache }: LoadProgress): string {
-  if (phase !== "weights" || total === 0) return "\u00a0";
+/** Above what works on. */
+export function PendingStrip({ slot, pending, choose }: Props) {
+  if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
+  return (
+    <section class="strip" aria-label="Loading">
+      <div class="row">
+        <p class="grow strip-text">
+          <strong>{pending.wanted.label}</strong> <span class="muted">{[phaseOf(pending.progress), numbers(pending.progress).trim()].filter(Boolean).join(" · ")}</span>
+        </p>
+        <button type="button" class="quiet-button" onClick={() => slot.cancel()}>
+          {LOAD.cancel}
+        </button>
+      </div>
+      <Bar progress={pending.progress} />
+    </section>
+  );
+}
+
+function Bar({ progress }: { progress: LoadProgress | undefined }) {
+  const share = Math.max(0, Math.min(1, progress?.share ?? 0));
+  return (
+    <div class="bar" role="progressbar" aria-label={phaseOf(progress)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
+      <div style={{ width: `${share * 100}%` }} />
+    </div>
+  );
+}
+
+function numbers(progress: LoadProgress | undefined): string {
+  const nothing = "\u00a0";
+  if (!progress || progress.total === 0) return nothing;
+  const { phase, loaded, total, bytesPerSecond, secondsLeft, fromCache } = progress;
+  if (phase === "compile") return LOAD.kernels(loaded, total);
+  if (phase !== "weights") return nothing;
   const parts = [`${bytes(loaded)} of ${bytes(total)}`];
-  if (!fromCache && bytesPerSecond > 0) parts.push(`${rate(bytesPerSecond / 1e6)} MB/s`);
-  if (!fromCache && secondsLeft !== undefined && secondsLeft !== null && Number.isFinite(secondsLeft) && loaded < total) parts.push(`${seconds(secondsLeft)} left`);
+  if (!fromCache && loaded < total && bytesPerSecond > 0) parts.push(`${rate(bytesPerSecond / 1e6)} MB/s`);
+  if (!fromCache && typeof secondsLeft === "number" && Number.isFinite(secondsLeft) && loaded < total) parts.push(`${seconds(secondsLeft)} left`);
   return parts.join(" · ");
 }
 
-interface FailedProps {
-  slot: ModelSlot;
-  state: Extract<SlotState, { kind: "failed" }>;
-  choose: (advanced: boolean) => void;
-}
-
-export function Failed({ slot, state, choose }: FailedProps) {
-  const { wanted, error } = state;
+function Failed({ slot, pending, choose }: Props) {
+  const { wanted, error } = pending;
+  const before = slot.current.value;
   return (
     <Notice
-      title={`${wanted.label} could not be loaded.`}
+      title={LOAD.failed(wanted.label) + (before ? ` ${LOAD.kept(before.wanted.label)}` : "")}
+      {...(error ? { error } : {})}
       actions={
         <>
-          {error.code === "gated" ? (
+          {error?.code === "gated" ? (
             <button type="button" class="primary" onClick={() => choose(true)}>
-              Enter a token
+              {LOAD.token}
             </button>
           ) : (
             <button type="button" class="primary" onClick={() => void slot.load(wanted)}>
-              Try again
+              {LOAD.again}
             </button>
           )}
           <button type="button" class="secondary" onClick={() => choose(false)}>
-            Choose another model
+            {LOAD.other}
           </button>
+          {before && (
+            <button type="button" class="secondary" onClick={() => slot.cancel()}>
+              {LOAD.dismiss}
+            </button>
+          )}
         </>
       }
-    >
-      {error.message}
-    </Notice>
+    />
   );
 }

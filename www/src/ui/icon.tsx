@@ -14,6 +14,10 @@ const PATHS = {
   system: "M4 5h16v11H4zM9 20h6M12 16v4",
   close: "M6 6l12 12M18 6 6 18",
   down: "m6 9.5 6 6 6-6",
+  more: "M5 12h9M11 8.5l3.5 3.5L11 15.5M18.5 6v12",
+  branch: "M7 5v14M7 12c6 0 8-2 8-7M12 8l3-3 3 3",
+  pencil: "M5 19l1-4L15.5 5.5l3 3L9 18zM13.5 7.5l3 3",
+  list: "M5 7h14M5 12h14M5 17h9",
   trash: "M5 7h14M10 7V5h4v2M7 7l1 12h8l1-12",
   file: "M6 4h8l4 4v12H6zM14 4v4h4",
 } as const;

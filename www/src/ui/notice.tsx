@@ -1,12 +1,29 @@
 /** A sentence that something went wrong, with what can be done. */
 
+import type { JerboaError } from "jerboa";
 import type { ComponentChildren } from "preact";
+import { told } from "../errors";
 
-export function Notice({ title, children, actions }: { title?: string; children: ComponentChildren; actions?: ComponentChildren }) {
+interface Props {
+  title?: string;
+  children?: ComponentChildren;
+  /** Tells an error instead of `children`. */
+  error?: JerboaError;
+  actions?: ComponentChildren;
+}
+
+export function Notice({ title, children, error, actions }: Props) {
+  const said = error && told(error);
   return (
     <div class="notice" role="alert">
       {title && <strong>{title}</strong>}
-      <p>{children}</p>
+      <p>{said ? said.text : children}</p>
+      {said?.details && (
+        <details class="notice-details">
+          <summary>Details</summary>
+          <p>{said.details}</p>
+        </details>
+      )}
       {actions && <div class="notice-actions">{actions}</div>}
     </div>
   );

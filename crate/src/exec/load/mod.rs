@@ -7,7 +7,7 @@ mod write;
 use super::load_times::{Lap, LoadTimes};
 use super::step::{Buffers, Pipelines, compile};
 use crate::format::{self, Checkpoint, Dtype, Float, Weights};
-use crate::gpu::Gpu;
+use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::plan::{Plan, WeightPlans};
@@ -16,6 +16,7 @@ use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join3};
 use loader::Loader;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -74,13 +75,19 @@ pub async fn load_compiled(
         let tuned_ms = laps.lap();
         let made = plan()?;
         gate.open();
-        let pipelines = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new()).await?;
+        let before = gpu.created().pipelines;
+        let total = made.iter().flat_map(|p| &p.launches).map(|l| &l.variant).collect::<BTreeSet<_>>().len() as u64;
+        let work = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new());
+        let there = || gpu.created().pipelines.saturating_sub(before);
+        let pipelines = source.progress().compiling(total, there, work).await?;
         Ok((made, pipelines, tuned_ms, laps.lap()))
     };
     let weights = async {
         // Natively all of the kernels comes before.
         let before_ms = before.lap();
-        Ok((loader.load(source, checkpoint).await?, before_ms))
+        let loaded = loader.load(source, checkpoint).await?;
+        source.progress().wait_for_kernels();
+        Ok((loaded, before_ms))
     };
     let work = async {
         gate.wait().await;

@@ -1,0 +1,97 @@
+/** A `fetch` that answers OpenAI's HTTP API from a loaded model, for clients that know that API. Knows paths, statuses and streams; not what a request means. */
+
+import { JerboaError } from "./errors.js";
+import type { Model } from "./model.js";
+
+/** What answers at a path: the parsed body goes in, a value or a stream of values comes out. */
+type Handler = (body: never, signal: AbortSignal) => Promise<unknown>;
+
+/**
+ * A `fetch` whose server is the model. The official client works with it as it is:
+ *
+ * ```js
+ * const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: createFetch(model), dangerouslyAllowBrowser: true });
+ * ```
+ *
+ * It answers `chat/completions`, `completions`, `embeddings` and `models` at any address, streamed where that is asked for, and sends nothing anywhere.
+ */
+export function createFetch(model: Model): typeof fetch {
+  const handlers: Record<string, Handler> = {
+    "chat/completions": (body, signal) => model.chat.completions.create(body, { signal }),
+    completions: (body, signal) => model.completions.create(body, { signal }),
+    embeddings: (body, signal) => model.embeddings.create(body, { signal }),
+  };
+  return async (input, init) => {
+    const request = new Request(input, init);
+    const { pathname } = new URL(request.url);
+    try {
+      if (request.method === "GET") return models(model, pathname);
+      const handler = Object.entries(handlers).find(([path]) => pathname.endsWith(`/${path}`))?.[1];
+      if (!handler || request.method !== "POST") return failure(404, "not_found", `${request.method} ${pathname} is not answered here.`);
+      // One of our own: the answer outlives the call, and leaving its stream must end it.
+      const controller = new AbortController();
+      request.signal.addEventListener("abort", () => controller.abort());
+      const answer = await handler((await json(request)) as never, controller.signal);
+      return isStream(answer) ? streamed(answer, controller, request.signal) : Response.json(answer);
+    } catch (thrown) {
+      if (request.signal.aborted) throw request.signal.reason ?? new DOMException("The request was aborted.", "AbortError");
+      const error = JerboaError.from(thrown);
+      return failure(STATUS[error.code] ?? 500, error.code, error.message);
+    }
+  };
+}
+
+/** Of requests that are wrong by themselves; another attempt at them is of no use. */
+const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, unloaded: 410, aborted: 499 };
+
+async function json(request: Request): Promise<unknown> {
+  try {
+    return await request.json();
+  } catch {
+    throw new JerboaError("request", "The request's body is not JSON.");
+  }
+}
+
+function models(model: Model, pathname: string): Response {
+  const entry = { id: model.info.model, object: "model", created: 0, owned_by: "jerboa" };
+  if (/\/models\/?$/.test(pathname)) return Response.json({ object: "list", data: [entry] });
+  if (pathname.includes("/models/")) return Response.json(entry);
+  return failure(404, "not_found", `GET ${pathname} is not answered here.`);
+}
+
+/** An error as OpenAI's servers tell it. The header keeps clients from trying again: the model would say the same. */
+function failure(status: number, code: string, message: string): Response {
+  const error = { message, code, param: null, type: status < 500 ? "invalid_request_error" : "server_error" };
+  return Response.json({ error }, { status, headers: { "x-should-retry": "false" } });
+}
+
+function isStream(answer: unknown): answer is AsyncIterable<unknown> {
+  return typeof answer === "object" && answer !== null && Symbol.asyncIterator in answer;
+}
+
+/** Values as server-sent events. */
+function streamed(values: AsyncIterable<unknown>, controller: AbortController, signal: AbortSignal): Response {
+  const iterator = values[Symbol.asyncIterator]();
+  const encoder = new TextEncoder();
+  const event = (text: string): Uint8Array => encoder.encode(`data: ${text}\n\n`);
+  const body = new ReadableStream<Uint8Array>({
+    async pull(stream) {
+      try {
+        const { done, value } = await iterator.next();
+        if (signal.aborted) return stream.error(signal.reason);
+        if (!done) return stream.enqueue(event(JSON.stringify(value)));
+        stream.enqueue(event("[DONE]"));
+        stream.close();
+      } catch (thrown) {
+        const { code, message } = JerboaError.from(thrown);
+        stream.enqueue(event(JSON.stringify({ error: { code, message, type: "server_error" } })));
+        stream.close();
+      }
+    },
+    async cancel() {
+      controller.abort();
+      await iterator.return?.();
+    },
+  });
+  return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" } });
+}

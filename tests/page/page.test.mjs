@@ -1,0 +1,244 @@
+/** The demo page over the engine's double: what survives a reload, what a failed load leaves, conversations, focus, narrow screens. */
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
+import { doublePage } from "./support/double-page.mjs";
+import { field, pick, send, STATES } from "./support/states.mjs";
+
+const options = { timeout: 120_000 };
+let site;
+
+before(async () => {
+  site = await doublePage();
+}, options);
+after(() => site?.close());
+
+/** A page with a chat model. */
+async function chatting(options, name = "org/chat") {
+  const opened = await site.open(options);
+  await opened.page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await pick(opened.page, name);
+  await opened.page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  return opened;
+}
+const focused = (page) => page.evaluate(() => document.activeElement?.closest(".composer") !== null);
+
+test("the first screen says what this is, on which GPU, and offers a chat model", options, async () => {
+  const { page, context } = await site.open();
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  const text = await page.getByRole("main").innerText();
+  assert.match(text, /run in this page, on your own GPU/);
+  assert.match(text, /Runs on \S+/);
+  assert.match(text, /software renderer/, "this Chromium computes on the processor, and the page says so");
+  await page.getByRole("button", { name: /^Chat with / }).click();
+  await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  await context.close();
+});
+
+test("model, conversation, draft and settings survive a reload, the draft a change of tabs", options, async () => {
+  const { page, context, problems } = await chatting();
+  await send(page, "one two three");
+  await field(page).fill("half a thought");
+  await page.getByRole("link", { name: "Embedding" }).click();
+  await page.getByRole("link", { name: "Chat" }).click();
+  assert.equal(await field(page).inputValue(), "half a thought");
+  await page.reload();
+  await page.getByRole("article", { name: "Answer" }).waitFor();
+  assert.equal((await page.locator(".turn.user p").innerText()).trim(), "one two three");
+  assert.equal(await field(page).inputValue(), "half a thought");
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  await field(page).press("Enter");
+  await page.waitForFunction(() => document.querySelectorAll('article[data-state="done"]').length === 2);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a name that is none is refused in the dialog; a load that fails leaves the model that works", options, async () => {
+  const { page, context } = await chatting();
+  await pick(page, "nonsense");
+  const dialog = page.getByRole("dialog");
+  assert.match(await dialog.getByRole("alert").innerText(), /organisation\/model/);
+  await dialog.getByRole("textbox", { name: "From Hugging Face" }).fill("no/such");
+  await dialog.getByRole("button", { name: "Load", exact: true }).click();
+  const alert = page.getByRole("main").getByRole("alert");
+  await alert.waitFor();
+  assert.match(await alert.innerText(), /no\/such could not be loaded\. org\/chat is still here\.[^]*Check the name/);
+  await send(page, "still works");
+  await page.getByRole("button", { name: "Dismiss", exact: true }).click();
+  await alert.waitFor({ state: "detached" });
+  await context.close();
+});
+
+test("a load can be cancelled, and its bar goes once from nothing to all", options, async () => {
+  const { page, context } = await site.open({}, () => {
+    window.shares = [];
+    new MutationObserver(() => {
+      const bar = document.querySelector('[role="progressbar"]');
+      if (bar) window.shares.push(Number(bar.getAttribute("aria-valuenow")));
+    }).observe(document, { subtree: true, childList: true, attributes: true });
+  });
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  const shares = await page.evaluate(() => window.shares);
+  assert.ok(shares.length > 0 && shares.every((share, i) => i === 0 || share >= shares[i - 1]), String(shares));
+  await pick(page, "org/endless");
+  await page.getByRole("button", { name: "Cancel", exact: true }).click();
+  await page.getByRole("region", { name: "Loading", exact: true }).waitFor({ state: "detached" });
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await context.close();
+});
+
+test("a message is edited in a conversation of its own, an answer regenerated otherwise and continued; the focus stays with the composer", options, async () => {
+  const { page, context } = await chatting();
+  await page.getByRole("button", { name: "Settings", exact: true }).click();
+  await page.getByRole("spinbutton", { name: "Max tokens" }).fill("2");
+  await page.getByRole("spinbutton", { name: "Max tokens" }).blur();
+  await page.keyboard.press("Escape");
+  await send(page, "one two three four");
+  await page.getByText("reached the limit").waitFor();
+  await page.getByRole("button", { name: "Continue", exact: true }).click();
+  await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim().split(/\s+/).length === 4);
+  assert.ok(await focused(page), "after Continue");
+  await page.getByRole("button", { name: "Regenerate", exact: true }).click();
+  await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim().split(/\s+/).length === 2);
+  assert.ok(await focused(page), "after Regenerate");
+  await page.getByRole("button", { name: "Edit this message" }).click();
+  await page.getByRole("textbox", { name: "Your message" }).fill("other words");
+  await page.getByRole("button", { name: "Send again", exact: true }).click();
+  await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim() === "other words");
+  await page.getByRole("button", { name: "Conversations", exact: true }).click();
+  const names = page.getByRole("textbox", { name: "Name of the conversation" });
+  assert.deepEqual([await names.nth(0).inputValue(), await names.nth(1).inputValue()], ["other words", "one two three four"]);
+  await names.nth(1).fill("Numbers");
+  await names.nth(1).blur();
+  await page.getByRole("button", { name: "Open", exact: true }).nth(1).click();
+  assert.equal((await page.locator(".turn.user p").innerText()).trim(), "one two three four");
+  await page.getByRole("button", { name: "Conversations", exact: true }).click();
+  await page.getByRole("button", { name: "Delete Numbers" }).click();
+  await page.waitForFunction(() => document.querySelectorAll(".kept").length === 1);
+  await page.keyboard.press("Escape");
+  await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  await send(page, "again");
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  await page.waitForFunction(() => document.activeElement?.closest(".composer"));
+  await context.close();
+});
+
+test("a model for something else is named, with where it belongs; errors are told to people", options, async () => {
+  const { page, context } = await site.open();
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await pick(page, "org/embedder");
+  const alert = page.getByRole("main").getByRole("alert");
+  await alert.waitFor();
+  assert.match(await alert.innerText(), /org\/embedder does not write\.[^]*embedding model/);
+  await alert.getByRole("link", { name: "Open the Embedding tab" }).click();
+  await page.getByRole("region", { name: "Documents", exact: true }).waitFor();
+  await pick(page, "org/chat");
+  await alert.waitFor();
+  assert.match(await alert.innerText(), /org\/chat is not an embedding model\./);
+  await page.getByRole("link", { name: "Chat" }).click();
+  await pick(page, "org/gated");
+  await page.getByRole("button", { name: "Enter a token", exact: true }).waitFor();
+  assert.match(await alert.first().innerText(), /accept its terms/);
+  await context.close();
+});
+
+test("documents: texts that begin alike are both kept, and the focus stays", options, async () => {
+  const { page, context, problems } = await site.open();
+  await page.getByRole("link", { name: "Embedding" }).click();
+  const documents = page.getByRole("region", { name: "Documents", exact: true });
+  const paste = documents.getByRole("textbox", { name: "Text of a document" });
+  await page.getByText("Ask in your own words.").or(page.getByText("Add some documents first.")).waitFor();
+  for (const text of ["A title\nfirst text", "A title\nsecond text"]) {
+    await paste.fill(text);
+    await documents.getByRole("button", { name: "Add this text", exact: true }).click();
+    await documents.getByRole("button", { name: text.includes("second") ? "Remove A title (2)" : "Remove A title", exact: true }).waitFor();
+  }
+  await documents.getByRole("button", { name: "Remove A title", exact: true }).click();
+  await documents.getByRole("button", { name: "Remove A title", exact: true }).waitFor({ state: "detached" });
+  await page.waitForFunction(() => document.activeElement !== document.body);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("nothing sticks out on the narrowest phone, and all can be reached", options, async () => {
+  for (const width of [320, 344, 390]) {
+    const { page, context } = await chatting({ viewport: { width, height: 640 } });
+    await send(page, "a word that is longer than the screen: ".concat("o".repeat(60)));
+    for (const tab of ["Chat", "Embedding"]) {
+      await page.getByRole("link", { name: tab, exact: true }).click();
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${tab} at ${width}`);
+      const theme = await page.getByRole("button", { name: /^Theme:/ }).boundingBox();
+      assert.ok(theme.x + theme.width <= width, `the theme button at ${width}`);
+    }
+    await context.close();
+  }
+});
+
+test("what cannot be loaded is said in a sentence, and another model can be chosen", options, async () => {
+  const { page, context } = await site.open();
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await pick(page, "no/such");
+  const alert = page.getByRole("main").getByRole("alert");
+  await alert.waitFor();
+  assert.match(await alert.innerText(), /no\/such could not be loaded\.[^]*was not found\. Check the name/);
+  await page.getByRole("button", { name: "Choose another model" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Comes with/ }).click();
+  await alert.waitFor({ state: "detached" });
+  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await context.close();
+});
+
+test("every control has a name, and the theme is kept", options, async () => {
+  const { page, context } = await chatting();
+  await send(page, "one two");
+  const nameless = await page.evaluate(() =>
+    [...document.querySelectorAll("button, a, input, textarea, select")]
+      .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length))
+      .map((e) => e.outerHTML),
+  );
+  assert.deepEqual(nameless, []);
+  const toggle = page.getByRole("button", { name: /^Theme:/ });
+  while (!/dark/.test(await toggle.getAttribute("aria-label"))) await toggle.click();
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+  await page.reload();
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+  await context.close();
+});
+
+test("it fits a phone and a tablet", options, async () => {
+  for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180]]) {
+    const { page, context } = await site.open({ viewport: { width, height } });
+    await page.getByRole("button", { name: "Once upon a time" }).click();
+    await page.locator('article[data-state="done"]').waitFor();
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name}: nothing sticks out`);
+    assert.ok(await page.evaluate(() => parseFloat(getComputedStyle(document.querySelector("textarea")).fontSize) >= 16), "no zoom on focus");
+    await shot(page, `page-${name}`);
+    await context.close();
+  }
+});
+
+test("without WebGPU the page says so", options, async () => {
+  const { page, context } = await site.open({}, () => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
+  await page.getByRole("heading", { name: "This browser has no WebGPU." }).waitFor();
+  const said = await page.getByRole("main").innerText();
+  for (const since of WEBGPU_SINCE) assert.match(said, since);
+  await context.close();
+});
+
+test("axe finds nothing in any state, light or dark", { timeout: 240_000 }, async () => {
+  const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) {
+    const { page, context } = await site.open({ colorScheme, viewport: { width, height: 844 } });
+    await page.evaluate(axe);
+    for (const [name, reach] of STATES) {
+      await reach(page);
+      const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+      const said = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" ")}`);
+      assert.deepEqual(said, [], `${name}, ${colorScheme}`);
+    }
+    await context.close();
+  }
+});

@@ -1,0 +1,30 @@
+/** A picture of every state of the page at four widths, light and dark: `node tests/page/screens.mjs [WIDTH..]`, to target/page/screens. To be looked at; not in CI. */
+
+import { mkdir } from "node:fs/promises";
+import { doublePage } from "./support/double-page.mjs";
+import { SHOTS } from "./support/places.mjs";
+import { STATES } from "./support/states.mjs";
+
+const widths = process.argv.slice(2).map(Number);
+const folder = `${SHOTS}/screens`;
+await mkdir(folder, { recursive: true });
+const site = await doublePage();
+try {
+  for (const [width, height] of [[320, 640], [390, 844], [820, 1180], [1440, 900]]) {
+    if (widths.length && !widths.includes(width)) continue;
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, context } = await site.open({ viewport: { width, height }, colorScheme });
+      for (const [name, reach] of STATES) {
+        await reach(page);
+        await page.screenshot({ path: `${folder}/${width}-${colorScheme}-${name}.png` });
+        const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        if (over > 0) console.log(`${width} ${colorScheme} ${name}: ${over} pixels stick out`);
+      }
+      await context.close();
+    }
+    console.log(`${width}: ${2 * STATES.length} pictures`);
+  }
+} finally {
+  await site.close();
+}
+console.log(folder);

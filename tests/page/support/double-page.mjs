@@ -1,0 +1,37 @@
+/** The demo page over the engine's double, in Chromium: what the page does, without a second of a software GPU. Knows no part of the page. */
+
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { launch, watch } from "./browser.mjs";
+import { buildFacade } from "./facade.mjs";
+import { ROOT } from "./places.mjs";
+import { serve } from "./server.mjs";
+
+/** Builds and serves it, and opens a browser: `open(options, prepare)` gives a fresh visitor's page. */
+export async function doublePage() {
+  const facade = await buildFacade();
+  const folder = await mkdtemp(join(tmpdir(), "jerboa-double-page-"));
+  const vite = join(ROOT, "node_modules/vite/bin/vite.js");
+  const env = { ...process.env, JERBOA_PACKAGE: facade.folder, JERBOA_PAGE: folder };
+  await promisify(execFile)(process.execPath, [vite, "build", "--logLevel", "warn"], { cwd: join(ROOT, "www"), env });
+  const server = await serve({ "/": folder });
+  const browser = await launch();
+  const open = async (options = {}, prepare) => {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+    const page = await context.newPage();
+    const problems = watch(page);
+    if (prepare) await page.addInitScript(prepare);
+    await page.goto(server.url);
+    return { page, context, problems };
+  };
+  const close = async () => {
+    await browser.close();
+    await server.close();
+    await facade.remove();
+    await rm(folder, { recursive: true, force: true });
+  };
+  return { open, close, url: server.url, browser };
+}

@@ -1,0 +1,75 @@
+/** The states in which the page is looked at: how each is reached over the engine's double. Knows no judgement. */
+
+/** The field of the composer. */
+export const field = (page) => page.locator(".composer textarea");
+
+/** Sends a text and waits for the answer. */
+export async function send(page, text) {
+  await field(page).fill(text);
+  await field(page).press("Enter");
+  await page.waitForFunction(() => document.querySelector('article[data-state="done"]') && !document.querySelector('article[data-state="running"]'));
+}
+
+/** Asks the picker for a repository. */
+export async function pick(page, name) {
+  await page.locator(".model-button").click();
+  await page.getByRole("textbox", { name: "From Hugging Face" }).fill(name);
+  await page.getByRole("button", { name: "Load", exact: true }).click();
+}
+
+const sheet = (name) => async (page) => {
+  await page.getByRole("button", { name, exact: true }).click();
+  await page.getByRole("dialog").waitFor();
+};
+
+/** Each goes on from the one before. */
+export const STATES = [
+  ["welcome", (page) => page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor()],
+  ["story", (page) => send(page, "Once upon a time there was a little jerboa who lived under a fig tree.")],
+  ["loading", async (page) => {
+    await pick(page, "org/endless");
+    await page.getByRole("region", { name: "Loading", exact: true }).waitFor();
+  }],
+  ["failed", async (page) => {
+    await pick(page, "org/gated");
+    await page.getByRole("main").getByRole("alert").waitFor();
+  }],
+  ["ask", async (page) => {
+    await pick(page, "org/chat");
+    await page.getByRole("main").getByRole("alert").waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "New conversation", exact: true }).click();
+    await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  }],
+  ["answer", (page) => send(page, "Some **Markdown**, `code`, and a list:\n- one\n- two\n\nA sentence that is long enough to wrap on every phone that there is.")],
+  ["edit", (page) => page.getByRole("button", { name: "Edit this message" }).click()],
+  ["picker", async (page) => {
+    await page.keyboard.press("Escape");
+    await page.locator(".model-button").click();
+  }],
+  ["conversations", async (page) => {
+    await page.keyboard.press("Escape");
+    await sheet("Conversations")(page);
+  }],
+  ["settings", async (page) => {
+    await page.keyboard.press("Escape");
+    await sheet("Settings")(page);
+  }],
+  ["device", async (page) => {
+    await page.keyboard.press("Escape");
+    await sheet("This device")(page);
+    await page.getByRole("dialog").getByRole("heading", { name: "GPU", exact: true }).waitFor();
+  }],
+  ["embedding", async (page) => {
+    await page.keyboard.press("Escape");
+    await page.getByRole("link", { name: "Embedding", exact: true }).click();
+    await page.getByText("Add some documents first.").waitFor();
+  }],
+  ["found", async (page) => {
+    await page.getByRole("button", { name: /example notes/ }).click();
+    await page.getByText("Ask in your own words.").waitFor();
+    await page.getByRole("searchbox", { name: "Question" }).fill("Who lays the eggs?");
+    await page.getByRole("button", { name: "Search", exact: true }).click();
+    await page.getByRole("list", { name: /^Passages for/ }).waitFor();
+    await page.waitForTimeout(400);
+  }],
+];

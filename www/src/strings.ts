@@ -1,0 +1,80 @@
+/** What the page says, in one place. Knows no component. */
+
+export const APP = {
+  claim: "Chat with language models that run in this page, on your own GPU.",
+  privacy: "Nothing that you write leaves this device.",
+  software: "This browser computes on the processor (a software renderer): everything works, slowly.",
+  noScript: "This page runs language models in the browser and needs JavaScript.",
+};
+
+export const LINKS = [
+  { label: "Bench", href: "./bench/" },
+  { label: "Source", href: "https://github.com/jerboa-ai/jerboa" },
+  { label: "npm", href: "https://www.npmjs.com/package/jerboa" },
+] as const;
+
+export const LOAD = {
+  starting: "Starting",
+  config: "Reading the configuration",
+  tokenizer: "Reading the tokenizer",
+  download: "Downloading",
+  cache: "Reading from this device",
+  compile: "Preparing the GPU",
+  ready: "Ready",
+  cancel: "Cancel",
+  failed: (name: string) => `${name} could not be loaded.`,
+  kept: (name: string) => `${name} is still here.`,
+  again: "Try again",
+  token: "Enter a token",
+  other: "Choose another model",
+  dismiss: "Dismiss",
+  kernels: (done: number, all: number) => `${done} of ${all} kernels`,
+};
+
+export const CHAT = {
+  begin: "Begin a text.",
+  ask: "Ask something.",
+  continues: "This model has no chat template: it does not answer, it continues the text that you begin. For a conversation, ",
+  chooseChat: "choose a chat model",
+  firstModel: (name: string) => `Chat with ${name}`,
+  bundled: (size: string) => `A download of ${size}, once. Or try the tiny story teller below at once: it came with the page.`,
+  stories: ["Once upon a time", "One day, a little girl named Lily", "The dog was sad because"],
+  questions: ["Explain what a GPU does, in three sentences.", "Write a haiku about the desert at night.", "What should I cook with eggs and spinach?"],
+  notForText: (name: string) => `${name} does not write.`,
+  vectors: "It is an embedding model: it finds texts that are alike.",
+  ranks: "It is a reranker: it orders texts by how well they answer a question.",
+  noTokenizer: "Its files hold no tokenizer, so it cannot read text.",
+  toEmbedding: "Open the Embedding tab",
+  contextHint: "Changes count from the next answer on. What is empty follows the model's own configuration.",
+};
+
+export const HISTORY = {
+  title: "Conversations",
+  none: "Conversations are kept on this device, under their first words.",
+  fresh: "New conversation",
+  open: "Open",
+  remove: (name: string) => `Delete ${name}`,
+  name: "Name of the conversation",
+  exportAll: "Export all as JSON",
+  clear: "Delete all",
+};
+
+export const EMBEDDING = {
+  wrongTask: (name: string) => `${name} is not an embedding model.`,
+  generates: "It generates text. Choose a model for sentence embeddings.",
+  ranks: "It ranks texts for a question. Choose a model for sentence embeddings.",
+  failed: "That did not work.",
+};
+
+/** What an error means to somebody who did not write the page. Errors without an entry speak for themselves. */
+export const ERRORS: Readonly<Record<string, string>> = {
+  gated: "This model asks for consent: accept its terms on its page at Hugging Face, then enter an access token that can read it.",
+  context_full: "The conversation is longer than what the model can hold. Start a new one, let the oldest turns be forgotten (Settings), or load the model with a longer context (Advanced).",
+  out_of_memory: "The GPU has too little memory for this. Choose a smaller model or one of 4 bits, or a shorter context under Advanced.",
+  device_lost: "The GPU was reset, or the browser took it away. Load the model again.",
+  chat_template: "This model was not made for conversations in this form.",
+  worker: "The part of the page that runs the model ended. Load the model again.",
+  assets: "A part of this page could not be fetched. Check the connection and reload.",
+  internal: "Something went wrong inside the page. Load the model again; if it stays, the details below help whoever mends it.",
+  unloaded: "The model is gone. Choose it again.",
+};
