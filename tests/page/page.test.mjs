@@ -99,12 +99,13 @@ test("a message is edited in a conversation of its own, an answer regenerated ot
   await send(page, "one two three four");
   await page.getByText("reached the limit").waitFor();
   await page.getByRole("button", { name: "Continue", exact: true }).click();
-  await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim().split(/\s+/).length === 4);
+  await page.locator(".turn.user p").getByText("Continue.", { exact: true }).waitFor();
+  await page.waitForFunction(() => document.querySelectorAll('article[data-state="done"]').length === 2);
   assert.ok(await focused(page), "after Continue");
   await page.getByRole("button", { name: "Regenerate", exact: true }).click();
-  await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim().split(/\s+/).length === 2);
+  await page.waitForFunction(() => document.querySelectorAll('article[data-state="done"]').length === 2);
   assert.ok(await focused(page), "after Regenerate");
-  await page.getByRole("button", { name: "Edit this message" }).click();
+  await page.getByRole("button", { name: "Edit this message" }).first().click();
   await page.getByRole("textbox", { name: "Your message" }).fill("other words");
   await page.getByRole("button", { name: "Send again", exact: true }).click();
   await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim() === "other words");
@@ -114,7 +115,7 @@ test("a message is edited in a conversation of its own, an answer regenerated ot
   await names.nth(1).fill("Numbers");
   await names.nth(1).blur();
   await page.getByRole("button", { name: "Open", exact: true }).nth(1).click();
-  assert.equal((await page.locator(".turn.user p").innerText()).trim(), "one two three four");
+  assert.equal((await page.locator(".turn.user p").first().innerText()).trim(), "one two three four");
   await page.getByRole("button", { name: "Conversations", exact: true }).click();
   await page.getByRole("button", { name: "Delete Numbers" }).click();
   await page.waitForFunction(() => document.querySelectorAll(".kept").length === 1);

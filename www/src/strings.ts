@@ -45,6 +45,8 @@ export const CHAT = {
   ranks: "It is a reranker: it orders texts by how well they answer a question.",
   noTokenizer: "Its files hold no tokenizer, so it cannot read text.",
   toEmbedding: "Open the Embedding tab",
+  /** What a chat model is told to go on with an answer that was cut. */
+  goOn: "Continue.",
   contextHint: "Changes count from the next answer on. What is empty follows the model's own configuration.",
 };
 

@@ -1,6 +1,6 @@
 /** A test double of the wasm module: a model that counts words. Stands in for the engine in the facade's own tests and is never shipped. */
 
-export const seen = { init: 0, loads: [], requests: [], deleted: [], freed: 0 };
+export const seen = { init: 0, loads: [], requests: [], deleted: [], freed: 0, sessions: 0 };
 
 export default async function init(input) {
   seen.init++;
@@ -11,12 +11,6 @@ export default async function init(input) {
 const pause = (ms = 1) => new Promise((resolve) => setTimeout(resolve, ms));
 const fail = (code, message) => {
   throw { name: "JerboaError", code, message };
-};
-
-/** What is left to say of "user: a b c\nassistant: a": it says what the user said. */
-const rest = (rendered) => {
-  const [, asked, begun] = /user: ([^\n]*)\nassistant: ([^]*)$/.exec(rendered) ?? [];
-  return asked?.startsWith(begun) ? asked.slice(begun.length) : rendered;
 };
 
 export class Engine {
@@ -67,8 +61,7 @@ export class Engine {
     this.busy = true;
     const { signal, ...plain } = request;
     seen.requests.push(plain);
-    const continued = request.ids?.length > 2 && request.ids.every((id) => id > 31 || id === 10) ? rest(String.fromCodePoint(...request.ids)) : undefined;
-    const words = String(request.prompt ?? continued ?? request.messages?.at(-1).content ?? request.ids).match(/\s*\S+/g) ?? [];
+    const words = String(request.prompt ?? request.messages?.at(-1).content ?? request.ids).match(/\s*\S+/g) ?? [];
     const done = [];
     let finishReason = "stop";
     for (const word of words) {
@@ -89,6 +82,14 @@ export class Engine {
     const ids = done.map((_, i) => i + 1);
     const guesses = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
     return { text: done.join(""), ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...guesses, prefillMs: 3, decodeMs: 4 };
+  }
+
+  createSession() {
+    seen.sessions++;
+    const session = new Engine(this.options);
+    session.fork = () => ((seen.sessions++, Object.assign(new Engine(this.options), { fork: session.fork, free: session.free })));
+    session.free = () => void seen.sessions--;
+    return session;
   }
 
   async embed(texts, options, onProgress) {

@@ -4,6 +4,7 @@ import { computed, signal, type Signal } from "@preact/signals";
 import type { ChatMessage, GenerationResult, JerboaError, Model, StreamFinishReason } from "jerboa";
 import { asError } from "../errors";
 import { count } from "../format";
+import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
 import { forget, keep, open, saved, type SavedTurn } from "./history";
 import { sampling, settings } from "./settings-store";
@@ -64,11 +65,12 @@ export class Conversation {
     if (this.turns.value.length > 0) await this.#answer(model, AGAIN);
   }
 
-  /** Goes on with an answer that reached its limit. */
+  /** Goes on with an answer that reached its limit: a text where it stands, a conversation when it is asked to. */
   async goOn(model: Model): Promise<void> {
     const last = this.turns.peek().at(-1);
     if (this.busy.peek() || last?.role !== "assistant") return;
-    await this.#write(model, this.turns.peek().slice(0, -1), last);
+    if (model.info.hasChatTemplate) await this.send(model, CHAT.goOn);
+    else await this.#write(model, this.turns.peek().slice(0, -1), last);
   }
 
   /** Asks otherwise at a turn of the user's: a conversation of its own, the one before the change stays. */
@@ -161,7 +163,6 @@ export class Conversation {
     try {
       const begun = turn.text.peek();
       if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, drawn, answer, controller.signal);
-      else if (begun) await complete(model, await rendered(model, history, begun), drawn, answer, controller.signal);
       else await chat(model, history, drawn, answer, controller.signal);
       const stats = turn.stats.value;
       announce(stats?.reason === "abort" ? "Stopped." : `The answer is complete, ${count(stats?.tokens ?? 0, "token")}.`);
@@ -187,12 +188,6 @@ function messagesOf(history: Turn[]): ChatMessage[] {
   const messages: ChatMessage[] = system.trim() ? [{ role: "system", content: system }] : [];
   for (const turn of history) messages.push({ role: turn.role, content: turn.text.peek() });
   return messages;
-}
-
-/** The conversation up to the middle of an answer, as ids: the template would close the answer. */
-async function rendered(model: Model, history: Turn[], begun: string): Promise<number[]> {
-  const text = await model.renderChat(messagesOf(history));
-  return Array.from(await model.tokenize(text + begun, { addSpecialTokens: false }));
 }
 
 async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
@@ -228,7 +223,7 @@ async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }
 
 type Sampling = ReturnType<typeof sampling>;
 
-async function complete(model: Model, prompt: string | number[], how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
+async function complete(model: Model, prompt: string, how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
   const { overflow } = settings.peek();
   // Without turns there is nothing to drop: the oldest text slides out instead.
   const generation = model.generate(prompt, { ...how, overflow: overflow === "truncate" ? "rolling" : overflow, signal });
