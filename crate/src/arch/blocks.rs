@@ -108,7 +108,8 @@ impl Dense {
         }
         let last = b.node("last_row", Op::LastRow, &[h], self.hidden);
         let hidden = self.norm(&mut b, &format!("{}norm", self.prefix), last);
-        let head = if self.tied { table } else { b.matrix("lm_head.weight", self.vocab, self.hidden) };
+        let head =
+            if self.tied { table } else { b.weight("lm_head.weight", self.vocab, self.hidden, WeightKind::Table) };
         let logits = b.node("logits", Op::Linear(Linear::new(head, None)), &[hidden], self.vocab);
         b.finish(hidden, Some(logits))
     }

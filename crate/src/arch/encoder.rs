@@ -145,7 +145,7 @@ pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Resul
                     Op::Embed { table, .. } => Some(table),
                     _ => None,
                 }),
-                false => Some(b.matrix("lm_head.weight", vocab, cols)),
+                false => Some(b.weight("lm_head.weight", vocab, cols, WeightKind::Table)),
             };
             let weight = table.ok_or_else(|| Error::Internal("a decoder without a table of tokens".into()))?;
             let mut logit = |token: u32, scale: f32, plus: Option<ValueId>| {

@@ -62,6 +62,32 @@ pub struct Force {
     pub value: u32,
 }
 
+impl Default for Caps {
+    /// What every WebGPU device has and no more: where plans are made without a device.
+    fn default() -> Self {
+        Self {
+            vendor: String::new(),
+            architecture: String::new(),
+            description: String::new(),
+            f16: false,
+            subgroups: false,
+            subgroup_size: (4, 128),
+            timestamps: false,
+            max_buffer_size: 256 << 20,
+            max_binding_size: 128 << 20,
+            memory: None,
+            max_workgroup_storage: 16384,
+            max_invocations: 256,
+            packed_dot: false,
+            webkit: false,
+            software: false,
+            agent: String::new(),
+            tuned: OnceCell::new(),
+            force: None,
+        }
+    }
+}
+
 impl Caps {
     /// A number of a kernel: the family's own choice unless another one is forced.
     pub fn choose(&self, kernel: Kernel, name: &str, own: u32) -> u32 {

@@ -60,9 +60,13 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     let states = plan_states(&plain, kv, capacity, chunk);
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
     let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+    let tables = plain.tables();
     let planned = |precision| {
         let overrides = options.overrides.with(precision);
-        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, overrides));
+        let layout_of = |name: &str| {
+            let kind = if tables.contains(name) { WeightKind::Table } else { WeightKind::Matrix };
+            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kind, overrides))
+        };
         fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
     };
     let state_bytes = states.iter().map(StatePlan::bytes).sum();
@@ -84,10 +88,10 @@ impl Decision {
     }
 }
 
-/// The layout of a weight: its own where it is quantised, else what is asked for.
-pub(super) fn wanted(weight: &WeightSource, overrides: Overrides) -> Layout {
+/// The layout of a weight: its own where it is quantised, else what is asked for of its kind.
+pub(super) fn wanted(weight: &WeightSource, kind: WeightKind, overrides: Overrides) -> Layout {
     let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
-    let precision = overrides.precision_of(&weight.name);
+    let precision = overrides.precision_of(kind);
     let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
     if weight.is_scattered() && weight.order.is_none() {
         // Uneven groups fit no layout: the values become plain numbers.

@@ -12,7 +12,7 @@ use crate::arch::{self, Head, Positions};
 use crate::format::{Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph};
+use crate::ir::{Counts, Dim, Graph, WeightKind};
 use crate::kernels::attention::Kv;
 use crate::plan::{PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::{Error, Result};
@@ -101,9 +101,13 @@ impl Encoder {
         let config = files.full_config();
         let Files { checkpoint, weights: stored, .. } = files;
         let kept = options.overrides;
-        let layout_of = |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kept));
         let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
+        let tables = graph.tables();
+        let layout_of = |name: &str| {
+            let kind = if tables.contains(name) { WeightKind::Table } else { WeightKind::Matrix };
+            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kind, kept))
+        };
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, weights, _) = fused(&graph, options.fusions, &layout_of, &order_of, limit)?;

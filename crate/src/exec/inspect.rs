@@ -117,7 +117,7 @@ fn seen(source: &WeightSource, overrides: Overrides, kind: WeightKind) -> Seen {
     let (layout, bytes) = if kind == WeightKind::Vector || source.shape.len() < 2 {
         ("f32".to_string(), rows as u64 * cols as u64 * 4)
     } else {
-        let layout = wanted(source, overrides);
+        let layout = wanted(source, kind, overrides);
         (layout.name(), layout.bytes(rows, cols))
     };
     Seen {

@@ -8,7 +8,6 @@ use crate::gpu::{Backend, Created};
 use crate::ir::{Node, Op};
 use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::Slot;
-use crate::plan::fuse::used_weights;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -176,11 +175,12 @@ impl Session {
         })
     }
 
-    /// Bytes that a decode step reads: weights but for tables that are only looked up, and the cache up to `position`.
+    /// Bytes that a decode step reads: weights but for tables that are only looked up, and what a token at `position`
+    /// reads of the sequence.
     pub fn bytes_per_token(&self, position: usize) -> u64 {
         let mut graph = self.graph.clone();
         graph.nodes.retain(|node| !matches!(node.op, Op::Embed { .. }));
-        let read = used_weights(&graph);
+        let read = graph.used_weights();
         // Of experts only those that a token picks.
         let share = |id| {
             let of = |node: &Node| match &node.op {

@@ -1,6 +1,7 @@
 //! What a caller may decide about running a model.
 
 use super::tune::Tune;
+use crate::ir::WeightKind;
 use crate::kernels::attention::Kv;
 use crate::plan::Fusions;
 use crate::{Error, Result};
@@ -66,9 +67,9 @@ impl Overrides {
         Self { precision, ..self }
     }
 
-    /// What a weight of that name is kept in where it is not quantised in the checkpoint.
-    pub fn precision_of(&self, name: &str) -> Precision {
-        if !(name.contains("embed") || name.ends_with("lm_head.weight")) {
+    /// What a weight is kept in where it is not quantised in the checkpoint, by what it is used as.
+    pub fn precision_of(&self, kind: WeightKind) -> Precision {
+        if kind != WeightKind::Table {
             return self.precision;
         }
         match (self.tables, self.precision) {

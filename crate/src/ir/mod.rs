@@ -2,6 +2,7 @@
 //! neither how weights are encoded nor what a GPU is. The sequence length is symbolic: one graph serves prefill,
 //! decode and encoding.
 
+mod check;
 mod dim;
 mod dump;
 pub mod experts;
@@ -9,7 +10,7 @@ pub mod rope;
 mod state;
 mod surgery;
 
-use crate::{Error, Result};
+use crate::Result;
 pub use dim::{Counts, Dim, Stride};
 pub use experts::{ExpertsIn, ExpertsOut, Groups, Routing, Score};
 pub use rope::{RopeScaling, RopeSpec};
@@ -313,6 +314,35 @@ pub enum Op {
     Mix(ExpertsOut),
 }
 
+impl Op {
+    /// The weights that it reads, in the order in which they are planned and loaded: the one place that names them.
+    pub fn weights(&self) -> Vec<WeightId> {
+        let found = match self {
+            Op::Embed { table, .. } => vec![Some(*table)],
+            Op::Linear(l) => vec![Some(l.weight), l.bias, l.norm.as_ref().and_then(|n| n.gain)],
+            Op::Norm(n) => vec![n.gain, n.bias],
+            Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
+            Op::Gather { order } => vec![Some(*order)],
+            Op::Route(r) => vec![r.bias],
+            Op::Experts(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
+            Op::Mix(e) => vec![Some(e.weight), e.bias],
+            Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
+            Op::Pool(_) | Op::Input(_) => vec![],
+        };
+        found.into_iter().flatten().collect()
+    }
+
+    /// What it keeps of a sequence between steps.
+    pub fn state(&self) -> Option<StateId> {
+        match self {
+            Op::Attention(a) => a.state,
+            Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
+            Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
+            Op::Route(_) | Op::Experts(_) | Op::Mix(_) => None,
+        }
+    }
+}
+
 /// One operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -528,59 +558,5 @@ impl Builder {
         self.graph.logits = logits;
         self.graph.check()?;
         Ok(self.graph)
-    }
-}
-
-impl Graph {
-    /// Checks the order of nodes and the shapes that meet in them.
-    ///
-    /// # Errors
-    /// `Error::Internal` that names the node.
-    pub fn check(&self) -> Result<()> {
-        let mut made = vec![false; self.values.len()];
-        for node in &self.nodes {
-            let name = &self.value(node.output).name;
-            let fault = |what: String| Err(Error::Internal(format!("graph {}: {name}: {what}", self.name)));
-            for input in &node.inputs {
-                if !made[self.root(*input).0.0] {
-                    return fault(format!("reads {} before it is made", self.value(*input).name));
-                }
-            }
-            let cols = |i: usize| node.inputs.get(i).map_or(0, |v| self.value(*v).cols);
-            let out = self.value(node.output).cols;
-            let fits = match &node.op {
-                Op::Linear(l) => {
-                    let w = self.weight(l.weight);
-                    let rows = if l.gated { 2 * out } else { out };
-                    let part = !l.gated && l.bias.is_none() && l.row0 + rows <= w.rows();
-                    w.cols == cols(0) && ((l.row0 == 0 && w.rows() == rows) || part)
-                }
-                Op::Attention(a) => {
-                    cols(0) == a.heads * a.head_dim && cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1)
-                }
-                Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out,
-                Op::Route(r) => cols(0) == r.experts && out == 2 * r.picks,
-                Op::Experts(e) => {
-                    let w = self.weight(e.weight);
-                    let fits = w.cols == cols(0) && w.rows() == e.count * e.rows();
-                    fits && cols(1) == 2 * e.each && out == e.each * e.span()
-                }
-                Op::Mix(e) => {
-                    let w = self.weight(e.weight);
-                    let fits = w.cols == e.inner && w.rows() == e.count * out;
-                    fits && cols(1) == 2 * e.each && cols(0) == e.each * experts::span(e.inner)
-                }
-                Op::Embed { table, .. } => self.weight(*table).cols == out,
-                Op::Input(id) => self.inputs[id.0].cols == out,
-                Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => {
-                    cols(0) == out
-                }
-            };
-            if !fits {
-                return fault(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)));
-            }
-            made[node.output.0] = true;
-        }
-        Ok(())
     }
 }

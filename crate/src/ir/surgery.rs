@@ -1,6 +1,7 @@
-//! Changes that make one graph into another with a different result. Knows graphs alone.
+//! Changes that make one graph into another with a different result, and what is read off a graph. Knows graphs alone.
 
-use super::Graph;
+use super::{Graph, WeightId, WeightKind};
+use std::collections::BTreeSet;
 
 impl Graph {
     /// Drops the output head: the graph ends with the hidden states.
@@ -9,5 +10,22 @@ impl Graph {
             self.nodes.retain(|n| n.output != logits);
         }
         self
+    }
+
+    /// The names of the tensors that tables are made of: what tokens are read from and compared with.
+    pub fn tables(&self) -> BTreeSet<String> {
+        let tables = self.weights.iter().filter(|weight| weight.kind == WeightKind::Table);
+        tables.flat_map(|weight| weight.parts.iter().map(|part| part.0.clone())).collect()
+    }
+
+    /// The weights that nodes use, each once, in the order of use.
+    pub fn used_weights(&self) -> Vec<WeightId> {
+        let mut used = Vec::new();
+        for id in self.nodes.iter().flat_map(|node| node.op.weights()) {
+            if !used.contains(&id) {
+                used.push(id);
+            }
+        }
+        used
     }
 }

@@ -92,48 +92,6 @@ pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u3
     graph
 }
 
-/// The weights that nodes use, each once, in the order of use.
-pub fn used_weights(graph: &Graph) -> Vec<WeightId> {
-    let mut used = Vec::new();
-    let mut add = |id: Option<WeightId>| {
-        if let Some(id) = id.filter(|id| !used.contains(id)) {
-            used.push(id);
-        }
-    };
-    for node in &graph.nodes {
-        match &node.op {
-            Op::Embed { table, .. } => add(Some(*table)),
-            Op::Linear(l) => {
-                add(Some(l.weight));
-                add(l.bias);
-                add(l.norm.as_ref().and_then(|n| n.gain));
-            }
-            Op::Norm(n) => {
-                add(n.gain);
-                add(n.bias);
-            }
-            Op::Attention(a) => {
-                add(a.sinks);
-                add(a.relative);
-                add(a.head_norm.as_ref().map(|h| h.gains));
-            }
-            Op::Gather { order } => add(Some(*order)),
-            Op::Route(r) => add(r.bias),
-            Op::Experts(e) => {
-                add(Some(e.weight));
-                add(e.bias);
-                add(e.norm.as_ref().and_then(|n| n.gain));
-            }
-            Op::Mix(e) => {
-                add(Some(e.weight));
-                add(e.bias);
-            }
-            _ => {}
-        }
-    }
-    used
-}
-
 /// A product that nothing hangs on yet.
 fn plain(node: &Node) -> Option<&Linear> {
     match &node.op {

@@ -74,8 +74,9 @@ pub struct PlanOptions<'a> {
 /// Makes the plan of a graph that the passes have fused.
 ///
 /// # Errors
-/// `Internal` when a node cannot be computed by any kernel.
+/// `Internal` when a node cannot be computed by any kernel, or a part of it would be left out.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
+    graph.check()?;
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let memory = memory::assign(graph, options.rows, output);
     let mut lowering =
@@ -258,6 +259,14 @@ impl Lowering<'_> {
             });
         }
         let single = self.single(node.output);
+        let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
+        let norm = linear.norm.as_ref().map(|n| match n.gain {
+            _ if tiled => Err(dropped(name, "the norm of its input: tiles do not take one along")),
+            _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of its input's norm")),
+            None => Err(dropped(name, "the norm of its input, which has no gain")),
+            Some(gain) => Ok(NormPrologue { gain: Slot::Vector(gain), offset: n.offset, eps: n.eps }),
+        });
+        let norm = norm.transpose()?;
         let state = self.cursor(node.output);
         let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
         let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
@@ -282,14 +291,10 @@ impl Lowering<'_> {
                 residual.offset += first;
                 residual
             });
-            product.norm = linear.norm.as_ref().and_then(|n| {
-                let gain = Slot::Vector(n.gain?);
-                Some(NormPrologue { gain, offset: n.offset, eps: n.eps })
-            });
+            product.norm = norm.clone();
             product.act = linear.act as u32;
             product.scale = linear.scale;
             product.softcap = linear.softcap;
-            let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
             if tiled {
                 let rows = self.options.rows.of(self.graph.value(node.output).rows) as u32;
                 let caps = self.options.caps;
@@ -308,11 +313,13 @@ impl Lowering<'_> {
         let (window, id) = match (a.mask, a.state) {
             (Mask::Causal { window }, Some(id)) => (window, id),
             (Mask::Segment { before, after }, _) => {
-                self.segments(name, a, before, after, node);
-                return Ok(());
+                return self.segments(name, a, before, after, node);
             }
             _ => return Err(Error::Internal(format!("{name}: causal attention without keys and values"))),
         };
+        if a.relative.is_some() {
+            return Err(dropped(name, "the bias by distance, which only attention of packed sequences adds"));
+        }
         let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32);
         let kept = self.state(name, id)?;
         let kernel = Attention {
@@ -366,7 +373,16 @@ impl Lowering<'_> {
     }
 
     /// Attention within packed texts.
-    fn segments(&mut self, name: &str, a: &ir::Attention, before: usize, after: usize, node: &Node) {
+    fn segments(&mut self, name: &str, a: &ir::Attention, before: usize, after: usize, node: &Node) -> Result<()> {
+        if a.sinks.is_some() {
+            return Err(dropped(name, "the sinks, which only causal attention has"));
+        }
+        if a.state.is_some() {
+            return Err(dropped(
+                name,
+                "the keys and values it keeps, which attention of packed sequences does not write",
+            ));
+        }
         let most = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let kernel = Segments {
             label: name.to_string(),
@@ -392,7 +408,13 @@ impl Lowering<'_> {
             (q, k) = kernel.prepared(&Slot::Rotated);
         }
         self.launches.push(kernel.attend(&q, &k, &v, &out));
+        Ok(())
     }
+}
+
+/// The error for a part of a node that no kernel of its would compute.
+fn dropped(name: &str, what: &str) -> Error {
+    Error::Internal(format!("{name}: lowering would leave out {what}"))
 }
 
 fn head_norm(a: &ir::Attention) -> Option<HeadNorm<Slot>> {

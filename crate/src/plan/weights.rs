@@ -40,7 +40,7 @@ pub type WeightPlans = BTreeMap<WeightId, WeightPlan>;
 /// `OutOfMemory` when not even one row fits a buffer.
 pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffer: u64) -> Result<WeightPlans> {
     let mut plans = WeightPlans::new();
-    for id in super::fuse::used_weights(graph) {
+    for id in graph.used_weights() {
         let weight = graph.weight(id);
         let layout = layout_of(&weight.parts[0].0);
         let (rows, cols) = (weight.rows(), weight.cols);

@@ -296,18 +296,12 @@ pub(super) mod tests {
             f16: true,
             subgroups: true,
             subgroup_size: (32, 32),
-            timestamps: false,
             max_buffer_size: 1 << 30,
             max_binding_size: 1 << 30,
-            memory: None,
             max_workgroup_storage: 32768,
             max_invocations: 1024,
             packed_dot: true,
-            webkit: false,
-            software: false,
-            agent: String::new(),
-            tuned: OnceCell::new(),
-            force: None,
+            ..Caps::default()
         }
     }
 

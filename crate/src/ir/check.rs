@@ -1,0 +1,164 @@
+//! What must hold of a graph whatever it computes: the order of nodes, the shapes and the kinds of weights that meet.
+//! Knows no kernel.
+
+use super::{Attention, Graph, Linear, Mask, Node, Norm, Op, StateSpec, WeightId, WeightKind, experts};
+use crate::{Error, Result};
+
+/// Nothing, or what does not fit.
+type Sound = std::result::Result<(), String>;
+
+impl Graph {
+    /// Checks the order of nodes, the shapes that meet in them, and the weights, ropes and states that they name.
+    ///
+    /// # Errors
+    /// `Error::Internal` that names the node and what does not fit.
+    pub fn check(&self) -> Result<()> {
+        let mut made = vec![false; self.values.len()];
+        for node in &self.nodes {
+            let name = &self.value(node.output).name;
+            let fault = |what: String| Error::Internal(format!("graph {}: {name}: {what}", self.name));
+            for input in &node.inputs {
+                if !made[self.root(*input).0.0] {
+                    return Err(fault(format!("reads {} before it is made", self.value(*input).name)));
+                }
+            }
+            self.check_node(node).map_err(fault)?;
+            made[node.output.0] = true;
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a node.
+    fn check_node(&self, node: &Node) -> Sound {
+        if let Some(id) = node.op.weights().into_iter().find(|id| id.0 >= self.weights.len()) {
+            return Err(format!("names weight {} of {}", id.0, self.weights.len()));
+        }
+        if let Some(id) = node.op.state().filter(|id| id.0 >= self.states.len()) {
+            return Err(format!("names state {} of {}", id.0, self.states.len()));
+        }
+        let wanted = match &node.op {
+            Op::Embed { .. } | Op::Input(_) => 0,
+            Op::Linear(l) => 1 + usize::from(l.residual),
+            Op::Attention(_) => 3,
+            Op::Mix(e) => 2 + usize::from(e.residual),
+            Op::Add | Op::Mul | Op::Gated(_) | Op::Experts(_) => 2,
+            Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
+            Op::Route(_) => 1,
+        };
+        if node.inputs.len() != wanted {
+            return Err(format!("has {} inputs, {wanted} are read", node.inputs.len()));
+        }
+        let cols = |i: usize| node.inputs.get(i).map_or(0, |v| self.value(*v).cols);
+        let out = self.value(node.output).cols;
+        let rows = |i: usize| node.inputs.get(i).map(|v| self.value(*v).rows);
+        let fits = match &node.op {
+            Op::Linear(l) => {
+                self.check_linear(l, cols(0), out)?;
+                !l.residual || (cols(1) == out && rows(1) == rows(0))
+            }
+            Op::Attention(a) => {
+                self.check_attention(a)?;
+                cols(0) == a.heads * a.head_dim && cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1)
+            }
+            Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out && rows(0) == rows(1),
+            Op::Route(r) => cols(0) == r.experts && out == 2 * r.picks,
+            Op::Experts(e) => {
+                let w = self.weight(e.weight);
+                let fits = w.cols == cols(0) && w.rows() == e.count * e.rows();
+                fits && cols(1) == 2 * e.each && out == e.each * e.span()
+            }
+            Op::Mix(e) => {
+                let w = self.weight(e.weight);
+                let fits = w.cols == e.inner && w.rows() == e.count * out;
+                fits && cols(1) == 2 * e.each && cols(0) == e.each * experts::span(e.inner)
+            }
+            Op::Embed { table, soft, .. } => {
+                self.check_kind(*table, &[WeightKind::Table, WeightKind::Matrix])?;
+                let soft = soft.map(|id| self.inputs.get(id.0).map(|input| input.cols));
+                self.weight(*table).cols == out && soft.is_none_or(|cols| cols == Some(out))
+            }
+            Op::Input(id) => self.inputs.get(id.0).is_some_and(|input| input.cols == out),
+            Op::Norm(n) => {
+                self.check_norm(n, out)?;
+                cols(0) == out
+            }
+            Op::Gather { order } => {
+                self.check_kind(*order, &[WeightKind::Order])?;
+                cols(0) == out
+            }
+            Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Pool(_) => cols(0) == out,
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)))
+    }
+
+    fn check_linear(&self, l: &Linear, cols: usize, out: usize) -> Sound {
+        self.check_kind(l.weight, &[WeightKind::Matrix, WeightKind::Table])?;
+        let w = self.weight(l.weight);
+        let rows = if l.gated { 2 * out } else { out };
+        let part = !l.gated && l.bias.is_none() && l.row0 + rows <= w.rows();
+        if w.cols != cols || !((l.row0 == 0 && w.rows() == rows) || part) {
+            let (n, k) = (w.rows(), w.cols);
+            return Err(format!("a weight of {n} × {k} from row {} does not take {cols} columns to {out}", l.row0));
+        }
+        if let Some(norm) = &l.norm {
+            self.check_norm(norm, cols)?;
+        }
+        l.bias.map_or(Ok(()), |bias| self.check_vector(bias, w.rows()))
+    }
+
+    fn check_norm(&self, norm: &Norm, cols: usize) -> Sound {
+        [norm.gain, norm.bias].into_iter().flatten().try_for_each(|id| self.check_vector(id, cols))
+    }
+
+    fn check_attention(&self, a: &Attention) -> Sound {
+        let vectors = [
+            (a.sinks, a.heads),
+            (a.relative, 32 * a.heads),
+            (a.head_norm.as_ref().map(|norm| norm.gains), 2 * a.head_dim),
+        ];
+        for (id, len) in vectors {
+            id.map_or(Ok(()), |id| self.check_vector(id, len))?;
+        }
+        if a.kv_heads == 0 || !a.heads.is_multiple_of(a.kv_heads) {
+            return Err(format!("{} heads do not share {} of keys", a.heads, a.kv_heads));
+        }
+        if let Some(rope) = a.rope
+            && self.ropes.get(rope).is_none_or(|spec| spec.dim > a.head_dim)
+        {
+            return Err(format!("rotation {rope} is not there or wider than a head of {}", a.head_dim));
+        }
+        let Some(id) = a.state else { return Ok(()) };
+        let window = if let Mask::Causal { window } = a.mask { window } else { 0 };
+        match self.states[id.0] {
+            StateSpec::Kv { kv_heads, head_dim, .. } | StateSpec::Memory { kv_heads, head_dim, .. }
+                if (kv_heads, head_dim) != (a.kv_heads, a.head_dim) =>
+            {
+                Err(format!("state {} keeps {kv_heads} heads of {head_dim}", id.0))
+            }
+            StateSpec::Kv { window: kept, .. } if kept > 0 && (window == 0 || window > kept) => {
+                Err(format!("state {} keeps {kept} positions, {window} are read (0 for all)", id.0))
+            }
+            StateSpec::Kv { .. } | StateSpec::Memory { .. } => Ok(()),
+            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => Err(format!("state {} has no keys and values", id.0)),
+        }
+    }
+
+    fn check_kind(&self, id: WeightId, kinds: &[WeightKind]) -> Sound {
+        let weight = self.weight(id);
+        let named = || weight.parts.first().map_or("a weight of no parts", |part| part.0.as_str());
+        if kinds.contains(&weight.kind) && !weight.parts.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{} is a {:?}, wanted is one of {kinds:?}", named(), weight.kind))
+    }
+
+    fn check_vector(&self, id: WeightId, len: usize) -> Sound {
+        self.check_kind(id, &[WeightKind::Vector])?;
+        let weight = self.weight(id);
+        let found = weight.rows() * weight.cols;
+        if found == len { Ok(()) } else { Err(format!("{} has {found} elements, not {len}", weight.parts[0].0)) }
+    }
+}

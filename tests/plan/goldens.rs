@@ -1,0 +1,121 @@
+//! The graph and the plans of each family as text, beside tests/golden/plans: a fusion that stops firing, a kernel that is
+//! chosen no more and a dispatch that comes on top are differences there.
+
+use super::{caps, layout_of, planned};
+use jerboa::arch::{self, Head};
+use jerboa::ir::{Graph, Pooling};
+use jerboa::plan::{Fusions, RowsMode, fuse};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Writes what is found instead of comparing it.
+const WRITE: &str = "JERBOA_WRITE_PLANS";
+
+fn golden(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(folder)
+}
+
+/// A config.json for each architecture: that of the first folder of tests/golden/models which has it.
+fn families() -> BTreeMap<String, Value> {
+    let entries = std::fs::read_dir(golden("models")).expect("golden models");
+    let mut folders: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
+    folders.sort();
+    let mut found = BTreeMap::new();
+    for folder in folders {
+        let Ok(text) = std::fs::read_to_string(folder.join("config.json")) else { continue };
+        let config: Value = serde_json::from_str(&text).expect("config.json");
+        let name = config.pointer("/architectures/0").or(config.get("model_type")).and_then(Value::as_str);
+        found.entry(name.expect("an architecture").to_owned()).or_insert(config);
+    }
+    found
+}
+
+/// One line for a launch: what it does and the kernel variant that does it.
+fn section(out: &mut String, what: &str, graph: &Graph, rows: RowsMode) {
+    let plan = planned(graph, rows).unwrap_or_else(|e| panic!("{}, {what}: {e}", graph.name));
+    let _ = writeln!(out, "\n{what}: {} dispatches", plan.launches.len());
+    for launch in &plan.launches {
+        let _ = writeln!(out, "{}: {}", launch.label, launch.variant);
+    }
+}
+
+fn dump(config: &Value) -> String {
+    let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
+    let Ok(graph) = arch::graph(config) else {
+        let head = Head::Vector { pooling: Pooling::Mean, dense: vec![] };
+        let graph = arch::encoder(config, &head).expect("an encoder").graph;
+        let mut out = graph.to_string();
+        section(&mut out, "encode 512 tokens", &fused(graph), RowsMode::Packed { tokens: 512, sequences: 16 });
+        return out;
+    };
+    let mut out = graph.to_string();
+    let common = fused(graph);
+    let few = fuse::few_rows(common.clone(), Fusions::ALL);
+    section(&mut out, "decode 1 token", &few, RowsMode::Few(1));
+    section(&mut out, "verify 4 tokens", &few, RowsMode::Few(4));
+    section(&mut out, "prefill 256 tokens", &common, RowsMode::Many(256));
+    out
+}
+
+/// Where two texts begin to differ, with some lines around it.
+fn difference(old: &str, new: &str) -> String {
+    let same = old.lines().zip(new.lines()).take_while(|(a, b)| a == b).count();
+    let lines = |text: &str| {
+        let from = same.saturating_sub(2);
+        text.lines().skip(from).take(8).map(|l| format!("  {l}\n")).collect::<String>()
+    };
+    format!("line {}, was\n{}is\n{}", same + 1, lines(old), lines(new))
+}
+
+#[test]
+fn each_familys_graph_and_plans_are_those_of_its_golden_dump() {
+    let write = std::env::var_os(WRITE).is_some();
+    let mut wrong = Vec::new();
+    for (name, config) in families() {
+        let (path, found) = (golden("plans").join(format!("{name}.txt")), dump(&config));
+        if write {
+            std::fs::write(&path, &found).expect("a golden dump");
+            continue;
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        if kept != found {
+            wrong.push(format!("{name}: {}", difference(&kept, &found)));
+        }
+    }
+    let advice = "What is meant is written by `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan`";
+    assert!(
+        wrong.is_empty(),
+        "plans differ from tests/golden/plans. {advice}; read the difference.\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn every_architecture_has_a_golden_dump() {
+    let families = families();
+    let without: Vec<&str> = arch::supported().filter(|name| !families.contains_key(*name)).collect();
+    assert!(without.is_empty(), "no checkpoint of tests/golden/models is a {without:?}");
+}
+
+#[test]
+fn a_fusion_that_is_left_out_is_seen() {
+    let configs = families();
+    let graph = arch::graph(&configs["Qwen3ForCausalLM"]).expect("a graph");
+    let count = |fusions: Fusions| {
+        let few = fuse::few_rows(fuse::common(graph.clone(), fusions, &layout_of), fusions);
+        planned(&few, RowsMode::Few(1)).expect("a plan").launches.len()
+    };
+    let all = count(Fusions::ALL);
+    let without = [
+        Fusions { siblings: false, ..Fusions::ALL },
+        Fusions { gated: false, ..Fusions::ALL },
+        Fusions { residual: false, ..Fusions::ALL },
+        Fusions { norm: false, ..Fusions::ALL },
+    ];
+    for fusions in without {
+        assert!(count(fusions) > all, "{fusions:?} takes no more dispatches than all fusions");
+    }
+    assert!(caps().max_weight_buffer() > 0);
+}

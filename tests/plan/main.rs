@@ -1,0 +1,64 @@
+//! Graphs and plans without a device: what each family's plans consist of, and what lowering refuses to leave out.
+
+mod goldens;
+mod refusals;
+
+use jerboa::device::Caps;
+use jerboa::exec::{Overrides, Precision};
+use jerboa::format::{Layout, quantize};
+use jerboa::ir::{Builder, Graph, Ids, Op, WeightKind};
+use jerboa::kernels::attention::Kv;
+use jerboa::plan::{Plan, PlanOptions, RowsMode, lower, plan_states, plan_weights};
+use serde_json::json;
+
+#[test]
+fn tables_are_told_by_their_use_and_not_by_their_name() {
+    let mut b = Builder::new("test");
+    let table = b.weight("wte.weight", 100, 64, WeightKind::Table);
+    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], 64);
+    let x = b.linear("patch_embed.proj", x, 64, false);
+    let graph = b.finish(x, None).expect("a graph");
+    assert_eq!(graph.tables(), ["wte.weight".to_owned()].into());
+    let asked = Overrides { precision: Precision::Q4, ..Overrides::default() };
+    let kept = [WeightKind::Table, WeightKind::Matrix].map(|kind| asked.precision_of(kind));
+    assert_eq!(kept, [Precision::Q8, Precision::Q4]);
+    let untied = json!({
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 64,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
+        "tie_word_embeddings": false,
+    });
+    let names = ["lm_head.weight", "model.embed_tokens.weight"].map(str::to_owned);
+    assert_eq!(jerboa::arch::graph(&untied).expect("a graph").tables(), names.into());
+}
+
+/// A device of the usual kind: all features, NVIDIA's choices.
+fn caps() -> Caps {
+    Caps {
+        vendor: "nvidia".into(),
+        f16: true,
+        subgroups: true,
+        subgroup_size: (32, 32),
+        max_buffer_size: 4 << 30,
+        max_binding_size: 2 << 30,
+        max_workgroup_storage: 32768,
+        max_invocations: 1024,
+        packed_dot: true,
+        ..Caps::default()
+    }
+}
+
+/// Matrices of 4 bits.
+fn layout_of(_: &str) -> Layout {
+    quantize::layout(4)
+}
+
+/// The plan of a graph whose passes are done.
+fn planned(graph: &Graph, rows: RowsMode) -> jerboa::Result<Plan> {
+    let caps = caps();
+    let weights = plan_weights(graph, &layout_of, caps.max_weight_buffer())?;
+    let (kv, capacity) = (Kv::F16, 256);
+    let states = plan_states(graph, kv, capacity, 64);
+    let options = PlanOptions { rows, caps: &caps, weights: &weights, kv, capacity, states: &states, fuse_heads: true };
+    lower(graph, options)
+}

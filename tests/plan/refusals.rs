@@ -1,0 +1,162 @@
+//! What a kernel would not compute is refused instead of left out, each with its name.
+
+use super::planned;
+use jerboa::ir::{
+    Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeScaling, RopeSpec, StateId,
+    StateSpec, ValueId, WeightKind,
+};
+use jerboa::plan::RowsMode;
+
+const COLS: usize = 64;
+const PACKED: RowsMode = RowsMode::Packed { tokens: 32, sequences: 4 };
+
+/// Four heads of 16 over packed texts.
+fn attention() -> Attention {
+    Attention {
+        heads: 4,
+        kv_heads: 4,
+        head_dim: 16,
+        scale: 0.25,
+        mask: Mask::Segment { before: usize::MAX, after: usize::MAX },
+        softcap: 0.0,
+        relative: None,
+        sinks: None,
+        head_norm: None,
+        rope: None,
+        state: None,
+    }
+}
+
+fn norm(b: &mut Builder) -> Norm {
+    Norm { gain: Some(b.vector("gain", COLS)), bias: None, layer: false, offset: 0.0, eps: 1e-5 }
+}
+
+/// A graph of an embedding and what `make` puts after it.
+fn graph(make: impl FnOnce(&mut Builder, ValueId) -> ValueId) -> jerboa::Result<Graph> {
+    let mut b = Builder::new("test");
+    let table = b.weight("table", 100, COLS, WeightKind::Table);
+    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], COLS);
+    let out = make(&mut b, x);
+    b.finish(out, None)
+}
+
+/// Attention that `change` alters, in steps of `rows`.
+fn attend(rows: RowsMode, change: impl FnOnce(&mut Builder, &mut Attention)) -> Result<(), String> {
+    let graph = graph(|b, x| {
+        let mut a = attention();
+        change(b, &mut a);
+        b.node("attn", Op::Attention(a), &[x, x, x], COLS)
+    });
+    graph.and_then(|g| planned(&g, rows)).map(|_| ()).map_err(|e| e.to_string())
+}
+
+/// A product that `change` alters, in steps of `rows`.
+fn multiply(rows: RowsMode, change: impl FnOnce(&mut Builder, &mut Linear)) -> Result<(), String> {
+    let graph = graph(|b, x| {
+        let mut linear = Linear::new(b.matrix("proj.weight", COLS, COLS), None);
+        change(b, &mut linear);
+        b.node("proj", Op::Linear(linear), &[x], COLS)
+    });
+    graph.and_then(|g| planned(&g, rows)).map(|_| ()).map_err(|e| e.to_string())
+}
+
+#[track_caller]
+fn refused(found: Result<(), String>, what: &str) {
+    let message = found.expect_err(what);
+    assert!(message.contains(what), "{message}");
+}
+
+/// Keys and values of so many heads of 16, the last `window` of them.
+fn kept(b: &mut Builder, kv_heads: usize, window: usize) -> Option<StateId> {
+    Some(b.state(StateSpec::Kv { kv_heads, head_dim: 16, window }))
+}
+
+/// Makes it causal, with keys and values of its own.
+fn causal(b: &mut Builder, a: &mut Attention) {
+    (a.mask, a.state) = (Mask::Causal { window: 0 }, kept(b, 4, 0));
+}
+
+#[test]
+fn attention_computes_all_that_its_node_says() {
+    assert_eq!(attend(PACKED, |_, _| {}), Ok(()));
+    assert_eq!(attend(PACKED, |b, a| a.relative = Some(b.vector("r", 128))), Ok(()));
+    assert_eq!(attend(RowsMode::Few(1), causal), Ok(()));
+    let sinks = |b: &mut Builder, a: &mut Attention| a.sinks = Some(b.vector("sinks", 4));
+    refused(attend(PACKED, sinks), "the sinks");
+    refused(attend(PACKED, |b, a| a.state = kept(b, 4, 0)), "the keys and values");
+    let relative = |b: &mut Builder, a: &mut Attention| {
+        causal(b, a);
+        a.relative = Some(b.vector("r", 128));
+    };
+    refused(attend(RowsMode::Few(1), relative), "the bias by distance");
+    refused(attend(RowsMode::Many(64), relative), "the bias by distance");
+    refused(attend(RowsMode::Few(1), |_, a| a.mask = Mask::Causal { window: 0 }), "without keys and values");
+}
+
+#[test]
+fn a_product_takes_the_norm_of_its_input_along_or_is_refused() {
+    let with = |b: &mut Builder, l: &mut Linear| l.norm = Some(norm(b));
+    assert_eq!(multiply(RowsMode::Few(1), with), Ok(()));
+    refused(multiply(RowsMode::Many(64), with), "tiles do not take one along");
+    let plain = |_: &mut Builder, l: &mut Linear| {
+        l.norm = Some(Norm { gain: None, bias: None, layer: false, offset: 0.0, eps: 1e-5 });
+    };
+    refused(multiply(RowsMode::Few(1), plain), "no gain");
+    let layer = |b: &mut Builder, l: &mut Linear| l.norm = Some(Norm { layer: true, ..norm(b) });
+    refused(multiply(RowsMode::Few(1), layer), "the mean or the bias");
+    let bias = |b: &mut Builder, l: &mut Linear| l.norm = Some(Norm { bias: Some(b.vector("b", COLS)), ..norm(b) });
+    refused(multiply(RowsMode::Few(1), bias), "the mean or the bias");
+}
+
+#[test]
+fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
+    refused(attend(PACKED, |_, a| a.rope = Some(3)), "rotation 3");
+    let wide = RopeSpec { dim: 32, base: 1e4, scaling: RopeScaling::Default, interleaved: false };
+    refused(attend(PACKED, |b, a| a.rope = Some(b.rope(wide))), "wider than a head of 16");
+    let state = |heads: usize, kept_window: usize, window: usize| {
+        attend(RowsMode::Few(1), |b, a| (a.mask, a.state) = (Mask::Causal { window }, kept(b, heads, kept_window)))
+    };
+    assert_eq!(state(4, 32, 32), Ok(()));
+    refused(state(2, 0, 0), "keeps 2 heads");
+    refused(state(4, 32, 0), "keeps 32 positions");
+    refused(state(4, 32, 64), "keeps 32 positions, 64");
+    refused(
+        attend(RowsMode::Few(1), |_, a| (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(StateId(5)))),
+        "state 5",
+    );
+    let conv = |b: &mut Builder, a: &mut Attention| {
+        (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(b.state(StateSpec::Conv { channels: 4, taps: 3 })));
+    };
+    refused(attend(RowsMode::Few(1), conv), "no keys and values");
+    let gains = |b: &mut Builder, a: &mut Attention| {
+        a.head_norm = Some(HeadNorm { gains: b.vector("g", 16), offset: 0.0, eps: 1e-5, after_rope: false });
+    };
+    refused(attend(PACKED, gains), "g has 16 elements, not 32");
+    refused(multiply(RowsMode::Few(1), |b, l| l.bias = Some(b.vector("bias", 3))), "bias has 3 elements, not 64");
+    refused(multiply(RowsMode::Few(1), |b, l| l.weight = b.vector("v", COLS)), "v is a Vector");
+    refused(multiply(RowsMode::Few(1), |b, l| l.weight = b.matrix("narrow", 32, COLS)), "32 × 64");
+    let few = graph(|b, x| b.node("sum", Op::Add, &[x], COLS)).map(|_| ()).map_err(|e| e.to_string());
+    refused(few, "has 1 inputs, 2 are read");
+    let rows = graph(|b, x| {
+        let last = b.node("last", Op::LastRow, &[x], COLS);
+        b.node("sum", Op::Add, &[x, last], COLS)
+    });
+    refused(rows.map(|_| ()).map_err(|e| e.to_string()), "sum");
+}
+
+#[test]
+fn an_op_names_all_of_its_weights() {
+    let mut b = Builder::new("test");
+    let norm = norm(&mut b);
+    let linear =
+        Linear { norm: Some(norm.clone()), act: Activation::Silu, ..Linear::new(b.matrix("w", 8, COLS), None) };
+    let linear = Linear { bias: Some(b.vector("b", 8)), ..linear };
+    assert_eq!(
+        Op::Linear(linear.clone()).weights(),
+        [linear.weight, linear.bias.expect("a bias"), norm.gain.expect("a gain")]
+    );
+    let (sinks, relative, gains) = (b.vector("s", 4), b.vector("r", 128), b.vector("g", 32));
+    let head_norm = Some(HeadNorm { gains, offset: 0.0, eps: 1e-5, after_rope: false });
+    let all = Attention { sinks: Some(sinks), relative: Some(relative), head_norm, ..attention() };
+    assert_eq!(Op::Attention(all).weights(), [sinks, relative, gains]);
+}
