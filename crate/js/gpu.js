@@ -3,6 +3,8 @@
 
 const RETRY_MS = 250;
 const RETRIES = 20;
+/** Bytes of staging buffers that are kept for later reads. */
+const MOST_STAGED = 32 << 20;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -63,6 +65,7 @@ export class JsGpu {
     this.programs = [];
     this.freePrograms = [];
     this.staging = new Map();
+    this.staged = 0;
     this.counts = { buffers: 0, pipelines: 0, bindGroups: 0 };
     this.error = null;
     device.addEventListener("uncapturederror", (event) => {
@@ -214,7 +217,9 @@ export class JsGpu {
     this.staging.set(room, pool);
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     let buffer = pool.pop();
-    if (!buffer) {
+    if (buffer) {
+      this.staged -= room;
+    } else {
       this.counts.buffers++;
       buffer = this.device.createBuffer({ label: "staging", size: room, usage });
     }
@@ -234,7 +239,12 @@ export class JsGpu {
     await buffer.mapAsync(GPUMapMode.READ, 0, size);
     const bytes = new Uint8Array(buffer.getMappedRange(0, size)).slice();
     buffer.unmap();
-    pool.push(buffer);
+    if (this.staged + buffer.size > MOST_STAGED) {
+      buffer.destroy();
+    } else {
+      this.staged += buffer.size;
+      pool.push(buffer);
+    }
     return bytes;
   }
 
@@ -273,6 +283,11 @@ export class JsGpu {
     const error = this.error;
     if (error && !error.startsWith("lost:")) this.error = null;
     return error ?? undefined;
+  }
+
+  /** Gives the device back, with all that was made on it. */
+  close() {
+    this.device.destroy();
   }
 
   created() {

@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// The server has no such repository, revision or file.
     #[error(
-        "{url} was not found ({answer}). Check the repository's name, its revision and the file; a private one also answers so without a token."
+        "{url} was not found ({answer}). Check the repository's name, its revision and the file; a private repository also answers 404 without a token."
     )]
     NotFound {
         /// The address that was asked for.
@@ -255,37 +255,50 @@ pub enum Error {
     Internal(String),
 }
 
-impl Error {
-    /// The stable name of this error in JavaScript (`JerboaError.code`).
-    pub fn code(&self) -> &'static str {
-        match self {
-            Error::ModelName { .. } => "model_name",
-            Error::NotFound { .. } => "not_found",
-            Error::Gated { .. } => "gated",
-            Error::Network { .. } | Error::Unreachable { .. } => "network",
-            Error::Changed { .. } => "changed",
-            Error::Unverified { .. } => "unverified",
-            Error::Cache { .. } => "cache",
-            Error::Aborted { .. } => "aborted",
-            Error::MissingFile { .. } => "missing_file",
-            Error::Malformed { .. } => "malformed",
-            Error::UnsupportedEncoding { .. } => "unsupported_encoding",
-            Error::MissingTensor { .. } => "missing_tensor",
-            Error::Shape { .. } => "shape",
-            Error::Config { .. } => "config",
-            Error::UnknownArchitecture { .. } => "unknown_architecture",
-            Error::UnsupportedOption { .. } => "unsupported_option",
-            Error::Tokenizer { .. } => "tokenizer",
-            Error::ChatTemplate { .. } => "chat_template",
-            Error::NoWebGpu { .. } => "no_webgpu",
-            Error::Kernel { .. } => "kernel",
-            Error::OutOfMemory { .. } => "out_of_memory",
-            Error::DeviceLost { .. } => "device_lost",
-            Error::Request { .. } => "request",
-            Error::ContextFull { .. } => "context_full",
-            Error::NotFinite { .. } => "not_finite",
-            Error::Quota { .. } => "quota",
-            Error::Internal(_) => "internal",
+/// Names every variant once: a variant without a code does not compile.
+macro_rules! codes {
+    ($($variant:ident => $code:literal,)*) => {
+        impl Error {
+            /// All codes, in the order of the variants.
+            pub const CODES: &[&str] = &[$($code),*];
+
+            /// The stable name of this error in JavaScript (`JerboaError.code`).
+            pub fn code(&self) -> &'static str {
+                match self {
+                    $(Error::$variant { .. } => $code,)*
+                }
+            }
         }
-    }
+    };
+}
+
+codes! {
+    ModelName => "model_name",
+    NotFound => "not_found",
+    Gated => "gated",
+    Network => "network",
+    Unreachable => "network",
+    Changed => "changed",
+    Unverified => "unverified",
+    Cache => "cache",
+    Aborted => "aborted",
+    MissingFile => "missing_file",
+    Malformed => "malformed",
+    UnsupportedEncoding => "unsupported_encoding",
+    MissingTensor => "missing_tensor",
+    Shape => "shape",
+    Config => "config",
+    UnknownArchitecture => "unknown_architecture",
+    UnsupportedOption => "unsupported_option",
+    Tokenizer => "tokenizer",
+    ChatTemplate => "chat_template",
+    NoWebGpu => "no_webgpu",
+    Kernel => "kernel",
+    OutOfMemory => "out_of_memory",
+    DeviceLost => "device_lost",
+    Request => "request",
+    ContextFull => "context_full",
+    NotFinite => "not_finite",
+    Quota => "quota",
+    Internal => "internal",
 }

@@ -1,6 +1,6 @@
 /** Decides where the engine runs: a dedicated worker, or this thread where a worker cannot. Does not know what it will be asked. */
 
-import { checked, is } from "./check.js";
+import { checked, mustBe } from "./check.js";
 import { missingAsset } from "./errors.js";
 import type { Backend } from "./host.js";
 import { Remote } from "./wire.js";
@@ -14,7 +14,7 @@ export interface AssetUrls {
 }
 
 /** The checks of {@link AssetUrls}. */
-export const ASSETS = { wasmUrl: is.url, workerUrl: is.url };
+export const ASSETS = { wasmUrl: mustBe.url, workerUrl: mustBe.url };
 
 let assets: AssetUrls = {};
 

@@ -1,6 +1,6 @@
 /** OpenAI's chat completions over the engine: request and response shapes, streaming, tool calls. Does not know any model. */
 
-import { checked, describe, is } from "./check.js";
+import { checked, describe, mustBe } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { aborted, JerboaError, refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
@@ -147,33 +147,33 @@ export interface RequestOptions {
 export const IGNORED = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity", "reasoning_effort"] as const;
 
 const SPEC = {
-  messages: is.array,
-  model: is.string,
-  stream: is.boolean,
-  stream_options: is.object,
-  max_tokens: is.integer(1),
-  max_completion_tokens: is.integer(1),
-  temperature: is.number(0, 2),
-  top_p: is.number(0, 1),
-  stop: is.strings,
-  seed: is.integer(0, Number.MAX_SAFE_INTEGER),
-  logprobs: is.boolean,
-  top_logprobs: is.integer(0, 20),
-  logit_bias: is.biases,
-  presence_penalty: is.number(-2, 2),
-  frequency_penalty: is.number(-2, 2),
-  tools: is.array,
-  tool_choice: is.oneOf("auto", "none"),
+  messages: mustBe.array,
+  model: mustBe.string,
+  stream: mustBe.boolean,
+  stream_options: mustBe.object,
+  max_tokens: mustBe.integer(1),
+  max_completion_tokens: mustBe.integer(1),
+  temperature: mustBe.number(0, 2),
+  top_p: mustBe.number(0, 1),
+  stop: mustBe.strings,
+  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
+  logprobs: mustBe.boolean,
+  top_logprobs: mustBe.integer(0, 20),
+  logit_bias: mustBe.biases,
+  presence_penalty: mustBe.number(-2, 2),
+  frequency_penalty: mustBe.number(-2, 2),
+  tools: mustBe.array,
+  tool_choice: mustBe.oneOf("auto", "none"),
   n: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
-  top_k: is.integer(0),
-  min_p: is.number(0, 1),
-  typical_p: is.number(0, 1),
-  repetition_penalty: is.number(0.01, 100),
-  overflow: is.oneOf("error", "truncate", "rolling"),
-  speculation: is.oneOf("off", "prompt-lookup"),
-  chat_template_kwargs: is.object,
+  top_k: mustBe.integer(0),
+  min_p: mustBe.number(0, 1),
+  typical_p: mustBe.number(0, 1),
+  repetition_penalty: mustBe.number(0.01, 100),
+  overflow: mustBe.oneOf("error", "truncate", "rolling"),
+  speculation: mustBe.oneOf("off", "prompt-lookup"),
+  chat_template_kwargs: mustBe.object,
   // OpenAI's about its own service: nothing here depends on them.
-  ...Object.fromEntries(IGNORED.map((name) => [name, is.any])),
+  ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
   response_format: (v: unknown) => plain(v, "type", "text") ? undefined : "left out or { type: 'text' }: answers in JSON cannot be forced",
   modalities: (v: unknown) => (Array.isArray(v) && v.every((m) => m === "text") ? undefined : "left out or ['text']"),
 };
@@ -211,7 +211,7 @@ export class Completions {
   create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream>;
   async create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream> {
     const given = checked(WHERE, params, SPEC) as Given;
-    const { signal } = checked(WHERE, options, { signal: is.signal }) as RequestOptions;
+    const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
     const request = this.#request(given);
     if (request.tools) await this.#refuseUnreadTools(request);
     const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
@@ -251,7 +251,7 @@ export class Completions {
     }
     if (p.top_logprobs && !p.logprobs) throw refused(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
     if (p.stream_options && !p.stream) throw refused(`${WHERE}: 'stream_options' needs stream: true.`);
-    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: is.boolean });
+    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: mustBe.boolean });
     const tools = p.tool_choice === "none" || !p.tools?.length ? undefined : p.tools;
     return defined({
       messages: engineMessages(WHERE, p.messages),

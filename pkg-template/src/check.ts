@@ -12,7 +12,7 @@ const integerText = (min: number, max: number): string =>
   max === Infinity ? `a whole number from ${min} up` : `a whole number from ${min} to ${max}`;
 
 /** The checks that more than one function needs. */
-export const is = {
+export const mustBe = {
   any: (): undefined => undefined,
   boolean: (v: unknown) => (typeof v === "boolean" ? undefined : "true or false"),
   string: (v: unknown) => (typeof v === "string" ? undefined : "a string"),
@@ -55,7 +55,7 @@ export const is = {
 export function checked<T extends object>(where: string, given: T | undefined | null, spec: Spec): T {
   const result: Record<string, unknown> = {};
   if (given === undefined || given === null) return result as T;
-  if (is.object(given)) throw refused(`${where}: the options must be an object, not ${describe(given)}.`);
+  if (mustBe.object(given)) throw refused(`${where}: the options must be an object, not ${describe(given)}.`);
   for (const [name, value] of Object.entries(given)) {
     const check = Object.hasOwn(spec, name) ? spec[name] : undefined;
     if (!check) throw refused(unknown(where, name, Object.keys(spec)));

@@ -1,7 +1,7 @@
 /** OpenAI's older `completions`: a text is continued. Request and response shapes over the engine; does not know any model. */
 
 import { defined, IGNORED, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
-import { checked, is } from "./check.js";
+import { checked, mustBe } from "./check.js";
 import type { EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
 import { aborted, refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
@@ -49,20 +49,20 @@ export interface TextCompletionStream extends AsyncIterable<TextCompletion> {
 const WHERE = "completions.create";
 const SPEC = {
   prompt: (v: unknown) => (typeof v === "string" || (Array.isArray(v) && v.every((id) => Number.isInteger(id) && id >= 0)) ? undefined : "a string or token ids"),
-  model: is.string,
-  stream: is.boolean,
-  stream_options: is.object,
-  max_tokens: is.integer(1),
-  temperature: is.number(0, 2),
-  top_p: is.number(0, 1),
-  stop: is.strings,
-  seed: is.integer(0, Number.MAX_SAFE_INTEGER),
-  logit_bias: is.biases,
-  presence_penalty: is.number(-2, 2),
-  frequency_penalty: is.number(-2, 2),
+  model: mustBe.string,
+  stream: mustBe.boolean,
+  stream_options: mustBe.object,
+  max_tokens: mustBe.integer(1),
+  temperature: mustBe.number(0, 2),
+  top_p: mustBe.number(0, 1),
+  stop: mustBe.strings,
+  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
+  logit_bias: mustBe.biases,
+  presence_penalty: mustBe.number(-2, 2),
+  frequency_penalty: mustBe.number(-2, 2),
   n: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
-  echo: is.boolean,
-  ...Object.fromEntries(IGNORED.map((name) => [name, is.any])),
+  echo: mustBe.boolean,
+  ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
 };
 
 /** OpenAI's `completions`. */
@@ -83,7 +83,7 @@ export class TextCompletions {
   create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream>;
   async create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream> {
     const p = checked(WHERE, params, SPEC);
-    const { signal } = checked(WHERE, options, { signal: is.signal }) as RequestOptions;
+    const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
     if (this.#backend.closed) throw unloaded();
     if (this.#info.task !== "generate") throw refused(`${this.#info.model} does not generate text; it is for ${this.#info.task}.`);
     if (p.prompt === undefined) throw refused(`${WHERE}: there is no 'prompt'.`);

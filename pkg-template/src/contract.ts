@@ -43,7 +43,7 @@ export interface LoadTimes {
   kernelsMs: number;
   /** Bytes that were read. */
   bytes: number;
-  /** Bytes of GPU buffers at their most. */
+  /** Peak bytes of GPU buffers. */
   peakBytes: number;
 }
 
@@ -180,6 +180,8 @@ export interface EngineRequest {
   ids?: number[];
   messages?: unknown[];
   tools?: unknown[];
+  /** Documents for the template. */
+  documents?: unknown[];
   chatTemplate?: Record<string, unknown>;
   maxTokens?: number;
   temperature?: number;

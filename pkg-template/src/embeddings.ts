@@ -1,6 +1,6 @@
 /** Vectors of texts and the order of documents, in our own shapes and in OpenAI's. Does not know how they are computed. */
 
-import { checked, describe, is } from "./check.js";
+import { checked, describe, mustBe } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, refused, unloaded } from "./errors.js";
 import type { Backend } from "./host.js";
@@ -75,9 +75,9 @@ export class Embeddings {
   create(params: EmbeddingCreateParams & { encoding_format?: "float" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse>;
   async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<number[] | string>> {
     const where = "embeddings.create";
-    const spec = { input: is.any, model: is.string, dimensions: is.integer(1), encoding_format: is.oneOf("float", "base64"), user: is.any };
+    const spec = { input: mustBe.any, model: mustBe.string, dimensions: mustBe.integer(1), encoding_format: mustBe.oneOf("float", "base64"), user: mustBe.any };
     const { input, dimensions, encoding_format: format } = checked(where, params, spec);
-    const { signal } = checked(where, options, { signal: is.signal });
+    const { signal } = checked(where, options, { signal: mustBe.signal });
     const texts = textsOf(where, input);
     const vectors = await embed(this.#backend, this.#info, texts, { truncateDim: dimensions, signal });
     const counts = await Promise.all(texts.map((text) => this.#backend.call("tokenize", [text, true])));
@@ -98,12 +98,12 @@ export class Embeddings {
 /** Embeds one text or many. */
 export async function embed(backend: Backend, info: ModelInfo, input: string | string[], options?: EmbedOptions): Promise<Float32Array[]> {
   const spec = {
-    task: is.string,
-    prompt: is.string,
-    normalize: is.boolean,
-    truncateDim: is.integer(1),
-    onProgress: is.func,
-    signal: is.signal,
+    task: mustBe.string,
+    prompt: mustBe.string,
+    normalize: mustBe.boolean,
+    truncateDim: mustBe.integer(1),
+    onProgress: mustBe.func,
+    signal: mustBe.signal,
   };
   const { signal, onProgress, ...rest } = checked("embed", options, spec);
   const texts = textsOf("embed", input);
@@ -117,8 +117,8 @@ export async function embed(backend: Backend, info: ModelInfo, input: string | s
 
 /** Scores documents against a query. */
 export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: string[], options?: RerankOptions): Promise<Ranked[]> {
-  const { signal, topN, ...rest } = checked("rerank", options, { topN: is.integer(1), instruction: is.string, signal: is.signal });
-  if (is.string(query)) throw refused(`rerank: the query must be a string, not ${describe(query)}.`);
+  const { signal, topN, ...rest } = checked("rerank", options, { topN: mustBe.integer(1), instruction: mustBe.string, signal: mustBe.signal });
+  if (mustBe.string(query)) throw refused(`rerank: the query must be a string, not ${describe(query)}.`);
   if (!Array.isArray(documents)) throw refused(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
   const texts = textsOf("rerank", documents);
   if (backend.closed) throw unloaded();
@@ -152,7 +152,7 @@ function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
 }
 
 function textsOf(where: string, input: unknown): string[] {
-  if (is.strings(input)) throw refused(`${where}: the input must be a string or an array of strings, not ${describe(input)}.`);
+  if (mustBe.strings(input)) throw refused(`${where}: the input must be a string or an array of strings, not ${describe(input)}.`);
   return typeof input === "string" ? [input] : (input as string[]);
 }
 

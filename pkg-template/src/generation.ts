@@ -37,7 +37,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
       this.#done = true;
       this.#wake?.();
     });
-    // Who reads the stream hears of a failure there: the promise nobody awaits must not count as unhandled.
+    // The stream reports failures; keep an unawaited `details` from becoming an unhandled rejection.
     this.details.catch(() => {});
   }
 

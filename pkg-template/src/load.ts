@@ -1,7 +1,7 @@
 /** Turns a name, an address or picked files into a loaded model. Does not know what a model can do. */
 
 import { ASSETS, type AssetUrls, openBackend } from "./backend.js";
-import { checked, describe, is } from "./check.js";
+import { checked, describe, mustBe } from "./check.js";
 import type { CachedModel, CachedSource, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
 import type { Backend } from "./host.js";
@@ -32,25 +32,25 @@ export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<
 
 const OPTIONS = {
   ...ASSETS,
-  onProgress: is.func,
-  signal: is.signal,
-  token: is.string,
-  revision: is.string,
-  endpoint: is.string,
-  maxContext: is.integer(1),
-  weights: is.oneOf("auto", "f32", "f16", "q8", "q4"),
-  embeddingWeights: is.oneOf("auto", "f32", "f16", "q8", "q4"),
-  maxMemory: is.integer(1),
-  maxWeightBuffer: is.integer(1),
-  kv: is.oneOf("auto", "f32", "f16", "packed"),
-  tune: is.oneOf("auto", "off", "again"),
-  shortPrompts: is.boolean,
-  features: is.object,
-  worker: is.boolean,
-  cache: is.boolean,
-  task: is.oneOf("generate", "embed", "rerank"),
+  onProgress: mustBe.func,
+  signal: mustBe.signal,
+  token: mustBe.string,
+  revision: mustBe.string,
+  endpoint: mustBe.string,
+  maxContext: mustBe.integer(1),
+  weights: mustBe.oneOf("auto", "f32", "f16", "q8", "q4"),
+  embeddingWeights: mustBe.oneOf("auto", "f32", "f16", "q8", "q4"),
+  maxMemory: mustBe.integer(1),
+  maxWeightBuffer: mustBe.integer(1),
+  kv: mustBe.oneOf("auto", "f32", "f16", "packed"),
+  tune: mustBe.oneOf("auto", "off", "again"),
+  shortPrompts: mustBe.boolean,
+  features: mustBe.object,
+  worker: mustBe.boolean,
+  cache: mustBe.boolean,
+  task: mustBe.oneOf("generate", "embed", "rerank"),
 };
-const FEATURES = { subgroups: is.boolean, f16: is.boolean };
+const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean };
 
 /**
  * Loads a model and gives it back ready to run.
@@ -141,8 +141,8 @@ export function cachedModels(): Promise<CachedModel[]> {
 
 /** Removes a model from this browser's cache: the revision that is named, or all of them. */
 export async function deleteModel(model: string, options?: { revision?: string; endpoint?: string }): Promise<void> {
-  if (is.string(model)) throw refused(`deleteModel takes the model's name, not ${describe(model)}.`);
-  const { revision, endpoint } = checked("deleteModel", options, { revision: is.string, endpoint: is.string });
+  if (mustBe.string(model)) throw refused(`deleteModel takes the model's name, not ${describe(model)}.`);
+  const { revision, endpoint } = checked("deleteModel", options, { revision: mustBe.string, endpoint: mustBe.string });
   const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
   return once(async (backend) => {
     for (const entry of (await backend.call("cachedModels", [])).map(cachedModel)) {

@@ -1,7 +1,7 @@
 /** A loaded model as programs see it. Checks and shapes requests; everything else happens in the engine. */
 
 import { Chat } from "./chat.js";
-import { checked, describe, is } from "./check.js";
+import { checked, describe, mustBe } from "./check.js";
 import type { EngineRequest, Measurement, MeasureOptions, MemoryUse, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
@@ -60,26 +60,26 @@ export interface RenderChatOptions {
   kwargs?: Record<string, unknown>;
 }
 
-/** The checks of the sampling options, which the chat face shares. */
+/** The checks of the options of a generation. */
 export const SAMPLING = {
-  maxTokens: is.integer(1),
-  temperature: is.number(0, 100),
-  topK: is.integer(0),
-  topP: is.number(0, 1),
-  minP: is.number(0, 1),
-  typicalP: is.number(0, 1),
-  repetitionPenalty: is.number(0.01, 100),
-  presencePenalty: is.number(-2, 2),
-  frequencyPenalty: is.number(-2, 2),
-  logitBias: is.biases,
-  seed: is.integer(0, Number.MAX_SAFE_INTEGER),
-  stop: is.strings,
-  logprobs: is.boolean,
-  topLogprobs: is.integer(0, 20),
-  overflow: is.oneOf("error", "truncate", "rolling"),
-  ignoreEos: is.boolean,
-  speculation: is.oneOf("off", "prompt-lookup"),
-  signal: is.signal,
+  maxTokens: mustBe.integer(1),
+  temperature: mustBe.number(0, 100),
+  topK: mustBe.integer(0),
+  topP: mustBe.number(0, 1),
+  minP: mustBe.number(0, 1),
+  typicalP: mustBe.number(0, 1),
+  repetitionPenalty: mustBe.number(0.01, 100),
+  presencePenalty: mustBe.number(-2, 2),
+  frequencyPenalty: mustBe.number(-2, 2),
+  logitBias: mustBe.biases,
+  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
+  stop: mustBe.strings,
+  logprobs: mustBe.boolean,
+  topLogprobs: mustBe.integer(0, 20),
+  overflow: mustBe.oneOf("error", "truncate", "rolling"),
+  ignoreEos: mustBe.boolean,
+  speculation: mustBe.oneOf("off", "prompt-lookup"),
+  signal: mustBe.signal,
 };
 
 /** A loaded model. `loadModel` makes it. */
@@ -125,14 +125,14 @@ export class Model {
 
   /** The token ids of a text, with the special tokens that the model expects around it unless told otherwise. */
   async tokenize(text: string, options?: { addSpecialTokens?: boolean }): Promise<Uint32Array> {
-    if (is.string(text)) throw refused(`tokenize takes a string, not ${describe(text)}.`);
-    const { addSpecialTokens = true } = checked("tokenize", options, { addSpecialTokens: is.boolean });
+    if (mustBe.string(text)) throw refused(`tokenize takes a string, not ${describe(text)}.`);
+    const { addSpecialTokens = true } = checked("tokenize", options, { addSpecialTokens: mustBe.boolean });
     return this.#backend.call("tokenize", [text, addSpecialTokens]);
   }
 
   /** The text of token ids. */
   async detokenize(tokens: ArrayLike<number>, options?: { skipSpecialTokens?: boolean }): Promise<string> {
-    const { skipSpecialTokens = true } = checked("detokenize", options, { skipSpecialTokens: is.boolean });
+    const { skipSpecialTokens = true } = checked("detokenize", options, { skipSpecialTokens: mustBe.boolean });
     return this.#backend.call("detokenize", [ids("detokenize", tokens), skipSpecialTokens]);
   }
 
@@ -144,7 +144,7 @@ export class Model {
 
   /** The text that the model's chat template makes of a conversation. */
   async renderChat(messages: ChatMessage[], options?: RenderChatOptions): Promise<string> {
-    const spec = { tools: is.array, addGenerationPrompt: is.boolean, kwargs: is.object };
+    const spec = { tools: mustBe.array, addGenerationPrompt: mustBe.boolean, kwargs: mustBe.object };
     const { kwargs, ...rest } = checked("renderChat", options, spec);
     return this.#backend.call("renderChat", [engineMessages("renderChat", messages), { addGenerationPrompt: true, ...kwargs, ...rest }]);
   }
@@ -165,7 +165,7 @@ export class Model {
 
   /** The logits after the last of these ids, or after each of them: rows of `info.vocabSize` numbers. */
   async logits(tokens: ArrayLike<number>, options?: { all?: boolean }): Promise<Float32Array> {
-    const { all = false } = checked("logits", options, { all: is.boolean });
+    const { all = false } = checked("logits", options, { all: mustBe.boolean });
     return this.#backend.call("logits", [ids("logits", tokens), all]);
   }
 
@@ -176,7 +176,7 @@ export class Model {
 
   /** Numbers about how the model runs here: time by kernel, the device's limits, the host's cost of a step. For benchmarks. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
-    const spec = { position: is.integer(0), profile: is.array, limits: is.boolean, steps: is.integer(0), guesses: is.integer(0) };
+    const spec = { position: mustBe.integer(0), profile: mustBe.array, limits: mustBe.boolean, steps: mustBe.integer(0), guesses: mustBe.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 

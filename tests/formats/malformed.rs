@@ -174,7 +174,7 @@ fn quantised_tensors_that_do_not_fit() {
     let words: Tensor<'_> = ("m.qweight", I32, &[8, 32]);
     let cases: Vec<(Value, Vec<Tensor<'_>>, &str)> = vec![
         (gptq("gptq", 4), vec![words], "Its scales are missing."),
-        (gptq("gptq", 4), vec![words, ("m.scales", I32, &[2, 32])], "Its scales are no floats."),
+        (gptq("gptq", 4), vec![words, ("m.scales", I32, &[2, 32])], "The scales are not floating-point."),
         (
             gptq("gptq", 4),
             vec![("m.qweight", F16, &[8, 32]), ("m.scales", F16, &[2, 32])],

@@ -1,6 +1,8 @@
-//! Holds the directions between the rooms of crate/src: who may use whom, and that no files use each other in a circle.
+//! Holds what no compiler does: who may use whom among the rooms of crate/src, that no files use each other in a circle, and
+//! that the TypeScript face says what Rust says.
 //! Reads `use` lines and paths of the sources; knows nothing of what they do.
 
+mod contract;
 mod sources;
 
 use sources::{Module, modules};

@@ -1,5 +1,5 @@
-//! Which form of a kernel a device runs fastest, by the layout of the weights: a table that the families consult before
-//! their own rules. Knows the forms by name; how they are timed is `exec::tune`'s business.
+//! Which kernel variant a device runs fastest, by the layout of the weights: a table that the families consult before
+//! their own rules. Knows the variants by name; how they are timed is `exec::tune`'s business.
 
 use crate::format::layout::Layout;
 use serde::{Serialize, Serializer};
@@ -16,7 +16,7 @@ pub enum GemvPick {
 }
 
 impl GemvPick {
-    /// All forms.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Rows, Self::Blocks, Self::PackedBlocks];
 
     /// Its name in reports and records.
@@ -40,7 +40,7 @@ impl Serialize for GemvPick {
     }
 }
 
-/// The forms that were found to be the fastest.
+/// The variants that were found to be the fastest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
     gemv: Vec<(Layout, GemvPick)>,

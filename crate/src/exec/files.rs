@@ -192,7 +192,7 @@ fn usual_gguf(names: &[String]) -> Option<String> {
 }
 
 fn changed(source: &Source) -> Error {
-    Error::Network { url: source.name().into(), reason: "the files changed while they were read".into() }
+    Error::Changed { file: source.name().into() }
 }
 
 async fn read(source: &Source, checkpoint: &Checkpoint, file: usize, range: &std::ops::Range<u64>) -> Result<Vec<u8>> {

@@ -24,7 +24,7 @@ pub struct LoadTimes {
     pub kernels_ms: f64,
     /// Bytes that came from the source.
     pub bytes: u64,
-    /// Bytes of the device's buffers at their most.
+    /// Peak bytes allocated on the device.
     pub peak_bytes: u64,
 }
 

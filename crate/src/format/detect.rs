@@ -197,7 +197,7 @@ impl<'a> Finder<'a> {
     fn qweight(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
         let scales = self.tensor(base, ".scales").ok_or_else(|| refuse("Its scales are missing."))?;
-        let scale = float(scales.dtype).ok_or_else(|| refuse("Its scales are no floats."))?;
+        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
         let (&[lines, width], &[groups, n]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse("Its codes or scales are no matrix (AWQ's gemv and marlin versions are not read)."));
         };
@@ -240,7 +240,7 @@ impl<'a> Finder<'a> {
             parts.extend(self.tensor(base, ".weight_global_scale").map(|t| part(Role::GlobalScale, t)));
             return Ok(WeightSource::new(name, last(&info.shape, width.saturating_mul(2)), Encoding::Nvfp4, parts));
         }
-        let scale = float(scales.dtype).ok_or_else(|| refuse("Its scales are no floats."))?;
+        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
         let (&[n, words], &[scale_rows, groups]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse("Its codes or scales are no matrix."));
         };
@@ -311,7 +311,7 @@ impl<'a> Finder<'a> {
         let biases = self.tensor(base, ".biases").filter(|b| b.dtype == scales.dtype && b.shape == scales.shape);
         let biases = biases.ok_or_else(|| refuse("Its biases are missing or unlike its scales."))?;
         parts.push(part(Role::Biases, biases));
-        let scale = float(scales.dtype).ok_or_else(|| refuse("Its scales are no floats."))?;
+        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
         let module = self.quantization(base);
         let given = |field: &str| module[field].as_u64().map(|n| n as usize).or_else(|| self.number(field));
         let (bits, group) = mlx_group(product, given("bits"), given("group_size"))
@@ -329,7 +329,7 @@ impl<'a> Finder<'a> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
         let scales = self.tensor(base, ".weight_scale_inv").or_else(|| self.tensor(base, ".weight_scale"));
         let scales = scales.ok_or_else(|| refuse("It has neither weight_scale nor weight_scale_inv."))?;
-        let scale = float(scales.dtype).ok_or_else(|| refuse("Its scales are no floats."))?;
+        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
         let &[n, k] = &info.shape[..] else { return Err(refuse("It is no matrix.")) };
         let block = self.quantization("weight_block_size").as_array().and_then(|b| {
             let side = |i: usize| b.get(i).and_then(Value::as_u64).and_then(|x| usize::try_from(x).ok());

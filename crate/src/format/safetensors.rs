@@ -1,7 +1,8 @@
 //! The header of a safetensors file: which tensor lies where. Reads no tensor data and trusts nothing that it is told.
 //!
 //! The rules are those of the format and of the `safetensors` crate (no gap, no overlap, no byte left over); beyond the
-//! crate it refuses duplicate names, names the tensor in every message, and caps the header at [`MAX_HEADER`].
+//! crate it refuses duplicate names, names the tensor in every message, and caps the header at [`MAX_HEADER`]. The crate
+//! keeps offsets as `usize`, 32 bits in a page, where shards are often larger than 4 GB: its reader cannot take the place of this.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

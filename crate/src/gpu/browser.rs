@@ -7,6 +7,7 @@ use crate::device::registry::Shader;
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
 use std::cell::Cell;
+use std::ops::Deref;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -44,17 +45,36 @@ extern "C" {
     fn take_error(this: &JsGpu) -> Promise;
     #[wasm_bindgen(method)]
     fn created(this: &JsGpu) -> Float64Array;
+    #[wasm_bindgen(method)]
+    fn close(this: &JsGpu);
+}
+
+/// The device, which is given back when nothing of it is in use: on a page's own thread nobody else would end it.
+struct Device(JsGpu);
+
+impl Deref for Device {
+    type Target = JsGpu;
+
+    fn deref(&self) -> &JsGpu {
+        &self.0
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// A device of the browser.
 pub struct BrowserGpu {
-    js: Rc<JsGpu>,
+    js: Rc<Device>,
     caps: Caps,
     bytes: Rc<Cell<u64>>,
 }
 
 struct BufferInner {
-    js: Rc<JsGpu>,
+    js: Rc<Device>,
     slot: u32,
     size: u64,
     bytes: Rc<Cell<u64>>,
@@ -95,7 +115,7 @@ pub struct Pipeline(u32);
 
 /// A recorded chain of dispatches.
 pub struct Program {
-    js: Rc<JsGpu>,
+    js: Rc<Device>,
     slot: u32,
     labels: Vec<String>,
     grids: Vec<Grid>,
@@ -155,7 +175,7 @@ impl Backend for BrowserGpu {
         let js: JsGpu =
             opened.map_err(|e| Error::NoWebGpu { reason: message(&e), hint: NO_WEBGPU.into() })?.unchecked_into();
         let caps = caps_of(&js.facts(), options);
-        Ok(Self { js: Rc::new(js), caps, bytes: Rc::default() })
+        Ok(Self { js: Rc::new(Device(js)), caps, bytes: Rc::default() })
     }
 
     fn caps(&self) -> &Caps {

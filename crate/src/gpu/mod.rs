@@ -26,6 +26,10 @@ pub enum Usage {
     Uniform,
 }
 
+/// Bytes of staging buffers that are kept for later reads; js/gpu.js keeps as many.
+#[cfg(not(target_arch = "wasm32"))]
+const MOST_STAGED: u64 = 32 << 20;
+
 /// One dispatch of a program before it is recorded.
 #[derive(Debug, Clone)]
 pub struct StepDesc {

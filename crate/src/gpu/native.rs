@@ -102,8 +102,21 @@ impl Readback {
         let data = view.to_vec();
         drop(view);
         self.staging.unmap();
-        self.gpu.staging.borrow_mut().entry(self.staging.size()).or_default().push(self.staging);
+        self.gpu.keep(self.staging);
         Ok(data)
+    }
+}
+
+impl Inner {
+    /// Keeps a staging buffer for the next read of its size, unless many bytes are kept already.
+    fn keep(&self, staging: wgpu::Buffer) {
+        let mut pools = self.staging.borrow_mut();
+        let kept: u64 = pools.iter().map(|(size, pool)| size * pool.len() as u64).sum();
+        if kept + staging.size() > super::MOST_STAGED {
+            staging.destroy();
+        } else {
+            pools.entry(staging.size()).or_default().push(staging);
+        }
     }
 }
 
@@ -182,7 +195,7 @@ impl Backend for NativeGpu {
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
             let reason = e.to_string();
             let found = match e {
-                wgpu::Error::OutOfMemory { .. } => out_of_memory("a buffer", 0, 0),
+                wgpu::Error::OutOfMemory { .. } => out_of_memory("the model", 0, 0),
                 _ => Error::Kernel { kernel: "a command".into(), reason },
             };
             if let Ok(mut slot) = sink.lock() {
@@ -331,7 +344,14 @@ impl Backend for NativeGpu {
 
     async fn check(&self) -> Result<()> {
         let taken = self.inner.error.lock().ok().and_then(|mut e| e.take());
-        taken.map_or(Ok(()), Err)
+        taken.map_or(Ok(()), |error| match error {
+            // wgpu names no sizes: what there is did not fit.
+            Error::OutOfMemory { .. } => {
+                let alive = self.created().bytes;
+                Err(out_of_memory("the model", alive, alive.min(self.inner.caps.max_buffer_size)))
+            }
+            other => Err(other),
+        })
     }
 
     fn created(&self) -> Created {

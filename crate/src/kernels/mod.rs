@@ -66,13 +66,13 @@ pub enum GridSpec {
     Join {
         /// Workgroups of a row.
         groups: u32,
-        /// As there.
+        /// Columns of tiles of the split dispatch.
         x: u32,
-        /// As there.
+        /// Rows of its tiles.
         per: u32,
-        /// As there.
+        /// Workgroups that fill a device.
         target: u32,
-        /// As there.
+        /// The most workgroups for one of its tiles.
         most: u32,
     },
     /// `[x, y, rows * each]`: one pick of an expert at a time.

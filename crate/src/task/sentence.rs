@@ -174,8 +174,8 @@ fn dense(file: &str, path: &str, settings: &Value) -> Result<DenseLayer> {
 
 fn unsupported(module: &str) -> Error {
     Error::UnsupportedOption {
-        architecture: "modules.json".into(),
-        option: module.into(),
+        architecture: "sentence-transformers".into(),
+        option: format!("{module} in modules.json"),
         hint: "The engine runs Transformer, Pooling of one kind, Dense and Normalize, in this order.".into(),
     }
 }

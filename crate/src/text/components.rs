@@ -144,7 +144,7 @@ impl pipeline::Normalizer for Normalizers {
                         changed => Some(changed.into_owned()),
                     }
                 }
-                NormalizerStep::Replace { pattern, content } => pattern.replace(&text, content),
+                NormalizerStep::Replace { pattern, content } => pattern.replace(&text, content)?,
             };
             if let Some(next) = next {
                 text = Cow::Owned(next);
@@ -204,7 +204,7 @@ impl Splitters {
                 match step {
                     SplitStep::Library(frame) => frame.get_pre_tokenizer().pre_tokenize(part, scratch, &mut found)?,
                     SplitStep::Pattern { pattern, behavior, invert } => {
-                        pipeline::split_matches(&mut found, pattern.segments(part, *invert), *behavior);
+                        pipeline::split_matches(&mut found, pattern.segments(part, *invert)?, *behavior);
                     }
                 }
                 spans.extend(found.iter().map(|f| pipeline::Span::new(span.start + f.start, span.start + f.end)));

@@ -78,6 +78,19 @@ pub(super) struct Pattern {
 const MAX_PROGRAM: usize = 20_000;
 const MAX_REPEAT: u32 = 1000;
 const MAX_DEPTH: usize = 100;
+/// Steps that any text may take, and so many more for each of its bytes. The expressions of real files take some tens a byte;
+/// one that backtracks without end is given up within a second.
+const STEPS: u64 = 1 << 20;
+const STEPS_PER_BYTE: u64 = 500;
+
+/// The choices that a search left open, and how many steps it may still take.
+struct Search {
+    open: Vec<(usize, usize)>,
+    steps: u64,
+}
+
+/// A search that took more steps than it may.
+struct Exhausted;
 
 impl Pattern {
     pub fn new(regex: &str) -> Result<Pattern> {
@@ -99,7 +112,7 @@ impl Pattern {
     }
 
     /// The whole of `text` as matches and the gaps between them; the flag says which (the other way round if `invert`).
-    pub fn segments(&self, text: &str, invert: bool) -> Vec<((usize, usize), bool)> {
+    pub fn segments(&self, text: &str, invert: bool) -> Result<Vec<((usize, usize), bool)>, String> {
         let mut out = Vec::new();
         let mut last = 0;
         self.each_match(text, |start, end| {
@@ -108,34 +121,38 @@ impl Pattern {
             }
             out.push(((start, end), !invert));
             last = end;
-        });
+        })?;
         if last < text.len() {
             out.push(((last, text.len()), invert));
         }
-        out
+        Ok(out)
     }
 
     /// `text` with every match replaced, or nothing if there is none.
-    pub fn replace(&self, text: &str, content: &str) -> Option<String> {
-        let mut out = None;
+    pub fn replace(&self, text: &str, content: &str) -> Result<Option<String>, String> {
+        let mut out: Option<String> = None;
         let mut last = 0;
         self.each_match(text, |start, end| {
             let out = out.get_or_insert_with(String::new);
             out.push_str(text.get(last..start).unwrap_or_default());
             out.push_str(content);
             last = end;
-        });
-        out.map(|mut out| {
-            out.push_str(text.get(last..).unwrap_or_default());
-            out
-        })
+        })?;
+        Ok(out.map(|out| out + text.get(last..).unwrap_or_default()))
     }
 
-    fn each_match(&self, text: &str, mut found: impl FnMut(usize, usize)) {
-        let mut stack = Vec::new();
+    fn each_match(&self, text: &str, mut found: impl FnMut(usize, usize)) -> Result<(), String> {
+        let steps = STEPS + STEPS_PER_BYTE * text.len() as u64;
+        let mut search = Search { open: Vec::new(), steps };
         let mut at = 0;
         while at < text.len() {
-            match self.run(text, 0, at, &mut stack) {
+            let end = self.run(text, 0, at, &mut search).map_err(|Exhausted| {
+                format!(
+                    "a regular expression of tokenizer.json takes over {steps} steps for {} bytes of text",
+                    text.len()
+                )
+            })?;
+            match end {
                 Some(end) if end > at => {
                     found(at, end);
                     at = end;
@@ -143,18 +160,20 @@ impl Pattern {
                 _ => at += char_at(text, at).map_or(1, char::len_utf8),
             }
         }
+        Ok(())
     }
 
-    /// Where the match that starts at `at` ends, for the program from `pc` on. `stack` holds the choices left open.
-    fn run(&self, text: &str, pc: usize, at: usize, stack: &mut Vec<(usize, usize)>) -> Option<usize> {
-        let base = stack.len();
-        stack.push((pc, at));
+    /// Where the match that starts at `at` ends, for the program from `pc` on.
+    fn run(&self, text: &str, pc: usize, at: usize, search: &mut Search) -> Result<Option<usize>, Exhausted> {
+        let base = search.open.len();
+        search.open.push((pc, at));
         let end = 'search: loop {
-            if stack.len() == base {
+            if search.open.len() == base {
                 break None;
             }
-            let Some((mut pc, mut at)) = stack.pop() else { break None };
+            let Some((mut pc, mut at)) = search.open.pop() else { break None };
             loop {
+                search.steps = search.steps.checked_sub(1).ok_or(Exhausted)?;
                 match self.program.get(pc) {
                     Some(Inst::Class(class)) => match char_at(text, at) {
                         Some(c) if class.has(c) => {
@@ -164,12 +183,12 @@ impl Pattern {
                         _ => break,
                     },
                     Some(Inst::Split(first, second)) => {
-                        stack.push((*second, at));
+                        search.open.push((*second, at));
                         pc = *first;
                     }
                     Some(Inst::Jump(to)) => pc = *to,
                     Some(Inst::Look { negative, next }) => {
-                        if self.run(text, pc + 1, at, stack).is_some() == *negative {
+                        if self.run(text, pc + 1, at, search)?.is_some() == *negative {
                             break;
                         }
                         pc = *next;
@@ -181,8 +200,8 @@ impl Pattern {
                 }
             }
         };
-        stack.truncate(base);
-        end
+        search.open.truncate(base);
+        Ok(end)
     }
 }
 
@@ -586,7 +605,12 @@ mod tests {
 
     fn cut(regex: &str, text: &str) -> Vec<String> {
         let pattern = Pattern::new(regex).expect("supported");
-        pattern.segments(text, false).into_iter().map(|((a, b), _)| text[a..b].to_owned()).collect()
+        pattern
+            .segments(text, false)
+            .expect("in few steps")
+            .into_iter()
+            .map(|((a, b), _)| text[a..b].to_owned())
+            .collect()
     }
 
     #[test]
@@ -601,8 +625,8 @@ mod tests {
     #[test]
     fn replacing() {
         let pattern = Pattern::new(" {2,}").expect("supported");
-        assert_eq!(pattern.replace("a  b    c d", "_"), Some("a_b_c d".to_owned()));
-        assert_eq!(pattern.replace("a b", "_"), None);
+        assert_eq!(pattern.replace("a  b    c d", "_"), Ok(Some("a_b_c d".to_owned())));
+        assert_eq!(pattern.replace("a b", "_"), Ok(None));
     }
 
     #[test]
@@ -625,6 +649,21 @@ mod tests {
             let error = Pattern::new(regex);
             assert!(matches!(error, Err(crate::Error::Tokenizer { .. })) || regex == "{2}*", "{regex}: {error:?}");
         }
+    }
+
+    #[test]
+    fn an_expression_that_backtracks_without_end_is_given_up() {
+        let text = "a".repeat(64);
+        for regex in ["(a|a)*b", "(a+)+b", "(?=(a|aa)+b)a"] {
+            let pattern = Pattern::new(regex).expect("supported");
+            let error = pattern.segments(&text, false).expect_err(regex);
+            assert!(error.contains("steps for 64 bytes"), "{error}");
+            assert!(pattern.replace(&text, "").is_err(), "{regex}");
+        }
+        // What real files have takes few steps, also where a run of spaces is tried again and again.
+        let long = format!("{}end", " ".repeat(20_000));
+        let pattern = Pattern::new(r"\s+(?!\S)|\s+|\p{L}+").expect("supported");
+        assert_eq!(pattern.segments(&long, false).map(|s| s.len()), Ok(3));
     }
 
     /// The native splitters are the reference for what their expressions mean.

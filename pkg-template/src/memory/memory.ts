@@ -1,6 +1,6 @@
 /** A memory: texts go in, passages that answer a question come out. Knows the order of the steps; each step is elsewhere. */
 
-import { checked, describe, is } from "../check.js";
+import { checked, describe, mustBe } from "../check.js";
 import { aborted, JerboaError, refused } from "../errors.js";
 import { chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
 import { compileFilter, type Filter } from "./filter.js";
@@ -73,18 +73,18 @@ export type RecallOptions = MemorySearchOptions & PackOptions;
 /** What `delete` takes away. */
 export type Selection = string[] | { document: string | string[] } | { filter: Filter };
 
-const searchSpec = { k: is.integer(1), filter: is.any, minScore: is.number(-1, 1), signal: is.signal };
+const searchSpec = { k: mustBe.integer(1), filter: mustBe.any, minScore: mustBe.number(-1, 1), signal: mustBe.signal };
 
 /** Opens a memory. */
 export async function createMemory(options: MemoryOptions): Promise<Memory> {
   const given = checked("createMemory", options, {
-    model: is.object,
-    store: is.object,
-    chunk: is.object,
-    redact: is.any,
-    gpu: is.any,
-    batchSize: is.integer(1),
-    onModelChange: is.oneOf("error", "reembed"),
+    model: mustBe.object,
+    store: mustBe.object,
+    chunk: mustBe.object,
+    redact: mustBe.any,
+    gpu: mustBe.any,
+    batchSize: mustBe.integer(1),
+    onModelChange: mustBe.oneOf("error", "reembed"),
   });
   if (typeof given.model?.embed !== "function") throw refused("createMemory: 'model' must be an embedding model, or an object with embed(texts).");
   const memory = new Memory(given);
@@ -148,7 +148,7 @@ export class Memory {
 
   /** Adds texts or documents. Each document is stored as a whole or not at all. */
   async add(input: string | MemoryDocument | (string | MemoryDocument)[], options?: AddOptions): Promise<Added> {
-    const spec = { chunk: (v: unknown) => (v === false ? undefined : is.object(v)), onProgress: is.func, signal: is.signal };
+    const spec = { chunk: (v: unknown) => (v === false ? undefined : mustBe.object(v)), onProgress: mustBe.func, signal: mustBe.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
     const documents = [input].flat().map(documentOf);
     await this.refresh();
@@ -184,7 +184,7 @@ export class Memory {
 
   /** The best passages for a text, packed into a context of at most `budget` tokens. */
   async recall(query: string | Float32Array, options?: RecallOptions): Promise<Recall> {
-    const spec = { ...searchSpec, budget: is.integer(1), separator: is.string, format: is.func };
+    const spec = { ...searchSpec, budget: mustBe.integer(1), separator: mustBe.string, format: mustBe.func };
     const { budget, separator, format, k = 32, ...search } = checked("recall", options, spec);
     return pack(await this.search(query, { k, ...search }), this.#count, { budget, separator, format });
   }
@@ -196,7 +196,7 @@ export class Memory {
 
   /** All records, or those that a filter lets through, by document and part. */
   async list(options?: { filter?: Filter; limit?: number }): Promise<MemoryRecord[]> {
-    const { filter, limit = Infinity } = checked("list", options, { filter: is.any, limit: is.integer(1) });
+    const { filter, limit = Infinity } = checked("list", options, { filter: mustBe.any, limit: mustBe.integer(1) });
     await this.refresh();
     const rows = this.#index.rows(compileFilter(filter)).slice(0, limit);
     return (await this.#store.get(rows.map(({ id }) => id))).filter((record) => record !== undefined);
@@ -207,7 +207,7 @@ export class Memory {
     await this.refresh();
     const before = this.size;
     if (Array.isArray(selection)) await this.#apply({ remove: selection.filter((id) => this.#index.has(id)) });
-    else if (is.object(selection)) throw refused(`delete: give an array of ids, { document } or { filter }, not ${describe(selection)}.`);
+    else if (mustBe.object(selection)) throw refused(`delete: give an array of ids, { document } or { filter }, not ${describe(selection)}.`);
     else if ("document" in selection) await this.#apply({ drop: [selection.document].flat() });
     else if ("filter" in selection) await this.#apply({ remove: this.#index.rows(compileFilter(selection.filter)).map(({ id }) => id) });
     else throw refused("delete: the object must have 'document' or 'filter'.");
@@ -232,7 +232,7 @@ export class Memory {
 
   /** Reads what `export` wrote: all of it, or nothing if any of it is damaged. Records with known ids are replaced; `replace` also removes all others. */
   async import(source: ImportSource, options?: { mode?: "merge" | "replace"; signal?: AbortSignal }): Promise<{ records: number }> {
-    const { mode = "merge", signal } = checked("import", options, { mode: is.oneOf("merge", "replace"), signal: is.signal });
+    const { mode = "merge", signal } = checked("import", options, { mode: mustBe.oneOf("merge", "replace"), signal: mustBe.signal });
     const imported = await readExport(source);
     await this.refresh();
     const sameModel = imported.model === this.#modelName;
@@ -317,7 +317,7 @@ function modelName(model: EmbeddingModel): string {
 
 function documentOf(input: string | MemoryDocument): Required<MemoryDocument> {
   const document = typeof input === "string" ? { text: input } : input;
-  const { text, id = crypto.randomUUID(), metadata = {} } = checked<MemoryDocument>("add", document, { text: is.string, id: is.string, metadata: is.object });
+  const { text, id = crypto.randomUUID(), metadata = {} } = checked<MemoryDocument>("add", document, { text: mustBe.string, id: mustBe.string, metadata: mustBe.object });
   if (text === undefined) throw refused("add: a document needs 'text'.");
   try {
     // What JSON cannot hold would be lost in one store and refused in another.

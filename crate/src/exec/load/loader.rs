@@ -3,7 +3,7 @@
 //! Knows buffers and encodings, no architecture.
 
 use super::write::{Place, write_chunk};
-use super::{Gate, no_buffer};
+use super::{Gate, fault};
 use crate::device::registry::{Shader, Variant};
 use crate::exec::load_times::{Lap, LoadTimes};
 use crate::exec::step::Buffers;
@@ -141,8 +141,13 @@ impl<'a> Loader<'a> {
             let weight = graph.weight(*id);
             if plan.kind == WeightKind::Order {
                 let source = weights.get(&weight.parts[0].0, &graph.name)?;
-                let buffer = loader.buffers.get(&Slot::Vector(*id)).ok_or_else(no_buffer)?;
-                let order = source.order.as_ref().filter(|o| o.len() == plan.rows).ok_or_else(no_buffer)?;
+                let buffer = loader.buffer(Slot::Vector(*id), &source.name)?;
+                let order =
+                    source.order.as_ref().ok_or_else(|| fault(&source.name, "is in order, which a step undoes"))?;
+                if order.len() != plan.rows {
+                    let what = format!("has an order of {} columns, {} are gathered", order.len(), plan.rows);
+                    return Err(fault(&source.name, &what));
+                }
                 gpu.write(buffer, 0, bytemuck::cast_slice(order));
                 continue;
             }
@@ -289,7 +294,7 @@ impl<'a> Loader<'a> {
 
     fn take_part(&mut self, unit: usize, part: usize, offset: u64, chunk: &Chunk) -> Result<()> {
         let Some(Some(unit)) = self.units.get_mut(unit) else { return Ok(()) };
-        let plan = self.plans.get(&unit.weight).ok_or_else(no_buffer)?;
+        let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
         if unit.route == Route::Direct {
             let (gpu, buffers) = (self.gpu, &self.buffers);
             return Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_chunk(offset, chunk);
@@ -316,9 +321,13 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
+    fn buffer(&self, slot: Slot, name: &str) -> Result<&Buffer> {
+        self.buffers.get(&slot).ok_or_else(|| fault(name, &format!("has no buffer for {slot:?}")))
+    }
+
     /// Transcodes a unit whose bytes are all there.
     async fn finish(&mut self, unit: Unit) -> Result<()> {
-        let plan = self.plans.get(&unit.weight).ok_or_else(no_buffer)?;
+        let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
         if unit.route == Route::Gpu {
             return self.finish_on_gpu(&unit, plan).await;
         }
@@ -328,7 +337,7 @@ impl<'a> Loader<'a> {
             let (words, cols) = (packed.layout.row_words(packed.cols), packed.cols);
             let values: Vec<u32> =
                 (0..packed.rows).flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec()).collect();
-            let buffer = self.buffers.get(&Slot::Vector(unit.weight)).ok_or_else(no_buffer)?;
+            let buffer = self.buffer(Slot::Vector(unit.weight), &unit.source.name)?;
             self.gpu.write(buffer, unit.row as u64 * 4, bytemuck::cast_slice(&values));
             return Ok(());
         }
@@ -384,15 +393,19 @@ impl<'a> Loader<'a> {
             }
             let first = range.start - unit.row;
             let from = stored(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
-            let from = from.ok_or_else(no_buffer)?;
+            let from = from.ok_or_else(|| fault(&unit.source.name, "was not staged on the GPU"))?;
             let to = Target {
                 layout: plan.layout,
                 cols: plan.cols as u32,
-                q: self.buffers.get(&Slot::WeightQ(unit.weight, index)).cloned().ok_or_else(no_buffer)?,
+                q: self.buffer(Slot::WeightQ(unit.weight, index), &unit.source.name)?.clone(),
                 s: self.buffers.get(&Slot::WeightS(unit.weight, index)).cloned(),
                 first_row: (range.start - run.start) as u32,
             };
-            launches.push(transcode::transcode(&unit.source.name, &from, &to).ok_or_else(no_buffer)?);
+            let launch = transcode::transcode(&unit.source.name, &from, &to);
+            launches.push(launch.ok_or_else(|| {
+                let (from, to) = (unit.source.encoding.name(), plan.layout);
+                fault(&unit.source.name, &format!("goes from {from} to {to}, which no kernel does"))
+            })?);
         }
         let mut steps = Vec::new();
         for launch in &launches {
@@ -406,11 +419,13 @@ impl<'a> Loader<'a> {
         if !self.pipelines.contains_key(&launch.variant) {
             let mut lap = Lap::start();
             let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
-            let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop().ok_or_else(no_buffer)?;
+            let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
+            let pipeline = pipeline.ok_or_else(|| fault(&launch.label, "got no pipeline from the device"))?;
             self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
             self.times.compiling_ms += lap.lap();
         }
-        let (shader, pipeline) = self.pipelines.get(&launch.variant).ok_or_else(no_buffer)?;
+        let found = self.pipelines.get(&launch.variant);
+        let (shader, pipeline) = found.ok_or_else(|| fault(&launch.label, "has no compiled kernel"))?;
         let resolved = launch.resolve(shader)?;
         Ok(StepDesc {
             label: launch.label.clone(),

@@ -31,7 +31,7 @@ pub struct Wanted<'a> {
     pub gpu: &'a Gpu,
     /// What asks for the weights.
     pub graph: &'a Graph,
-    /// How they are to lie on the device.
+    /// Target layout on the device.
     pub plans: &'a WeightPlans,
     /// Where the files are.
     pub source: &'a Source,
@@ -134,7 +134,7 @@ impl Gate {
     }
 }
 
-/// What only a mistake in a plan makes.
-fn no_buffer() -> Error {
-    Error::Internal("a weight has no buffer".into())
+/// What only a mistake in a plan makes of a weight.
+fn fault(weight: &str, what: &str) -> Error {
+    Error::Internal(format!("loading: {weight} {what}"))
 }

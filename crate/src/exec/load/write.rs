@@ -1,6 +1,6 @@
 //! Bytes to their places in a weight's buffers, over the borders of the runs that a weight is cut into.
 
-use super::no_buffer;
+use super::fault;
 use crate::Result;
 use crate::exec::step::Buffers;
 use crate::format::{Layout, Packed, WeightSource};
@@ -70,7 +70,7 @@ impl Place<'_> {
     }
 
     fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        self.buffers.get(&slot).ok_or_else(no_buffer)
+        self.buffers.get(&slot).ok_or_else(|| fault("a weight", &format!("has no buffer for {slot:?}")))
     }
 }
 
