@@ -5,7 +5,7 @@ use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
 use crate::gpu::{Backend, DeviceOptions, Gpu};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
-use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Task, TextParts};
+use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Task, TextParts};
 use crate::text::ChatInput;
 use crate::{Error, Result};
 use js_sys::{Array, Float32Array, Function, JSON, Object, Reflect, Uint32Array};
@@ -26,7 +26,7 @@ pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
 }
 
-/// A loaded model.
+/// A loaded model with a conversation of its own; what [`Engine::create_session`] and [`Engine::fork`] give runs beside it.
 #[wasm_bindgen]
 pub struct Engine {
     text: Rc<TextParts>,
@@ -161,6 +161,15 @@ impl Engine {
         Err(Error::UnsupportedOption { architecture: text("architecture"), option: task.name().into(), hint })
     }
 
+    /// A conversation that is made of this one.
+    fn beside(&self, make: impl Fn(&Loaded) -> Result<Loaded>) -> Result<Engine> {
+        let taken = self.take(Task::Generate)?;
+        let Some(AnyModel::Generate(loaded)) = &taken.model else { return Err(misplaced()) };
+        let made = AnyModel::Generate(Box::new(make(loaded)?));
+        let busy = Rc::new(RefCell::new(Some(made)));
+        Ok(Engine { text: self.text.clone(), info: self.info.clone(), source: self.source.clone(), busy })
+    }
+
     /// Takes the model for one call; only one runs at a time. It goes back when the guard does.
     fn take(&self, task: Task) -> Result<Taken> {
         self.wanted(task)?;
@@ -211,6 +220,17 @@ impl Engine {
     /// Loads a model; see the facade's `loadModel`.
     pub async fn load(options: JsValue, on_progress: Function) -> std::result::Result<Engine, JsValue> {
         load(&options, on_progress).await.map_err(|e| to_js(&e))
+    }
+
+    /// Another conversation on the same model, empty; its calls run beside this one's.
+    #[wasm_bindgen(js_name = createSession)]
+    pub fn create_session(&self) -> std::result::Result<Engine, JsValue> {
+        self.beside(Loaded::create_session).map_err(|e| to_js(&e))
+    }
+
+    /// Another conversation on the same model that goes on where this one stands.
+    pub fn fork(&self) -> std::result::Result<Engine, JsValue> {
+        self.beside(Loaded::fork).map_err(|e| to_js(&e))
     }
 
     /// What the model is and what it costs.
