@@ -171,6 +171,12 @@ fn validate(
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
         .validate(&module)
         .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
+    // WebKit miscompiles select() where its value reaches a store, and almost every value does: no shader has one.
+    let functions = module.entry_points.iter().map(|e| &e.function).chain(module.functions.iter().map(|(_, f)| f));
+    let mut expressions = functions.flat_map(|f| f.expressions.iter());
+    if expressions.any(|(_, e)| matches!(e, naga::Expression::Select { .. })) {
+        return Err(format!("{label}: select() is miscompiled by WebKit; use if, an index or arithmetic"));
+    }
     let storage = preprocess::bindings(&body).iter().filter(|b| b.access != preprocess::Access::Uniform).count();
     if storage > 8 {
         return Err(format!("{label}: {storage} storage buffers; WebGPU guarantees 8"));

@@ -6,13 +6,17 @@ const RETRIES = 20;
 /** Bytes of staging buffers that are kept for later reads. */
 const MOST_STAGED = 32 << 20;
 
+/** Transfers over so many bytes are named in errors that come later. */
+const LARGE = 65_536;
+
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Detects WebKit by the user agent: Dawn on a Mac names the vendor `apple` as well. */
-function isWebKit() {
-  const agent = globalThis.navigator?.userAgent ?? "";
-  return /AppleWebKit/.test(agent) && !/Chrom(e|ium)\//.test(agent);
-}
+/** How long the device may take to answer, in milliseconds, before it is given up: all that was submitted must be done by then. */
+const PATIENCE = 60_000;
+/** The same of a software adapter, which takes its time. */
+const PATIENCE_SOFTWARE = 600_000;
+/** The time is counted in looks, so that a machine that slept or a page in the background does not look like a dead device. */
+const LOOKS = 6;
 
 /** The first requests after a browser's start can fail while its GPU process restarts. */
 async function openDevice(wanted) {
@@ -68,13 +72,114 @@ export class JsGpu {
     this.staged = 0;
     this.counts = { buffers: 0, pipelines: 0, bindGroups: 0 };
     this.error = null;
-    device.addEventListener("uncapturederror", (event) => {
-      const memory = typeof GPUOutOfMemoryError !== "undefined" && event.error instanceof GPUOutOfMemoryError;
-      this.error ??= (memory ? "memory:" : "invalid:") + event.error.message;
+    /** Why the device is gone, once it is. */
+    this.lost = null;
+    /** What waits for the device: each with how to give it up, and how often it was looked at. */
+    this.waiting = new Set();
+    /** What the last large transfer was for: browsers name buffers in late errors or do not. */
+    this.doing = "";
+    /** Resolves when the errors of all allocations so far are known. */
+    this.scopes = Promise.resolve();
+    /** Dispatches of a command buffer, of which then one is in flight; 0 for all of a submit, with the next one behind it. */
+    this.group = 0;
+    /** Work whose turn comes later, and whether some is under way: only where `group` is not 0. */
+    this.later = [];
+    this.busy = false;
+    device.addEventListener("uncapturederror", (event) => this.fail(this.doing, event.error));
+    device.lost.then((info) => this.lose(info.message || info.reason));
+  }
+
+  fail(what, error) {
+    const memory = typeof GPUOutOfMemoryError !== "undefined" && error instanceof GPUOutOfMemoryError;
+    this.error ??= `${memory ? "memory" : "invalid"}:${what}\n${error.message}`;
+  }
+
+  /** Ends all waiting: nothing that was asked of a lost device gets an answer. */
+  lose(reason) {
+    if (this.lost !== null) return;
+    this.lost = reason || "no reason was given";
+    this.error = `lost:${this.lost}`;
+    for (const entry of this.waiting) entry.reject(new Error(this.lost));
+    this.waiting.clear();
+  }
+
+  /** A promise of the device that rejects as well when the device is lost or does not answer: some stay open then. */
+  answer(promise) {
+    return new Promise((resolve, reject) => {
+      const entry = { reject, looks: 0 };
+      const settle = (then, value) => {
+        this.waiting.delete(entry);
+        if (this.lost !== null) reject(new Error(this.lost));
+        else then(value);
+      };
+      if (this.lost === null) {
+        this.waiting.add(entry);
+        this.watch();
+      }
+      promise.then((value) => settle(resolve, value), (error) => settle(reject, error));
+      if (this.lost !== null) reject(new Error(this.lost));
     });
-    device.lost.then((info) => {
-      this.error = "lost:" + (info.message || info.reason);
-    });
+  }
+
+  /** Looks at what waits from time to time, as long as something does. */
+  watch() {
+    if (this.watching) return;
+    const software = this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader";
+    const patience = software ? PATIENCE_SOFTWARE : PATIENCE;
+    this.watching = setTimeout(() => {
+      this.watching = undefined;
+      if ([...this.waiting].some((entry) => ++entry.looks > LOOKS)) {
+        this.lose(`the GPU did not answer for ${patience / 1000} seconds`);
+        this.device.destroy();
+      }
+      if (this.waiting.size > 0) this.watch();
+    }, patience / LOOKS);
+  }
+
+  /** Runs what makes objects of the device; errors that come later are told with the label. */
+  scoped(label, make) {
+    this.device.pushErrorScope("out-of-memory");
+    this.device.pushErrorScope("validation");
+    try {
+      return make();
+    } finally {
+      const tell = (error) => error && this.fail(label, error);
+      const popped = [this.device.popErrorScope(), this.device.popErrorScope()].map((scope) => scope.then(tell, () => {}));
+      this.scopes = Promise.all([this.scopes, ...popped]).then(() => {});
+    }
+  }
+
+  /** Does something to the queue when its turn comes: now, unless groups are under way. */
+  inTurn(act) {
+    if (!this.busy) return void act();
+    this.later.push(act);
+  }
+
+  /** The same with what takes time, one after the other. */
+  async takeTurns(act) {
+    this.later.push(act);
+    if (this.busy) return;
+    this.busy = true;
+    while (this.later.length > 0) {
+      try {
+        await this.later.shift()();
+      } catch (error) {
+        if (this.lost === null) this.error ??= `invalid:\n${error.message}`;
+      }
+    }
+    this.busy = false;
+  }
+
+  /** What comes of `act` when its turn has come. */
+  turn(act) {
+    if (this.group === 0 && !this.busy) return act();
+    return new Promise((resolve, reject) => void this.takeTurns(() => act().then(resolve, reject)));
+  }
+
+  /** Hands one command buffer over, and waits for it where only one may be in flight. */
+  async hand(commands) {
+    this.queue.submit([commands]);
+    if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone());
   }
 
   facts() {
@@ -94,8 +199,6 @@ export class JsGpu {
       maxWorkgroupStorage: limits.maxComputeWorkgroupStorageSize,
       maxInvocations: Math.min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX),
       packedDot: navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") === true,
-      webkit: isWebKit(),
-      agent: globalThis.navigator?.userAgent ?? "",
       software: this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader",
     };
   }
@@ -103,7 +206,7 @@ export class JsGpu {
   buffer(label, size, uniform) {
     const use = uniform ? GPUBufferUsage.UNIFORM : GPUBufferUsage.STORAGE;
     const usage = use | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
-    const made = this.device.createBuffer({ label, size, usage });
+    const made = this.scoped(label, () => this.device.createBuffer({ label, size, usage }));
     this.counts.buffers++;
     const slot = this.free.pop() ?? this.buffers.length;
     this.buffers[slot] = made;
@@ -111,13 +214,18 @@ export class JsGpu {
   }
 
   destroy(slot) {
-    this.buffers[slot].destroy();
+    const buffer = this.buffers[slot];
+    this.inTurn(() => buffer.destroy());
     this.buffers[slot] = undefined;
     this.free.push(slot);
   }
 
   write(slot, offset, bytes) {
-    this.queue.writeBuffer(this.buffers[slot], offset, bytes);
+    const buffer = this.buffers[slot];
+    this.inTurn(() => {
+      if (bytes.length > LARGE) this.doing = `an upload to ${buffer.label}`;
+      this.queue.writeBuffer(buffer, offset, bytes);
+    });
   }
 
   /** Compiles all shaders at the same time; `layouts[i]` lists (binding, kind) pairs, kind 0 uniform, 1 read, 2 read-write. */
@@ -132,15 +240,18 @@ export class JsGpu {
       const layout = this.device.createBindGroupLayout({ entries });
       const module = this.device.createShaderModule({ label: labels[i], code });
       try {
-        const pipeline = await this.device.createComputePipelineAsync({
+        const made = this.device.createComputePipelineAsync({
           label: labels[i],
           layout: this.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
           compute: { module, entryPoint: "main" },
         });
+        const pipeline = await this.answer(made);
         this.counts.pipelines++;
         return this.pipelines.push({ pipeline, layout }) - 1;
       } catch (error) {
-        throw new Error(`${labels[i]}\n${error.message}`);
+        // That the device is lost is told a moment later.
+        if (this.lost === null) await Promise.race([this.device.lost, pause(50)]);
+        throw new Error(this.lost === null ? `${labels[i]}\n${error.message}` : `lost:${this.lost}`);
       }
     });
     return Uint32Array.from(await Promise.all(jobs));
@@ -150,7 +261,11 @@ export class JsGpu {
    * Records a program. `steps` holds for each step: pipeline, x, y, z, the uniform's binding (or -1), its first byte and
    * size, the number of buffers, then (binding, buffer) pairs.
    */
-  program(steps, uniform) {
+  program(label, steps, uniform) {
+    return this.scoped(label, () => this.record(steps, uniform));
+  }
+
+  record(steps, uniform) {
     const recorded = [];
     for (let i = 0; i < steps.length; ) {
       const [pipeline, x, y, z, binding, offset, size, count] = steps.subarray(i, i + 8);
@@ -178,8 +293,12 @@ export class JsGpu {
     this.freePrograms.push(slot);
   }
 
-  /** Replays programs in one pass and one submit; `grids`, if any, replaces the grids of the only program. */
+  /** Replays programs in one pass and one submit, or in groups; `grids`, if any, replaces the grids of the only program. */
   run(programs, grids) {
+    if (this.group !== 0 || this.busy) {
+      const steps = this.steps(programs, grids);
+      return void this.takeTurns(() => this.runGroups(steps));
+    }
     const encoder = this.device.createCommandEncoder();
     if (programs.length > 0) {
       const pass = encoder.beginComputePass();
@@ -205,10 +324,38 @@ export class JsGpu {
     this.queue.submit([encoder.finish()]);
   }
 
+  /** The dispatches of some programs, each with its grid. */
+  steps(programs, grids) {
+    const all = programs.length === 1 ? this.programs[programs[0]] : Array.from(programs).flatMap((slot) => this.programs[slot]);
+    const placed = grids ? all.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] })) : all;
+    return placed.filter((step) => step.x * step.y * step.z !== 0);
+  }
+
+  /** Runs dispatches a group at a time, each done before the next is handed over. */
+  async runGroups(steps) {
+    const size = this.group || steps.length;
+    for (let first = 0; first < steps.length; first += size) {
+      const encoder = this.device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      for (const step of steps.slice(first, first + size)) {
+        pass.setPipeline(step.pipeline);
+        pass.setBindGroup(0, step.group);
+        pass.dispatchWorkgroups(step.x, step.y, step.z);
+      }
+      pass.end();
+      await this.hand(encoder.finish());
+    }
+  }
+
   copy(from, fromOffset, to, toOffset, size) {
-    const encoder = this.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(this.buffers[from], fromOffset, this.buffers[to], toOffset, size);
-    this.queue.submit([encoder.finish()]);
+    const [source, target] = [this.buffers[from], this.buffers[to]];
+    const act = () => {
+      const encoder = this.device.createCommandEncoder();
+      encoder.copyBufferToBuffer(source, fromOffset, target, toOffset, size);
+      return this.hand(encoder.finish());
+    };
+    if (this.group === 0 && !this.busy) void act();
+    else void this.takeTurns(act);
   }
 
   stagingBuffer(size) {
@@ -228,7 +375,8 @@ export class JsGpu {
 
   /** The bytes as they are after all work submitted so far. */
   read(slot, offset, size) {
-    return this.readBuffer(this.buffers[slot], offset, size);
+    const source = this.buffers[slot];
+    return this.turn(() => this.readBuffer(source, offset, size));
   }
 
   async readBuffer(source, offset, size) {
@@ -236,7 +384,7 @@ export class JsGpu {
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(source, offset, buffer, 0, size);
     this.queue.submit([encoder.finish()]);
-    await buffer.mapAsync(GPUMapMode.READ, 0, size);
+    await this.answer(buffer.mapAsync(GPUMapMode.READ, 0, size));
     const bytes = new Uint8Array(buffer.getMappedRange(0, size)).slice();
     buffer.unmap();
     if (this.staged + buffer.size > MOST_STAGED) {
@@ -248,13 +396,17 @@ export class JsGpu {
     return bytes;
   }
 
-  async idle() {
-    await this.queue.onSubmittedWorkDone();
+  idle() {
+    return this.turn(() => this.answer(this.queue.onSubmittedWorkDone()));
   }
 
   /** Nanoseconds of each step, each in a pass of its own. */
-  async profile(slot, grids) {
+  profile(slot, grids) {
     const steps = this.programs[slot];
+    return this.turn(() => this.profileSteps(steps, grids));
+  }
+
+  async profileSteps(steps, grids) {
     const count = 2 * steps.length;
     const querySet = this.device.createQuerySet({ type: "timestamp", count });
     const usage = GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC;
@@ -279,7 +431,8 @@ export class JsGpu {
 
   /** The first error since the last call as `kind:message`; waits for the device, whose errors come late. */
   async takeError() {
-    await this.queue.onSubmittedWorkDone();
+    await this.idle().catch(() => {});
+    if (this.lost === null) await this.answer(this.scopes).catch(() => {});
     const error = this.error;
     if (error && !error.startsWith("lost:")) this.error = null;
     return error ?? undefined;

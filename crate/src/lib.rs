@@ -6,6 +6,7 @@
 
 pub mod arch;
 pub mod device;
+pub mod diag;
 pub mod error;
 pub mod exec;
 pub mod format;

@@ -3,10 +3,10 @@
 /** What `loadModel` reports while a model arrives. */
 export interface LoadProgress {
   /**
-   * What is under way: reading config.json, the tokenizer, the weights; `compile` when all bytes are there and kernels are still being compiled. `ready` comes
+   * What is under way. `waiting` comes first where another tab loads the same model; then reading config.json, the tokenizer, the weights; `compile` when all bytes are there and kernels are still being compiled. `ready` comes
    * once, at the end.
    */
-  phase: "config" | "tokenizer" | "weights" | "compile" | "ready";
+  phase: "waiting" | "config" | "tokenizer" | "weights" | "compile" | "ready";
   /** How much of the whole load is done, from 0 to 1. It never falls, and is 1 when the model is ready. */
   share: number;
   /** The file that is being read, if any. */
@@ -239,8 +239,13 @@ export interface EngineLoadOptions {
    * True by default, except on a software adapter.
    */
   shortPrompts?: boolean;
-  /** Switches features of the device off, to compare or to work around a driver. */
-  features?: { subgroups?: boolean; f16?: boolean };
+  /**
+   * Switches features of the device off, to compare or to work around a driver. `group` says how many dispatches go into one command buffer, of which
+   * then one is in flight: `free` hands work over as it comes. By default `free`, but on WebKit what a calibration found to be right.
+   */
+  features?: { subgroups?: boolean; f16?: boolean; group?: "free" | "all" | `${number}` };
+  /** `navigator.maxTouchPoints` of the page: a worker does not have it, and it tells an iPad from a Mac. The facade fills it in. */
+  touchPoints?: number;
   /** False leaves the browser's cache alone. True by default. */
   cache?: boolean;
   /** What the model is for, where its files do not say or say something else. */
@@ -295,6 +300,15 @@ export interface DeviceReport {
   [more: string]: unknown;
 }
 
+/** A small computation whose outcome is known. */
+export interface Check {
+  name: string;
+  ok: boolean;
+  ms: number;
+  /** What was wrong. */
+  fault?: string;
+}
+
 /** Bytes in use now. */
 export interface MemoryUse {
   /** The WebAssembly heap. */
@@ -341,12 +355,15 @@ export interface Engine {
   tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void): Promise<GenerationResult>;
+  /** `seed` serves where the request has none. */
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number): Promise<GenerationResult>;
   embed(texts: string[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Promise<Measurement>;
+  /** Hands work over in other groups from now on (see `features.group`). */
+  setGroup(group: string): void;
   deleteFromCache(): Promise<void>;
   free(): void;
 }
@@ -355,7 +372,12 @@ export interface Engine {
 export interface EngineModule {
   default(input?: unknown): Promise<unknown>;
   Engine: { load(options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<Engine> };
-  deviceReport(): Promise<DeviceReport>;
+  deviceReport(touchPoints: number): Promise<DeviceReport>;
+  diagnose(touchPoints: number): Promise<Check[]>;
+  /** Whose WebGPU this is: `iphone`, `ipad`, `webkit` (on a Mac) or `other`. */
+  implementation(touchPoints: number): string;
+  /** Whether a long chain of kernels in groups of this size comes out as one by one. */
+  calibrate(group: string): Promise<boolean>;
   cachedModels(): Promise<CachedSource[]>;
   /** Removes what the cache holds of a source, named as `cachedModels` does. */
   deleteModel(source: string): Promise<void>;

@@ -1,9 +1,10 @@
 /** Runs the engine's calls on whatever thread it lives, one at a time on the GPU. Does not know who calls or over what wire. */
 
 import type {
-  CachedSource, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, Measurement, MeasureOptions, MemoryUse,
+  CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, Measurement, MeasureOptions, MemoryUse,
 } from "./contract.js";
 import { aborted, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import { Replay } from "./replay.js";
 
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
 export interface Methods {
@@ -19,7 +20,12 @@ export interface Methods {
   memory(): MemoryUse;
   measure(options: MeasureOptions): Measurement;
   deleteFromCache(): void;
-  deviceReport(): DeviceReport;
+  deviceReport(touchPoints: number): DeviceReport;
+  diagnose(touchPoints: number): Check[];
+  implementation(touchPoints: number): string;
+  calibrate(group: string): boolean;
+  setGroup(group: string): void;
+  release(): void;
   cachedModels(): CachedSource[];
   deleteModel(source: string): void;
   version(): string;
@@ -54,6 +60,9 @@ export class Host implements Backend {
   #input: unknown;
   #ready: Promise<unknown> | undefined;
   #engine: Engine | undefined;
+  /** How the model was loaded, so that it can be had again when the device was lost or its memory given back. */
+  #loaded: EngineLoadOptions | undefined;
+  #restoring: Promise<void> | undefined;
   #closing = new AbortController();
   /** The tail of the queue of calls that need the GPU. */
   #last: Promise<unknown> = Promise.resolve();
@@ -81,7 +90,7 @@ export class Host implements Backend {
       if (signal.aborted) throw aborted(method);
       this.#ready ??= this.#start();
       await this.#ready;
-      const run = (): Promise<unknown> | unknown => this.#run(method, args, signal, onEvent);
+      const run = (): Promise<unknown> | unknown => this.#recovering(method, args, signal, onEvent);
       return (await (QUEUED.has(method) ? this.#enqueue(method, run, signal) : run())) as ReturnType<Methods[M]>;
     } catch (thrown) {
       throw JerboaError.from(thrown);
@@ -101,8 +110,48 @@ export class Host implements Backend {
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#last.catch(() => {});
+    this.#drop();
+    this.#loaded = undefined;
+  }
+
+  #drop(): void {
     this.#engine?.free();
     this.#engine = undefined;
+  }
+
+  /** Runs a call, and once more with the model loaded anew where the device was lost over it or before. */
+  async #recovering(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+    if (!RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
+    const replay = method === "generate" ? new Replay(onEvent) : undefined;
+    const given = replay ? [...args, replay.seed] : args;
+    const heard = replay ? replay.hear : onEvent;
+    const used = await this.#restored(method, signal);
+    try {
+      return await this.#run(method, given, signal, heard);
+    } catch (thrown) {
+      if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
+      // Another call may have had it loaded anew by now.
+      if (this.#engine === used) this.#drop();
+      await this.#restored(method, signal);
+      replay?.again();
+      const result = await this.#run(method, given, signal, heard);
+      replay?.end();
+      return result;
+    }
+  }
+
+  /** The engine; where it is gone, as it was loaded: the model's files are in the cache. */
+  async #restored(method: Method, signal: AbortSignal): Promise<Engine | undefined> {
+    if (this.#engine || !this.#loaded) return this.#engine;
+    const load = async (): Promise<void> => {
+      const engine = await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {});
+      if (this.#closing.signal.aborted) engine.free();
+      else this.#engine = engine;
+    };
+    this.#restoring ??= load().finally(() => (this.#restoring = undefined));
+    await this.#restoring;
+    if (signal.aborted) throw aborted(method);
+    return this.#engine;
   }
 
   /** Waits for the calls before this one; an abort while waiting leaves the queue as it is. */
@@ -116,12 +165,18 @@ export class Host implements Backend {
   }
 
   #run(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): unknown {
-    const { deviceReport, cachedModels, deleteModel, version } = this.#module;
+    const { deviceReport, diagnose, implementation, calibrate, cachedModels, deleteModel, version } = this.#module;
     switch (method) {
       case "load":
         return this.#load(args[0] as EngineLoadOptions, signal, onEvent);
       case "deviceReport":
-        return deviceReport();
+        return deviceReport(args[0] as number);
+      case "diagnose":
+        return diagnose(args[0] as number);
+      case "implementation":
+        return implementation(args[0] as number);
+      case "calibrate":
+        return calibrate(args[0] as string);
       case "cachedModels":
         return cachedModels();
       case "deleteModel":
@@ -129,6 +184,7 @@ export class Host implements Backend {
       case "version":
         return version();
     }
+    if (method === "release") return this.#drop();
     const engine = this.#engine;
     if (!engine) throw unloaded();
     switch (method) {
@@ -139,7 +195,7 @@ export class Host implements Backend {
       case "renderChat":
         return engine.renderChat(args[0] as unknown[], args[1] as object);
       case "generate":
-        return engine.generate({ ...(args[0] as EngineRequest), signal }, onEvent);
+        return engine.generate({ ...(args[0] as EngineRequest), signal }, onEvent, args[1] as number);
       case "embed":
         return engine.embed(args[0] as string[], { ...(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "rerank":
@@ -152,6 +208,8 @@ export class Host implements Backend {
         return engine.memory();
       case "measure":
         return engine.measure(args[0] as MeasureOptions);
+      case "setGroup":
+        return engine.setGroup(args[0] as string);
       case "deleteFromCache":
         return engine.deleteFromCache();
     }
@@ -163,11 +221,15 @@ export class Host implements Backend {
       engine.free();
       throw aborted("Loading the model");
     }
-    this.#engine?.free();
+    this.#drop();
     this.#engine = engine;
+    this.#loaded = options;
     return engine.info();
   }
 }
 
 /** Calls that hold the engine while they run: they take turns. */
-const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "measure"]);
+const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "measure", "release"]);
+
+/** Calls that a model answers also when it was given back or its device was lost. */
+const RECOVERED: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup"]);

@@ -1,6 +1,6 @@
 /** The public face of the package. Holds nothing of its own. */
 
-export { cachedModels, deleteModel, deviceReport, loadModel } from "./load.js";
+export { cachedModels, deleteModel, deviceReport, diagnose, loadModel } from "./load.js";
 export { configure } from "./backend.js";
 export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
@@ -9,6 +9,8 @@ export type { GenerateOptions, Model, RenderChatOptions } from "./model.js";
 export type { Generation } from "./generation.js";
 export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";
+export { deleteForeignStore, keepStorage, storageReport } from "./storage.js";
+export type { ForeignStore, StorageReport } from "./storage.js";
 export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedOptions, Ranked, RerankOptions,
@@ -21,6 +23,6 @@ export type {
 } from "./chat.js";
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream } from "./completions.js";
 export type {
-  CachedModel, CachedSource, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
+  CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
   ModelInfo, Overflow, Speculation, TokenLogprob, Tuning,
 } from "./contract.js";

@@ -1,14 +1,18 @@
 /** Turns a name, an address or picked files into a loaded model. Does not know what a model can do. */
 
-import { ASSETS, type AssetUrls, openBackend } from "./backend.js";
+import { ASSETS, type AssetUrls, openBackend, type Opened } from "./backend.js";
+import { calibrated, type Calibration } from "./calibration.js";
 import { checked, describe, mustBe } from "./check.js";
-import type { CachedModel, CachedSource, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
+import type { CachedModel, CachedSource, Check, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
-import type { Backend } from "./host.js";
+import type { Backend, CallOptions, Method, Methods } from "./host.js";
+import { rung, type Rung } from "./ladder.js";
 import { Model } from "./model.js";
+import { inTurn, Notes } from "./notes.js";
+import { keepStorage } from "./storage.js";
 
 /** Options of {@link loadModel}. */
-export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit">, AssetUrls {
+export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints">, AssetUrls {
   /** Hears what arrives, with bytes, rate and time left. */
   onProgress?: (progress: LoadProgress) => void;
   /** Aborts the load; downloaded parts stay cached and the next load resumes them. */
@@ -50,7 +54,7 @@ const OPTIONS = {
   cache: mustBe.boolean,
   task: mustBe.oneOf("generate", "embed", "rerank"),
 };
-const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean };
+const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean, group: mustBe.oneOf("free", "all", "1", "8", "64") };
 
 /**
  * Loads a model and gives it back ready to run.
@@ -80,16 +84,66 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   refuseContradictions(model, rest);
   if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
 
-  const { backend, warning } = await openBackend(worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
-  try {
-    const load: EngineLoadOptions = { ...rest, model, ...(mustFit ? { mustFit } : {}) };
-    const info = await backend.call("load", [load], { signal, onEvent: onProgress });
-    const warnings = [...(info.warnings ?? []), ...(warning ? [warning] : [])];
-    return new Model(backend, { ...info, warnings, worker: backend.worker });
-  } catch (thrown) {
-    void backend.close();
+  const name = typeof model === "string" ? model : "the picked files";
+  const notes = new Notes();
+  const attempt = async (): Promise<Model> => {
+    const step = rung(notes, name, agent(), { worker, options: { ...rest, model, ...(mustFit ? { mustFit } : {}) } });
+    let opened: Opened | undefined;
+    try {
+      opened = await openBackend(step.wanted.worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
+      const loaded = await load(opened, step, notes, { signal, onEvent: onProgress });
+      step.over(true);
+      return loaded;
+    } catch (thrown) {
+      step.over(false);
+      void opened?.backend.close();
+      throw JerboaError.from(thrown);
+    }
+  };
+  // Tabs that load the same model share one download: the second finds it in the cache.
+  const waiting = (): void => onProgress?.({ phase: "waiting", share: 0, loaded: 0, total: 0, bytesPerSecond: 0, fromCache: false });
+  const loaded = await inTurn(`load ${name}`, signal, waiting, attempt).catch((thrown) => {
     throw JerboaError.from(thrown);
+  });
+  if (typeof model === "string" && rest.cache !== false) void keepStorage();
+  return loaded;
+}
+
+/** Loads a model in a backend, with what is known of this device. */
+async function load({ backend, warning }: Opened, { wanted, warning: given, begin }: Rung, notes: Notes, call: CallOptions): Promise<Model> {
+  const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
+  const options: EngineLoadOptions = { ...wanted.options, touchPoints };
+  let calibration: Calibration | undefined;
+  if (!options.features?.group && (await backend.call("implementation", [touchPoints])) !== "other") {
+    calibration = await calibrated(notes, agent(), (group) => backend.call("calibrate", [group]));
+    options.features = { ...options.features, group: calibration?.group ?? "1" };
   }
+  begin();
+  const info = await backend.call("load", [options], call);
+  const warnings = [...(info.warnings ?? []), ...[warning, given].filter((w) => w !== undefined)];
+  return new Model(calibration ? proving(backend, calibration) : backend, { ...info, warnings, worker: backend.worker });
+}
+
+/** A backend whose first work proves that a calibration holds. */
+function proving(backend: Backend, calibration: Calibration): Backend {
+  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits"]);
+  const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
+    const run = (): Promise<ReturnType<Methods[M]>> => backend.call(method, args, options);
+    return work.has(method) ? calibration.run(run) : run();
+  };
+  return {
+    worker: backend.worker,
+    get closed() {
+      return backend.closed;
+    },
+    call,
+    close: () => backend.close(),
+  };
+}
+
+/** What this browser calls itself; notes hold for it alone. */
+function agent(): string {
+  return globalThis.navigator?.userAgent ?? "";
 }
 
 /** What says that another model may do better: it does not fit here, is not known here, or is not to be had. */
@@ -163,7 +217,15 @@ function cachedModel(entry: CachedSource): CachedModel {
 
 /** What this browser and its GPU can do: adapter, features, limits, and what the engine makes of them. */
 export function deviceReport(): Promise<DeviceReport> {
-  return once((backend) => backend.call("deviceReport", []));
+  return once((backend) => backend.call("deviceReport", [globalThis.navigator?.maxTouchPoints ?? 0]));
+}
+
+/**
+ * Runs small computations on this browser's GPU whose outcome is known, from one kernel to hundreds of dependent ones, in well under a second: the first that is wrong
+ * tells what the device or its driver cannot do. Needs no model.
+ */
+export function diagnose(): Promise<Check[]> {
+  return once((backend) => backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0]));
 }
 
 /** Runs one call in a backend of its own. */

@@ -185,6 +185,14 @@ export class Model {
     return this.#backend.call("deleteFromCache", []);
   }
 
+  /**
+   * Gives the GPU memory back when what runs is done, as a page does well to that goes to the background. The next call loads the model
+   * again from the cache.
+   */
+  async release(): Promise<void> {
+    return this.#backend.call("release", []);
+  }
+
   /** Ends what runs, frees the GPU memory, and ends the worker. */
   async unload(): Promise<void> {
     return this.#backend.close();

@@ -84,7 +84,7 @@ fn main(
     var sum = 0.0;
 #ifdef SINKS
     top = sinks[head];
-    sum = select(0.0, 1.0, key0 == 0u);
+    if (key0 == 0u) { sum = 1.0; }
 #endif
 #for r in 0..4
 #for s in 0..SLABS
@@ -104,21 +104,27 @@ fn main(
         for (var c4 = 0u; c4 < d4; c4 += 4u) {
             let within = c4 + part < d4;
             workgroupBarrier();
-            let query = select(vec4<f32>(0.0), q_next * params.scale, within);
+            var query = q_next * params.scale;
+            if (!within) { query = vec4<f32>(0.0); }
 #for e in 0..4
             tile[16u + part * 2u + $eu / 2u][$eu % 2u * 8u + ((mine / 4u) ^ swap)][mine % 4u] = query[$e];
 #endfor
 #for p in 0..2
-            let key$p = select(vec4<f32>(0.0), kv_unpack(k_next$p), within);
+            var key$p = kv_unpack(k_next$p);
+            if (!within) { key$p = vec4<f32>(0.0); }
 #for e in 0..4
             tile[part * 4u + $eu][($pu * 8u + mine / 4u) ^ swap][mine % 4u] = key$p[$e];
 #endfor
 #endfor
             workgroupBarrier();
             // The columns after these, or the first ones of the keys after these.
-            let over = c4 + 4u >= d4;
-            let column = min(select(c4 + 4u, 0u, over) + part, d4 - 1u);
-            let next = select(first, first + 64u, over);
+            var column = c4 + 4u;
+            var next = first;
+            if (column >= d4) {
+                column = 0u;
+                next += 64u;
+            }
+            column = min(column + part, d4 - 1u);
             q_next = q[q_at + column];
 #for p in 0..2
             k_next$p = k_cache[(place(min(next + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head) * d4 + column];
@@ -157,7 +163,9 @@ fn main(
         top = best;
         sum *= keep;
 #for i in 0..16
-        p$i = select(0.0, exp(max(p$i - best, -80.0)), p$i > 0.5 * NONE);
+        let hidden$i = !(p$i > 0.5 * NONE);
+        p$i = exp(max(p$i - best, -80.0));
+        if (hidden$i) { p$i = 0.0; }
         sum += p$i;
         scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u] = p$i;
 #endfor

@@ -99,7 +99,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #ifdef HEAD_NORM
     if (lid < (HEADS + 1u) * 8u) {
         let h = lid / 8u;
-        let base = select(params.q_offset + (head0 + min(h, count - 1u)) * d, params.k_offset + kv_head * d, h == HEADS);
+        var base = params.q_offset + (head0 + min(h, count - 1u)) * d;
+        if (h == HEADS) { base = params.k_offset + kv_head * d; }
         var sum = 0.0;
         for (var i = lid % 8u; i < d; i += 8u) { sum += q[base + i] * q[base + i]; }
         parts[lid] = sum;
@@ -197,7 +198,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         for (var item = lid; item < HEADS * TILE; item += 128u) {
             let r = item / TILE;
             let s = scores[r * 128u + item % TILE];
-            scores[r * 128u + TILE + item % TILE] = select(0.0, exp(max(s - tops[r].x, -80.0)), s > 0.5 * NONE);
+            var weight = exp(max(s - tops[r].x, -80.0));
+            if (!(s > 0.5 * NONE)) { weight = 0.0; }
+            scores[r * 128u + TILE + item % TILE] = weight;
         }
         workgroupBarrier();
         if (cut < CUTS) {

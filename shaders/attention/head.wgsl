@@ -29,12 +29,17 @@ fn rotated(base: u32, i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
         let other = i ^ 1u;
 #else
         let first = i < half;
-        let pair = select(i - half, i, first);
-        let other = select(i - half, i + half, first);
+        var pair = i;
+        var other = i + half;
+        if (!first) {
+            pair = i - half;
+            other = i - half;
+        }
 #endif
         let cs = rope[pos * half + pair];
-        let y = normed(base, other, factor, gain);
-        x = x * cs.x + select(y, -y, first) * cs.y;
+        var y = normed(base, other, factor, gain);
+        if (first) { y = -y; }
+        x = x * cs.x + y * cs.y;
     }
 #endif
 #ifdef HEAD_NORM

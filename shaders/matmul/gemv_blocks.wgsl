@@ -87,11 +87,15 @@ fn held(i: u32, block: u32) -> vec4<f32> {
 
 // Thread i of four gets the sum of the i-th of four values over the subgroup.
 fn turn(a: f32, b: f32, c: f32, d: f32, lane: u32, subgroup_size: u32) -> f32 {
-    let odd = (lane & 1u) != 0u;
-    let high = (lane & 2u) != 0u;
-    let ab = select(a, b, odd) + subgroupShuffleXor(select(b, a, odd), 1u);
-    let cd = select(c, d, odd) + subgroupShuffleXor(select(d, c, odd), 1u);
-    var sum = select(ab, cd, high) + subgroupShuffleXor(select(cd, ab, high), 2u);
+    var ab = vec2<f32>(a, b);
+    var cd = vec2<f32>(c, d);
+    if ((lane & 1u) != 0u) {
+        ab = ab.yx;
+        cd = cd.yx;
+    }
+    var both = vec2<f32>(ab.x + subgroupShuffleXor(ab.y, 1u), cd.x + subgroupShuffleXor(cd.y, 1u));
+    if ((lane & 2u) != 0u) { both = both.yx; }
+    var sum = both.x + subgroupShuffleXor(both.y, 2u);
     for (var step = 4u; step < subgroup_size; step *= 2u) {
         sum += subgroupShuffleXor(sum, step);
     }
@@ -222,10 +226,11 @@ fn main(
 #for r in 0..4
                 let y$r = w_dot(now$r, ready$c) * line$r.x + line$r.y * ready$c.sum;
 #endfor
-                let sum = turn(y0, y1, y2, y3, lane, subgroup_size);
+                var sum = turn(y0, y1, y2, y3, lane, subgroup_size);
                 if (lane < 4u) {
                     let slot = ((item + lane) * COLS + $cu) * subgroups + subgroup;
-                    sums[slot] = select(sums[slot] + sum, sum, base == 0u);
+                    if (base != 0u) { sum += sums[slot]; }
+                    sums[slot] = sum;
                 }
             }
 #endfor

@@ -20,7 +20,8 @@ struct Params {
 // Threads of a row, eight rows in all.
 const SHARERS: u32 = 32u;
 
-// Of each row: whether its token ends the generation.
+// Of each row: whether its logits differ at all, and whether its token ends the generation.
+var<workgroup> spread: array<atomic<u32>, 8>;
 var<workgroup> ends: array<atomic<u32>, 8>;
 
 @compute @workgroup_size(256)
@@ -33,7 +34,8 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         if (c.y == NOT_FINITE) {
             best = Best(3.4e38, NOT_FINITE);
         } else {
-            best = better(best, Best(bitcast<f32>(c.x), c.y));
+            if (c.y < FLAT || c.x != candidates[own * params.slices].x) { atomicStore(&spread[own], 1u); }
+            best = better(best, Best(bitcast<f32>(c.x), c.y & (FLAT - 1u)));
         }
     }
     values[lid] = best.value;
@@ -61,7 +63,8 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     var row = 0u;
     var stopped = false;
     loop {
-        let token = indices[row * SHARERS];
+        var token = indices[row * SHARERS];
+        if (atomicLoad(&spread[row]) == 0u) { token = NOT_FINITE; }
         tokens[state.step % params.ring] = token;
         state.step += 1u;
         state.pos += 1u;

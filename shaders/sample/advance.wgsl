@@ -1,7 +1,8 @@
 // Takes the best of the slices as the next token and moves the state on: the token becomes the input of the next step,
 // whose position follows this step's rows. After a stop token, or when the budget is spent, nothing changes any more.
 // Two words after the ring say how many tokens there are and whether it stopped: one readback tells all. A stopped state
-// has no rows, so that steps behind it leave the cache alone. HISTORY keeps the token at its position for sample/draft.
+// has no rows, so that steps behind it leave the cache alone. Logits without any spread are as bad as NaN: a device that left
+// work out makes them. HISTORY keeps the token at its position for sample/draft.
 struct Params {
     slices: u32,
     stops: u32,
@@ -23,6 +24,8 @@ struct Params {
 
 #import sample/best
 
+var<workgroup> spread: atomic<u32>;
+
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lid: u32) {
     var best = Best(-3.4e38, NONE);
@@ -31,14 +34,16 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         if (c.y == NOT_FINITE) {
             best = Best(3.4e38, NOT_FINITE);
         } else {
-            best = better(best, Best(bitcast<f32>(c.x), c.y));
+            if (c.y < FLAT || c.x != candidates[0].x) { atomicStore(&spread, 1u); }
+            best = better(best, Best(bitcast<f32>(c.x), c.y & (FLAT - 1u)));
         }
     }
     best = best_of_all(lid, best);
     if (lid != 0u || state.stopped != 0u) {
         return;
     }
-    let token = best.index;
+    var token = best.index;
+    if (atomicLoad(&spread) == 0u) { token = NOT_FINITE; }
     tokens[state.step % params.ring] = token;
 #ifdef COUNT
     if (token < NOT_FINITE) { counts[token] += 1u; }

@@ -1,5 +1,5 @@
 // The largest logit of each slice of the vocabulary: (value, index) pairs; the lowest index wins a tie. A slice that
-// holds a value that is no number gives the index NOT_FINITE. ROWS takes each row of the step, else there is one.
+// holds a value that is no number gives the index NOT_FINITE, one without any spread has FLAT in it. ROWS takes each row of the step, else there is one.
 struct Params {
     vocab: u32,
     slice: u32,
@@ -13,6 +13,8 @@ struct Params {
 #endif
 
 #import sample/best
+
+var<workgroup> spread: atomic<u32>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -29,17 +31,22 @@ fn main(
 #endif
     let base = row * ((params.vocab + 3u) / 4u * 4u);
     let first = wid.x * params.slice;
+    let head = logits[base + first];
+    var differs = params.vocab == 1u;
     var best = Best(-3.4e38, NONE);
     for (var i = first + lid; i < min(first + params.slice, params.vocab); i += 256u) {
         let v = logits[base + i];
+        differs = differs || v != head;
         if ((bitcast<u32>(v) & 0x7f800000u) == 0x7f800000u) {
             best = Best(3.4e38, NOT_FINITE);
         } else {
             best = better(best, Best(v, i));
         }
     }
+    if (differs) { atomicStore(&spread, 1u); }
     best = best_of_all(lid, best);
     if (lid == 0u) {
+        if (atomicLoad(&spread) == 0u && best.index < FLAT) { best.index |= FLAT; }
         out[row * groups.x + wid.x] = vec2<u32>(bitcast<u32>(best.value), best.index);
     }
 }

@@ -5,6 +5,8 @@ struct Best {
 }
 const NONE: u32 = 0xffffffffu;
 const NOT_FINITE: u32 = 0xfffffffeu;
+// Set in the index of a slice whose logits are all the same.
+const FLAT: u32 = 0x80000000u;
 
 var<workgroup> values: array<f32, 256>;
 var<workgroup> indices: array<u32, 256>;

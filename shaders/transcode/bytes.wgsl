@@ -21,7 +21,9 @@ fn nibble_at(row: u32, k: u32) -> u32 {
 }
 
 fn code_bits() -> u32 {
-    return select(select(8u, 5u, SOURCE == 1u), 4u, SOURCE == 0u);
+    if (SOURCE == 0u) { return 4u; }
+    if (SOURCE == 1u) { return 5u; }
+    return 8u;
 }
 
 fn code(row: u32, k: u32) -> u32 {
@@ -53,7 +55,8 @@ fn store_row_pair(row: u32, source: u32, group: u32) {
     }
     let half_at = params.scale_at / 2u + i;
     let scale = (src_s[half_at >> 1u] >> ((half_at & 1u) * 16u)) & 0xffffu;
-    let zero = select(0x4300u, 0x5800u, SCALE == 0u);
+    var zero = 0x4300u;
+    if (SCALE == 0u) { zero = 0x5800u; }
     out_s[at] = scale | (zero << 16u);
 #endif
 }

@@ -140,7 +140,9 @@ fn scales(row: u32, block: u32, b: u32, j: u32) {
     }
     if (KIND == 2u || KIND == 6u || KIND == 8u) {
         // Zero points 8, 16 and 128 as f16.
-        let zero = select(select(0x5800u, 0x4c00u, KIND == 6u), 0x4800u, KIND == 2u);
+        var zero = 0x5800u;
+        if (KIND == 6u) { zero = 0x4c00u; }
+        if (KIND == 2u) { zero = 0x4800u; }
         out_s[at + block] = half_bits(b) | (zero << 16u);
     } else if (KIND == 3u || KIND == 7u) {
         out_s[at + block] = half_bits(b) | (half_bits(b + 2u) << 16u);
@@ -167,7 +169,9 @@ fn scales(row: u32, block: u32, b: u32, j: u32) {
                 bytes[2u + s / 4u] |= pair.y << ((s % 4u) * 8u);
             }
         } else {
-            out_s[to] = half_bits(select(b + 208u, b + 108u, KIND == 11u));
+            var half = b + 208u;
+            if (KIND == 11u) { half = b + 108u; }
+            out_s[to] = half_bits(half);
             for (var s = 0u; s < 16u; s++) {
                 var scale = byte(b + 192u + s);
                 if (KIND == 11u) {

@@ -49,7 +49,8 @@ fn source_row(row: u32) -> u32 {
     let head = row / params.head_rows;
     let j = row % params.head_rows;
     let half_rows = params.head_rows / 2u;
-    let inner = select(2u * (j - half_rows) + 1u, 2u * j, j < half_rows);
+    var inner = 2u * j;
+    if (j >= half_rows) { inner = 2u * (j - half_rows) + 1u; }
     return params.first_row + head * params.head_rows + inner;
 }
 
@@ -92,7 +93,8 @@ fn f16_value(bits: u32) -> f32 {
         let magnitude = f32(m) * 5.9604644775390625e-8;
         return bitcast<f32>(bitcast<u32>(magnitude) | sign);
     }
-    let high = select(e + 112u, 255u, e == 31u);
+    var high = e + 112u;
+    if (e == 31u) { high = 255u; }
     return bitcast<f32>(sign | (high << 23u) | (m << 13u));
 }
 

@@ -11,9 +11,13 @@ fn element(row: u32, k: u32) -> u32 {
 }
 
 fn make_block(row: u32, source: u32, block: u32) {
-    let width = select(16u, 32u, TO == 2u);
-    let at = ((params.out_row + row) * params.blocks + block) * width;
-    for (var w = 0u; w < width; w++) {
+#if TO == 2
+    const WIDTH = 32u;
+#else
+    const WIDTH = 16u;
+#endif
+    let at = ((params.out_row + row) * params.blocks + block) * WIDTH;
+    for (var w = 0u; w < WIDTH; w++) {
         if (TO == 2u) {
             out_q[at + w] = element(source, block * 32u + w);
         } else {

@@ -103,8 +103,12 @@ fn make_block(row: u32, source: u32, block: u32) {
     let quarter = step * 0.25;
     // Errors are counted in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
     let exponent = bitcast<u32>(range) >> 23u;
-    let fine = select(12u, 16u, BITS == 8u);
-    let unit = bitcast<f32>(clamp(254u + fine - max(exponent, 1u), 1u, 254u) << 23u);
+#if BITS == 8
+    const FINE = 16u;
+#else
+    const FINE = 12u;
+#endif
+    let unit = bitcast<f32>(clamp(254u + FINE - max(exponent, 1u), 1u, 254u) << 23u);
     best_error = 0xffffffffu;
     best = vec2<u32>(0u, 0u);
     for (var c = 0u; c < 16u; c++) {

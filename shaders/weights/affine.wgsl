@@ -68,7 +68,9 @@ fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
 #if BITS == 8
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let words = w_q[row * params.k_blocks * 4u + (k >> 3u)];
-    let part = vec4<u32>(select(words.x, words.y, (k & 4u) != 0u)) >> vec4<u32>(0u, 8u, 16u, 24u);
+    var word = words.x;
+    if ((k & 4u) != 0u) { word = words.y; }
+    let part = vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u);
     return w_scaled(w_float(part & vec4<u32>(255u)), row, k);
 }
 

@@ -88,7 +88,8 @@ fn x_pack(a: vec4<i32>, b: vec4<i32>) -> vec2<u32> {
 fn x_block(x: X32) -> XBlock {
     let top = max(max(max(abs(x.a0), abs(x.b0)), max(abs(x.a1), abs(x.b1))), max(max(abs(x.a2), abs(x.b2)), max(abs(x.a3), abs(x.b3))));
     let most = max(max(top.x, top.y), max(top.z, top.w));
-    let inverse = select(0.0, TOP / most, most > 0.0);
+    var inverse = TOP / most;
+    if (!(most > 0.0)) { inverse = 0.0; }
     var block: XBlock;
     // Of the floats, so that what is no number stays none.
     block.sum = dot(x_sum(x), vec4<f32>(1.0));

@@ -30,7 +30,8 @@ fn w_pair(word: u32) -> vec2<f32> {
 
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let words = w_q[row * params.k_blocks * 4u + (k >> 3u)];
-    let half = select(words.xy, words.zw, (k & 4u) != 0u);
+    var half = words.xy;
+    if ((k & 4u) != 0u) { half = words.zw; }
     return vec4<f32>(w_pair(half.x), w_pair(half.y));
 }
 

@@ -17,6 +17,13 @@ fn w_scales(row: u32, block: u32) -> vec2<f32> {
     return unpack2x16float(w_s[at]).x * vec2<f32>(scales);
 }
 
+// That of element k of the block.
+fn w_scale(row: u32, block: u32, k: u32) -> f32 {
+    let scales = w_scales(row, block);
+    if ((k & 16u) != 0u) { return scales.y; }
+    return scales.x;
+}
+
 fn w_ints(base: u32, k: u32) -> vec4<f32> {
     let low = w_q[base + (k >> 4u)][(k >> 3u) & 1u] >> ((k & 4u) << 2u);
     let high = w_q[base + 2u][k >> 4u] >> ((k & 12u) << 1u);
@@ -27,16 +34,14 @@ fn w_ints(base: u32, k: u32) -> vec4<f32> {
 
 fn w_load4(row: u32, k: u32) -> vec4<f32> {
     let block = k >> 5u;
-    let scales = w_scales(row, block);
-    return select(scales.x, scales.y, (k & 16u) != 0u) * w_ints((row * params.k_blocks + block) * 3u, k & 31u);
+    return w_scale(row, block, k) * w_ints((row * params.k_blocks + block) * 3u, k & 31u);
 }
 
 fn w_dot8(row: u32, unit: u32, x: X8, sum: f32) -> f32 {
     let block = unit >> 2u;
-    let scales = w_scales(row, block);
     let base = (row * params.k_blocks + block) * 3u;
     let k = (unit & 3u) * 8u;
-    return (dot(w_ints(base, k), x.a) + dot(w_ints(base, k + 4u), x.b)) * select(scales.x, scales.y, (k & 16u) != 0u);
+    return (dot(w_ints(base, k), x.a) + dot(w_ints(base, k + 4u), x.b)) * w_scale(row, block, k);
 }
 
 fn w_load8(row: u32, unit: u32) -> X8 {

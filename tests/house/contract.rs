@@ -22,8 +22,9 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
     (&[("exec/measure.rs", "Measurement")], "Measurement"),
 ];
 
-/// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, and the part that is flattened.
-const INNER: [&str; 2] = ["doSample", "sampling"];
+/// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is flattened, and what the facade
+/// gives beside the request.
+const INNER: [&str; 3] = ["doSample", "sampling", "fallbackSeed"];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);

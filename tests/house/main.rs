@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// that do not lead back to it.
 const FLOORS: &[&[&str]] = &[
     &["web"],
-    &["task"],
+    &["task", "diag"],
     &["exec"],
     &["arch", "plan", "kernels", "sample", "reference"],
     &["gpu"],

@@ -84,6 +84,24 @@ fn what_is_no_number_is_noticed_wherever_it_stands() {
     }
 }
 
+#[test]
+fn logits_without_any_spread_are_no_answer() {
+    for (vocab, value) in [(2, 0.0), (300, 1.5), (1025, -7.0), (5000, 0.0)] {
+        let mut logits = vec![value; vocab];
+        assert_eq!(twin::argmax(&logits), None);
+        assert_eq!(picked(&logits), NOT_FINITE, "{vocab} times {value}");
+        // One that differs is enough, wherever it stands.
+        for at in [0, vocab / 2, vocab - 1] {
+            logits[at] = value - 1.0;
+            assert_eq!(Some(picked(&logits)), twin::argmax(&logits), "{vocab} times {value} but for {at}");
+            logits[at] = value;
+        }
+        // Slices that are flat, each at its own height.
+        logits[vocab / 2..].fill(value + 1.0);
+        assert_eq!(Some(picked(&logits)), twin::argmax(&logits), "two heights of {vocab}");
+    }
+}
+
 /// A prompt of five rows, then single tokens through more than the ring holds, until the budget is spent.
 #[test]
 fn position_ring_and_budget_move_on() {

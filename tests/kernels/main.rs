@@ -2,6 +2,7 @@
 
 mod argmax;
 mod attention;
+mod chain;
 mod conv;
 mod elementwise;
 mod embed;

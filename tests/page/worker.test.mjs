@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, warmUp } from "./support/browser.mjs";
+import { crash, launch, warmUp } from "./support/browser.mjs";
 import { buildFacade } from "./support/facade.mjs";
 import { serve } from "./support/server.mjs";
 
@@ -106,4 +106,113 @@ test("where no worker can be made the model runs on the page's thread and says w
   assert.equal(two.text, "still works");
   await refused.close();
   await missing.close();
+});
+
+/** Opens pages in which `start` runs, and kills each whose `outcome` stays open: what the first that lives came to, and how many were killed. */
+async function untilOneLives(context, start) {
+  for (let killed = 0; killed < 9; killed++) {
+    const page = await context.newPage();
+    await page.goto(server.url);
+    await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+    await page.evaluate(start);
+    const outcome = await page.waitForFunction(() => window.outcome, null, { timeout: 1500 }).catch(() => undefined);
+    if (outcome) return { killed, outcome: await outcome.jsonValue() };
+    await crash(page);
+  }
+  throw new Error("every page was killed");
+}
+
+test("a page that a group of dispatches kills tries a smaller one when it comes back, and that one is remembered", async () => {
+  const context = await browser.newContext();
+  await context.addInitScript(() => (globalThis.jerboaDevice = { implementation: "iphone", kind: "crash", from: 9 }));
+  const start = async () => {
+    const double = await import("/jerboa.js");
+    void jerboa.loadModel("a/b", { worker: false }).then(async (model) => {
+      const text = await model.generate("one two");
+      window.outcome = { text, group: double.seen.loads.at(-1).features.group, tests: double.seen.tests };
+    });
+  };
+  assert.deepEqual(await untilOneLives(context, start), { killed: 2, outcome: { text: "one two", group: "8", tests: ["8"] } });
+  assert.deepEqual(await untilOneLives(context, start), { killed: 0, outcome: { text: "one two", group: "8", tests: [] } });
+  await context.close();
+});
+
+test("a model whose load kills the page is loaded on the other thread, then with a smaller context", async () => {
+  const context = await browser.newContext();
+  const start = () => void jerboa.loadModel("kills/pages").then(({ info }) => (window.outcome = { worker: info.worker, warnings: info.warnings }));
+  const { killed, outcome } = await untilOneLives(context, start);
+  assert.equal(killed, 2);
+  assert.equal(outcome.worker, false);
+  assert.match(outcome.warnings.join(), /ended the page before.*another thread, with a context of at most 1024/);
+  await context.close();
+});
+
+test("two tabs that load the same model take turns, and an aborted wait ends", async () => {
+  const context = await browser.newContext();
+  const tabs = [];
+  for (let i = 0; i < 2; i++) {
+    const tab = await context.newPage();
+    await tab.goto(server.url);
+    await tab.evaluate(async () => void (window.jerboa = await import("/index.js")));
+    tabs.push(tab);
+  }
+  const [first, second] = tabs;
+  // Its load does not end.
+  await first.evaluate(() => void jerboa.loadModel("kills/pages"));
+  await first.waitForFunction(() => localStorage.getItem("jerboa:load:kills/pages"));
+  const waits = await second.evaluate(async () => {
+    const control = new AbortController();
+    const phases = [];
+    const code = await jerboa.loadModel("kills/pages", { signal: control.signal, onProgress: (p) => (phases.push(p.phase), control.abort()) }).catch((e) => e.code);
+    return { code, phases };
+  });
+  assert.deepEqual(waits, { code: "aborted", phases: ["waiting"] });
+  // A tab that closes lets the next one in, and was not killed by its load.
+  const turn = second.evaluate(() => jerboa.loadModel("kills/pages", { maxContext: 1024 }).then(({ info }) => info));
+  await first.close({ runBeforeUnload: false });
+  assert.deepEqual([(await turn).worker, (await turn).warnings], [true, []]);
+  await context.close();
+});
+
+test("what others have left in this origin is listed with its bytes, and goes when told", async () => {
+  const found = await page.evaluate(async () => {
+    const cache = await caches.open("transformers-cache");
+    await cache.put("/model.onnx", new Response(new Uint8Array(1000), { headers: { "content-length": "1000" } }));
+    await (await caches.open("jerboa-models-1")).put("/x", new Response("x"));
+    const file = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("webllm-cache", { create: true })).getFileHandle("a", { create: true });
+    const writer = await file.createWritable();
+    await writer.write(new Uint8Array(77));
+    await writer.close();
+    await new Promise((resolve) => (indexedDB.open("other").onsuccess = ({ target }) => (target.result.close(), resolve())));
+    const before = await jerboa.storageReport();
+    const own = await jerboa.deleteForeignStore({ kind: "cache", name: "jerboa-models-1" }).catch((e) => e.code);
+    for (const store of before.foreign) await jerboa.deleteForeignStore(store);
+    const after = await jerboa.storageReport();
+    await caches.delete("jerboa-models-1");
+    return { foreign: before.foreign, quota: before.quota > 0, own, after: after.foreign };
+  });
+  assert.deepEqual(found.foreign, [
+    { kind: "cache", name: "transformers-cache", engine: "transformers.js", bytes: 1000 },
+    { kind: "indexeddb", name: "other" },
+    { kind: "directory", name: "webllm-cache", engine: "WebLLM", bytes: 77 },
+  ]);
+  assert.deepEqual([found.quota, found.own, found.after], [true, "request", []]);
+});
+
+test("the facade and its worker run under a strict policy", async () => {
+  const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
+  const strict = await serve({ "/": built.folder }, { "Content-Security-Policy": policy });
+  const context = await browser.newContext();
+  const strictPage = await context.newPage();
+  await strictPage.goto(strict.url);
+  const found = await strictPage.evaluate(async () => {
+    const broken = [];
+    document.addEventListener("securitypolicyviolation", (e) => broken.push(e.violatedDirective));
+    const { loadModel } = await import("/index.js");
+    const model = await loadModel("a/b");
+    return { worker: model.info.worker, text: await model.generate("one two"), broken };
+  });
+  assert.deepEqual(found, { worker: true, text: "one two", broken: [] });
+  await context.close();
+  await strict.close();
 });

@@ -15,6 +15,7 @@ export const LINKS = [
 
 export const LOAD = {
   starting: "Starting",
+  waiting: "Waiting for another tab that loads the same model",
   config: "Reading the configuration",
   tokenizer: "Reading the tokenizer",
   download: "Downloading",

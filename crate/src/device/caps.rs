@@ -35,8 +35,11 @@ pub struct Caps {
     pub max_invocations: u32,
     /// Whether WGSL has products of four packed bytes; whether they pay is another question.
     pub packed_dot: bool,
-    /// Whether it is Safari's implementation; known by the user agent, since Chrome on a Mac says `apple` too.
+    /// Whether it is WebKit's implementation; known by the user agent, since Chrome on a Mac says `apple` too. Such a device
+    /// has no f16 in shaders, whatever it says, and no more workgroup memory than 16 KiB.
     pub webkit: bool,
+    /// Whether it is WebKit's on a phone or a tablet, where the system ends pages that take much memory.
+    pub ios: bool,
     /// Whether the device is a software renderer, whose speed says nothing.
     pub software: bool,
     /// What drives the device where that is a browser: its user agent.
@@ -80,6 +83,7 @@ impl Default for Caps {
             max_invocations: 256,
             packed_dot: false,
             webkit: false,
+            ios: false,
             software: false,
             agent: String::new(),
             tuned: OnceCell::new(),
@@ -140,6 +144,42 @@ pub struct DeviceOptions {
     pub force: Option<Force>,
     /// What takes the place of measuring; for tools and tests.
     pub tuned: Option<Tuned>,
+    /// How work is handed over; by default as it comes, but on WebKit one dispatch at a time, which is right everywhere.
+    pub group: Option<Group>,
+    /// How many fingers the screen feels, which a page knows and a worker does not; it tells an iPad from a Mac.
+    pub touch_points: u32,
+}
+
+/// How many dispatches go into one command buffer. All but `Free` have one command buffer in flight at the most: older
+/// WebKits lose what a dispatch wrote to the ones behind it, and on some phones larger ones end the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// All of a submit, and the next submits behind it.
+    Free,
+    /// So many.
+    Of(u32),
+    /// All of a submit.
+    All,
+}
+
+impl Group {
+    /// By its name in options: `free`, `all` or a number.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "free" => Some(Self::Free),
+            "all" => Some(Self::All),
+            number => number.parse().ok().filter(|n| (1..=1 << 20).contains(n)).map(Self::Of),
+        }
+    }
+
+    /// The number of dispatches for js/gpu.js: 0 is `Free`.
+    pub fn size(self) -> u32 {
+        match self {
+            Self::Free => 0,
+            Self::Of(n) => n,
+            Self::All => u32::MAX,
+        }
+    }
 }
 
 impl DeviceOptions {
@@ -151,6 +191,14 @@ impl DeviceOptions {
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        Self { f16: true, subgroups: true, max_buffer_size: None, force: None, tuned: None }
+        Self {
+            f16: true,
+            subgroups: true,
+            max_buffer_size: None,
+            force: None,
+            tuned: None,
+            group: None,
+            touch_points: 0,
+        }
     }
 }

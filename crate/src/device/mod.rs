@@ -1,12 +1,14 @@
 //! What kernels are chosen by and made of: a device's capabilities, what was measured on it, and the shader texts that
 //! it is given. Knows neither what a kernel computes nor how a device is driven.
 
+mod agent;
 mod caps;
 pub mod preprocess;
 pub mod registry;
 pub mod tuned;
 
-pub use caps::{Caps, DeviceOptions, Force};
+pub use agent::Implementation;
+pub use caps::{Caps, DeviceOptions, Force, Group};
 
 /// The size of a dispatch in workgroups.
 pub type Grid = [u32; 3];

@@ -16,6 +16,10 @@ use std::sync::Arc;
 
 /// The context where neither the caller nor the model asks for less.
 const DEFAULT_CONTEXT: usize = 4096;
+/// The same on a phone or a tablet.
+const DEFAULT_CONTEXT_IOS: usize = 2048;
+/// A context is made no shorter than this for want of memory.
+const LEAST_CONTEXT: usize = 512;
 
 /// Bytes that a model needs beside weights and states: activations, staging.
 pub const ROOM: u64 = 100 << 20;
@@ -46,18 +50,19 @@ pub struct Decision {
 ///
 /// # Errors
 /// What the configuration asks for and is not built; `Request` for options that the device cannot keep; `OutOfMemory` when
-/// a row of a weight fits no buffer.
+/// a row of a weight fits no buffer, or the model does not fit where it must: by the options, or on a phone.
 pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOptions) -> Result<Decision> {
     let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
-    let capacity = options.max_context.unwrap_or(DEFAULT_CONTEXT.min(known)).max(1);
-    let chunk = options.chunk.min(capacity);
+    let default = if caps.ios { DEFAULT_CONTEXT_IOS } else { DEFAULT_CONTEXT };
+    let asked = options.max_context.unwrap_or(default.min(known)).max(1);
     let kv = options.overrides.kv.unwrap_or(if caps.f16 { Kv::F16 } else { Kv::Packed });
     if kv == Kv::F16 && !caps.f16 {
         let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
         return Err(Error::Request { parameter: "kv".into(), reason });
     }
     let plain = arch::graph(config)?;
-    let states = plan_states(&plain, kv, capacity, chunk);
+    let states_of = |capacity: usize| plan_states(&plain, kv, capacity, options.chunk.min(capacity));
+    let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
     let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
     let tables = plain.tables();
@@ -69,11 +74,49 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
         };
         fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
     };
-    let state_bytes = states.iter().map(StatePlan::bytes).sum();
-    let (precision, notes, fit) =
-        fitting(options.overrides.precision, state_bytes, options.memory.or(caps.memory), planned)?;
+    let memory = options.memory.or(caps.memory).unwrap_or(u64::MAX);
+    let (precision, mut notes, fit) = fitting(options.overrides.precision, bytes_of(asked), memory, planned)?;
     let (graph, weights, fusions) = fit;
+    let rest = weights.values().map(WeightPlan::bytes).sum::<u64>() + ROOM;
+    // Where a page that takes too much is ended, what was asked for is no reason to take it.
+    let may_shrink = options.max_context.is_none() || caps.ios;
+    let capacity =
+        if may_shrink { fitting_context(asked, memory, |capacity| rest + bytes_of(capacity)) } else { asked };
+    let needed = rest + bytes_of(capacity);
+    if capacity < asked {
+        let (takes, has) = (mb(needed), mb(memory));
+        notes.push(format!(
+            "The context is {capacity} tokens instead of {asked}: so the model takes {takes} MB, and the device is thought to \
+             have {has} MB for it."
+        ));
+    }
+    if needed > memory {
+        if options.must_fit || caps.ios {
+            let hint = "Load a smaller or more strongly quantized model.".into();
+            return Err(Error::OutOfMemory { what: "the model".into(), needed, limit: memory, hint });
+        }
+        let (takes, has) = (mb(needed), mb(memory));
+        notes.push(format!(
+            "The model takes about {takes} MB, more than the {has} MB that the device is thought to have for it; a smaller \
+             maxContext or model would fit."
+        ));
+    }
+    let (states, chunk) = (states_of(capacity), options.chunk.min(capacity));
     Ok(Decision { capacity, chunk, kv, graph, weights, states, fusions, precision, notes })
+}
+
+fn mb(bytes: u64) -> u64 {
+    bytes.div_ceil(1_000_000)
+}
+
+/// The longest context that fits of what was asked for, its halves and so on; where none does, what was asked for: then it
+/// is not the context that takes too much.
+fn fitting_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> usize {
+    let mut capacity = asked;
+    while needed(capacity) > memory && capacity / 2 >= LEAST_CONTEXT {
+        capacity /= 2;
+    }
+    if needed(capacity) > memory { asked } else { capacity }
 }
 
 impl Decision {
@@ -135,20 +178,21 @@ pub(super) fn fused(
 fn fitting(
     asked: Precision,
     kv: u64,
-    memory: Option<u64>,
+    memory: u64,
     planned: impl Fn(Precision) -> Result<Fused>,
 ) -> Result<(Precision, Vec<String>, Fused)> {
     let needed = |fused: &Fused| fused.1.values().map(WeightPlan::bytes).sum::<u64>() + kv + ROOM;
     let (mut chosen, mut best) = (asked, planned(asked)?);
     let stored = needed(&best);
-    let Some(memory) = memory.filter(|memory| stored > *memory) else { return Ok((chosen, Vec::new(), best)) };
+    if stored <= memory {
+        return Ok((chosen, Vec::new(), best));
+    }
     for fewer in [Precision::Q8, Precision::Q4].into_iter().filter(|_| asked == Precision::Auto) {
         let other = planned(fewer)?;
         if needed(&best) > memory && needed(&other) < needed(&best) {
             (chosen, best) = (fewer, other);
         }
     }
-    let mb = |bytes: u64| bytes.div_ceil(1_000_000);
     let mut notes = Vec::new();
     if chosen != asked {
         let (name, takes, would, has) = (chosen.name(), mb(needed(&best)), mb(stored), mb(memory));
@@ -157,12 +201,22 @@ fn fitting(
              it would take {would} MB, and the device is thought to have {has} MB for it."
         ));
     }
-    if needed(&best) > memory {
-        let (takes, has) = (mb(needed(&best)), mb(memory));
-        notes.push(format!(
-            "The model takes about {takes} MB, more than the {has} MB that the device is thought to have for it; a smaller \
-             maxContext or model would fit."
-        ));
-    }
     Ok((chosen, notes, best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_shrinks_by_halves_until_it_fits() {
+        let needed = |capacity: usize| 1000 + 10 * capacity as u64;
+        assert_eq!(fitting_context(4096, 50_000, needed), 4096);
+        assert_eq!(fitting_context(4096, 30_000, needed), 2048);
+        assert_eq!(fitting_context(4096, 6_500, needed), 512);
+        assert_eq!(fitting_context(3000, 9_000, needed), 750);
+        // Not the context's fault.
+        assert_eq!(fitting_context(4096, 6_000, needed), 4096);
+        assert_eq!(fitting_context(300, 3_000, needed), 300);
+    }
 }

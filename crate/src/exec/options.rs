@@ -93,6 +93,8 @@ pub struct RunOptions {
     pub short: Option<bool>,
     /// Bytes of device memory that the model may take; by default what the device is thought to have, where that is known.
     pub memory: Option<u64>,
+    /// Refuse a model that takes more, rather than warn of it.
+    pub must_fit: bool,
     /// Weights over so many bytes lie in several buffers, also where the device has room for more in one.
     pub max_weight_buffer: Option<u64>,
     /// Which fusions are made.
@@ -110,6 +112,7 @@ impl Default for RunOptions {
             chunk: 512,
             short: None,
             memory: None,
+            must_fit: false,
             max_weight_buffer: None,
             fusions: Fusions::ALL,
             overrides: Overrides::default(),

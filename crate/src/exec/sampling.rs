@@ -57,7 +57,8 @@ impl Session {
         let hint = "The weights or the driver are damaged; load the model again.".into();
         let unknown = Error::NotFinite { step: format!("token {step}"), hint };
         if !matches!(tail, Tail::Draw | Tail::DrawAdjusted) {
-            return unknown;
+            // Reading them tells what is wrong with them.
+            return self.logits().await.err().unwrap_or(unknown);
         }
         let Ok(buffer) = self.buffer(Slot::Picked) else { return unknown };
         match self.gpu.read(buffer, 8, 4).await.map(|bytes| bytemuck::pod_collect_to_vec::<u8, u32>(&bytes)) {

@@ -6,7 +6,9 @@ use super::files::Files;
 use super::model::Model;
 use super::options::RunOptions;
 use super::saved::{Saved, Snapshot, copy_all};
-use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
+use super::step::{
+    Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, sound, state, unpadded,
+};
 use super::tail::{MAX_STOPS, RING_BYTES, Tail};
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
@@ -302,7 +304,7 @@ impl Session {
     pub async fn logits(&self) -> Result<Vec<f32>> {
         let bytes = self.gpu.read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4).await?;
         let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        finite(&logits)?;
+        sound(&logits)?;
         Ok(logits)
     }
 

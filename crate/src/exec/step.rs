@@ -53,6 +53,18 @@ pub fn finite(output: &[f32]) -> Result<()> {
     Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
 }
 
+/// Refuses logits that are no numbers, or all the same: what a device makes that left work out, and weights of zeros.
+pub fn sound(logits: &[f32]) -> Result<()> {
+    finite(logits)?;
+    match logits {
+        [first, rest @ ..] if !rest.is_empty() && rest.iter().all(|v| v == first) => {
+            let hint = crate::sample::CONSTANT_HINT;
+            Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Compiled kernels by variant.
 pub type Pipelines = BTreeMap<Variant, (Shader, Pipeline)>;
 

@@ -1,7 +1,7 @@
 //! The device through the browser's WebGPU, by js/gpu.js: asynchronous pipelines, subgroups, chunks that go to the GPU
 //! without passing WebAssembly's memory, a recorded program replayed by one call. wgpu offers none of these on the web.
 
-use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
+use super::{Backend, Caps, Created, DeviceOptions, Grid, Group, Implementation, StepDesc, Uniforms, Usage, Work};
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
 use crate::{Error, Result};
@@ -19,6 +19,8 @@ extern "C" {
     async fn open(f16: bool, subgroups: bool) -> std::result::Result<JsValue, JsValue>;
     #[wasm_bindgen(method)]
     fn facts(this: &JsGpu) -> JsValue;
+    #[wasm_bindgen(method, setter)]
+    fn set_group(this: &JsGpu, size: u32);
     #[wasm_bindgen(method, catch)]
     fn buffer(this: &JsGpu, label: &str, size: f64, uniform: bool) -> std::result::Result<u32, JsValue>;
     #[wasm_bindgen(method)]
@@ -28,7 +30,7 @@ extern "C" {
     #[wasm_bindgen(method)]
     fn compile(this: &JsGpu, labels: &Array, texts: &Array, layouts: &Array) -> Promise;
     #[wasm_bindgen(method)]
-    fn program(this: &JsGpu, steps: &Int32Array, uniform: u32) -> u32;
+    fn program(this: &JsGpu, label: &str, steps: &Int32Array, uniform: u32) -> u32;
     #[wasm_bindgen(method, js_name = dropProgram)]
     fn drop_program(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]
@@ -164,6 +166,11 @@ impl BrowserGpu {
     pub fn write_js(&self, buffer: &Buffer, offset: u64, bytes: &Uint8Array) {
         self.js.write(buffer.0.slot, offset as f64, bytes);
     }
+
+    /// Hands work over in other groups from now on.
+    pub fn set_group(&self, group: Group) {
+        self.js.set_group(group.size());
+    }
 }
 
 /// What the user can do; www/src/no-webgpu.tsx says the same at more length.
@@ -171,10 +178,16 @@ const NO_WEBGPU: &str = "Use Chrome or Edge from version 113, Safari from versio
 
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
-        let opened = JsGpu::open(options.f16, options.subgroups).await;
+        let agent = navigator("userAgent").as_string().unwrap_or_default();
+        let touch_points = navigator("maxTouchPoints").as_f64().map_or(0, |n| n as u32).max(options.touch_points);
+        let implementation = Implementation::of(&agent, touch_points);
+        let webkit = implementation.is_webkit();
+        // WebKit miscompiles native f16.
+        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups).await;
         let js: JsGpu =
             opened.map_err(|e| Error::NoWebGpu { reason: message(&e), hint: NO_WEBGPU.into() })?.unchecked_into();
-        let caps = caps_of(&js.facts(), options);
+        js.set_group(options.group.unwrap_or(if webkit { Group::Of(1) } else { Group::Free }).size());
+        let caps = Caps { agent, ..caps_of(&js.facts(), implementation, options) };
         Ok(Self { js: Rc::new(Device(js)), caps, bytes: Rc::default() })
     }
 
@@ -220,6 +233,9 @@ impl Backend for BrowserGpu {
         async {
             let made = made.await.map_err(|e| {
                 let text = message(&e);
+                if let Some(reason) = text.strip_prefix("lost:") {
+                    return Error::DeviceLost { reason: reason.into() };
+                }
                 let (kernel, reason) = text.split_once('\n').unwrap_or(("", &text));
                 Error::Kernel { kernel: kernel.into(), reason: reason.into() }
             })?;
@@ -247,7 +263,7 @@ impl Backend for BrowserGpu {
             grids.push(step.grid);
             owned.extend(step.buffers.into_iter().map(|(_, b)| b));
         }
-        let slot = self.js.program(&Int32Array::from(&packed[..]), arena.0.slot);
+        let slot = self.js.program(label, &Int32Array::from(&packed[..]), arena.0.slot);
         owned.push(arena);
         Ok(Program { js: self.js.clone(), slot, labels, grids, _owned: owned })
     }
@@ -309,15 +325,17 @@ impl Backend for BrowserGpu {
         };
         let Some(text) = text else { return Ok(()) };
         let (kind, reason) = text.split_once(':').unwrap_or(("invalid", &text));
+        let (what, reason) = reason.split_once('\n').unwrap_or(("", reason));
+        let named = |other: &str| if what.is_empty() { other.to_string() } else { what.to_string() };
         Err(match kind {
             "memory" => Error::OutOfMemory {
-                what: "the model".into(),
+                what: named("the model"),
                 needed: self.bytes.get(),
                 limit: self.caps.max_buffer_size,
                 hint: "Load a smaller or more strongly quantized model, or a smaller maxContext.".into(),
             },
             "lost" => Error::DeviceLost { reason: reason.into() },
-            _ => Error::Kernel { kernel: "a command".into(), reason: reason.into() },
+            _ => Error::Kernel { kernel: named("a command"), reason: reason.into() },
         })
     }
 
@@ -331,17 +349,24 @@ impl Backend for BrowserGpu {
 /// No browser tells the GPU's memory. Half of what the machine has (a page sees that up to 8 GB, and not everywhere), or
 /// the largest buffer where that is more.
 fn memory_of(largest: u64) -> u64 {
-    let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
-    let gigabytes = Reflect::get(&navigator, &"deviceMemory".into()).ok().and_then(|n| n.as_f64()).unwrap_or(0.0);
+    let gigabytes = navigator("deviceMemory").as_f64().unwrap_or(0.0);
     largest.max((gigabytes * 0.5 * f64::from(1 << 30)) as u64)
 }
 
-fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
+/// What the navigator says of something.
+fn navigator(name: &str) -> JsValue {
+    let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
+    Reflect::get(&navigator, &name.into()).unwrap_or(JsValue::UNDEFINED)
+}
+
+fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOptions) -> Caps {
     let get = |name: &str| Reflect::get(facts, &name.into()).unwrap_or(JsValue::UNDEFINED);
     let text = |name: &str| get(name).as_string().unwrap_or_default();
     let number = |name: &str| get(name).as_f64().unwrap_or(0.0);
     let flag = |name: &str| get(name).is_truthy();
     let cap = |limit: f64| options.max_buffer_size.map_or(limit as u64, |m| m.min(limit as u64));
+    let webkit = implementation.is_webkit();
+    let storage = number("maxWorkgroupStorage") as u32;
     Caps {
         vendor: text("vendor"),
         architecture: text("architecture"),
@@ -352,13 +377,14 @@ fn caps_of(facts: &JsValue, options: &DeviceOptions) -> Caps {
         timestamps: flag("timestamps"),
         max_buffer_size: cap(number("maxBufferSize")),
         max_binding_size: cap(number("maxBindingSize")),
-        memory: Some(memory_of(number("maxBufferSize") as u64)),
-        max_workgroup_storage: number("maxWorkgroupStorage") as u32,
+        memory: implementation.memory().or_else(|| Some(memory_of(number("maxBufferSize") as u64))),
+        max_workgroup_storage: if webkit { storage.min(16 << 10) } else { storage },
         max_invocations: number("maxInvocations") as u32,
         packed_dot: flag("packedDot"),
-        webkit: flag("webkit"),
+        webkit,
+        ios: matches!(implementation, Implementation::IPhone | Implementation::IPad),
         software: flag("software"),
-        agent: text("agent"),
+        agent: String::new(),
         tuned: options.table(),
         force: options.force,
     }

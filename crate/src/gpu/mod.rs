@@ -6,7 +6,7 @@ mod browser;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
 
-pub use crate::device::{Caps, DeviceOptions, Force, Grid};
+pub use crate::device::{Caps, DeviceOptions, Force, Grid, Group, Implementation};
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserGpu as Gpu, Buffer, Pipeline, Program, Readback};
 #[cfg(not(target_arch = "wasm32"))]

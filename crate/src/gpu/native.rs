@@ -441,6 +441,7 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         // Where the device lacks the instruction, naga or the driver writes it out.
         packed_dot: true,
         webkit: false,
+        ios: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
         agent: String::new(),
         tuned: options.table(),

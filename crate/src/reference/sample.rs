@@ -7,9 +7,9 @@ use crate::sample::fixed::{GAP_LIMIT, fraction, gap, gap_scale, min_p_limit, sha
 use crate::sample::philox::random;
 use crate::sample::{Params, Penalty};
 
-/// The index of the largest logit, of equal ones the lowest; none when one is no number.
+/// The index of the largest logit, of equal ones the lowest; none when one is no number, or all of several are the same.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
-    if logits.iter().any(|v| !v.is_finite()) {
+    if logits.iter().any(|v| !v.is_finite()) || (logits.len() > 1 && logits.iter().all(|v| *v == logits[0])) {
         return None;
     }
     let best = logits.iter().copied().fold(f32::MIN, f32::max);

@@ -194,7 +194,8 @@ impl Loaded {
             let reason = "the prompt is empty; give at least one token".into();
             return Err(Error::Request { parameter: "prompt".into(), reason });
         }
-        let mut sampler = Sampler::new(params, self.session.vocab(), (now_ms() * 1000.0) as u64)?;
+        let seed = request.fallback_seed.unwrap_or((now_ms() * 1000.0) as u64);
+        let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
         // The guesses are compared with the likeliest token, as the model gives it.

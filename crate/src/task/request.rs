@@ -50,6 +50,9 @@ pub struct GenerateRequest {
     /// How tokens are picked.
     #[serde(flatten)]
     pub sampling: Overrides,
+    /// The seed where the parameters have none; without this one, the clock.
+    #[serde(skip)]
+    pub fallback_seed: Option<u64>,
     /// Texts that end the answer.
     pub stop: Vec<String>,
     /// Whether log-probabilities are wanted.

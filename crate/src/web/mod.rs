@@ -1,8 +1,9 @@
 //! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
 //! and holds no logic of its own.
 
+use crate::diag::{chain::chain, checks};
 use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
-use crate::gpu::{Backend, DeviceOptions, Gpu};
+use crate::gpu::{Backend, DeviceOptions, Gpu, Group, Implementation};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
 use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Task, TextParts};
@@ -24,6 +25,42 @@ pub fn start() {
 #[wasm_bindgen]
 pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
+}
+
+/// Whose WebGPU this is, by the user agent and how many fingers the screen feels: `iphone`, `ipad`, `webkit` or `other`.
+#[wasm_bindgen]
+pub fn implementation(touch_points: u32) -> String {
+    let navigator = get(&js_sys::global(), "navigator");
+    Implementation::of(&text_of(&navigator, "userAgent").unwrap_or_default(), touch_points).name().into()
+}
+
+/// Whether the device computes a long chain of kernels in groups as it does one by one; see the facade's calibration.
+#[wasm_bindgen]
+pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
+    let check = async {
+        let one = DeviceOptions { group: Some(Group::Of(1)), ..DeviceOptions::default() };
+        let gpu = Gpu::open(&one).await?;
+        let expected = chain(&gpu).await?;
+        gpu.set_group(group_named(&group)?);
+        match chain(&gpu).await {
+            Ok(found) => Ok(found == expected),
+            Err(Error::NotFinite { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    check.await.map_err(|e| to_js(&e))
+}
+
+/// Small computations whose outcome is known: `[{ name, ok, ms, fault? }]`. Needs no model.
+#[wasm_bindgen(js_name = diagnose)]
+pub async fn diagnose(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
+    let run = async { checks(&Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?).await };
+    run.await.map(|checks| from_json(&checks)).map_err(|e| to_js(&e))
+}
+
+fn group_named(name: &str) -> Result<Group> {
+    let reason = || format!("'{name}' is not one of free, all, or a number of dispatches");
+    Group::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
 }
 
 /// A loaded model with a conversation of its own; what [`Engine::create_session`] and [`Engine::fork`] give runs beside it.
@@ -81,6 +118,7 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     }
     let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
     (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
+    run.must_fit = get(options, "mustFit").is_truthy();
     if let Some(weights) = text_of(options, "weights") {
         run.overrides.precision = Precision::from_name("weights", &weights)?;
     }
@@ -119,7 +157,13 @@ fn progress_to(callback: Function) -> Progress {
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let features = get(options, "features");
     let wanted = |name: &str| !matches!(get(&features, name).as_bool(), Some(false));
-    let device = DeviceOptions { f16: wanted("f16"), subgroups: wanted("subgroups"), ..DeviceOptions::default() };
+    let device = DeviceOptions {
+        f16: wanted("f16"),
+        subgroups: wanted("subgroups"),
+        group: text_of(&features, "group").map(|name| group_named(&name)).transpose()?,
+        touch_points: get(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
+        ..DeviceOptions::default()
+    };
     let run = run_options(options)?;
     let hub = HubOptions {
         revision: text_of(options, "revision"),
@@ -276,10 +320,16 @@ impl Engine {
         render().map_err(|e| to_js(&e))
     }
 
-    /// Generates text; `on_event` gets `{ text, ids, logprobs? }` as they come.
-    pub async fn generate(&self, request: JsValue, on_event: Function) -> std::result::Result<JsValue, JsValue> {
+    /// Generates text; `on_event` gets `{ text, ids, logprobs? }` as they come. `seed` serves where the request has none.
+    pub async fn generate(
+        &self,
+        request: JsValue,
+        on_event: Function,
+        seed: Option<f64>,
+    ) -> std::result::Result<JsValue, JsValue> {
         let abort = abort_flag(&request);
-        let parsed = to_json(&request).and_then(|text| GenerateRequest::from_json(&text)).map_err(|e| to_js(&e))?;
+        let mut parsed = to_json(&request).and_then(|text| GenerateRequest::from_json(&text)).map_err(|e| to_js(&e))?;
+        parsed.fallback_seed = seed.map(|s| s as u64);
         let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
         let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let outcome = loaded
@@ -352,6 +402,16 @@ impl Engine {
         result.map(|m| from_json(&m)).map_err(|e| to_js(&e))
     }
 
+    /// Hands work over in other groups from now on: `free`, `all`, or a number of dispatches.
+    #[wasm_bindgen(js_name = setGroup)]
+    pub fn set_group(&self, group: &str) -> std::result::Result<(), JsValue> {
+        let group = group_named(group).map_err(|e| to_js(&e))?;
+        let reason = "the model is running a request; wait for it".into();
+        let busy = Error::Request { parameter: "group".into(), reason };
+        self.busy.borrow().as_ref().ok_or_else(|| to_js(&busy))?.gpu().set_group(group);
+        Ok(())
+    }
+
     /// Bytes in use.
     pub fn memory(&self) -> JsValue {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
@@ -389,8 +449,8 @@ pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
 
 /// What this browser and GPU can do.
 #[wasm_bindgen(js_name = deviceReport)]
-pub async fn device_report() -> std::result::Result<JsValue, JsValue> {
-    let gpu = Gpu::open(&DeviceOptions::default()).await.map_err(|e| to_js(&e))?;
+pub async fn device_report(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
+    let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await.map_err(|e| to_js(&e))?;
     let report = from_json(gpu.caps());
     let _ = Reflect::set(&report, &"engine".into(), &version().into());
     Ok(Object::from(report).into())

@@ -1,6 +1,6 @@
 /** A test double of the wasm module: a model that counts words. Stands in for the engine in the facade's own tests and is never shipped. */
 
-export const seen = { init: 0, loads: [], requests: [], deleted: [], freed: 0, sessions: 0 };
+export const seen = { init: 0, loads: [], requests: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0 };
 
 export default async function init(input) {
   seen.init++;
@@ -13,10 +13,17 @@ const fail = (code, message) => {
   throw { name: "JerboaError", code, message };
 };
 
+/** Losses of the device to come: the call and how many words of an answer come before. A lost device stays lost. */
+export const losses = [];
+const losing = (call) => losses.findIndex((loss) => loss.call === call);
+
 export class Engine {
   static async load(options, onProgress) {
     seen.loads.push(options);
     if (options.mustFit && String(options.model).includes("large")) fail("out_of_memory", "It needs 9 GB; about 1 MB is available.");
+    if (losing("load") >= 0) fail("device_lost", `the GPU device was lost (${losses.splice(losing("load"), 1)[0].call})`);
+    // Loads of this one never end, but with a small context.
+    if (options.model === "kills/pages" && options.maxContext !== 1024) await new Promise(() => {});
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
     for (let i = 1; i <= (String(options.model).includes("endless") ? Infinity : 3); i++) {
@@ -31,6 +38,16 @@ export class Engine {
   constructor(options) {
     this.options = options;
     this.busy = false;
+    this.lost = false;
+  }
+
+  /** Fails where the device is lost by now. */
+  alive(call, words = 0) {
+    const at = losses.findIndex((loss) => loss.call === call && (loss.after ?? 0) <= words);
+    if (at >= 0) losses.splice(at, 1);
+    this.lost ||= at >= 0;
+    this.busy &&= !this.lost;
+    if (this.lost) fail("device_lost", `the GPU device was lost (${call})`);
   }
 
   info() {
@@ -66,6 +83,7 @@ export class Engine {
     let finishReason = "stop";
     for (const word of words) {
       await pause();
+      this.alive("generate", done.length);
       if (signal.aborted) {
         finishReason = "abort";
         break;
@@ -93,20 +111,27 @@ export class Engine {
   }
 
   async embed(texts, options, onProgress) {
+    this.alive("embed");
     onProgress({ done: texts.length, total: texts.length });
     return texts.map((t) => Float32Array.from([t.length, 1, 0].slice(0, options.truncateDim ?? 3)));
   }
 
   async rerank(query, documents) {
+    this.alive("rerank");
     return documents.map((d) => d.split(query).length - 1);
   }
 
   async logits(ids, all) {
+    this.alive("logits");
     return new Float32Array(9 * (all ? ids.length : 1));
   }
 
   memory() {
     return { wasmBytes: 1, gpuBytes: 2 };
+  }
+
+  setGroup(group) {
+    seen.groups.push(group);
   }
 
   async deleteFromCache() {}
@@ -116,6 +141,18 @@ export class Engine {
   }
 }
 
+export const diagnose = async () => [{ name: "one kernel", ok: true, ms: 1 }];
+/** Whose device this plays, and what its groups do: `right`, `wrong`, or `crash`, from how many dispatches on. */
+export const device = { implementation: "other", kind: "right", from: Infinity };
+export const implementation = () => globalThis.jerboaDevice?.implementation ?? device.implementation;
+export const calibrate = async (group) => {
+  seen.tests.push(group);
+  const { kind, from } = globalThis.jerboaDevice ?? device;
+  if ((group === "all" ? Infinity : Number(group)) < from || kind === "right") return true;
+  if (kind === "wrong") return false;
+  // A page that is killed answers nothing.
+  return new Promise(() => {});
+};
 export const deviceReport = async () => ({ webgpu: true });
 export const cachedModels = async () =>
   ["https://huggingface.co/a/b@main", "https://huggingface.co/a/b@v2", "https://hub.test/a/b@main", "https://x.test/models/a"].map((source) => ({

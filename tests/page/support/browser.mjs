@@ -23,9 +23,9 @@ const FLAGS = [
 /** From which versions browsers have WebGPU: the engine's error, the page and the README say the same. */
 export const WEBGPU_SINCE = [/Chrome (and|or) Edge (from version )?113/, /Safari (from version )?26/, /Firefox (from version )?141/, /145 on the Mac/];
 
-/** A browser whose GPU process answers. */
-export async function launch() {
-  const browser = await chromium.launch({ executablePath: CHROME, headless: true, args: FLAGS });
+/** A browser whose GPU process answers, with more flags where they are given. */
+export async function launch(more = []) {
+  const browser = await chromium.launch({ executablePath: CHROME, headless: true, args: [...FLAGS, ...more] });
   return browser;
 }
 
@@ -39,6 +39,15 @@ export async function warmUp(page) {
     return false;
   });
   if (!got) throw new Error("this Chromium offers no WebGPU adapter, not even SwiftShader");
+}
+
+/** Kills a page's process, as a system does that is short of memory. */
+export async function crash(page) {
+  const gone = new Promise((resolve) => page.once("crash", resolve));
+  const session = await page.context().newCDPSession(page);
+  // It is never answered.
+  session.send("Page.crash").catch(() => {});
+  await gone;
 }
 
 /** Saves what the page looks like to target/page/. */

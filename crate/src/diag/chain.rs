@@ -1,0 +1,136 @@
+//! A chain of dispatches of a real step's size, each of which needs the one before: what comes out tells whether a device
+//! keeps what one dispatch wrote for the next. Small chains do not: older WebKits lose writes only where hundreds of
+//! dispatches, many pipelines and megabytes meet in one command buffer.
+
+use crate::gpu::{Backend, Buffer, Gpu, StepDesc, Usage, Work};
+use crate::kernels::Launch;
+use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
+use crate::kernels::matmul::View;
+use crate::kernels::norm::{Norm, norm};
+use crate::{Error, Result};
+
+/// Dispatches, as many as a model of 30 layers has.
+const LENGTH: usize = 360;
+const COLS: usize = 4096;
+/// Rows of a buffer of 1 MiB; fewer on a software adapter, which would take seconds.
+const ROWS: usize = 64;
+const ROWS_SOFTWARE: usize = 8;
+/// Buffers that the chain goes around, and behind them: gains, biases, an order, a state.
+const RING: usize = 6;
+const GAIN: usize = RING;
+const BIAS: usize = RING + 1;
+const ORDER: usize = RING + 2;
+const STATE: usize = RING + 3;
+
+/// One link: reads the buffer before it and one further back.
+fn link(index: usize) -> Launch<usize> {
+    let view = |buffer: usize| View { buffer, offset: 0, stride: COLS as u32 };
+    let [a, b, out] = [view((index + RING - 1) % RING), view((index + RING - 3) % RING), view(index % RING)];
+    let (cols, name) = (COLS as u32, "chain");
+    // Every third is a norm, so that numbers neither vanish nor grow.
+    if index.is_multiple_of(3) {
+        let kind = index / 3;
+        let spec = Norm {
+            layer: kind & 1 != 0,
+            gain: (kind & 2 != 0).then_some(GAIN),
+            bias: (kind & 4 != 0).then_some(BIAS),
+            offset: 0.5,
+            eps: 1e-6,
+        };
+        return norm(name, &spec, &a, &out, cols, false);
+    }
+    match index % 7 {
+        0 => elementwise(name, Elementwise::Mul, &[a, b], &out, cols, false),
+        1 => elementwise(name, Elementwise::Gated(1), &[a, b], &out, cols, false),
+        2 => elementwise(name, Elementwise::Unary(1), &[a], &out, cols, false),
+        3 => elementwise(name, Elementwise::Scale(0.75), &[a], &out, cols, false),
+        4 => gather(name, &a, ORDER, &out, cols, false),
+        // Only its first row changes.
+        5 => last_row(name, &a, out.buffer, STATE, cols),
+        _ => elementwise(name, Elementwise::Add, &[a, b], &out, cols, false),
+    }
+}
+
+/// Runs the chain as the device hands work over, twice, and gives what is in the buffers then as one number. The same device
+/// gives the same number every time.
+///
+/// # Errors
+/// What the device reports; `NotFinite` when what came out is all zeros or no numbers.
+pub async fn chain(gpu: &Gpu) -> Result<u64> {
+    let rows = if gpu.caps().software { ROWS_SOFTWARE } else { ROWS };
+    let values: Vec<f32> = (0..rows * COLS).map(noise).collect();
+    let order: Vec<u32> = (0..COLS as u32).map(|c| (c * 1021 + 7) % COLS as u32).collect();
+    let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
+    let make = |bytes: &[u8]| -> Result<Buffer> {
+        let buffer = gpu.buffer("chain", bytes.len() as u64, Usage::Storage)?;
+        gpu.write(&buffer, 0, bytes);
+        Ok(buffer)
+    };
+    let mut buffers: Vec<Buffer> =
+        (0..RING).map(|i| make(bytemuck::cast_slice(&rotated(&values, i * 997)))).collect::<Result<_>>()?;
+    for line in [&values[..COLS], &rotated(&values, 31)[..COLS]] {
+        buffers.push(make(bytemuck::cast_slice(line))?);
+    }
+    buffers.push(make(bytemuck::cast_slice(&order))?);
+    buffers.push(make(bytemuck::cast_slice(&state))?);
+    let launches: Vec<Launch<usize>> = (0..LENGTH).map(link).collect();
+    let program = gpu.program("chain", steps(gpu, &launches, &buffers, rows as u32).await?)?;
+    for _ in 0..2 {
+        gpu.submit(&[Work::Run { program: &program, grids: None }])?;
+    }
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for buffer in &buffers[..RING] {
+        let bytes = gpu.read(buffer, 0, (rows * COLS * 4) as u64).await?;
+        let numbers: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        if numbers.iter().any(|v| !v.is_finite()) || numbers.iter().all(|v| *v == 0.0) {
+            let hint = "The device loses what its kernels write.".into();
+            return Err(Error::NotFinite { step: "a chain of kernels".into(), hint });
+        }
+        for number in numbers {
+            hash = (hash ^ u64::from(number.to_bits())).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    gpu.check().await?;
+    Ok(hash)
+}
+
+/// Launches over buffers by their numbers, with their pipelines, each variant compiled once.
+pub(super) async fn steps(
+    gpu: &Gpu,
+    launches: &[Launch<usize>],
+    buffers: &[Buffer],
+    rows: u32,
+) -> Result<Vec<StepDesc>> {
+    let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
+    variants.sort();
+    variants.dedup();
+    let shaders = variants.iter().map(|v| v.shader(cfg!(target_arch = "wasm32"))).collect::<Result<Vec<_>>>()?;
+    let pipelines = gpu.pipelines(&shaders).await?;
+    let step = |launch: &Launch<usize>| {
+        let at = variants.binary_search(&launch.variant);
+        let at = at.map_err(|_| Error::Internal("a launch without its kernel".into()))?;
+        let resolved = launch.resolve(&shaders[at])?;
+        Ok(StepDesc {
+            label: launch.label.clone(),
+            pipeline: pipelines[at].clone(),
+            buffers: resolved.buffers.into_iter().map(|(binding, i)| (binding, buffers[i].clone())).collect(),
+            params: resolved.params,
+            grid: launch.grid.at(rows),
+        })
+    };
+    launches.iter().map(step).collect()
+}
+
+/// A number between -1 and 1 that looks like none before it.
+pub(super) fn noise(index: usize) -> f32 {
+    let mut h = (index as u32 + 1).wrapping_mul(2_654_435_761);
+    h ^= h >> 15;
+    h = h.wrapping_mul(2_246_822_519);
+    h ^= h >> 13;
+    (h as f32 / u32::MAX as f32) * 2.0 - 1.0
+}
+
+fn rotated(values: &[f32], by: usize) -> Vec<f32> {
+    let by = by % values.len();
+    [&values[by..], &values[..by]].concat()
+}

@@ -1,0 +1,222 @@
+//! Small computations whose outcome is known, from a single kernel to a chain of hundreds: the first that is wrong tells what a
+//! device or its driver cannot do. Knows kernels, no model.
+
+use super::chain::{chain, noise, steps};
+use crate::format::quantize;
+use crate::format::{Float, Layout, Packed};
+use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
+use crate::kernels::Launch;
+use crate::kernels::elementwise::{Elementwise, elementwise};
+use crate::kernels::matmul::{Matmul, View, Weight};
+use crate::kernels::norm::{Norm, norm};
+use crate::util::clock::now_ms;
+use crate::{Error, Result};
+use serde::Serialize;
+
+/// What one computation came to.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What was tried.
+    pub name: &'static str,
+    /// Whether it came out right.
+    pub ok: bool,
+    /// Milliseconds, with the compilation of what it needs.
+    pub ms: f64,
+    /// What was wrong: the first number that is, or the device's error.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fault: String,
+}
+
+/// A computation: launches over buffers of these bytes, and what must be in the last of them.
+struct Case {
+    launches: Vec<Launch<usize>>,
+    buffers: Vec<Vec<u8>>,
+    rows: u32,
+    expected: Vec<f64>,
+    /// How far a number may be off, in shares of it or of 1.
+    tolerance: f64,
+    /// Each launch in a submit of its own.
+    apart: bool,
+}
+
+impl Case {
+    /// A launch from vectors to a vector.
+    fn new(launches: Vec<Launch<usize>>, inputs: &[&[f32]], expected: Vec<f64>) -> Self {
+        let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|v| bytemuck::cast_slice(v).to_vec()).collect();
+        // What is not written stays something that no result is.
+        buffers.push([0xffu8; 4].repeat(expected.len()));
+        Self { launches, buffers, rows: 1, expected, tolerance: 1e-5, apart: false }
+    }
+
+    /// Runs it: what is wrong, if anything is.
+    async fn run(self, gpu: &Gpu) -> Result<String> {
+        let make = |bytes: &Vec<u8>| -> Result<Buffer> {
+            let buffer = gpu.buffer("check", bytes.len() as u64, Usage::Storage)?;
+            gpu.write(&buffer, 0, bytes);
+            Ok(buffer)
+        };
+        let buffers = self.buffers.iter().map(make).collect::<Result<Vec<_>>>()?;
+        let steps = steps(gpu, &self.launches, &buffers, self.rows).await?;
+        let each = if self.apart { 1 } else { steps.len().max(1) };
+        for part in steps.chunks(each) {
+            let program = gpu.program("check", part.to_vec())?;
+            gpu.submit(&[Work::Run { program: &program, grids: None }])?;
+        }
+        let last = buffers.last().ok_or_else(|| Error::Internal("a check without buffers".into()))?;
+        let bytes = gpu.read(last, 0, 4 * self.expected.len() as u64).await?;
+        gpu.check().await?;
+        let found: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
+        let wrong = |(_, (found, wanted)): &(usize, (&f32, &f64))| {
+            !((f64::from(**found) - **wanted).abs() <= self.tolerance * wanted.abs().max(1.0))
+        };
+        let first = found.iter().zip(&self.expected).enumerate().find(wrong);
+        Ok(first.map_or(String::new(), |(at, (found, wanted))| format!("number {at} is {found}, not {wanted}")))
+    }
+}
+
+fn view(buffer: usize, cols: usize) -> View<usize> {
+    View { buffer, offset: 0, stride: cols as u32 }
+}
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| noise(i + seed)).collect()
+}
+
+fn one_kernel() -> Case {
+    let a = numbers(1000, 0);
+    let launch = elementwise("check", Elementwise::Scale(0.5), &[view(0, 1000)], &view(1, 1000), 1000, true);
+    Case::new(vec![launch], &[&a], a.iter().map(|v| f64::from(*v) * 0.5).collect())
+}
+
+fn two_inputs() -> Case {
+    let (a, b) = (numbers(1000, 0), numbers(1000, 1000));
+    let launch = elementwise("check", Elementwise::Add, &[view(0, 1000), view(1, 1000)], &view(2, 1000), 1000, true);
+    let sum = a.iter().zip(&b).map(|(a, b)| f64::from(*a) + f64::from(*b));
+    Case::new(vec![launch], &[&a, &b], sum.collect())
+}
+
+fn many_workgroups() -> Case {
+    let (rows, cols) = (300, 517);
+    let a = numbers(rows * cols, 0);
+    let launch = elementwise("check", Elementwise::Scale(2.0), &[view(0, cols)], &view(1, cols), cols as u32, false);
+    let expected = a.iter().map(|v| f64::from(*v) * 2.0).collect();
+    Case { rows: rows as u32, ..Case::new(vec![launch], &[&a], expected) }
+}
+
+/// Each launch needs the one before; in one pass, or each in a submit of its own.
+fn in_order(apart: bool) -> Case {
+    let a = numbers(1000, 0);
+    let step = |from: usize, to: usize, factor| {
+        elementwise("check", Elementwise::Scale(factor), &[view(from, 1000)], &view(to, 1000), 1000, true)
+    };
+    let launches = vec![step(0, 1, 2.0), step(1, 0, 2.0), step(0, 2, 2.0)];
+    let expected = a.iter().map(|v| f64::from(*v) * 8.0).collect();
+    Case { apart, ..Case::new(launches, &[&a, &a], expected) }
+}
+
+/// Functions at arguments where a careless exp or tanh is no number.
+fn extremes() -> Case {
+    let a: Vec<f32> = [0.0, 1.0, -1.0, 20.0, -20.0, 88.0, -88.0, 1e4, -1e4, 1e30, -1e30].into();
+    let cols = a.len();
+    let launch = elementwise("check", Elementwise::Unary(1), &[view(0, cols)], &view(1, cols), cols as u32, true);
+    let silu = a.iter().map(|v| f64::from(*v) / (1.0 + (-f64::from(*v)).exp()));
+    Case::new(vec![launch], &[&a], silu.collect())
+}
+
+/// A reduction over the 256 threads of a workgroup: LayerNorm, or RMSNorm.
+fn reduction(layer: bool) -> Case {
+    let cols = 1024;
+    let (x, gain) = (numbers(cols, 0), numbers(cols, cols));
+    let spec = Norm { layer, gain: Some(1), bias: None, offset: 0.0, eps: 1e-6 };
+    let launch = norm("check", &spec, &view(0, cols), &view(2, cols), cols as u32, true);
+    let mean = if layer { x.iter().map(|v| f64::from(*v)).sum::<f64>() / cols as f64 } else { 0.0 };
+    let square = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / cols as f64;
+    let factor = 1.0 / (square + 1e-6).sqrt();
+    let expected = x.iter().zip(&gain).map(|(x, g)| (f64::from(*x) - mean) * factor * f64::from(*g));
+    Case { tolerance: 1e-4, ..Case::new(vec![launch], &[&x, &gain], expected.collect()) }
+}
+
+/// A product with weights that every layout holds exactly.
+fn product(gpu: &Gpu, layout: Layout) -> Case {
+    let (rows, cols) = (70, 1056);
+    let weight = |row: usize, col: usize| ((row * 7 + col * 3) % 16) as f32 - 8.0;
+    let packed = match layout {
+        Layout::Affine { bits, .. } => quantize::quantize(bits, rows, cols, weight),
+        dense => {
+            let mut packed = Packed::zeros(dense, rows, cols);
+            (0..rows * cols).for_each(|i| packed.set_dense(i / cols, i % cols, weight(i / cols, i % cols)));
+            packed
+        }
+    };
+    let x = numbers(cols, 0);
+    let dot = |row| (0..cols).map(|col| f64::from(weight(row, col)) * f64::from(x[col])).sum();
+    let expected: Vec<f64> = (0..rows).map(dot).collect();
+    let scales = (!packed.planes[1].is_empty()).then_some(2);
+    let weight = Weight { layout, rows: rows as u32, cols: cols as u32, q: 1, s: scales };
+    let launch = Matmul::plain("check", weight, view(0, cols), view(4, rows)).gemv(gpu.caps(), 1, 3);
+    let mut case = Case { tolerance: 1e-3, ..Case::new(vec![launch], &[&x], expected) };
+    let [codes, scales] = packed.planes.map(|plane| bytemuck::cast_slice::<u32, u8>(&plane).to_vec());
+    let spare = |plane: Vec<u8>| if plane.is_empty() { vec![0; 16] } else { plane };
+    // The state of a step: position 0, one row.
+    let state = bytemuck::cast_slice::<u32, u8>(&[0, 1, 0, 0, 0, 0, 0, 0]).to_vec();
+    case.buffers.splice(1..1, [codes, spare(scales), state]);
+    case
+}
+
+/// A megabyte there and back, at places that are not the beginning.
+async fn transfers(gpu: &Gpu) -> Result<String> {
+    let data: Vec<f32> = numbers(1 << 18, 0);
+    let bytes: &[u8] = bytemuck::cast_slice(&data);
+    let buffer = gpu.buffer("check", 2 << 20, Usage::Storage)?;
+    let (first, rest) = bytes.split_at(300_004);
+    gpu.write(&buffer, 1028, first);
+    gpu.write(&buffer, 1028 + first.len() as u64, rest);
+    let back = gpu.read(&buffer, 1028, bytes.len() as u64).await?;
+    let at = back.iter().zip(bytes).position(|(a, b)| a != b);
+    Ok(at.map_or(String::new(), |at| format!("byte {at} of {} came back wrong", bytes.len())))
+}
+
+/// A step's worth of dispatches twice: the same numbers each time.
+async fn long_chain(gpu: &Gpu) -> Result<String> {
+    let same = chain(gpu).await? == chain(gpu).await?;
+    Ok(if same { String::new() } else { "the same kernels gave other numbers".into() })
+}
+
+/// Runs all computations, from the simplest on.
+///
+/// # Errors
+/// `DeviceLost`; everything else is the outcome of a check.
+pub async fn checks(gpu: &Gpu) -> Result<Vec<Check>> {
+    let mut done = Vec::new();
+    let cases: [(&'static str, Case); 11] = [
+        ("one kernel", one_kernel()),
+        ("two inputs", two_inputs()),
+        ("many workgroups", many_workgroups()),
+        ("kernels in one pass", in_order(false)),
+        ("kernels in submits of their own", in_order(true)),
+        ("functions at extremes", extremes()),
+        ("LayerNorm over 256 threads", reduction(true)),
+        ("RMSNorm over 256 threads", reduction(false)),
+        ("a product with f32 weights", product(gpu, Layout::Dense(Float::F32))),
+        ("a product with 16-bit weights", product(gpu, Layout::Dense(Float::F16))),
+        ("a product with 4-bit weights", product(gpu, quantize::layout(4))),
+    ];
+    for (name, case) in cases {
+        let start = now_ms();
+        done.push(outcome(name, start, case.run(gpu).await)?);
+    }
+    let start = now_ms();
+    done.push(outcome("a megabyte there and back", start, transfers(gpu).await)?);
+    let start = now_ms();
+    done.push(outcome("720 dependent dispatches", start, long_chain(gpu).await)?);
+    Ok(done)
+}
+
+fn outcome(name: &'static str, start: f64, result: Result<String>) -> Result<Check> {
+    let fault = match result {
+        Err(error @ Error::DeviceLost { .. }) => return Err(error),
+        Err(error) => error.to_string(),
+        Ok(fault) => fault,
+    };
+    Ok(Check { name, ok: fault.is_empty(), ms: now_ms() - start, fault })
+}

@@ -1,0 +1,146 @@
+/** Calibration and loads that kill their page, over simulated devices and over the engine's double: what is noted, and what the next page makes of it. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { buildFacade } from "./support/facade.mjs";
+
+let calibration, ladder, notes, errors, cleanUp;
+
+before(async () => {
+  const built = await buildFacade();
+  cleanUp = built.remove;
+  const load = (name) => import(`${built.url}/${name}.js`);
+  [calibration, ladder, notes, errors] = await Promise.all(["calibration", "ladder", "notes", "errors"].map(load));
+});
+after(() => cleanUp());
+
+/** A store that outlives its pages. */
+function memory() {
+  const map = new Map();
+  return { map, getItem: (k) => map.get(k) ?? null, setItem: (k, v) => void map.set(k, v), removeItem: (k) => void map.delete(k) };
+}
+
+const sizeOf = (group) => (group === "all" ? Infinity : Number(group));
+
+/** A page on a device whose groups from `from` dispatches on do what `kind` says; `killed` when it did not live to tell. */
+async function page(store, { kind, from, late = false }, agent = "one") {
+  const tried = [];
+  const bad = (group) => kind !== "right" && sizeOf(group) >= from;
+  let kill;
+  const killed = new Promise((resolve) => (kill = () => resolve("killed")));
+  const dies = () => (kill(), new Promise(() => {}));
+  const life = async () => {
+    const it = new calibration.Calibration(new notes.Notes(store), agent);
+    const group = await it.settle(async (g) => {
+      tried.push(g);
+      if (!bad(g) || late) return true;
+      return kind === "crash" ? dies() : kind === "lost" ? Promise.reject(new errors.JerboaError("device_lost", "gone")) : false;
+    });
+    const work = async () => {
+      if (!late || !bad(group)) return "text";
+      if (kind === "lost") throw new errors.JerboaError("device_lost", "gone");
+      return dies();
+    };
+    return { group, text: await it.run(work).catch((e) => e.code) };
+  };
+  return { tried, outcome: await Promise.race([life(), killed]) };
+}
+
+/** Opens pages until one lives to tell: how often that took, and what it came to. */
+async function visits(store, device, agent) {
+  const tried = [];
+  for (let count = 1; count < 20; count++) {
+    const one = await page(store, device, agent);
+    tried.push(...one.tried);
+    if (one.outcome !== "killed" && one.outcome.text === "text") return { count, group: one.outcome.group, tried };
+  }
+  throw new Error("the pages never came to rest");
+}
+
+test("the three classes of devices end at their best safe group, from the smallest bad one on up", async () => {
+  for (const kind of ["right", "wrong", "crash", "lost"]) {
+    for (const late of [false, true]) {
+      if (late && kind === "wrong") continue;
+      for (const [from, best] of [[Infinity, "all"], [1000, "64"], [65, "64"], [64, "8"], [9, "8"], [8, "1"], [2, "1"]]) {
+        // An infinite submit counts as one of many dispatches.
+        const device = { kind, from: Math.min(from, 1e9), late };
+        const expected = kind === "right" ? "all" : from === Infinity ? "64" : best;
+        const store = memory();
+        const name = `${kind} from ${from}${late ? ", in the first generation" : ""}`;
+        const first = await visits(store, device);
+        assert.equal(first.group, expected, name);
+        const dies = kind === "crash" || (kind === "lost" && late);
+        assert.equal(first.count, dies ? 1 + calibration.GROUPS.indexOf(expected) : 1, `${name}: pages`);
+        // From then on nothing is tried.
+        const second = await visits(store, device);
+        assert.deepEqual([second.group, second.count, second.tried], [expected, 1, []], name);
+      }
+    }
+  }
+});
+
+test("another version of the browser begins again; a damaged note is none", async () => {
+  const store = memory();
+  assert.equal((await visits(store, { kind: "wrong", from: 8 })).group, "1");
+  assert.equal((await visits(store, { kind: "right" }, "two")).group, "all");
+  for (const text of ["", "null", "{", '{"agent":"two","rung":9,"state":"proven"}', '{"agent":"two","rung":"0"}', "[]", "7"]) {
+    store.map.set("jerboa:group", text);
+    assert.equal((await visits(store, { kind: "wrong", from: 64 }, "two")).group, "8", text);
+  }
+});
+
+test("without a store nothing is tried that could kill the page", async () => {
+  const full = { ...memory(), setItem: () => { throw new Error("full"); } };
+  for (const store of [undefined, full]) {
+    const { tried, outcome } = await page(store, { kind: "crash", from: 2 });
+    assert.deepEqual([tried, outcome], [[], { group: "1", text: "text" }]);
+  }
+});
+
+test("a failed request neither proves a group nor is it one that killed", async () => {
+  const store = memory();
+  const it = new calibration.Calibration(new notes.Notes(store), "one");
+  await it.settle(async () => true);
+  await assert.rejects(it.run(() => Promise.reject(new errors.JerboaError("request", "no"))), { code: "request" });
+  assert.deepEqual(JSON.parse(store.map.get("jerboa:group")), { agent: "one", rung: 0, state: "right" });
+  assert.equal(await it.run(async () => 7), 7);
+  assert.equal(JSON.parse(store.map.get("jerboa:group")).state, "proven");
+});
+
+test("loads that kill their page ask for less each time, and at last say so", () => {
+  const store = memory();
+  const kept = new notes.Notes(store);
+  const begun = (rung) => (rung.begin(), rung);
+  const wanted = { worker: true, options: { model: "a/b", maxContext: 4096 } };
+  const load = (now = 0, agent = "one") => begun(ladder.rung(kept, "a/b", agent, wanted, now));
+  assert.deepEqual(load().wanted, wanted);
+  const second = load(2);
+  assert.deepEqual(second.wanted, { ...wanted, worker: false });
+  assert.match(second.warning, /ended the page before.*another thread/);
+  const third = load(3);
+  assert.deepEqual(third.wanted, { worker: false, options: { model: "a/b", maxContext: 1024 } });
+  const fourth = load(4);
+  assert.deepEqual(fourth.wanted, { worker: false, options: { model: "a/b", maxContext: 1024, weights: "q4" } });
+  // It holds: the next load begins there.
+  fourth.over(true);
+  const again = load(5);
+  assert.deepEqual(again.wanted, fourth.wanted);
+  assert.throws(() => load(6), { code: "out_of_memory", message: /ended this page 4 times/ });
+  assert.throws(() => load(7), { code: "out_of_memory" });
+  // Other models, another version of the browser and the next day begin anew.
+  assert.deepEqual(ladder.rung(kept, "a/c", "one", wanted, 8).wanted, wanted);
+  assert.deepEqual(load(9, "two").wanted, wanted);
+  load(10, "two");
+  assert.deepEqual(load(90_000_000, "two").wanted, wanted);
+});
+
+test("a load that ends in good order leaves no trace", () => {
+  const store = memory();
+  for (const loaded of [true, false]) {
+    const rung = ladder.rung(new notes.Notes(store), "a/b", "one", { worker: true, options: { model: "a/b" } });
+    rung.begin();
+    assert.equal(store.map.size, 1);
+    rung.over(loaded);
+    assert.equal(store.map.size, 0);
+  }
+});

@@ -1,0 +1,145 @@
+/** The engine's binding to WebGPU (crate/js/gpu.js) by itself in Chromium: groups of dispatches, the order of what is asked, devices that are lost. No wasm. */
+
+import assert from "node:assert/strict";
+import { writeFile, mkdtemp, rm, copyFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { launch, warmUp } from "./support/browser.mjs";
+import { ROOT } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+let folder, server, browser, page;
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "jerboa-device-"));
+  await copyFile(`${ROOT}/crate/js/gpu.js`, join(folder, "gpu.js"));
+  await writeFile(join(folder, "index.html"), "<!doctype html><title>device</title>");
+  server = await serve({ "/": folder });
+  browser = await launch();
+  page = await browser.newPage();
+  await page.goto(server.url);
+  await warmUp(page);
+  await page.evaluate(async () => {
+    const { JsGpu } = await import("/gpu.js");
+    // Each step adds one to each of 64 numbers, from one buffer into another and back.
+    const CODE = `@group(0) @binding(0) var<storage, read> a: array<u32>; @group(0) @binding(1) var<storage, read_write> b: array<u32>;
+      @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) { b[i] = a[i] + 1u; }`;
+    window.scene = async (steps) => {
+      const gpu = await JsGpu.open(false, false);
+      const buffers = [gpu.buffer("a", 256, false), gpu.buffer("b", 256, false)];
+      const uniform = gpu.buffer("uniform", 256, true);
+      const [pipeline] = await gpu.compile(["add"], [CODE], [Uint32Array.of(0, 1, 1, 2)]);
+      const words = Array.from({ length: steps }, (_, i) => [pipeline, 1, 1, 1, -1, 0, 0, 2, 0, buffers[i % 2], 1, buffers[1 - (i % 2)]]);
+      const program = gpu.program("chain", Int32Array.from(words.flat()), uniform);
+      const numbers = async (slot) => [...new Uint32Array((await gpu.read(slot, 0, 256)).buffer)];
+      return { gpu, a: buffers[0], b: buffers[1], program, numbers };
+    };
+    window.settled = (promise) => promise.then((value) => ["done", value instanceof Uint8Array ? value.length : value], (error) => ["failed", error.message]);
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+  if (folder) await rm(folder, { recursive: true, force: true });
+});
+
+test("every group of dispatches gives the same, and what is asked meanwhile keeps its order", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu, a, b, program, numbers } = await scene(40);
+    const results = [];
+    for (const group of [0, 1, 8, 64, 0xffffffff, 0]) {
+      gpu.group = group;
+      let submits = 0;
+      const { submit } = gpu.queue;
+      gpu.queue.submit = (buffers) => (submits++, submit.call(gpu.queue, buffers));
+      gpu.write(a, 0, new Uint8Array(256));
+      gpu.run([program, program], undefined);
+      // These must see the runs before them and not those behind.
+      gpu.copy(a, 0, b, 0, 128);
+      const first = numbers(b);
+      gpu.write(a, 0, new Uint8Array(256).fill(1));
+      gpu.run([program], Uint32Array.from({ length: 120 }, (_, i) => (i < 3 ? 1 : i % 3 === 0 ? 0 : 1)));
+      const second = numbers(b);
+      await gpu.idle();
+      delete gpu.queue.submit;
+      const [one, two] = [await first, await second];
+      results.push({ group, one: [one[0], one[31], one[32]], two: two[0], submits, error: await gpu.takeError() });
+    }
+    return results;
+  });
+  for (const { group, one, two, error } of found) {
+    assert.deepEqual(one, [80, 80, 79], `group ${group}`);
+    assert.equal(two, 0x01010102, `group ${group}`);
+    assert.equal(error, undefined);
+  }
+  const submits = found.map((result) => result.submits);
+  // 80 steps and one, a copy, two reads.
+  assert.deepEqual(submits, [5, 84, 14, 6, 5, 5]);
+});
+
+test("a buffer that goes while groups are under way is there until they are done", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu, a, b, program, numbers } = await scene(9);
+    gpu.group = 1;
+    gpu.run([program], undefined);
+    const result = numbers(b);
+    gpu.dropProgram(program);
+    gpu.destroy(a);
+    return [(await result)[0], await gpu.takeError()];
+  });
+  assert.deepEqual(found, [9, undefined]);
+});
+
+test("a lost device ends every wait, before and after", async () => {
+  for (const group of [0, 1, 8]) {
+    const found = await page.evaluate(async (group) => {
+      const { gpu, a, program } = await scene(30);
+      gpu.group = group;
+      gpu.run([program], undefined);
+      const waits = [gpu.read(a, 0, 256), gpu.idle(), gpu.compile(["late"], ["@compute @workgroup_size(1) fn main() {}"], [new Uint32Array()])];
+      const outcomes = Promise.all(waits.map(settled));
+      gpu.device.destroy();
+      const before = await outcomes;
+      gpu.run([program], undefined);
+      const after = await Promise.all([gpu.read(a, 0, 256), gpu.idle()].map(settled));
+      return { before, after, error: await gpu.takeError() };
+    }, group);
+    assert.ok(found.after.every(([how]) => how === "failed"), `group ${group}: ${JSON.stringify(found)}`);
+    assert.match(found.error, /^lost:/);
+    assert.equal(found.before.length, 3);
+  }
+});
+
+test("a device that does not answer is given up", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu, a } = await scene(1);
+    gpu.answer(new Promise(() => {})).catch(() => {});
+    clearTimeout(gpu.watching);
+    gpu.watching = undefined;
+    const { setTimeout: real } = window;
+    // Time runs faster here, and the device says nothing.
+    window.setTimeout = (action) => real(action, 1);
+    gpu.queue.onSubmittedWorkDone = () => new Promise(() => {});
+    const outcome = await settled(gpu.idle());
+    window.setTimeout = real;
+    return [outcome, await settled(gpu.read(a, 0, 256)), await gpu.takeError()];
+  });
+  assert.deepEqual(found[0][0], "failed");
+  assert.match(found[0][1], /did not answer for \d+ seconds/);
+  assert.equal(found[1][0], "failed");
+  assert.match(found[2], /^lost:the GPU did not answer/);
+});
+
+test("errors that come late say what they belong to", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu } = await scene(1);
+    gpu.buffer("weights of layer 7", 2 ** 50, false);
+    const first = await gpu.takeError();
+    const second = await gpu.takeError();
+    return [first, second];
+  });
+  assert.match(found[0], /^(invalid|memory):weights of layer 7\n/);
+  assert.equal(found[1], undefined);
+});

@@ -1,0 +1,77 @@
+/** Devices that are lost under the facade, over the engine's double: every call after a loss recovers or fails with a code, and none hangs. */
+
+import assert from "node:assert/strict";
+import { after, before, beforeEach, test } from "node:test";
+import { buildFacade } from "./support/facade.mjs";
+
+let jerboa, double, cleanUp;
+
+before(async () => {
+  const built = await buildFacade();
+  cleanUp = built.remove;
+  jerboa = await import(`${built.url}/index.js`);
+  double = await import(`${built.url}/jerboa.js`);
+});
+after(() => cleanUp());
+beforeEach(() => void (double.losses.length = 0));
+
+const TEXT = "one two three four five";
+const load = (name = "org/name") => jerboa.loadModel(name, { worker: false });
+const lose = (...losses) => double.losses.push(...losses);
+
+test("a generation that loses its device goes on where it was, with the same tokens", async () => {
+  const model = await load();
+  for (const after of [0, 1, 3, 4]) {
+    const loads = double.seen.loads.length;
+    lose({ call: "generate", after });
+    const generation = model.generate(TEXT);
+    const pieces = [];
+    for await (const piece of generation) pieces.push(piece);
+    const { ids, text } = await generation.details;
+    assert.deepEqual(pieces, ["one", " two", " three", " four", " five"], `lost after ${after}`);
+    assert.deepEqual([ids, text], [[1, 2, 3, 4, 5], TEXT]);
+    assert.equal(double.seen.loads.length, loads + 1);
+    assert.deepEqual({ ...double.seen.loads.at(-1), signal: 0 }, { ...double.seen.loads[0], signal: 0 }, "loaded as before");
+  }
+  await model.unload();
+});
+
+test("every other call is made again, too", async () => {
+  const [model, embedder, ranker] = [await load(), await load("org/embed"), await load("org/rank")];
+  lose({ call: "embed" }, { call: "rerank" }, { call: "logits" });
+  assert.equal((await embedder.embed(["a", "bb"])).length, 2);
+  assert.equal((await ranker.rerank("a", ["a", "b"])).length, 2);
+  assert.equal((await model.logits([1])).length, 9);
+  assert.equal(double.losses.length, 0);
+});
+
+test("a device that is lost again at once, or a load that fails, is an error with a code, and the next call recovers", async () => {
+  const model = await load();
+  lose({ call: "generate", after: 1 }, { call: "generate", after: 2 });
+  await assert.rejects(model.generate(TEXT), { code: "device_lost" });
+  assert.equal(await model.generate(TEXT), TEXT);
+  lose({ call: "generate", after: 1 }, { call: "load" });
+  await assert.rejects(model.generate(TEXT), { code: "device_lost" });
+  assert.equal(await model.generate(TEXT), TEXT);
+  await model.unload();
+  await assert.rejects(async () => model.generate(TEXT), { code: "unloaded" });
+});
+
+test("what waits for its turn when the device is lost gets it", async () => {
+  const model = await load();
+  lose({ call: "generate", after: 2 });
+  assert.deepEqual(await Promise.all([model.generate(TEXT), model.generate("a b"), model.tokenize("a")]), [TEXT, "a b", Uint32Array.of(1, 97)]);
+});
+
+test("memory that was given back is had again by the next call", async () => {
+  const model = await load();
+  const { freed, loads } = { freed: double.seen.freed, loads: double.seen.loads.length };
+  await model.release();
+  assert.equal(double.seen.freed, freed + 1);
+  assert.equal(await model.generate(TEXT), TEXT);
+  assert.equal(double.seen.loads.length, loads + 1);
+  // A release waits for what runs.
+  const [text] = await Promise.all([model.generate(TEXT), model.release()]);
+  assert.equal(text, TEXT);
+  assert.deepEqual([...(await model.tokenize("a"))], [1, 97]);
+});
