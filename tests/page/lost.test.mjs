@@ -61,7 +61,7 @@ test("generations go on with the same tokens when the device is lost before, at 
     const found = await opened.page.evaluate(async (run) => {
       const model = await load();
       const runs = [];
-      for (const [name, count] of [["idle", 0], ["write", 1], ["map", 3 + (run % 5)]]) {
+      for (const [name, count] of [["idle", 0], ["write", 1], ["map", 3 + (run % 3)]]) {
         const before = devices.length;
         if (name === "idle") devices.at(-1).destroy();
         const restore = name === "idle" ? () => {} : loseAt(name, count);
