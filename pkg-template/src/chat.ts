@@ -38,7 +38,7 @@ export interface ChatCompletionCreateParams {
   repetition_penalty?: number | null;
   /** What to do when the context is full; `error` by default. */
   overflow?: Overflow | null;
-  /** `prompt-lookup` guesses ahead what the text repeats, at temperature 0; `off` by default. */
+  /** `prompt-lookup` drafts what the text repeats and verifies it, at temperature 0; `off` by default. */
   speculation?: Speculation | null;
   /** More variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
@@ -73,7 +73,7 @@ export interface CompletionUsage {
   completion_tokens: number;
   total_tokens: number;
   prompt_tokens_details: { cached_tokens: number };
-  /** Where tokens were guessed: how many of them held, and how many did not. */
+  /** Of speculation: accepted and rejected drafts. */
   completion_tokens_details?: { accepted_prediction_tokens: number; rejected_prediction_tokens: number };
 }
 
@@ -355,13 +355,13 @@ function reason({ finishReason }: GenerationResult, calls: number): StreamFinish
 
 /** Tokens in OpenAI's shape. */
 export function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
-  const guesses = { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens };
+  const drafts = { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens };
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: { cached_tokens: cachedTokens },
-    ...(draftedTokens > 0 ? { completion_tokens_details: guesses } : {}),
+    ...(draftedTokens > 0 ? { completion_tokens_details: drafts } : {}),
   };
 }
 

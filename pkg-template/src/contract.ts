@@ -47,7 +47,7 @@ export interface LoadTimes {
   peakBytes: number;
 }
 
-/** A form of the product of one token with quantised weights: rows of them at a time, or whole blocks, multiplied as floats or as packed bytes. */
+/** A kernel variant of the product of one token with quantised weights: rows of them at a time, or whole blocks, multiplied as floats or as packed bytes. */
 export type KernelForm = "rows" | "blocks" | "packedBlocks";
 
 /** Which kernels were chosen for this device, and how. */
@@ -154,9 +154,9 @@ export interface GenerationResult {
   /** Those of the prompt's tokens that were still in the KV cache. */
   cachedTokens: number;
   completionTokens: number;
-  /** Tokens that speculation guessed. */
+  /** Tokens that speculation drafted. */
   draftedTokens: number;
-  /** Those of them that held: so many steps were saved. */
+  /** Accepted drafts: so many steps were saved. */
   acceptedTokens: number;
   /** Milliseconds from the request to the first token. */
   prefillMs: number;
@@ -168,7 +168,7 @@ export interface GenerationResult {
 export type Overflow = "error" | "truncate" | "rolling";
 
 /**
- * Whether tokens are guessed ahead and verified several at a time. `prompt-lookup` guesses that the last tokens are followed by what followed them where they
+ * Speculative decoding: tokens are drafted and verified several at a time. `prompt-lookup` drafts what followed the last tokens where they
  * occurred before: answers that repeat much of the prompt (edits of code, summaries, extraction) come in fewer steps. It is left off by itself where it does
  * not pay, and takes effect where the likeliest token is taken: with `temperature: 0`, no penalties, no bias, no log-probabilities.
  */
@@ -223,7 +223,7 @@ export interface EngineLoadOptions {
    * at 8 bits beside `q4`: few bits hurt them most, and they are the most of a small model with many words.
    */
   embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
-  /** Bytes of GPU memory that the model may take, for `auto`; by default a guess, since no browser tells. */
+  /** Bytes of GPU memory that the model may take, for `auto`; by default an estimate, since no browser tells. */
   maxMemory?: number;
   /** Weights over so many bytes lie in several buffers, also where the device has room for more in one; for tests. */
   maxWeightBuffer?: number;
@@ -327,7 +327,7 @@ export interface MeasureOptions {
   limits?: boolean;
   /** Decode steps over which the host's cost is taken. */
   steps?: number;
-  /** Decode steps with guessed tokens (`speculation`), likewise: they need eight positions of the context each. */
+  /** Decode steps that verify drafts (`speculation`), likewise: they need eight positions of the context each. */
   guesses?: number;
 }
 
@@ -341,7 +341,7 @@ export interface Measurement {
   limits: { readGbs: number; readBytes: number; dispatchUs: number; readbackMs: number } | null;
   /** What the host spends on a decode step, and how many WebGPU objects `steps` of them made. */
   host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
-  /** The same of steps with guessed tokens. */
+  /** The same of steps that verify drafts. */
   guessing: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
   /** Milliseconds on the GPU by kernel, each dispatch timed by itself; empty where the device has no timestamps. */
   profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];

@@ -44,7 +44,7 @@ export interface GenerateOptions {
   overflow?: Overflow;
   /** Goes on after the end-of-text token. */
   ignoreEos?: boolean;
-  /** `"prompt-lookup"` guesses ahead what the text repeats; `"off"` by default. */
+  /** `"prompt-lookup"` drafts what the text repeats and verifies it; `"off"` by default. */
   speculation?: Speculation;
   /** Stops it. */
   signal?: AbortSignal;

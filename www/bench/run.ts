@@ -18,7 +18,7 @@ export interface Run {
   /** As the engine's own clock has it, without the way to the page. */
   engine_prefill_ms: number;
   engine_decode_ms: number;
-  /** Tokens that were guessed ahead, and those of them that held. */
+  /** Drafted tokens, and accepted ones. */
   drafted: number;
   accepted: number;
   /** The longest time that the page could not react in. */

@@ -12,9 +12,9 @@ export interface Settings {
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
   embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
   kv: "auto" | "f32" | "f16" | "packed";
-  /** Whether tokens are guessed ahead. */
+  /** Whether tokens are drafted and verified (speculative decoding). */
   speculation: "off" | "prompt-lookup";
-  /** After so many ids a prompt repeats itself; 0 for never. Text that repeats is what guessing lives on. */
+  /** After so many ids a prompt repeats itself; 0 for never. Drafts come from text that repeats. */
   repeat: number;
   /** Whether the load measures which kernels are the fastest. */
   tune: "auto" | "off" | "again";

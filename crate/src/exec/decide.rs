@@ -86,8 +86,8 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     if capacity < asked {
         let (takes, has) = (mb(needed), mb(memory));
         notes.push(format!(
-            "The context is {capacity} tokens instead of {asked}: so the model takes {takes} MB, and the device is thought to \
-             have {has} MB for it."
+            "The context is {capacity} tokens instead of {asked}: so the model takes {takes} MB; estimated available device \
+             memory: {has} MB."
         ));
     }
     if needed > memory {
@@ -97,8 +97,8 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
         }
         let (takes, has) = (mb(needed), mb(memory));
         notes.push(format!(
-            "The model takes about {takes} MB, more than the {has} MB that the device is thought to have for it; a smaller \
-             maxContext or model would fit."
+            "The model takes about {takes} MB; estimated available device memory: {has} MB. A smaller maxContext or model \
+             would fit."
         ));
     }
     let (states, chunk) = (states_of(capacity), options.chunk.min(capacity));
@@ -198,7 +198,7 @@ fn fitting(
         let (name, takes, would, has) = (chosen.name(), mb(needed(&best)), mb(stored), mb(memory));
         notes.push(format!(
             "The weights are kept as {name}: so the model takes {takes} MB with its cache and room to work. As they are stored \
-             it would take {would} MB, and the device is thought to have {has} MB for it."
+             it would take {would} MB; estimated available device memory: {has} MB."
         ));
     }
     Ok((chosen, notes, best))

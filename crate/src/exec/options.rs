@@ -91,7 +91,7 @@ pub struct RunOptions {
     /// Whether short prompts may get a step of their own ([`Model::prepare_short`](super::Model::prepare_short)); by default
     /// where its kernels are soon compiled: not on software adapters.
     pub short: Option<bool>,
-    /// Bytes of device memory that the model may take; by default what the device is thought to have, where that is known.
+    /// Bytes of device memory that the model may take; by default the estimated memory of the device, where there is an estimate.
     pub memory: Option<u64>,
     /// Refuse a model that takes more, rather than warn of it.
     pub must_fit: bool,

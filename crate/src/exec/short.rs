@@ -1,5 +1,5 @@
-//! The step of short prompts, as a chat's later turns are: its tiles have fewer rows. Nothing waits for its kernels; the step
-//! of all prompts serves until they are there.
+//! Prefill step for short prompts (e.g. later turns of a chat): its tiles have fewer rows. Nothing waits for its kernels; the
+//! step of all prompts serves until they are compiled.
 
 use super::asked::Short;
 use super::model::Model;

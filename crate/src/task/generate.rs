@@ -67,9 +67,9 @@ pub struct Outcome {
     pub cached_tokens: usize,
     /// Generated tokens.
     pub completion_tokens: usize,
-    /// Tokens that speculation guessed.
+    /// Tokens that speculation drafted.
     pub drafted_tokens: usize,
-    /// Those of them that held.
+    /// Accepted drafts.
     pub accepted_tokens: usize,
     /// Milliseconds to the first token.
     pub prefill_ms: f64,

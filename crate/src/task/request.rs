@@ -18,14 +18,14 @@ pub enum Overflow {
     Rolling,
 }
 
-/// Whether tokens are guessed ahead and verified together.
+/// Speculative decoding: tokens are drafted and verified together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Speculation {
     /// One token after the other.
     #[default]
     Off,
-    /// What followed the last tokens where they occurred before is guessed to follow again.
+    /// What followed the last tokens where they occurred before is drafted to follow again.
     PromptLookup,
 }
 
@@ -63,7 +63,7 @@ pub struct GenerateRequest {
     pub overflow: Overflow,
     /// Go on after an end-of-text token.
     pub ignore_eos: bool,
-    /// Whether tokens are guessed ahead, where the likeliest is taken each time.
+    /// Speculative decoding, where the likeliest token is taken each time.
     pub speculation: Speculation,
 }
 
