@@ -349,9 +349,19 @@ export interface Measurement {
   bytesAlive: number;
 }
 
+/** A sequence of its own on a loaded model, as the wasm module gives it. */
+export interface EngineSession {
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void): Promise<GenerationResult>;
+  /** Another that holds the same tokens; weights are shared. */
+  fork(): EngineSession | Promise<EngineSession>;
+  free(): void;
+}
+
 /** A loaded model as the wasm module gives it. */
 export interface Engine {
   info(): EngineInfo;
+  /** An empty sequence beside the model's own. */
+  createSession(): EngineSession | Promise<EngineSession>;
   tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;

@@ -56,6 +56,11 @@ export function unloaded(): JerboaError {
   return new JerboaError("unloaded", "There is no model here: it was unloaded. Call loadModel again.");
 }
 
+/** The error of a call on a session that is gone. */
+export function disposed(): JerboaError {
+  return new JerboaError("unloaded", "This session is gone: it was disposed of. Call model.createSession() for another.");
+}
+
 /** The error of a file of the package that could not be fetched or run. */
 export function missingAsset(what: string, reason: unknown): JerboaError {
   const said = reason instanceof Error ? reason.message : String(reason);

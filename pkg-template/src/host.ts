@@ -1,9 +1,10 @@
 /** Runs the engine's calls on whatever thread it lives, one at a time on the GPU. Does not know who calls or over what wire. */
 
 import type {
-  CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, GenerationResult, Measurement, MeasureOptions, MemoryUse,
+  CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, GenerationResult, Measurement,
+  MeasureOptions, MemoryUse,
 } from "./contract.js";
-import { aborted, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { Replay } from "./replay.js";
 
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
@@ -12,7 +13,12 @@ export interface Methods {
   tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
-  generate(request: EngineRequest): GenerationResult;
+  /** In a session, or in the model's own where none is named. */
+  generate(request: EngineRequest, session?: number): GenerationResult;
+  /** Makes a session and tells its number. */
+  createSession(): number;
+  forkSession(session: number): number;
+  disposeSession(session: number): void;
   embed(texts: string[], options: EngineEmbedOptions): Float32Array[];
   rerank(query: string, documents: string[], options: object): number[];
   logits(ids: Uint32Array, all: boolean): Float32Array;
@@ -64,8 +70,10 @@ export class Host implements Backend {
   #loaded: EngineLoadOptions | undefined;
   #restoring: Promise<void> | undefined;
   #closing = new AbortController();
-  /** The tail of the queue of calls that need the GPU. */
-  #last: Promise<unknown> = Promise.resolve();
+  /** The tails of the queues of calls that need the GPU: the model's own, and one for each session. Calls of one queue take turns. */
+  readonly #last = new Map<number, Promise<unknown>>();
+  readonly #sessions = new Map<number, EngineSession>();
+  #nextSession = 1;
 
   /** `input` is what the module's `init` takes; without it the module finds its wasm file beside itself. */
   constructor(module: EngineModule, input?: unknown) {
@@ -91,7 +99,8 @@ export class Host implements Backend {
       this.#ready ??= this.#start();
       await this.#ready;
       const run = (): Promise<unknown> | unknown => this.#recovering(method, args, signal, onEvent);
-      return (await (QUEUED.has(method) ? this.#enqueue(method, run, signal) : run())) as ReturnType<Methods[M]>;
+      const queue = queueOf(method, args);
+      return (await (queue === undefined ? run() : this.#enqueue(queue, method, run, signal))) as ReturnType<Methods[M]>;
     } catch (thrown) {
       throw JerboaError.from(thrown);
     }
@@ -109,21 +118,24 @@ export class Host implements Backend {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await this.#last.catch(() => {});
+    await Promise.allSettled(this.#last.values());
     this.#drop();
     this.#loaded = undefined;
   }
 
   #drop(): void {
+    for (const session of this.#sessions.values()) session.free();
+    this.#sessions.clear();
     this.#engine?.free();
     this.#engine = undefined;
   }
 
   /** Runs a call, and once more with the model loaded anew where the device was lost over it or before. */
   async #recovering(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
-    if (!RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
+    const inSession = method === "generate" && args[1] !== undefined;
+    if (inSession || !RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
     const replay = method === "generate" ? new Replay(onEvent) : undefined;
-    const given = replay ? [...args, replay.seed] : args;
+    const given = replay ? [args[0], undefined, replay.seed] : args;
     const heard = replay ? replay.hear : onEvent;
     const used = await this.#restored(method, signal);
     try {
@@ -155,13 +167,34 @@ export class Host implements Backend {
   }
 
   /** Waits for the calls before this one; an abort while waiting leaves the queue as it is. */
-  #enqueue(method: Method, run: () => unknown, signal: AbortSignal): Promise<unknown> {
-    const turn = this.#last.catch(() => {}).then(() => {
+  #enqueue(queue: number, method: Method, run: () => unknown, signal: AbortSignal): Promise<unknown> {
+    const before = this.#last.get(queue) ?? Promise.resolve();
+    const turn = before.catch(() => {}).then(() => {
       if (signal.aborted) throw aborted(method);
       return run();
     });
-    this.#last = turn;
+    this.#last.set(queue, turn);
     return turn;
+  }
+
+  #session(id: number): EngineSession {
+    const session = this.#sessions.get(id);
+    if (!session) throw disposed();
+    return session;
+  }
+
+  /** Keeps a session under a number: objects of the engine do not cross to another thread. */
+  async #keep(made: EngineSession | Promise<EngineSession>): Promise<number> {
+    const session = await made;
+    const id = this.#nextSession++;
+    this.#sessions.set(id, session);
+    return id;
+  }
+
+  #dispose(id: number): void {
+    this.#session(id).free();
+    this.#sessions.delete(id);
+    this.#last.delete(id);
   }
 
   #run(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): unknown {
@@ -195,7 +228,13 @@ export class Host implements Backend {
       case "renderChat":
         return engine.renderChat(args[0] as unknown[], args[1] as object);
       case "generate":
-        return engine.generate({ ...(args[0] as EngineRequest), signal }, onEvent, args[1] as number);
+        return (args[1] === undefined ? engine : this.#session(args[1] as number)).generate({ ...(args[0] as EngineRequest), signal }, onEvent, args[2] as number | undefined);
+      case "createSession":
+        return this.#keep(engine.createSession());
+      case "forkSession":
+        return this.#keep(this.#session(args[0] as number).fork());
+      case "disposeSession":
+        return this.#dispose(args[0] as number);
       case "embed":
         return engine.embed(args[0] as string[], { ...(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "rerank":
@@ -228,8 +267,21 @@ export class Host implements Backend {
   }
 }
 
-/** Calls that hold the engine while they run: they take turns. */
+/** Calls that hold the model's own sequence, or the whole engine, while they run. */
 const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "measure", "release"]);
+/** The queue of the model's own sequence. */
+const OWN = 0;
 
-/** Calls that a model answers also when it was given back or its device was lost. */
-const RECOVERED: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup"]);
+/** In which queue a call waits for those before it: calls of different sessions run side by side. */
+function queueOf(method: Method, args: unknown[]): number | undefined {
+  if (method === "generate") return (args[1] as number | undefined) ?? OWN;
+  if (method === "forkSession" || method === "disposeSession") return args[0] as number;
+  // A session is made of the model's own sequence, which must be at hand.
+  if (method === "createSession") return OWN;
+  return QUEUED.has(method) ? OWN : undefined;
+}
+
+/** Calls that a model answers also when it was given back or its device was lost. What a session held is gone with its device. */
+const RECOVERED: ReadonlySet<Method> = new Set<Method>([
+  "generate", "embed", "rerank", "logits", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
+]);

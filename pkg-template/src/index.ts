@@ -6,6 +6,7 @@ export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions, Model, RenderChatOptions } from "./model.js";
+export type { Session } from "./session.js";
 export type { Generation } from "./generation.js";
 export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";

@@ -9,6 +9,7 @@ import { refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
+import { Session } from "./session.js";
 
 /** Options of {@link Model.generate}. What is left out follows the model's generation_config.json. */
 export interface GenerateOptions {
@@ -111,16 +112,23 @@ export class Model {
    * ```
    */
   generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
+    return generate(this.#backend, this.info, prompt, options);
+  }
+
+  /**
+   * A sequence of its own on this model: its own context, the same weights. Requests of one session take turns, those of several run side by side.
+   *
+   * ```js
+   * const session = await model.createSession();
+   * await session.generate("Once upon a time");
+   * const other = await session.fork();              // goes on from the same place, otherwise
+   * await Promise.all([session.dispose(), other.dispose()]);
+   * ```
+   */
+  async createSession(): Promise<Session> {
     if (this.#backend.closed) throw unloaded();
-    if (this.info.task !== "generate") throw refused(`${this.info.model} does not generate text; it is for ${this.info.task}.`);
-    const { signal, stop, ...rest } = checked("generate", options, SAMPLING);
-    if (rest.topLogprobs && !rest.logprobs) throw refused("generate: 'topLogprobs' needs logprobs: true.");
-    const request: EngineRequest = { ...rest };
-    if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
-    if (typeof prompt === "string") request.prompt = prompt;
-    else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
-    else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);
-    return new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
+    if (this.info.task !== "generate") throw refused(`${this.info.model} has no sessions; it is for ${this.info.task}.`);
+    return new Session(this.#backend, this.info, await this.#backend.call("createSession", []));
   }
 
   /** The token ids of a text, with the special tokens that the model expects around it unless told otherwise. */
@@ -197,6 +205,20 @@ export class Model {
   async unload(): Promise<void> {
     return this.#backend.close();
   }
+}
+
+/** Starts a generation, in whatever session the backend stands for. */
+export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
+  if (backend.closed) throw unloaded();
+  if (info.task !== "generate") throw refused(`${info.model} does not generate text; it is for ${info.task}.`);
+  const { signal, stop, ...rest } = checked("generate", options, SAMPLING);
+  if (rest.topLogprobs && !rest.logprobs) throw refused("generate: 'topLogprobs' needs logprobs: true.");
+  const request: EngineRequest = { ...rest };
+  if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
+  if (typeof prompt === "string") request.prompt = prompt;
+  else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
+  else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);
+  return new Generation((onEvent, s) => backend.call("generate", [request], { signal: s, onEvent }), signal);
 }
 
 function ids(where: string, tokens: ArrayLike<number>): Uint32Array {

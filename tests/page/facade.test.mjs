@@ -361,6 +361,38 @@ test("cache and device functions", async () => {
   assert.deepEqual(await jerboa.deviceReport(), { webgpu: true });
 });
 
+test("sessions run side by side, fork, and free what they hold", async () => {
+  const model = await load();
+  const before = double.seen.sessions;
+  const [one, two] = await Promise.all([model.createSession(), model.createSession()]);
+  const order = [];
+  const read = async (session, name) => {
+    for await (const piece of session.generate("a b c d e f")) order.push(name + piece.trim());
+  };
+  await Promise.all([read(one, "1"), read(two, "2")]);
+  assert.equal(order.filter((piece) => piece[0] === "1").map((piece) => piece[1]).join(""), "abcdef");
+  assert.ok(order.slice(0, 6).some((piece) => piece[0] === "1") && order.slice(0, 6).some((piece) => piece[0] === "2"), order.join(" "));
+  assert.deepEqual(await Promise.all([one.generate("x y"), one.generate("z")]), ["x y", "z"], "of one session they take turns");
+  const { choices } = await two.chat.completions.create({ messages: user("one two") });
+  assert.equal(choices[0].message.content, "one two");
+
+  const fork = await one.fork();
+  assert.equal(await fork.generate("still"), "still");
+  assert.equal(double.seen.sessions, before + 3);
+  const cut = assert.rejects(async () => await two.generate("a b c d e f g h"));
+  await two.dispose();
+  await cut;
+  await two.dispose();
+  assert.throws(() => two.generate("x"), refusal("unloaded", /session is gone/));
+  await assert.rejects(two.fork(), refusal("unloaded", /session is gone/));
+  await assert.rejects(two.chat.completions.create({ messages: user("x") }), refusal("unloaded", /gone|unloaded/));
+  assert.equal(double.seen.sessions, before + 2);
+  await model.unload();
+  assert.equal(double.seen.sessions, before, "the model takes its sessions along");
+  await assert.rejects(model.createSession(), refusal("unloaded", /unloaded/));
+  await assert.rejects((await load("org/embed")).createSession(), refusal("request", /has no sessions/));
+});
+
 test("the wire carries results, events, aborts and errors", async () => {
   const { port1, port2 } = new MessageChannel();
   wire.serve(port2, new host.Host(double));

@@ -1,0 +1,87 @@
+/** A sequence of its own on a loaded model, as programs see it. Knows that calls carry its number; not what they do. */
+
+import { Chat } from "./chat.js";
+import { TextCompletions } from "./completions.js";
+import type { ModelInfo } from "./contract.js";
+import { aborted, disposed } from "./errors.js";
+import type { Generation } from "./generation.js";
+import type { Backend, CallOptions, Method, Methods } from "./host.js";
+import { generate, type GenerateOptions } from "./model.js";
+
+/** A sequence of its own: its context is not that of the model's other requests. `model.createSession()` makes it. */
+export class Session {
+  /** OpenAI's chat completions, in this session. */
+  readonly chat: Chat;
+  /** OpenAI's older completions, in this session. */
+  readonly completions: TextCompletions;
+  readonly #backend: Numbered;
+  readonly #info: ModelInfo;
+
+  /** @internal */
+  constructor(backend: Backend, info: ModelInfo, id: number) {
+    this.#backend = new Numbered(backend, id);
+    this.#info = info;
+    this.chat = new Chat(this.#backend, info);
+    this.completions = new TextCompletions(this.#backend, info);
+  }
+
+  /** As {@link Model.generate}, in this session. */
+  generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
+    if (this.#backend.closed) throw disposed();
+    return generate(this.#backend, this.#info, prompt, options);
+  }
+
+  /** Another session that holds what this one does, when its requests so far are done. */
+  async fork(): Promise<Session> {
+    return this.#backend.fork(this.#info);
+  }
+
+  /** Ends what runs in it and frees its memory. */
+  async dispose(): Promise<void> {
+    return this.#backend.close();
+  }
+}
+
+/** The model's backend, with a session's number on each generation. */
+class Numbered implements Backend {
+  readonly #inner: Backend;
+  readonly #id: number;
+  readonly #closing = new AbortController();
+
+  constructor(inner: Backend, id: number) {
+    this.#inner = inner;
+    this.#id = id;
+  }
+
+  get worker(): boolean {
+    return this.#inner.worker;
+  }
+
+  get closed(): boolean {
+    return this.#closing.signal.aborted || this.#inner.closed;
+  }
+
+  async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
+    if (this.#closing.signal.aborted) throw disposed();
+    if (method !== "generate") return this.#inner.call(method, args, options);
+    const signal = options.signal ? AbortSignal.any([options.signal, this.#closing.signal]) : this.#closing.signal;
+    try {
+      const [request] = args as Parameters<Methods["generate"]>;
+      return (await this.#inner.call("generate", [request, this.#id], { ...options, signal })) as ReturnType<Methods[M]>;
+    } catch (thrown) {
+      // An abort that nobody but the end of the session asked for says that the session is gone.
+      throw this.#closing.signal.aborted && !options.signal?.aborted ? disposed() : thrown;
+    }
+  }
+
+  async fork(info: ModelInfo): Promise<Session> {
+    if (this.closed) throw disposed();
+    return new Session(this.#inner, info, await this.#inner.call("forkSession", [this.#id]));
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.#closing.abort(aborted("The session"));
+    await this.#inner.call("disposeSession", [this.#id]);
+  }
+}
