@@ -20,7 +20,8 @@ before(async () => {
     const files = await Promise.all(names.map(async (name) => new File([await (await fetch(`/model/${name}`)).blob()], name)));
     files.push(new File(["{% for m in messages %}{{ m.content }}{% endfor %}"], "chat_template.jinja"));
     window.files = files;
-    window.model = await jerboa.loadModel(files);
+    window.reports = [];
+    window.model = await jerboa.loadModel(files, { onProgress: (report) => reports.push(report) });
   });
 }, { timeout: PATIENCE });
 
@@ -33,6 +34,16 @@ test("picked files make a model that chats", { timeout: PATIENCE }, async () => 
   assert.deepEqual([info.hasChatTemplate, info.worker, info.task, info.vocabSize], [true, true, "generate", 512]);
   const rendered = await page.evaluate(() => model.renderChat([{ role: "user", content: "Once upon" }, { role: "assistant", content: " a time" }]));
   assert.equal(rendered, "Once upon a time");
+});
+
+test("a load says what it does: one share from 0 to 1, bytes, kernels, and what it came to", async () => {
+  const reports = await page.evaluate(() => reports);
+  assert.ok(reports.every(({ share }, i) => share >= (reports[i - 1]?.share ?? 0) && share <= 1), reports.map(({ share }) => share).join(" "));
+  assert.deepEqual([...new Set(reports.map(({ phase }) => phase))], ["config", "tokenizer", "weights", "compile", "ready"]);
+  const last = reports.at(-1);
+  assert.deepEqual([last.phase, last.share, last.loaded === last.total, last.total > 1e6], ["ready", 1, true, true]);
+  const compile = reports.filter(({ phase }) => phase === "compile");
+  assert.ok(compile.every(({ loaded, total }) => total > 5 && loaded <= total), "kernels are counted");
 });
 
 test("a completion and its stream are the same text", { timeout: PATIENCE }, async () => {
@@ -136,6 +147,35 @@ test("short prompts have kernels of their own once the model was idle, and the s
   }, golden.ids);
   assert.ok(result.more > 0, "there is no such step");
   assert.deepEqual(result.after, result.before);
+});
+
+test("two sessions at once give what each gives alone; a fork goes on from the same place; what is disposed of is freed", { timeout: PATIENCE }, async () => {
+  const result = await page.evaluate(async (ids) => {
+    const options = { temperature: 0, maxTokens: 24, ignoreEos: true };
+    const prompts = [ids.slice(0, 5), ids.slice(7, 20)];
+    const before = (await model.memory()).gpuBytes;
+    const sessions = await Promise.all(prompts.map(() => model.createSession()));
+    const more = (await model.memory()).gpuBytes - before;
+    const order = [];
+    const run = async (session, i) => {
+      const generation = session.generate(prompts[i], options);
+      for await (const event of generation.events()) if (event.ids.length) order.push(i);
+      return (await generation.details).ids;
+    };
+    const together = await Promise.all(sessions.map(run));
+    const alone = [];
+    for (const prompt of prompts) alone.push((await model.generate(prompt, options).details).ids);
+    const fork = await sessions[0].fork();
+    const { ids: forked, cachedTokens } = await fork.generate([...prompts[0], ...together[0].slice(0, 8)], { ...options, maxTokens: 8 }).details;
+    await Promise.all([...sessions, fork].map((session) => session.dispose()));
+    const left = (await model.memory()).gpuBytes - before;
+    return { together, alone, order, forked, cachedTokens, more, left };
+  }, golden.ids);
+  assert.deepEqual(result.together.map((ids) => [...ids]), result.alone.map((ids) => [...ids]));
+  assert.ok(result.order.indexOf(1) < result.order.lastIndexOf(0) && result.order.indexOf(0) < result.order.lastIndexOf(1), `one after the other: ${result.order}`);
+  assert.deepEqual([...result.forked], [...result.together[0].slice(8, 16)]);
+  assert.ok(result.cachedTokens >= 5, "a fork has what was read");
+  assert.ok(result.more > 0 && result.left <= 0, JSON.stringify({ more: result.more, left: result.left }));
 });
 
 test("what the model is not for is refused, and the cache and the device answer", { timeout: PATIENCE }, async () => {

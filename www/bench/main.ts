@@ -83,12 +83,18 @@ function text(value: string): HTMLInputElement {
   return input;
 }
 
+/** Shapes that people ask for; those for tests are there when they are named. */
+function shapes(chosen: string): [value: string, label: string][] {
+  const all = Object.entries(SHAPES).map(([name, { label }]): [string, string] => [name, label]);
+  return all.filter(([name, label]) => name === chosen || !label.includes("for tests"));
+}
+
 function form(settings: Settings): void {
   const made = place("settings") as HTMLFormElement;
   const button = document.createElement("button");
   button.textContent = "Measure";
   made.append(
-    field("shape", "Model", choice(Object.entries(SHAPES).map(([name, { label }]) => [name, label]), settings.shape)),
+    field("shape", "Model", choice(shapes(settings.shape), settings.shape)),
     field("stored", "Weights", choice([["mlx4", "4 bits"], ["f16", "16 bits"]], settings.stored)),
     field("prompt", "Lengths of prompts", text(settings.prompts.join(","))),
     field("gen", "New tokens", text(String(settings.tokens))),

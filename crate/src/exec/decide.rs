@@ -101,6 +101,9 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
              would fit."
         ));
     }
+    if capacity > known {
+        notes.push(format!("The model was made for {known} tokens of context; beyond them its answers get worse."));
+    }
     let (states, chunk) = (states_of(capacity), options.chunk.min(capacity));
     Ok(Decision { capacity, chunk, kv, graph, weights, states, fusions, precision, notes })
 }

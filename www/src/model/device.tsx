@@ -40,11 +40,31 @@ function Report({ model }: { model: Model | undefined }) {
       ))}
       <section class="group">
         <h3>GPU</h3>
-        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={report.value} /> : <p class="muted">Asking the device…</p>}
+        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={deviceRows(report.value)} /> : <p class="muted">Asking the device…</p>}
       </section>
       <CopyButton small label="Copy the report" text={() => JSON.stringify(all(), null, 2)} />
     </>
   );
+}
+
+/** What somebody may want to know of a GPU, in words; the copied report has all of it as it is. */
+function deviceRows(report: DeviceReport): Record<string, unknown> {
+  const number = (name: string): number | undefined => (typeof report[name] === "number" ? (report[name] as number) : undefined);
+  const size = (name: string): string | undefined => (number(name) === undefined ? undefined : bytes(number(name)!));
+  const [least, most] = Array.isArray(report["subgroup_size"]) ? (report["subgroup_size"] as number[]) : [];
+  const rows: Record<string, unknown> = {
+    GPU: [report.vendor, report.architecture].filter(Boolean).join(" ") || undefined,
+    "as it names itself": report.description,
+    "software renderer": report.software ? "yes: it computes on the processor" : undefined,
+    "half precision (f16)": report.f16,
+    subgroups: report.subgroups ? (least === most ? `of ${least}` : `of ${least} to ${most}`) : report.subgroups,
+    "memory for models, about": size("memory"),
+    "largest buffer": size("max_buffer_size"),
+    "workgroup memory": size("max_workgroup_storage"),
+    "Safari's implementation": report["webkit"] ? "yes" : undefined,
+    engine: report.engine,
+  };
+  return Object.values(rows).some((value) => value !== undefined) ? rows : { ...report };
 }
 
 function modelRows({ info }: Model): Record<string, unknown> {
