@@ -8,7 +8,7 @@ export const APP = {
 };
 
 export const LINKS = [
-  { label: "Bench", href: "./bench/index.html" },
+  { label: "Bench", href: "./bench/" },
   { label: "Source", href: "https://github.com/jerboa-ai/jerboa" },
   { label: "npm", href: "https://www.npmjs.com/package/jerboa" },
 ] as const;
