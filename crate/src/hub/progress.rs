@@ -165,12 +165,14 @@ impl Progress {
         }
     }
 
-    /// All bytes are there: what is left is waiting for kernels, where there are any.
-    pub fn wait_for_kernels(&self) {
-        let (made, total) = self.0.kernels.get();
-        if made < total {
-            self.phase(Phase::Compile);
+    /// When all bytes of the weights are there, what is left is waiting for kernels.
+    fn told(&self) -> Phase {
+        let (made, kernels) = self.0.kernels.get();
+        let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
+        if self.0.phase.get() == Phase::Weights && all && made < kernels {
+            self.0.phase.set(Phase::Compile);
         }
+        self.0.phase.get()
     }
 
     /// How much of the load is done. Weights and kernels come at the same time: what is behind decides.
@@ -241,15 +243,15 @@ impl Progress {
 
     /// Reports now.
     pub fn report(&self) {
-        let phase = self.0.phase.get();
+        if self.0.phase.get() == Phase::Weights {
+            self.0.weights.set(self.0.total.get());
+        }
+        let phase = self.told();
         let bytes_per_second = if phase == Phase::Compile { 0.0 } else { self.rate() };
         let (loaded, total) = match phase {
             Phase::Compile => self.0.kernels.get(),
             _ => (self.0.shown.get(), self.0.total.get()),
         };
-        if phase == Phase::Weights {
-            self.0.weights.set(total);
-        }
         let left = total.saturating_sub(self.0.done.get());
         let known = phase != Phase::Compile && total > 0 && (left == 0 || bytes_per_second > 0.0);
         let event = ProgressEvent {
@@ -308,7 +310,6 @@ mod tests {
                 progress.add(25, true);
                 clock::sleep(1.0).await;
             }
-            progress.wait_for_kernels();
             for i in 1..=4 {
                 made.set(i);
                 clock::sleep(TICK_MS * 1.5).await;

@@ -85,9 +85,7 @@ pub async fn load_compiled(
     let weights = async {
         // Natively all of the kernels comes before.
         let before_ms = before.lap();
-        let loaded = loader.load(source, checkpoint).await?;
-        source.progress().wait_for_kernels();
-        Ok((loaded, before_ms))
+        Ok((loader.load(source, checkpoint).await?, before_ms))
     };
     let work = async {
         gate.wait().await;
