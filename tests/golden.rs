@@ -30,6 +30,16 @@ impl Golden {
         bytemuck::pod_collect_to_vec(&self.tensor(name))
     }
 
+    /// A U8 tensor.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        self.tensor(name)
+    }
+
+    /// An I32 tensor.
+    pub fn ints(&self, name: &str) -> Vec<i32> {
+        bytemuck::pod_collect_to_vec(&self.tensor(name))
+    }
+
     /// The shape of a tensor.
     pub fn shape(&self, name: &str) -> Vec<usize> {
         let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");

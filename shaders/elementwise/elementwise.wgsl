@@ -6,6 +6,7 @@ struct Params {
     a_stride: u32,
     b_offset: u32,
     b_stride: u32,
+    out_offset: u32,
     out_stride: u32,
     act: u32,
     scale: f32,
@@ -37,7 +38,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 case 3u: { y = activate(params.act, left); }
                 default: { y = left * params.scale; }
             }
-            out[row * params.out_stride + c] = y;
+            out[params.out_offset + row * params.out_stride + c] = y;
         }
     }
 }

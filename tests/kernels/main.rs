@@ -2,6 +2,7 @@
 
 mod argmax;
 mod attention;
+mod blend;
 mod chain;
 mod conv;
 mod elementwise;

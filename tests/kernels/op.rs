@@ -136,6 +136,10 @@ impl Case {
             buffers.insert(Slot::Ids, bytes(&step_ids));
             let texts = pack(&setting.segments, &mut buffers);
             let counts = Counts { rows: cut.rows, sequences: texts };
+            for dim in graph.values.iter().map(|v| v.rows).filter(|dim| matches!(dim, Dim::Rows(_))) {
+                state[1] = dim.of(counts) as u32;
+                buffers.insert(Slot::Cursor(dim), bytes(&state));
+            }
             let rows = graph.value(graph.root(out).0).rows.of(counts);
             found.extend(step(gpu, &plan, &mut buffers, counts, rows));
             pos += cut.rows;

@@ -11,6 +11,7 @@ mod modernbert;
 mod nomic;
 mod phi3;
 mod qwen;
+pub mod vision;
 
 use crate::ir::{Builder, Graph};
 use crate::{Error, Result};

@@ -21,6 +21,7 @@ mod short;
 mod speculate;
 mod step;
 mod tail;
+mod tower;
 mod tune;
 
 pub use decide::ROOM;
@@ -39,4 +40,5 @@ pub use session::Session;
 pub use speculate::Lookup;
 pub use step::StepTimes;
 pub use tail::Tail;
+pub use tower::{Encoded, Eye, content};
 pub use tune::{Choice, Origin, Tune, Tuning};

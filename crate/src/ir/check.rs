@@ -43,7 +43,8 @@ impl Graph {
             Op::Mix(e) => 2 + usize::from(e.residual),
             Op::Add | Op::Mul | Op::Gated(_) | Op::Experts(_) => 2,
             Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
-            Op::Route(_) => 1,
+            Op::Route(_) | Op::Blend { .. } | Op::AddSoft { .. } => 1,
+            Op::Beside => node.inputs.len().max(1),
         };
         if node.inputs.len() != wanted {
             return Err(format!("has {} inputs, {wanted} are read", node.inputs.len()));
@@ -75,9 +76,21 @@ impl Graph {
             Op::Embed { table, soft, .. } => {
                 self.check_kind(*table, &[WeightKind::Table, WeightKind::Matrix])?;
                 let soft = soft.map(|id| self.inputs.get(id.0).map(|input| input.cols));
-                self.weight(*table).cols == out && soft.is_none_or(|cols| cols == Some(out))
+                self.weight(*table).cols == out && soft.is_none_or(|cols| cols.is_some_and(|cols| cols >= out))
             }
             Op::Input(id) => self.inputs.get(id.0).is_some_and(|input| input.cols == out),
+            Op::Blend { table, taps } => {
+                self.check_kind(*table, &[WeightKind::Table])?;
+                let wanted = if *taps == 0 { self.weight(*table).rows() } else { 2 * taps };
+                self.weight(*table).cols == out && wanted == cols(0)
+            }
+            Op::AddSoft { rows: from, column, .. } => {
+                cols(0) == out && self.inputs.get(from.0).is_some_and(|input| column + out <= input.cols)
+            }
+            Op::Beside => {
+                let all: usize = node.inputs.iter().map(|v| self.value(*v).cols).sum();
+                all == out && node.inputs.iter().all(|v| Some(self.value(*v).rows) == rows(0))
+            }
             Op::Norm(n) => {
                 self.check_norm(n, out)?;
                 cols(0) == out

@@ -36,6 +36,9 @@ impl Graph {
                 format!("embed[{} * {scale}{by}{soft}]", name(*table))
             }
             Op::Input(id) => format!("input {}", self.inputs[id.0].name),
+            Op::Blend { table, taps } => format!("blend[{taps} of {}]", name(*table)),
+            Op::AddSoft { rows, column, .. } => format!("add soft[{} from {column}]", self.inputs[rows.0].name),
+            Op::Beside => "beside".into(),
             Op::Norm(norm) => describe_norm(norm),
             Op::Linear(l) => {
                 let mut text = format!("linear[{}", name(l.weight));
@@ -68,6 +71,7 @@ impl Graph {
                     Mask::Causal { window } => format!("causal window {window}"),
                     Mask::Segment { before: usize::MAX, after: usize::MAX } => "segment".to_string(),
                     Mask::Segment { before: usize::MAX, after: 0 } => "segment causal".to_string(),
+                    Mask::Window => "window".to_string(),
                     Mask::Segment { before, after } => format!("segment {before} before, {after} after"),
                 };
                 let rope = a.rope.map_or(String::new(), |r| format!(", rope {r}"));

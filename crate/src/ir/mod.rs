@@ -222,6 +222,8 @@ pub enum Mask {
         /// The most rows that it may come after it.
         after: usize,
     },
+    /// Those of its own window in a packed step, without a cache.
+    Window,
 }
 
 /// Norm of each head of q and k.
@@ -281,6 +283,26 @@ pub enum Op {
     },
     /// Rows from outside. No inputs.
     Input(InputId),
+    /// Sums of rows of a table: the input has `2 * taps` columns, pairs of a row's number (its bits) and its weight; where
+    /// `taps` is 0 its columns weigh all rows of the table, which is a product with a matrix stored `[in, out]`.
+    Blend {
+        /// The table.
+        table: WeightId,
+        /// Pairs of a row, or 0.
+        taps: usize,
+    },
+    /// Rows of an input are added where a token's number is past the end of a table, in prompts only: features of a picture's
+    /// deeper layers.
+    AddSoft {
+        /// The rows.
+        rows: InputId,
+        /// The table.
+        table: WeightId,
+        /// The first of their columns that is used.
+        column: usize,
+    },
+    /// The inputs' columns side by side.
+    Beside,
     /// A matrix product.
     Linear(Linear),
     /// A norm of each row.
@@ -318,7 +340,7 @@ impl Op {
     /// The weights that it reads, in the order in which they are planned and loaded: the one place that names them.
     pub fn weights(&self) -> Vec<WeightId> {
         let found = match self {
-            Op::Embed { table, .. } => vec![Some(*table)],
+            Op::Embed { table, .. } | Op::Blend { table, .. } => vec![Some(*table)],
             Op::Linear(l) => vec![Some(l.weight), l.bias, l.norm.as_ref().and_then(|n| n.gain)],
             Op::Norm(n) => vec![n.gain, n.bias],
             Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
@@ -327,7 +349,7 @@ impl Op {
             Op::Experts(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
             Op::Mix(e) => vec![Some(e.weight), e.bias],
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
-            Op::Pool(_) | Op::Input(_) => vec![],
+            Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside => vec![],
         };
         found.into_iter().flatten().collect()
     }
@@ -339,6 +361,7 @@ impl Op {
             Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
             Op::Route(_) | Op::Experts(_) | Op::Mix(_) => None,
+            Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
         }
     }
 }
@@ -396,6 +419,14 @@ impl Graph {
                 (root, base + first)
             }
             None => (id, 0),
+        }
+    }
+
+    /// How many rows of its root one row of the value is made of.
+    pub fn folded(&self, id: ValueId) -> usize {
+        match (self.value(id).rows, self.value(self.root(id).0).rows) {
+            (Dim::Rows(own), Dim::Rows(root)) => (own.per / root.per.max(1)).max(1) as usize,
+            _ => 1,
         }
     }
 
@@ -532,6 +563,18 @@ impl Builder {
     pub fn view(&mut self, name: &str, of: ValueId, first: usize, cols: usize) -> ValueId {
         let rows = self.graph.value(of).rows;
         self.graph.values.push(Value { name: name.into(), rows, cols, view: Some((of, first)) });
+        ValueId(self.graph.values.len() - 1)
+    }
+
+    /// Rows joined end to end, `count` at a time; the columns of `of` are a multiple of four.
+    pub fn fold(&mut self, name: &str, of: ValueId, count: usize) -> ValueId {
+        let Value { rows, cols, .. } = *self.graph.value(of);
+        self.graph.values.push(Value {
+            name: name.into(),
+            rows: rows.merged(count),
+            cols: cols * count,
+            view: Some((of, 0)),
+        });
         ValueId(self.graph.values.len() - 1)
     }
 

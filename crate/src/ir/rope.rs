@@ -72,6 +72,24 @@ pub struct RopeSpec {
 }
 
 impl RopeSpec {
+    /// An unscaled rotation of halves.
+    pub fn plain(dim: usize, base: f64) -> Self {
+        Self { dim, base, scaling: RopeScaling::Default, interleaved: false }
+    }
+
+    /// (cos, sin) of each pair where each frequency counts a direction of its own: `place(token, pair)` is its position.
+    pub fn table_of(&self, tokens: usize, place: impl Fn(usize, usize) -> u32) -> Vec<[f32; 2]> {
+        let (frequencies, factor) = self.frequencies(tokens);
+        let pair = |token: usize, (j, f): (usize, &f32)| {
+            let angle = f64::from(place(token, j) as f32 * f);
+            [(angle.cos() as f32) * factor, (angle.sin() as f32) * factor]
+        };
+        (0..tokens)
+            .flat_map(|token| frequencies.iter().enumerate().map(move |p| (token, p)))
+            .map(|(t, p)| pair(t, p))
+            .collect()
+    }
+
     /// Whether the table depends on the length of the whole sequence.
     pub fn depends_on_length(&self) -> bool {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })

@@ -48,6 +48,7 @@ pub fn elementwise<B: Clone>(
         .set("a_stride", inputs[0].stride)
         .set("b_offset", second.map_or(0, |b| b.offset))
         .set("b_stride", second.map_or(0, |b| b.stride))
+        .set("out_offset", out.offset)
         .set("out_stride", out.stride)
         .set("act", act)
         .set_f32("scale", scale)

@@ -2,6 +2,7 @@
 //! The families know shaders and capabilities; they know neither graphs nor wgpu.
 
 pub mod attention;
+pub mod blend;
 pub mod conv;
 pub mod elementwise;
 pub mod embed;

@@ -42,6 +42,13 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
 
 /// The fusions that only pay for few rows; `hidden` is no output any more where a norm is taken along.
 pub fn few_rows(mut graph: Graph, fusions: Fusions) -> Graph {
+    // Rows from outside are in prompts only.
+    let (soft, kept) = graph.nodes.drain(..).partition(|n| matches!(n.op, Op::AddSoft { .. }));
+    graph.nodes = kept;
+    let soft: Vec<Node> = soft;
+    for node in soft {
+        graph.values[node.output.0].view = Some((node.inputs[0], 0));
+    }
     if fusions.norm {
         merge_norms(&mut graph);
     }

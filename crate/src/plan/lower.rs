@@ -5,9 +5,9 @@ mod experts;
 use super::memory::{self, Memory};
 use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
-use crate::format::layout::{Float, Layout};
 use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, StateId, ValueId, WeightId};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
+use crate::kernels::blend::{blend, soft};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::embed::embed;
 use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
@@ -116,7 +116,8 @@ impl Lowering<'_> {
             (None, None) => Slot::Output,
         };
         debug_assert!(buffer != Slot::Output || root == self.output);
-        View { buffer, offset: offset as u32, stride: memory::stride(self.graph, root) as u32 }
+        let stride = memory::stride(self.graph, root) * self.graph.folded(id);
+        View { buffer, offset: offset as u32, stride: stride as u32 }
     }
 
     fn cols(&self, id: ValueId) -> u32 {
@@ -148,6 +149,22 @@ impl Lowering<'_> {
             Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
             // It is there.
             Op::Input(_) => {}
+            Op::Blend { table, taps } => self.blend(&name, *table, *taps, node)?,
+            Op::AddSoft { rows, table, column } => {
+                let (a, out, first) =
+                    (self.view(node.inputs[0]), self.view(node.output), self.graph.weight(*table).rows());
+                let rows = self.soft(*rows, *column);
+                self.launches.push(soft(&name, Some(&a), &rows, Slot::Ids, first as u32, &out, self.cols(node.output)));
+            }
+            Op::Beside => {
+                let mut out = self.view(node.output);
+                for input in &node.inputs {
+                    let (x, cols) = (self.view(*input), self.cols(*input));
+                    let single = self.single(node.output);
+                    self.launches.push(elementwise(&name, Elementwise::Scale(1.0), &[x], &out, cols, single));
+                    out.offset += cols;
+                }
+            }
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::Norm(n) => {
                 let spec = norm::Norm {
@@ -222,7 +239,7 @@ impl Lowering<'_> {
         name: &str,
         (table, scale): (WeightId, f32),
         ids: Ids,
-        soft: Option<InputId>,
+        from: Option<InputId>,
         output: ValueId,
     ) -> Result<()> {
         let out = self.view(output);
@@ -234,13 +251,32 @@ impl Lowering<'_> {
         for (first, run) in self.runs(table)? {
             self.launches.push(embed(name, &run, first, numbers, &out, scale));
         }
-        if let Some(input) = soft.filter(|_| !matches!(self.options.rows, RowsMode::Few(_))) {
+        if let Some(input) = from.filter(|_| !matches!(self.options.rows, RowsMode::Few(_))) {
             let (first, cols) = (self.graph.weight(table).rows() as u32, self.cols(output));
-            // As many as the ids name: whoever writes them has written the rows.
-            let rows = u32::MAX - first;
-            let soft = Weight { layout: Layout::Dense(Float::F32), rows, cols, q: Slot::Input(input), s: None };
-            self.launches.push(embed(&format!("{name}, soft"), &soft, first, numbers, &out, 1.0));
+            let rows = self.soft(input, 0);
+            self.launches.push(soft(&format!("{name}, soft"), None, &rows, numbers, first, &out, cols));
         }
+        Ok(())
+    }
+
+    /// Rows of an input from a column on.
+    fn soft(&self, input: InputId, column: usize) -> View<Slot> {
+        let stride = self.graph.inputs[input.0].cols.next_multiple_of(4) as u32;
+        View { buffer: Slot::Input(input), offset: column as u32, stride }
+    }
+
+    fn blend(&mut self, name: &str, table: WeightId, taps: usize, node: &Node) -> Result<()> {
+        let runs = self.runs(table)?;
+        let [(_, run)] = &runs[..] else {
+            return Err(Error::OutOfMemory {
+                what: format!("{name}, whose table lies in one buffer,"),
+                needed: self.options.weights.get(&table).map_or(0, |w| w.bytes()),
+                limit: self.options.caps.max_weight_buffer(),
+                hint: "This device cannot hold the model.".into(),
+            });
+        };
+        let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+        self.launches.push(blend(name, run, (taps > 0).then_some(taps as u32), &x, &out));
         Ok(())
     }
 
@@ -313,7 +349,10 @@ impl Lowering<'_> {
         let (window, id) = match (a.mask, a.state) {
             (Mask::Causal { window }, Some(id)) => (window, id),
             (Mask::Segment { before, after }, _) => {
-                return self.segments(name, a, before, after, node);
+                return self.segments(name, a, (before, after), Slot::Segments, node);
+            }
+            (Mask::Window, _) => {
+                return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Windows, node);
             }
             _ => return Err(Error::Internal(format!("{name}: causal attention without keys and values"))),
         };
@@ -373,7 +412,14 @@ impl Lowering<'_> {
     }
 
     /// Attention within packed texts.
-    fn segments(&mut self, name: &str, a: &ir::Attention, before: usize, after: usize, node: &Node) -> Result<()> {
+    fn segments(
+        &mut self,
+        name: &str,
+        a: &ir::Attention,
+        (before, after): (usize, usize),
+        seen: Slot,
+        node: &Node,
+    ) -> Result<()> {
         if a.sinks.is_some() {
             return Err(dropped(name, "the sinks, which only causal attention has"));
         }
@@ -396,7 +442,7 @@ impl Lowering<'_> {
             relative: a.relative.map(Slot::Vector),
             head_norm: head_norm(a),
             rope: self.rope(a),
-            segments: Slot::Segments,
+            segments: seen,
             state: Slot::CURSOR,
         };
         let (mut q, mut k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));

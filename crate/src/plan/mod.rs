@@ -49,6 +49,8 @@ pub enum Slot {
     Scores,
     /// The first and the end row of each row's text.
     Segments,
+    /// The first and the end row of each row's window.
+    Windows,
     /// The first and the end row of each text, as pooling sees it.
     Spans,
     /// An activation buffer; the plan says how many bytes.

@@ -1,6 +1,7 @@
 //! CPU twins of the kernels, plain and readable, in f64 where that costs nothing; for tests and diagnostics only.
 
 pub mod attention;
+pub mod blend;
 pub mod conv;
 pub mod dequant;
 pub mod elementwise;

@@ -71,30 +71,10 @@ impl Processor {
         }
     }
 
-    /// What each value of a pixel becomes, by color.
-    pub fn levels(&self) -> [[f32; 256]; 3] {
-        let of = |color: usize, value: u8| {
-            let v = f32::from(value);
-            if self.normalize {
-                // Both are one step in the reference, in this order.
-                let (mean, std) = (self.mean[color], self.std[color]);
-                (v - mean * (1.0 / self.rescale) as f32) / (std * (1.0 / self.rescale) as f32)
-            } else {
-                v * self.rescale as f32
-            }
-        };
-        let mut levels = [[0.0; 256]; 3];
-        for (color, list) in levels.iter_mut().enumerate() {
-            (0..=255u8).for_each(|value| list[usize::from(value)] = of(color, value));
-        }
-        levels
-    }
-
     /// The rows `[places, order.cols()]` of a tile's patches at these places (row, column); a still picture is repeated where a
     /// patch has several frames.
     pub fn rows(&self, frames: &[&Picture], order: &Order, places: &[(usize, usize)]) -> Vec<f32> {
         let Some(tile) = frames.first() else { return Vec::new() };
-        let levels = self.levels();
         let p = order.patch;
         let mut rows = Vec::with_capacity(places.len() * order.cols());
         for (row, col) in places {
@@ -102,7 +82,7 @@ impl Processor {
                 let start = ((row * p + y) * tile.width + col * p) * 3;
                 &frames[frame.min(frames.len() - 1)].rgb[start..start + 3 * p]
             };
-            let level = |color: usize, value: u8| levels[color][usize::from(value)];
+            let level = |color: usize, value: u8| self.levels[color][usize::from(value)];
             if order.color_last {
                 for y in 0..p {
                     rows.extend(at(0, y).iter().enumerate().map(|(i, v)| level(i % 3, *v)));

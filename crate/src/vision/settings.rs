@@ -100,14 +100,8 @@ pub struct Processor {
     pub kind: Kind,
     /// How it resizes.
     pub filter: Filter,
-    /// Multiplies values of 0 to 255.
-    pub rescale: f64,
-    /// Whether mean and standard deviation are applied.
-    pub normalize: bool,
-    /// Subtracted from rescaled values, by color.
-    pub mean: [f32; 3],
-    /// Divides them.
-    pub std: [f32; 3],
+    /// What each value of a pixel becomes, by color: rescaled, and normalized where the settings say so.
+    pub levels: Vec<[f32; 256]>,
     /// Whether a color that stands for "transparent" becomes white (`do_convert_rgb`); an alpha channel is dropped always.
     pub white: bool,
     /// Tokens of a tile where the processor's settings name them.
@@ -206,15 +200,14 @@ impl Processor {
         };
         let rescale = if fields.flag("do_rescale", true) { fields.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 };
         let normalize = fields.flag("do_normalize", !matches!(kind, Kind::Budget { .. }));
+        let (mean, std) = (fields.colors("image_mean", mean)?, fields.colors("image_std", std)?);
+        let levels = (0..3).map(|color| levels(rescale, normalize.then_some((mean[color], std[color])))).collect();
         let tile_tokens = ["image_seq_len", "image_seq_length"].iter().find_map(|n| config.get(*n)?.as_u64());
         Ok(Self {
             kind,
             filter,
-            rescale,
-            normalize,
+            levels,
             white: fields.flag("do_convert_rgb", !matches!(kind, Kind::Grid(_))),
-            mean: fields.colors("image_mean", mean)?,
-            std: fields.colors("image_std", std)?,
             tile_tokens: tile_tokens.map(|n| n as usize),
         })
     }
@@ -233,6 +226,14 @@ impl Processor {
             _ => {}
         }
     }
+}
+
+/// One color's values: both steps are one in the reference, in this order.
+fn levels(rescale: f64, normal: Option<(f32, f32)>) -> [f32; 256] {
+    std::array::from_fn(|value| match normal {
+        Some((mean, std)) => (value as f32 - mean * (1.0 / rescale) as f32) / (std * (1.0 / rescale) as f32),
+        None => value as f32 * rescale as f32,
+    })
 }
 
 fn blocks(fields: &Fields) -> Result<Kind> {
