@@ -1,5 +1,6 @@
 //! Image processors against transformers', and positions of mixed sequences; tests/golden/vision has the expectations.
 
+mod splice;
 mod towers;
 
 use jerboa::vision::{Kind, Picture, Processor, Sections, Span, decode::decode, positions};

@@ -2,6 +2,7 @@
 
 use half::f16;
 use jerboa::exec::{Eye, Files, RunOptions};
+use jerboa::gpu::Gpu;
 use jerboa::vision::{Picture, Processor};
 use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, relative_l2};
@@ -34,11 +35,16 @@ pub fn pictures(golden: &Golden) -> Vec<Picture> {
 
 /// Loads a folder's tower.
 pub fn eye(name: &str) -> Eye {
+    eye_on(gpu(), name)
+}
+
+/// The same on a device.
+pub fn eye_on(gpu: &Gpu, name: &str) -> Eye {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/models/{name}"))).await.expect("the folder");
         let config = serde_json::from_slice(&source.read("config.json").await.expect("config.json")).expect("JSON");
         let files = Files::safetensors(&source, config).await.expect("files");
-        Eye::load(gpu(), &source, files, RunOptions::default()).await.expect("a tower")
+        Eye::load(gpu, &source, files, RunOptions::default()).await.expect("a tower")
     })
 }
 

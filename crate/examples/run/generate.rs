@@ -3,6 +3,7 @@
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, parsed, told, value};
 use crate::out;
+use crate::see::{placed, with_images};
 use clap::{ArgAction, ArgGroup, Command, value_parser};
 use jerboa::hub::AbortFlag;
 use jerboa::task::{Event, GenerateRequest, Outcome};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 const RATED: usize = 16;
 
 pub fn command(command: Command) -> Command {
-    on_model(command)
+    with_images(on_model(command))
         .args([
             value("prompt", "TEXT", "The text to continue"),
             value("chat", "FILE", "A JSON file with the messages to answer"),
@@ -36,8 +37,11 @@ pub fn command(command: Command) -> Command {
 }
 
 pub async fn run(given: &Given) -> Result<()> {
-    let request = GenerateRequest::from_json(&request(given)?.to_string()).map_err(told)?;
+    let mut request = GenerateRequest::from_json(&request(given)?.to_string()).map_err(told)?;
     let mut loaded = given.loaded().await?;
+    if let Some(ids) = request.ids.take() {
+        request.ids = Some(placed(given, &loaded.session, ids).await?);
+    }
     let as_json = given.has("json");
     let show = |event: &Event| {
         if !as_json {

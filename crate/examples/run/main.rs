@@ -22,6 +22,8 @@ mod options;
 #[cfg(not(target_arch = "wasm32"))]
 mod out;
 #[cfg(not(target_arch = "wasm32"))]
+mod see;
+#[cfg(not(target_arch = "wasm32"))]
 mod states;
 #[cfg(not(target_arch = "wasm32"))]
 mod text;
@@ -31,7 +33,7 @@ mod vectors;
 #[cfg(not(target_arch = "wasm32"))]
 mod native {
     use crate::options::{Given, Result};
-    use crate::{bench, generate, look, states, text, vectors};
+    use crate::{bench, generate, look, see, states, text, vectors};
     use clap::Command;
     use pollster::block_on;
     use std::process::ExitCode;
@@ -67,6 +69,7 @@ mod native {
         "perplexity" "How well the model foretells a text": text::perplexity_command, text::perplexity;
         "logits" "Writes the logits of token ids to a safetensors file: tensor `logits`, f32": states::logits_command, states::logits;
         "hidden" "Writes the last hidden states of token ids likewise: tensor `last_hidden_state`, f32": states::hidden_command, states::hidden;
+        "encode-image" "Writes the rows that the language model gets for pictures: tensors `image_embeds` and `pixel_values`, f32": see::command, see::run;
         "inspect" "Family, sizes, encoding by tensor; what would run and what not": look::inspect_command, look::inspect;
         "plan" "The graph, dispatches of a decode step, bytes": look::plan_command, look::plan;
         "load-bench" "Where the time of a load goes, and its peak memory": look::load_command, look::load;

@@ -2,6 +2,7 @@
 
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, told, value};
+use crate::see::{placed, with_images};
 use clap::{Command, value_parser};
 use jerboa::arch::Head;
 use jerboa::exec::{Encoder, Files, Tokens};
@@ -15,12 +16,13 @@ fn with_ids(command: Command) -> Command {
 }
 
 pub fn logits_command(command: Command) -> Command {
-    with_ids(command).arg(flag("all", "Those of every token, not of the last alone"))
+    with_images(with_ids(command)).arg(flag("all", "Those of every token, not of the last alone"))
 }
 
 pub async fn logits(given: &Given) -> Result<()> {
-    let ids = given.all::<u32>("ids");
-    let values = given.model().await?.every_row(&ids, false).await.map_err(told)?;
+    let mut session = given.model().await?;
+    let ids = placed(given, &session, given.all::<u32>("ids")).await?;
+    let values = session.every_row(&ids, false).await.map_err(told)?;
     save(given, "logits", values, ids.len(), if given.has("all") { ids.len() } else { 1 })
 }
 

@@ -107,7 +107,9 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
 pub fn graph(config: &Value) -> Result<Graph> {
-    let config = Config(config);
+    let whole = config;
+    let config = vision::language(config);
+    let config = Config(&config);
     let name = config.architecture();
     let by_name = FAMILIES.iter().find(|f| f.0 == name);
     // Files without `architectures` still have a model_type.
@@ -115,7 +117,7 @@ pub fn graph(config: &Value) -> Result<Graph> {
     let Some((_, _, build)) = by_name.or_else(by_type) else {
         return Err(Error::UnknownArchitecture { name, supported: supported().collect::<Vec<_>>().join(", ") });
     };
-    build(config)
+    Ok(vision::with_pictures(build(config)?, whole))
 }
 
 /// The names of the architectures that can be loaded.

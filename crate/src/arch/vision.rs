@@ -3,9 +3,10 @@
 
 use super::config::Config;
 use crate::ir::{
-    Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind,
+    Activation, Attention, Builder, Dim, Graph, Ids, Input, InputId, Linear, Mask, Node, Norm, Op, Pooling, RopeSpec,
+    Value as Column, ValueId, WeightKind,
 };
-use crate::vision::{Axial, Table};
+use crate::vision::{Axial, Sections, Table};
 use crate::{Error, Result};
 use serde_json::Value;
 
@@ -447,6 +448,100 @@ pub fn match_ends(graph: &mut Graph, stored: &[String]) {
         };
         if let Some(found) = stored.iter().filter(ends).min_by_key(|s| s.len()) {
             name.clone_from(found);
+        }
+    }
+}
+
+/// The input of a language model that has the rows of pictures.
+pub const PICTURES: &str = "pictures";
+
+/// How many times the columns of the language model a picture's row has.
+fn features(vision: Config<'_>) -> usize {
+    1 + vision.get("deepstack_visual_indexes").and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+/// What a picture's tokens see in the language model.
+pub fn sight(config: &Value) -> Sight {
+    let both = config.get("vision_config").is_some() && Config(config).text("model_type") == Some("gemma3");
+    if both { Sight::Both } else { Sight::Causal }
+}
+
+/// The directions of a rotation's frequencies, where tokens stand in three.
+pub fn sections(config: &Value) -> Option<Sections> {
+    config.get("vision_config")?;
+    let text = config.get("text_config").unwrap_or(config);
+    let of = |field: &str| text.get(field)?.get("mrope_section")?.as_array();
+    let list: Vec<usize> = of("rope_parameters")
+        .or_else(|| of("rope_scaling"))?
+        .iter()
+        .filter_map(|n| Some(n.as_u64()? as usize))
+        .collect();
+    // Qwen2-VL and Qwen2.5-VL have them one after another, their followers take turns.
+    let consecutive = matches!(Config(config).text("model_type"), Some("qwen2_vl" | "qwen2_5_vl"));
+    Some(Sections { sizes: list.try_into().ok()?, interleaved: !consecutive })
+}
+
+/// A decoder that takes rows of pictures at numbers past its table, and adds their deeper features after its first layers.
+pub(super) fn with_pictures(mut graph: Graph, config: &Value) -> Graph {
+    let Some(vision) = config.get("vision_config").filter(|_| sees(config)) else { return graph };
+    let features = features(Config(vision));
+    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: Ids::Tokens, .. });
+    let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
+    let hidden = graph.value(graph.nodes[at].output).cols;
+    graph.inputs.push(Input { name: PICTURES.into(), rows: Dim::TOKENS, cols: hidden * features });
+    let rows = InputId(graph.inputs.len() - 1);
+    let Op::Embed { table, soft, .. } = &mut graph.nodes[at].op else { return graph };
+    let table = *table;
+    *soft = Some(rows);
+    for layer in 0..features - 1 {
+        let end = format!("layers.{layer}.mlp_residual");
+        let Some(at) = graph.nodes.iter().position(|n| graph.value(n.output).name.ends_with(&end)) else { continue };
+        let old = graph.nodes[at].output;
+        graph.values.push(Column { name: format!("{end}, seen"), ..graph.value(old).clone() });
+        let new = ValueId(graph.values.len() - 1);
+        for node in &mut graph.nodes[at + 1..] {
+            node.inputs.iter_mut().filter(|i| **i == old).for_each(|i| *i = new);
+        }
+        let op = Op::AddSoft { rows, table, column: (layer + 1) * hidden };
+        graph.nodes.insert(at + 1, Node { op, inputs: vec![old], output: new });
+    }
+    graph
+}
+
+/// The configuration as its language model's own family reads it: the fields of `text_config` at the top, under that family's
+/// name. Others are left as they are.
+pub(super) fn language(config: &Value) -> std::borrow::Cow<'_, Value> {
+    const FAMILIES: [(&str, &str); 4] = [
+        ("qwen2_5_vl", "Qwen2ForCausalLM"),
+        ("qwen3_vl", "Qwen3ForCausalLM"),
+        ("smolvlm", "LlamaForCausalLM"),
+        ("idefics3", "LlamaForCausalLM"),
+    ];
+    let kind = Config(config).text("model_type");
+    let family = FAMILIES.iter().find(|f| Some(f.0) == kind);
+    let (Some((_, class)), Some(object)) = (family, config.as_object()) else {
+        return std::borrow::Cow::Borrowed(config);
+    };
+    let mut own = object.clone();
+    for (field, value) in config.get("text_config").and_then(Value::as_object).into_iter().flatten() {
+        if field != "model_type" && !value.is_null() {
+            own.insert(field.clone(), value.clone());
+        }
+    }
+    own.insert("architectures".into(), serde_json::json!([class]));
+    std::borrow::Cow::Owned(Value::Object(own))
+}
+
+/// Gives a language model's weights the names that a checkpoint with a tower has for them.
+pub fn match_language<'a>(graph: &mut Graph, stored: impl Fn(&str) -> bool + 'a) {
+    let prefixes = ["model.", "model.language_model.", "language_model.model.", "model.text_model."];
+    let Some(prefix) = prefixes.iter().find(|p| stored(&format!("{p}embed_tokens.weight"))) else { return };
+    for (name, _) in graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut()) {
+        let head = format!("language_model.{name}");
+        if let Some(rest) = name.strip_prefix("model.") {
+            *name = format!("{prefix}{rest}");
+        } else if !stored(name) && stored(&head) {
+            *name = head;
         }
     }
 }

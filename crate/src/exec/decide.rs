@@ -60,7 +60,8 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
         let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
         return Err(Error::Request { parameter: "kv".into(), reason });
     }
-    let plain = arch::graph(config)?;
+    let mut plain = arch::graph(config)?;
+    arch::vision::match_language(&mut plain, |name| stored.contains(name));
     let states_of = |capacity: usize| plan_states(&plain, kv, capacity, options.chunk.min(capacity));
     let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());

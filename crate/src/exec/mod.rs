@@ -1,6 +1,7 @@
 //! Running a model: weights in buffers, plans as programs, prefill in chunks, the decode ring, the KV cache.
 //! It knows token ids and logits, not text.
 
+mod album;
 mod asked;
 mod decide;
 mod decode;
@@ -14,6 +15,7 @@ mod measure;
 mod model;
 mod options;
 mod pace;
+mod pictures;
 mod sampling;
 mod saved;
 mod session;
@@ -24,6 +26,7 @@ mod tail;
 mod tower;
 mod tune;
 
+pub use album::Album;
 pub use decide::ROOM;
 pub use decode::{Decode, Start};
 pub use encoder::{Encoder, Outputs, Tokens};

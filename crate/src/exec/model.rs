@@ -9,11 +9,13 @@ use super::options::{Precision, RunOptions};
 use super::step::{Buffers, Pipelines, Prepared, compile, rope_buffers};
 use super::tail::Tail;
 use super::tune::{Origin, Tuning, tune};
+use crate::arch::vision::{Sight, sections, sight};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, fuse, lower};
+use crate::vision::Sections;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
@@ -56,6 +58,10 @@ pub struct Model {
     /// Where the time of its load went.
     pub load: LoadTimes,
     pub(super) bytes: Cell<Bytes>,
+    /// Which directions the rotation counts, where tokens stand in three.
+    pub(super) sections: Option<Sections>,
+    /// What the tokens of a picture see.
+    pub(super) sight: Sight,
     pub(super) options: RunOptions,
     /// Tokens of one prefill step.
     pub(super) chunk: usize,
@@ -140,7 +146,9 @@ impl Model {
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let Decision { capacity, chunk, kv, graph, weights, states, precision, notes, .. } = decision;
         let before = gpu.created().bytes;
-        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !rope.depends_on_length())?;
+        let (sections, sight) = (sections(&config), sight(&config));
+        let placed = sections.is_some();
+        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !placed && !rope.depends_on_length())?;
         let decode = Prepared::new(&gpu, "decode", decode, false)?;
         let prefill = Prepared::new(&gpu, "prefill", prefill, false)?;
         let greedy = Prepared::new(&gpu, "sample", greedy, false)?;
@@ -158,6 +166,8 @@ impl Model {
             tuning: Tuning::none(Origin::Off),
             load,
             bytes: Cell::new(bytes),
+            sections,
+            sight,
             options,
             chunk,
             shared,

@@ -1,6 +1,7 @@
 //! One sequence on a model: what it keeps between steps, where it stands, and the steps that run it. Sessions of one model
 //! share its weights and kernels and may run in turns; each submit is whole in itself. It knows ids and logits, not text.
 
+use super::album::Album;
 use super::asked::Speculation;
 use super::files::Files;
 use super::model::Model;
@@ -17,6 +18,7 @@ use crate::kernels::sample::GUESSED_ROWS;
 use crate::plan::{RowsMode, Slot, fuse};
 use crate::{Error, Result};
 use serde_json::Value;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -40,6 +42,10 @@ pub struct Session {
     pub(super) reached: usize,
     /// Where states can go back to that cannot go back by themselves, oldest first.
     pub(super) checkpoints: Vec<Rc<Saved>>,
+    /// The pictures that prompts may name.
+    pub(super) album: Rc<RefCell<Album>>,
+    /// Whether the rotation is that of a sequence with pictures.
+    pub(super) placed: bool,
     rope_dirty: usize,
     state_bytes: u64,
 }
@@ -106,6 +112,8 @@ impl Session {
             tokens: Vec::new(),
             reached: 0,
             checkpoints: Vec::new(),
+            album: Rc::default(),
+            placed: false,
             rope_dirty: 0,
             state_bytes,
         };
@@ -209,6 +217,10 @@ impl Session {
                 None => self.clear(),
             }
         }
+        if self.placed {
+            // What comes next stands behind what is left.
+            self.place_tokens(&self.tokens.clone());
+        }
         Ok(self.tokens.len())
     }
 
@@ -230,6 +242,7 @@ impl Session {
             saved.load(&self.model, &self.own)?;
             self.tokens.truncate(saved.len());
             self.reached = saved.len();
+            self.place_tokens(ids);
             return Ok(common);
         }
         // The last token runs again: its logits are wanted.
@@ -259,16 +272,19 @@ impl Session {
     async fn run(&mut self, ids: &[u32], start: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
         self.fit_ropes(start, start + ids.len());
         self.take_short();
-        let chunk = self.chunk;
-        for (index, part) in ids.chunks(chunk).enumerate() {
+        let whole = [&self.tokens[..start], ids].concat();
+        self.place_tokens(&whole);
+        for (index, part) in self.parts(ids)?.into_iter().enumerate() {
             go_on()?;
-            let pos = start + index * chunk;
-            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
+            let (pos, part) = (start + part.start, &ids[part]);
+            let soft = self.soft_rows(part)?;
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(pos, part.len(), 0)?;
-            if part.len() == 1 {
+            if part.len() == 1 && soft.is_none() {
                 self.gpu.submit(&[self.decode.recorded()])?;
             } else {
-                let step = self.prefill_step(part.len());
+                // Steps for few rows take no rows from outside.
+                let step = if soft.is_some() { &self.prefill } else { self.prefill_step(part.len()) };
                 let grids = step.grids(part.len());
                 self.gpu.submit(&[step.with_grids(&grids)])?;
             }
@@ -292,7 +308,8 @@ impl Session {
         }
         let vocab = self.vocab();
         match ids.iter().find(|id| **id as usize >= vocab) {
-            Some(id) => refuse(format!("{id} is outside the vocabulary of {vocab}")),
+            Some(id) if !self.takes_pictures() => refuse(format!("{id} is outside the vocabulary of {vocab}")),
+            Some(_) => self.check_pictures(ids),
             None => Ok(()),
         }
     }
@@ -346,8 +363,10 @@ impl Session {
         let step = self.step_of("every row", &prepared, 1)?;
         self.fit_ropes(0, ids.len());
         let mut all = Vec::with_capacity(ids.len() * step.output_cols);
+        self.place_tokens(ids);
         for part in ids.chunks(chunk) {
-            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(part));
+            let soft = self.soft_rows(part)?;
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(self.tokens.len(), part.len(), 0)?;
             let grids = step.grids(part.len());
             self.gpu.submit(&[step.with_grids(&grids)])?;
@@ -406,6 +425,7 @@ impl Session {
         self.tokens.clone_from(&snapshot.tokens);
         self.checkpoints.clear();
         self.reached = snapshot.reached;
+        self.place_tokens(&self.tokens.clone());
         Ok(())
     }
 
@@ -419,6 +439,8 @@ impl Session {
         fork.tokens.clone_from(&self.tokens);
         fork.checkpoints.clone_from(&self.checkpoints);
         (fork.reached, fork.rope_dirty) = (self.reached, self.rope_dirty);
+        fork.album = self.album.clone();
+        fork.place_tokens(&self.tokens);
         Ok(fork)
     }
 }
@@ -448,6 +470,8 @@ fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
             own.insert(slot, model.gpu.buffer("state", *bytes, Usage::Storage)?);
         }
     }
-    rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| rope.depends_on_length())?;
+    rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| {
+        rope.depends_on_length() || model.sections.is_some()
+    })?;
     Ok(own)
 }

@@ -1,9 +1,9 @@
 //! A tower on a device: tiles of pictures in, rows for the language model out, which stay on the device. It is loaded when the
 //! first picture comes. It knows pixels as its processor gives them, and no prompt.
 
+use super::decide::{fused, wanted};
 use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
-use super::decide::{fused, wanted};
 use super::options::RunOptions;
 use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
 use crate::arch::vision::{PATCHES, PLACES, Tower, match_ends, tower};
@@ -93,6 +93,32 @@ impl Eye {
         eye.make(gpu, rows, &plan, &pipelines)?;
         gpu.check().await?;
         Ok(eye)
+    }
+
+    /// The image processor of the model's files.
+    ///
+    /// # Errors
+    /// `MissingFile` without settings; what they ask for that is not built.
+    pub async fn processor(&self, source: &Source) -> Result<Processor> {
+        let mut found = None;
+        for file in ["preprocessor_config.json", "processor_config.json"] {
+            if let Some(bytes) = source.read_optional(file).await? {
+                let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: e.to_string() };
+                let config: serde_json::Value = serde_json::from_slice(&bytes).map_err(fault)?;
+                if config.get("image_processor").or_else(|| config.get("image_processor_type")).is_some() {
+                    found = Some(config);
+                    break;
+                }
+            }
+        }
+        let missing = || Error::MissingFile {
+            file: "preprocessor_config.json".into(),
+            place: "the model's files".into(),
+            hint: "It says how pictures are resized; without it the model takes text alone.".into(),
+        };
+        let mut processor = Processor::from_config(&found.ok_or_else(missing)?)?;
+        processor.tile_tokens = self.tower.tile_tokens.or(processor.tile_tokens);
+        Ok(processor)
     }
 
     /// Columns of the language model.

@@ -1,0 +1,99 @@
+//! `encode-image`: pictures to the rows that the language model gets, to be compared with another engine's; and pictures at
+//! the placeholders of other commands' ids.
+
+use crate::open::on_model;
+use crate::options::{Given, Result, told, value};
+use crate::out;
+use clap::{Arg, ArgAction, Command};
+use jerboa::exec::{Eye, Files, Session, content};
+use jerboa::vision::decode::decode;
+use jerboa::vision::{Picture, Processor};
+use safetensors::tensor::TensorView;
+use std::time::Instant;
+
+fn images() -> Arg {
+    value("image", "FILE", "JPEG, PNG or WebP; several, or given several times").action(ArgAction::Append).num_args(1..)
+}
+
+pub fn command(command: Command) -> Command {
+    let out = value("out", "FILE", "Where they are written").required(true);
+    on_model(command).args([images().required(true), out])
+}
+
+/// A command with ids that may have pictures.
+pub fn with_images(command: Command) -> Command {
+    command.arg(images().help("Pictures for the placeholders in --ids, one after another"))
+}
+
+/// The ids with the pictures of --image at their placeholders.
+pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<Vec<u32>> {
+    let files = given.all::<String>("image");
+    if files.is_empty() {
+        return Ok(ids);
+    }
+    let source = given.source().await?;
+    let parts = Files::examine(&source, None).await.map_err(told)?;
+    let mut eye = Eye::load(&session.gpu, &source, parts, given.run_options()?).await.map_err(told)?;
+    let processor = eye.processor(&source).await.map_err(told)?;
+    let mut pictures = Vec::new();
+    for file in files {
+        let (_, tiles) = read(&file, &processor)?;
+        let content = content(&tiles);
+        let known = session.album().borrow().find(content);
+        pictures.push(match known {
+            Some(first) => first,
+            None => {
+                let encoded = eye.encode(&session.gpu, &tiles, &processor).await.map_err(told)?;
+                session.album().borrow_mut().add(content, encoded)
+            }
+        });
+    }
+    let named = ["image_token_id", "image_token_index"].iter().find_map(|name| session.config.get(name)?.as_u64());
+    let placeholder = named.ok_or("config.json names no image_token_id")?;
+    session.filled(&ids, placeholder as u32, &pictures).map_err(told)
+}
+
+/// A file's size and tiles.
+fn read(file: &str, processor: &Processor) -> Result<((usize, usize), Vec<Picture>)> {
+    let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+    let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
+    let picture = decode(&bytes, processor.white).map_err(of_file)?;
+    Ok(((picture.width, picture.height), processor.tiles(&picture).map_err(of_file)?))
+}
+
+pub async fn run(given: &Given) -> Result<()> {
+    let source = given.source().await?;
+    let files = Files::examine(&source, None).await.map_err(told)?;
+    let (gpu, options) = (given.gpu().await?, given.run_options()?);
+    let mut eye = Eye::load(&gpu, &source, files, options).await.map_err(told)?;
+    let processor = eye.processor(&source).await.map_err(told)?;
+    let (cols, mut pixels) = (eye.cols(), Vec::new());
+    // The rows, and the features that deeper layers of the language model get beside them.
+    let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
+    let order = processor.order(eye.tower.patch);
+    for file in given.all::<String>("image") {
+        let ((width, height), tiles) = read(&file, &processor)?;
+        let start = Instant::now();
+        let encoded = eye.encode(&gpu, &tiles, &processor).await.map_err(told)?;
+        for row in eye.read(&gpu, &encoded).await.map_err(told)?.chunks(cols * eye.tower.features) {
+            row.chunks(cols).zip(&mut embeds).for_each(|(part, all)| all.extend(part));
+        }
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        pixels.extend(tiles.iter().flat_map(|tile| processor.rows(&[tile], &order, &order.of(tile))));
+        out::line(format_args!("{file}: {width}x{height}, {} tokens, {ms:.1} ms", encoded.tokens));
+    }
+    let mut views = Vec::new();
+    for (i, values) in embeds.iter().enumerate() {
+        let name = if i == 0 { "image_embeds".to_string() } else { format!("deepstack.{}", i - 1) };
+        views.push((name, view(values, cols)?));
+    }
+    views.push(("pixel_values".to_string(), view(&pixels, order.cols())?));
+    let data = safetensors::serialize(views, None).map_err(|e| e.to_string())?;
+    let out: String = given.need("out")?;
+    std::fs::write(&out, data).map_err(|e| format!("{out}: {e}"))
+}
+
+fn view(values: &[f32], cols: usize) -> Result<TensorView<'_>> {
+    let shape = vec![values.len() / cols, cols];
+    TensorView::new(safetensors::Dtype::F32, shape, bytemuck::cast_slice(values)).map_err(|e| e.to_string())
+}

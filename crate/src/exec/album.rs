@@ -1,0 +1,110 @@
+//! Pictures that prompts may name, encoded once: each token of a picture has a number past the vocabulary that only this
+//! content has, so that equal numbers mean equal rows and a prefix with pictures is kept like any other. It knows no pixels.
+
+use super::tower::Encoded;
+use crate::vision::{Positions, Span, positions};
+use crate::{Error, Result};
+
+/// A picture of an album.
+struct Shot {
+    content: u64,
+    /// The number of its first token, counted from the end of the vocabulary.
+    first: u32,
+    encoded: Encoded,
+}
+
+/// Encoded pictures by content. Numbers are never used twice.
+#[derive(Default)]
+pub struct Album {
+    shots: Vec<Shot>,
+    next: u32,
+}
+
+/// Where the row of a picture's token lies.
+pub(super) struct Place<'a> {
+    /// The picture.
+    pub encoded: &'a Encoded,
+    /// The token, tile after tile and row by row.
+    pub token: usize,
+}
+
+impl Album {
+    /// The number of the first token of a picture with this content, if it is here.
+    pub fn find(&self, content: u64) -> Option<u32> {
+        self.shots.iter().find(|s| s.content == content).map(|s| s.first)
+    }
+
+    /// Takes a picture in; the number of its first token, from the end of the vocabulary.
+    pub fn add(&mut self, content: u64, encoded: Encoded) -> u32 {
+        let first = self.next;
+        self.next += encoded.tokens as u32;
+        self.shots.push(Shot { content, first, encoded });
+        first
+    }
+
+    /// Tokens of a picture that is here.
+    pub fn tokens(&self, first: u32) -> usize {
+        self.at(first).map_or(0, |(shot, _)| shot.encoded.tokens)
+    }
+
+    /// Leaves out the pictures that none of these numbers names.
+    pub fn keep(&mut self, used: &[u32]) {
+        self.shots.retain(|s| used.iter().any(|n| (s.first..s.first + s.encoded.tokens as u32).contains(n)));
+    }
+
+    fn at(&self, number: u32) -> Option<(&Shot, usize)> {
+        let shot = self.shots.iter().find(|s| (s.first..s.first + s.encoded.tokens as u32).contains(&number))?;
+        Some((shot, (number - shot.first) as usize))
+    }
+
+    /// The row of a token by its number.
+    ///
+    /// # Errors
+    /// `Request` for numbers of no picture.
+    pub(super) fn place(&self, number: u32) -> Result<Place<'_>> {
+        let found = self.at(number).map(|(shot, token)| Place { encoded: &shot.encoded, token });
+        let reason = || format!("{number} past the vocabulary is no token of a picture that is here");
+        found.ok_or_else(|| Error::Request { parameter: "ids".into(), reason: reason() })
+    }
+
+    /// The first and the end of the picture (a tile of it) that a token belongs to, as places in `ids`; none for text.
+    pub(super) fn tile(&self, ids: &[u32], vocab: u32, at: usize) -> Option<(usize, usize)> {
+        let (shot, token) = self.at(ids[at].checked_sub(vocab)?)?;
+        let mut first = 0;
+        for (height, width) in &shot.encoded.grids {
+            let end = first + height * width;
+            if token < end {
+                return Some((at - (token - first).min(at), (at + end - token).min(ids.len())));
+            }
+            first = end;
+        }
+        None
+    }
+
+    /// The positions of a prompt in three directions; none where it has no picture.
+    pub(super) fn positions(&self, ids: &[u32], vocab: u32) -> Option<Positions> {
+        let (mut spans, mut at, mut seen) = (Vec::new(), 0, false);
+        while at < ids.len() {
+            match self.tile(ids, vocab, at) {
+                Some((_, end)) => {
+                    let grid = self.at(ids[at] - vocab).and_then(|(shot, token)| {
+                        let mut first = 0;
+                        shot.encoded.grids.iter().find(|(h, w)| {
+                            first += h * w;
+                            token < first
+                        })
+                    });
+                    spans.extend(grid.map(|(height, width)| Span::picture(*height, *width)));
+                    seen = true;
+                    at = end;
+                }
+                None => {
+                    let end = (at..ids.len()).find(|i| ids[*i] >= vocab).unwrap_or(ids.len()).max(at + 1);
+                    spans.push(Span::Text(end - at));
+                    at = end;
+                }
+            }
+        }
+        seen.then(|| positions(&spans))
+    }
+}

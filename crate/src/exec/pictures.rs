@@ -1,0 +1,161 @@
+//! Prompts with pictures: which rows take the place of tokens, where tokens stand, and where a prompt may be cut. It knows ids
+//! and albums; sessions run what it prepares.
+
+use super::album::Album;
+use super::session::Session;
+use super::step::rows_bytes;
+use crate::arch::vision::{PICTURES, Sight};
+use crate::gpu::{Backend, Work};
+use crate::ir::Op;
+use crate::plan::Slot;
+use crate::{Error, Result};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+impl Session {
+    /// Lets prompts name the pictures of an album: numbers past the vocabulary are its tokens.
+    pub fn show(&mut self, album: Rc<RefCell<Album>>) {
+        self.album = album;
+    }
+
+    /// The album whose pictures prompts may name.
+    pub fn album(&self) -> &Rc<RefCell<Album>> {
+        &self.album
+    }
+
+    /// Whether the model takes pictures.
+    pub fn takes_pictures(&self) -> bool {
+        self.graph.inputs.iter().any(|i| i.name == PICTURES)
+    }
+
+    /// Refuses numbers that are neither tokens of the vocabulary nor of a picture.
+    pub(super) fn check_pictures(&self, ids: &[u32]) -> Result<()> {
+        let vocab = self.vocab() as u32;
+        let album = self.album.borrow();
+        ids.iter().filter_map(|id| id.checked_sub(vocab)).try_for_each(|number| album.place(number).map(|_| ()))
+    }
+
+    /// Writes the rotation of a sequence with pictures, and of what comes after it; or that of plain text, where the last one
+    /// had pictures.
+    pub(super) fn place_tokens(&mut self, ids: &[u32]) {
+        let Some(sections) = self.model.sections.clone() else { return };
+        let found = self.album.borrow().positions(ids, self.vocab() as u32);
+        if found.is_none() && !self.placed {
+            return;
+        }
+        self.placed = found.is_some();
+        let found = found.unwrap_or_default();
+        let at = |token: usize, direction: usize| match found.of.get(token) {
+            Some(place) => place[direction],
+            None => (token as i64 + found.offset) as u32,
+        };
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
+                let table = spec.table_of(self.capacity, |token, pair| at(token, sections.direction(pair)));
+                self.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
+            }
+        }
+    }
+
+    /// The parts that a prompt runs in: no tile whose tokens see each other both ways is cut.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for such a tile that is longer than a part.
+    pub(super) fn parts(&self, ids: &[u32]) -> Result<Vec<Range<usize>>> {
+        let (vocab, album) = (self.vocab() as u32, self.album.borrow());
+        let mut parts = Vec::new();
+        let mut first = 0;
+        while first < ids.len() {
+            let mut end = (first + self.chunk).min(ids.len());
+            if self.model.sight == Sight::Both && end < ids.len() {
+                match album.tile(ids, vocab, end) {
+                    Some((start, _)) if start > first => end = end.min(start),
+                    Some((start, after)) if start < end => {
+                        let option = format!("a picture of {} tokens", after - start);
+                        let hint = format!("Load the model with chunks of more than {} tokens.", self.chunk);
+                        return Err(Error::UnsupportedOption { architecture: self.graph.name.clone(), option, hint });
+                    }
+                    _ => {}
+                }
+            }
+            parts.push(first..end);
+            first = end;
+        }
+        Ok(parts)
+    }
+
+    /// The numbers of a part as a step reads them; rows of pictures are copied to where it finds them. None where the part
+    /// has no picture.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for a model that takes no pictures; what the device refuses.
+    pub(super) fn soft_rows(&self, part: &[u32]) -> Result<Option<Vec<u32>>> {
+        let vocab = self.vocab() as u32;
+        if part.iter().all(|id| *id < vocab) {
+            return Ok(None);
+        }
+        let none = || Error::UnsupportedOption {
+            architecture: self.graph.name.clone(),
+            option: "pictures".into(),
+            hint: "Load a model that takes them.".into(),
+        };
+        let input = self.graph.inputs.iter().position(|i| i.name == PICTURES).ok_or_else(none)?;
+        let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
+        // Steps count rows from the end of the table of tokens.
+        let tables = self.graph.nodes.iter().filter_map(|n| match n.op {
+            Op::Embed { table, soft: Some(_), .. } => Some(self.graph.weight(table).rows() as u32),
+            _ => None,
+        });
+        let base = tables.min().unwrap_or(vocab);
+        let album = self.album.borrow();
+        let (mut words, mut copies) = (Vec::with_capacity(part.len()), Vec::<(Work<'_>, usize)>::new());
+        let mut row = 0;
+        for id in part {
+            let Some(number) = id.checked_sub(vocab) else {
+                words.push(*id);
+                continue;
+            };
+            let place = album.place(number)?;
+            let from = place.encoded.order[place.token] as usize;
+            let size = rows_bytes(1, place.encoded.cols);
+            words.push(base + row as u32);
+            // Rows that follow each other are one copy.
+            match copies.last_mut() {
+                Some((Work::Copy { from: (buffer, at), size: all, .. }, last))
+                    if *last == row
+                        && std::ptr::eq(*buffer, &place.encoded.rows)
+                        && *at + *all == from as u64 * size =>
+                {
+                    *all += size;
+                    *last = row + 1;
+                }
+                _ => {
+                    let from = (&place.encoded.rows, from as u64 * size);
+                    copies.push((Work::Copy { from, to: (target, row as u64 * size), size }, row + 1));
+                }
+            }
+            row += 1;
+        }
+        self.gpu.submit(&copies.into_iter().map(|c| c.0).collect::<Vec<_>>())?;
+        Ok(Some(words))
+    }
+
+    /// A prompt with pictures at their placeholders, in order: `pictures` are the numbers of their first tokens in the album.
+    ///
+    /// # Errors
+    /// `Request` when there are more or fewer placeholders than tokens of pictures.
+    pub fn filled(&self, ids: &[u32], placeholder: u32, pictures: &[u32]) -> Result<Vec<u32>> {
+        let (vocab, album) = (self.vocab() as u32, self.album.borrow());
+        let tokens = |first: &u32| (*first..*first + album.tokens(*first) as u32).map(|number| vocab + number);
+        let mut numbers = pictures.iter().flat_map(tokens);
+        let wanted = ids.iter().filter(|id| **id == placeholder).count();
+        let found: usize = pictures.iter().map(|first| album.tokens(*first)).sum();
+        if wanted != found {
+            let reason =
+                format!("{wanted} placeholders ({placeholder}) for {found} tokens of {} pictures", pictures.len());
+            return Err(Error::Request { parameter: "ids".into(), reason });
+        }
+        Ok(ids.iter().map(|id| if *id == placeholder { numbers.next().unwrap_or(*id) } else { *id }).collect())
+    }
+}

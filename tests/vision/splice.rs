@@ -1,0 +1,91 @@
+//! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept prefixes.
+
+use super::towers::{eye_on, pictures, processor};
+use jerboa::exec::{Eye, Overrides, RunOptions, Session, content};
+use jerboa::kernels::attention::Kv;
+use jerboa_tests::golden::{Golden, golden, greedy, load};
+use jerboa_tests::{open, relative_l2};
+
+const IMAGE: i32 = 300;
+
+fn session(name: &str, chunk: usize) -> Session {
+    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+    let options = RunOptions { overrides, chunk, max_context: Some(192), ..RunOptions::default() };
+    load(open(&Default::default()), &golden(&format!("vision/models/{name}")), options).expect(name)
+}
+
+/// Encodes a picture unless the session's album has it; the number of its first token.
+fn look(session: &Session, eye: &mut Eye, name: &str, picture: &jerboa::vision::Picture) -> (u32, usize) {
+    let processor = processor(name);
+    let tiles = processor.tiles(picture).expect("tiles");
+    let content = content(&tiles);
+    let found = session.album().borrow().find(content);
+    let first = found.unwrap_or_else(|| {
+        let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, &processor)).expect("rows");
+        session.album().borrow_mut().add(content, encoded)
+    });
+    (first, session.album().borrow().tokens(first))
+}
+
+fn check(name: &str, chunk: usize) {
+    let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
+    let mut session = session(name, chunk);
+    let mut eye = eye_on(&session.gpu, name);
+    let vocab = session.vocab() as u32;
+    let mut numbers = Vec::new();
+    for picture in pictures(&expected) {
+        let (first, tokens) = look(&session, &mut eye, name, &picture);
+        numbers.extend((0..tokens as u32).map(|i| vocab + first + i));
+    }
+    let mut numbers = numbers.into_iter();
+    let place = |id: &i32| if *id == IMAGE { numbers.next().expect("a picture's token") } else { *id as u32 };
+    let ids: Vec<u32> = expected.ints("input_ids").iter().map(place).collect();
+    assert_eq!(numbers.next(), None, "{name}: more rows than places");
+    let logits = pollster::block_on(session.every_row(&ids, false)).expect("logits");
+    let error = relative_l2(&logits, &expected.floats("logits"));
+    assert!(error < 3e-4, "{name}: {error:e}");
+    let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
+    assert_eq!(greedy(&mut session, &ids, 16), wanted, "{name}");
+    // A further question on the same pictures: nothing is encoded and only what is new runs.
+    for picture in pictures(&expected) {
+        look(&session, &mut eye, name, &picture);
+    }
+    let more = [&ids[..], &[7, 8, 9]].concat();
+    let held = pollster::block_on(session.resume(&more, || Ok(()))).expect("a follow-up");
+    assert_eq!((eye.encodes, held), (2, ids.len()), "{name}");
+    let kept = pollster::block_on(session.logits()).expect("logits");
+    // The same on a fork, and from the start.
+    let mut fork = session.fork().expect("a fork");
+    assert_eq!(pollster::block_on(fork.resume(&more, || Ok(()))).expect("the fork"), more.len() - 1);
+    let mut other = Session::new(session.model()).expect("a session");
+    other.show(session.album().clone());
+    pollster::block_on(other.resume(&more, || Ok(()))).expect("the whole");
+    for found in [fork, other] {
+        let error = relative_l2(&pollster::block_on(found.logits()).expect("logits"), &kept);
+        assert!(error < 1e-5, "{name}: {error:e}");
+    }
+    // Then plain text, which stands where text stands.
+    let text = [5, 6, 7, 8, 9, 10];
+    pollster::block_on(session.resume(&text, || Ok(()))).expect("text");
+    let after = pollster::block_on(session.logits()).expect("logits");
+    let mut fresh = Session::new(session.model()).expect("a session");
+    pollster::block_on(fresh.resume(&text, || Ok(()))).expect("text");
+    assert_eq!(pollster::block_on(fresh.logits()).expect("logits"), after, "{name}");
+}
+
+#[test]
+fn qwen3_vl_with_deeper_features_and_interleaved_positions() {
+    // Pictures lie across parts of the prompt.
+    check("qwen3_vl", 7);
+}
+
+#[test]
+fn qwen2_5_vl_with_consecutive_positions() {
+    check("qwen2_5_vl", 512);
+}
+
+#[test]
+fn smolvlm_and_idefics3_with_tiles() {
+    check("smolvlm", 512);
+    check("idefics3", 512);
+}
