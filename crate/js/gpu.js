@@ -9,6 +9,12 @@ const MOST_STAGED = 32 << 20;
 /** Transfers over so many bytes are named in errors that come later. */
 const LARGE = 65_536;
 
+/** A promise that may be left alone: what nobody waits for any more is no fault when the device is lost. */
+function quiet(promise) {
+  promise.catch(() => {});
+  return promise;
+}
+
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** How long the device may take to answer, in milliseconds, before it is given up: all that was submitted must be done by then. */
@@ -105,6 +111,10 @@ export class JsGpu {
 
   /** A promise of the device that rejects as well when the device is lost or does not answer: some stay open then. */
   answer(promise) {
+    return quiet(this.answered(promise));
+  }
+
+  answered(promise) {
     return new Promise((resolve, reject) => {
       const entry = { reject, looks: 0 };
       const settle = (then, value) => {
@@ -172,8 +182,8 @@ export class JsGpu {
 
   /** What comes of `act` when its turn has come. */
   turn(act) {
-    if (this.group === 0 && !this.busy) return act();
-    return new Promise((resolve, reject) => void this.takeTurns(() => act().then(resolve, reject)));
+    if (this.group === 0 && !this.busy) return quiet(act());
+    return quiet(new Promise((resolve, reject) => void this.takeTurns(() => act().then(resolve, reject))));
   }
 
   /** Hands one command buffer over, and waits for it where only one may be in flight. */
