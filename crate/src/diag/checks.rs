@@ -120,7 +120,8 @@ fn extremes() -> Case {
     let cols = a.len();
     let launch = elementwise("check", Elementwise::Unary(1), &[view(0, cols)], &view(1, cols), cols as u32, true);
     let silu = a.iter().map(|v| f64::from(*v) / (1.0 + (-f64::from(*v)).exp()));
-    Case::new(vec![launch], &[&a], silu.collect())
+    // exp stops at -80, which leaves a little of what is very large.
+    Case { tolerance: 1e-4, ..Case::new(vec![launch], &[&a], silu.collect()) }
 }
 
 /// A reduction over the 256 threads of a workgroup: LayerNorm, or RMSNorm.
