@@ -4,9 +4,9 @@ import { Chat } from "./chat.js";
 import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
 import { aborted, disposed } from "./errors.js";
+import { generate, type GenerateOptions } from "./generate.js";
 import type { Generation } from "./generation.js";
 import type { Backend, CallOptions, Method, Methods } from "./host.js";
-import { generate, type GenerateOptions } from "./model.js";
 
 /** A sequence of its own: its context is not that of the model's other requests. `model.createSession()` makes it. */
 export class Session {
