@@ -40,6 +40,17 @@ impl Golden {
         bytemuck::pod_collect_to_vec(&self.tensor(name))
     }
 
+    /// An F16 tensor.
+    pub fn halves(&self, name: &str) -> Vec<f32> {
+        let values: Vec<u16> = bytemuck::pod_collect_to_vec(&self.tensor(name));
+        values.into_iter().map(|v| half::f16::from_bits(v).to_f32()).collect()
+    }
+
+    /// An I16 tensor.
+    pub fn shorts(&self, name: &str) -> Vec<i16> {
+        bytemuck::pod_collect_to_vec(&self.tensor(name))
+    }
+
     /// The shape of a tensor.
     pub fn shape(&self, name: &str) -> Vec<usize> {
         let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");

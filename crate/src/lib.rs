@@ -5,6 +5,7 @@
 //! picks the next token, `text` turns it into characters, `task` is what a user asks for and `web` its JavaScript face.
 
 pub mod arch;
+pub mod audio;
 pub mod device;
 pub mod diag;
 pub mod error;

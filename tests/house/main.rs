@@ -16,7 +16,7 @@ const FLOORS: &[&[&str]] = &[
     &["exec"],
     &["arch", "plan", "kernels", "sample", "reference"],
     &["gpu"],
-    &["device", "ir", "format", "hub", "text", "vision"],
+    &["audio", "device", "ir", "format", "hub", "text", "vision"],
     &["util"],
     &["error"],
 ];

@@ -15,4 +15,5 @@ mod op;
 mod pool;
 mod recurrent;
 mod sample;
+mod sound;
 mod transcode;

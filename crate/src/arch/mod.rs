@@ -8,16 +8,21 @@ mod embeddinggemma;
 pub mod encoder;
 mod llama;
 mod modernbert;
+pub mod moonshine;
+mod nanocodec;
 mod nomic;
 mod phi3;
 mod qwen;
+pub mod speech;
 pub mod vision;
+mod whisper;
 
 use crate::ir::{Builder, Graph};
 use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
 use serde_json::Value;
+pub use speech::Speech;
 
 type Build = fn(Config<'_>) -> Result<Graph>;
 
@@ -30,6 +35,39 @@ const FAMILIES: &[(&str, &str, Build)] = &[
     ("Qwen3ForCausalLM", "qwen3", qwen::qwen3),
     ("Phi3ForCausalLM", "phi3", phi3::phi3),
 ];
+
+type Hear = fn(Config<'_>) -> Result<Speech>;
+
+/// Models that hear, by their `model_type`.
+const HEARING: &[(&str, Hear)] = &[
+    ("whisper", whisper::whisper),
+    ("moonshine", moonshine::moonshine),
+    ("moonshine_streaming", moonshine::moonshine_streaming),
+];
+
+/// The graphs of a model that hears; none where config.json names no such model.
+///
+/// # Errors
+/// What the family refuses.
+pub fn speech(config: &Value) -> Result<Option<Speech>> {
+    let kind = Config(config).text("model_type").unwrap_or_default();
+    HEARING.iter().find(|(name, _)| *name == kind).map(|(_, hear)| hear(Config(config))).transpose()
+}
+
+/// The graph of a codec's decoder, from the values of its codes to samples.
+///
+/// # Errors
+/// `UnknownArchitecture`, or what the codec refuses.
+pub fn codec(config: &Value) -> Result<Graph> {
+    let config = Config(config);
+    match config.text("model_type") {
+        Some("nanocodec_decoder") => nanocodec::nanocodec(config),
+        other => Err(Error::UnknownArchitecture {
+            name: other.unwrap_or("a codec without model_type").into(),
+            supported: "nanocodec_decoder".into(),
+        }),
+    }
+}
 
 type Encode = fn(Config<'_>, &mut Builder) -> Result<encoder::Body>;
 

@@ -45,6 +45,8 @@ impl Graph {
             Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
             Op::Route(_) | Op::Blend { .. } | Op::AddSoft { .. } => 1,
             Op::Beside => node.inputs.len().max(1),
+            Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => 1,
+            Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => 1,
         };
         if node.inputs.len() != wanted {
             return Err(format!("has {} inputs, {wanted} are read", node.inputs.len()));
@@ -99,6 +101,30 @@ impl Graph {
                 self.check_kind(*order, &[WeightKind::Order])?;
                 cols(0) == out
             }
+            Op::Windows(w) => cols(0) * w.taps == out && w.taps > 0 && w.stride > 0,
+            Op::Upsample(u) => {
+                let own = out / u.groups.max(1);
+                self.check_vector(u.weight, cols(0) * own * u.taps)?;
+                u.bias.map_or(Ok(()), |bias| self.check_vector(bias, out))?;
+                u.groups > 0 && u.rate > 0 && out % u.groups == 0 && cols(0) % u.groups == 0
+            }
+            Op::Snake { alpha } => {
+                self.check_kind(*alpha, &[WeightKind::Vector])?;
+                cols(0) == out && self.weight(*alpha).rows() <= out
+            }
+            Op::GroupNorm { groups, gain, bias, .. } => {
+                [*gain, *bias].into_iter().try_for_each(|id| self.check_vector(id, out))?;
+                cols(0) == out && *groups > 0 && out % groups == 0
+            }
+            Op::Asinh { k } => {
+                self.check_vector(*k, 1)?;
+                cols(0) == out
+            }
+            Op::AddPositions { table } => {
+                self.check_kind(*table, &[WeightKind::Vector])?;
+                cols(0) == out && self.weight(*table).rows() % out == 0
+            }
+            Op::Heads { count } => *count > 0 && cols(0) % count == 0 && out % count == 0,
             Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Pool(_) => cols(0) == out,
         };
         if fits {

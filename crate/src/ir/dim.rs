@@ -67,7 +67,12 @@ impl Dim {
 
     /// What a convolution over these gives: `floor((n + 2 padding - kernel) / stride) + 1`, kernel with its dilation.
     pub fn convolved(self, kernel: usize, stride: usize, padding: usize) -> Self {
-        self.then(1, 2 * padding as i64 - kernel as i64 + stride as i64, stride)
+        self.windowed(kernel, stride, 2 * padding)
+    }
+
+    /// The same with so many rows of padding in all.
+    pub fn windowed(self, span: usize, stride: usize, padding: usize) -> Self {
+        self.then(1, padding as i64 - span as i64 + stride as i64, stride)
     }
 
     /// What an upsampling of these gives: `n * times + plus`. Only of rows that no division made, which is where codecs

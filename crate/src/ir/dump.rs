@@ -69,6 +69,7 @@ impl Graph {
                 let mask = match a.mask {
                     Mask::Causal { window: 0 } => "causal".to_string(),
                     Mask::Causal { window } => format!("causal window {window}"),
+                    Mask::Memory => "memory".to_string(),
                     Mask::Segment { before: usize::MAX, after: usize::MAX } => "segment".to_string(),
                     Mask::Segment { before: usize::MAX, after: 0 } => "segment causal".to_string(),
                     Mask::Window => "window".to_string(),
@@ -99,6 +100,15 @@ impl Graph {
                 let residual = if e.residual { ", + residual" } else { "" };
                 format!("mix[{} of {}, {} …{bias}{residual}]", e.each, e.count, self.first_part(e.weight))
             }
+            Op::Windows(w) => {
+                format!("windows[{} by {}, dilation {}, padding {:?}]", w.taps, w.stride, w.dilation, w.padding)
+            }
+            Op::Upsample(u) => format!("upsample[{}, {} groups, by {}]", name(u.weight), u.groups, u.rate),
+            Op::Snake { alpha } => format!("snake[{}]", name(*alpha)),
+            Op::GroupNorm { groups, gain, .. } => format!("group norm[{}, {groups} groups]", name(*gain)),
+            Op::Asinh { k } => format!("asinh[{}]", name(*k)),
+            Op::AddPositions { table } => format!("add positions[{}]", name(*table)),
+            Op::Heads { count } => format!("{count} heads"),
         }
     }
 }

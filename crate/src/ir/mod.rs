@@ -7,6 +7,7 @@ mod dim;
 mod dump;
 pub mod experts;
 pub mod rope;
+mod sound;
 mod state;
 mod surgery;
 
@@ -14,6 +15,7 @@ use crate::Result;
 pub use dim::{Counts, Dim, Stride};
 pub use experts::{ExpertsIn, ExpertsOut, Groups, Routing, Score};
 pub use rope::{RopeScaling, RopeSpec};
+pub use sound::{Upsample, Windows};
 pub use state::{StateId, StateSpec};
 
 /// Index of a value in [`Graph::values`].
@@ -215,6 +217,8 @@ pub enum Mask {
         /// Only the last so many, its own included; 0 for all.
         window: usize,
     },
+    /// All rows of another sequence, such as an encoder's output: k and v have rows of their own.
+    Memory,
     /// Those of its own text in a packed step, without a cache.
     Segment {
         /// The most rows that a key may come before the query; `usize::MAX` for all.
@@ -334,6 +338,41 @@ pub enum Op {
     Experts(ExpertsIn),
     /// The second one, summed; inputs what the first gave, picks.
     Mix(ExpertsOut),
+    /// The windows of a convolution over rows: what a product makes it with.
+    Windows(Windows),
+    /// A causal transposed convolution in groups.
+    Upsample(Upsample),
+    /// `x + sin(a x)² / a` of the first columns, leaky ReLU of the others.
+    Snake {
+        /// An `a` for each of the first columns.
+        alpha: WeightId,
+    },
+    /// A norm over all rows of groups of columns.
+    GroupNorm {
+        /// Groups.
+        groups: usize,
+        /// One for each column.
+        gain: WeightId,
+        /// One for each column.
+        bias: WeightId,
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// `asinh(x * exp(k))`.
+    Asinh {
+        /// One number.
+        k: WeightId,
+    },
+    /// Adds the row of a table at each row's position in its sequence.
+    AddPositions {
+        /// `[positions * cols]`, kept as f32.
+        table: WeightId,
+    },
+    /// Heads made wider by columns of zeros, or narrower.
+    Heads {
+        /// How many.
+        count: usize,
+    },
 }
 
 impl Op {
@@ -350,6 +389,10 @@ impl Op {
             Op::Mix(e) => vec![Some(e.weight), e.bias],
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
             Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside => vec![],
+            Op::Upsample(u) => vec![Some(u.weight), u.bias],
+            Op::Snake { alpha: one } | Op::Asinh { k: one } | Op::AddPositions { table: one } => vec![Some(*one)],
+            Op::GroupNorm { gain, bias, .. } => vec![Some(*gain), Some(*bias)],
+            Op::Windows(_) | Op::Heads { .. } => vec![],
         };
         found.into_iter().flatten().collect()
     }
@@ -362,6 +405,8 @@ impl Op {
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
             Op::Route(_) | Op::Experts(_) | Op::Mix(_) => None,
             Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
+            Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
+            Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => None,
         }
     }
 }
@@ -550,6 +595,8 @@ impl Builder {
         let rows = match (&op, inputs.first()) {
             (Op::LastRow, _) => Dim::Last,
             (Op::Pool(_), _) => Dim::Sequences,
+            (Op::Windows(windows), Some(input)) => windows.of(self.graph.value(*input).rows),
+            (Op::Upsample(upsample), Some(input)) => self.graph.value(*input).rows.upsampled(upsample.rate, 0),
             (_, Some(input)) => self.graph.value(*input).rows,
             (_, None) => Dim::TOKENS,
         };

@@ -17,6 +17,8 @@ pub enum Elementwise {
     Unary(u32),
     /// a * factor
     Scale(f32),
+    /// asinh(a * exp(b)) with one b for all
+    Asinh,
 }
 
 /// One launch over `[rows, cols]` (`single`: over one row).
@@ -34,6 +36,7 @@ pub fn elementwise<B: Clone>(
         Elementwise::Gated(act) => (2, act, 0.0),
         Elementwise::Unary(act) => (3, act, 0.0),
         Elementwise::Scale(factor) => (4, 0, factor),
+        Elementwise::Asinh => (5, 0, 0.0),
     };
     let second = inputs.get(1);
     let variant = Variant::new(Kernel::Elementwise).flag_if("BINARY", second.is_some()).set("OP", code);

@@ -13,6 +13,7 @@ pub mod pool;
 pub mod recurrent;
 pub mod sample;
 pub mod segments;
+pub mod sound;
 pub mod transcode;
 pub mod view;
 

@@ -13,6 +13,7 @@ use crate::kernels::embed::embed;
 use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use crate::kernels::pool::pool;
 use crate::kernels::segments::Segments;
+use crate::kernels::sound::{self, Unfold};
 use crate::kernels::{Launch, norm};
 use crate::{Error, Result};
 
@@ -201,12 +202,69 @@ impl Lowering<'_> {
             Op::Route(routing) => self.route(&name, routing, node)?,
             Op::Experts(first) => self.experts(&name, first, node)?,
             Op::Mix(second) => self.mix(&name, second, node)?,
+            Op::Windows(_)
+            | Op::Upsample(_)
+            | Op::Snake { .. }
+            | Op::GroupNorm { .. }
+            | Op::Asinh { .. }
+            | Op::AddPositions { .. }
+            | Op::Heads { .. } => self.sound(&name, node),
         }
         let dim = self.graph.value(node.output).rows;
         if dim != Dim::Last {
             self.launches[first..].iter_mut().for_each(|l| l.dim = dim);
         }
         Ok(())
+    }
+
+    /// What convolutions and sound need.
+    fn sound(&mut self, name: &str, node: &Node) {
+        let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+        let (cols, wide) = (self.cols(node.inputs[0]), self.cols(node.output));
+        let state = self.cursor(node.inputs[0]);
+        match &node.op {
+            Op::Windows(w) => {
+                let [left, right] = w.padding.map(|p| p as u32);
+                let (taps, stride, dilation) = (w.taps as u32, w.stride as u32, w.dilation as u32);
+                let unfold = Unfold { cols, taps, stride, dilation, left, right, by_tap: w.by_tap };
+                self.launches.push(unfold.launch(name, &x, state, &out));
+            }
+            Op::Upsample(u) => {
+                let groups = u.groups as u32;
+                let upsample = sound::Upsample {
+                    cols: wide,
+                    inputs: cols / groups,
+                    outputs: wide / groups,
+                    taps: u.taps as u32,
+                    rate: u.rate as u32,
+                    weight: Slot::Vector(u.weight),
+                    bias: u.bias.map(Slot::Vector),
+                };
+                self.launches.push(upsample.launch(name, &x, state, &out));
+            }
+            Op::Snake { alpha } => {
+                let snakes = self.graph.weight(*alpha).rows() as u32;
+                self.launches.push(sound::snake(name, wide, snakes, &x, Slot::Vector(*alpha), state, &out));
+            }
+            Op::GroupNorm { groups, gain, bias, eps } => {
+                let (gain, bias) = (Slot::Vector(*gain), Slot::Vector(*bias));
+                let norm = sound::GroupNorm { cols, groups: *groups as u32, eps: *eps, gain, bias };
+                self.scratch = self.scratch.max(norm.bytes());
+                self.launches.extend(norm.launches(name, &x, &state, &Slot::Scratch, &out));
+            }
+            Op::Asinh { k } => {
+                let k = View { buffer: Slot::Vector(*k), offset: 0, stride: 0 };
+                self.launches.push(elementwise(name, Elementwise::Asinh, &[x, k], &out, wide, false));
+            }
+            Op::AddPositions { table } => {
+                let table = View { buffer: Slot::Vector(*table), offset: 0, stride: wide };
+                self.launches.push(sound::add_positions(name, wide, &x, &table, state, &out));
+            }
+            Op::Heads { count } => {
+                self.launches.push(sound::heads(name, *count as u32, &x, cols, &out, wide, state));
+            }
+            _ => {}
+        }
     }
 
     fn elementwise(&mut self, name: &str, op: Elementwise, node: &Node) {
@@ -354,6 +412,9 @@ impl Lowering<'_> {
             (Mask::Window, _) => {
                 return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Windows, node);
             }
+            (Mask::Memory, _) => {
+                return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Memory, node);
+            }
             _ => return Err(Error::Internal(format!("{name}: causal attention without keys and values"))),
         };
         if a.relative.is_some() {
@@ -443,12 +504,13 @@ impl Lowering<'_> {
             head_norm: head_norm(a),
             rope: self.rope(a),
             segments: seen,
-            state: Slot::CURSOR,
+            state: self.cursor(node.inputs[0]),
         };
         let (mut q, mut k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
         let out = self.view(node.output);
         if kernel.prepares() {
-            let bytes = self.options.rows.tokens() as u64 * u64::from(kernel.prepared_cols()) * 4;
+            let rows = self.options.rows.of(self.graph.value(node.inputs[0]).rows) as u64;
+            let bytes = rows * u64::from(kernel.prepared_cols()) * 4;
             self.rotated = self.rotated.max(bytes);
             self.launches.push(kernel.prepare(&q, &k, Slot::Positions, Slot::Rotated));
             (q, k) = kernel.prepared(&Slot::Rotated);

@@ -51,6 +51,8 @@ pub enum Slot {
     Segments,
     /// The first and the end row of each row's window.
     Windows,
+    /// The first and the end row of what each row sees of another sequence.
+    Memory,
     /// The first and the end row of each text, as pooling sees it.
     Spans,
     /// An activation buffer; the plan says how many bytes.

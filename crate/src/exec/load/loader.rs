@@ -96,10 +96,14 @@ fn shaped(source: &WeightSource, rows: usize, plan: &WeightPlan) -> Result<Weigh
         let found: usize = source.shape.iter().product();
         return if found == rows { Ok(source.clone()) } else { Err(wrong(vec![rows])) };
     }
-    if source.shape != [rows, plan.cols] {
+    // A convolution's weight is [outputs, channels, taps]: its rows are those of a product with windows.
+    let flat = source.shape.first() == Some(&rows) && source.shape.iter().product::<usize>() == rows * plan.cols;
+    if source.shape != [rows, plan.cols] && !(flat && source.shape.len() > 2) {
         return Err(wrong(vec![rows, plan.cols]));
     }
-    Ok(source.clone())
+    let mut source = source.clone();
+    source.shape = vec![rows, plan.cols];
+    Ok(source)
 }
 
 /// Whether the file's bytes are what the layout wants.

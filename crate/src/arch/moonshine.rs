@@ -1,0 +1,186 @@
+//! Moonshine and Moonshine streaming, from samples at 16 kHz to logits. Source: transformers' `modeling_moonshine.py` and
+//! `modeling_moonshine_streaming.py`.
+
+use super::config::Config;
+use super::encoder::dense;
+use super::speech::{
+    Norms, Projections, Speech, Stack, conv, head, look, memory, project, refuse, remember, rope, see, tokens,
+};
+use crate::Result;
+use crate::ir::{Activation, Builder, Dim, Graph, Norm, Op, ValueId, Windows};
+
+/// Samples of a row of Moonshine's input "samples": the stride of its first convolution.
+pub const ROW: usize = 64;
+/// Samples of a row of the streaming encoder's input "samples".
+pub const FRAME: usize = 80;
+
+const NORMS: Norms = Norms { gain: "weight", bias: false, offset: 0.0 };
+const STREAMING: Norms = Norms { gain: "gamma", bias: false, offset: 1.0 };
+const PROJECTIONS: Projections = Projections { bias: false, out: "o_proj" };
+/// More rows than a clip can have: 10 minutes.
+const MOST: usize = 25_000;
+
+/// The graphs of a Moonshine checkpoint. A clip of `n` samples has `(n + 1) / 64` rows; what lacks at the end is zero.
+///
+/// # Errors
+/// `Config` or `UnsupportedOption`.
+pub fn moonshine(config: Config<'_>) -> Result<Speech> {
+    check(config)?;
+    let names = |part: &'static str| match part {
+        "encoder" => ["hidden_size", "intermediate_size", "encoder_num_hidden_layers", "encoder_num_attention_heads"],
+        _ => ["hidden_size", "intermediate_size", "decoder_num_hidden_layers", "decoder_num_attention_heads"],
+    };
+    let (encoder, decoder) = (Stack::read(config, names("encoder"))?, Stack::read(config, names("decoder"))?);
+    let plain = |_: &mut Builder, x: ValueId| x;
+    Ok(Speech {
+        encoder: encode(config, &encoder)?,
+        keys: project("moonshine keys", "k_proj", false, encoder.hidden, &decoder, &plain)?,
+        values: project("moonshine values", "v_proj", false, encoder.hidden, &decoder, &plain)?,
+        decoder: decode(config, &decoder, config.activation("decoder_hidden_act", "silu")?)?,
+        states: encoder.hidden,
+    })
+}
+
+/// The graphs of a Moonshine streaming checkpoint. A clip has a row for each 80 samples; samples of a last row that is not
+/// full are zeros, as the processor's mask makes them.
+///
+/// # Errors
+/// `Config` or `UnsupportedOption`.
+pub fn moonshine_streaming(config: Config<'_>) -> Result<Speech> {
+    check(config)?;
+    let names = ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"];
+    let inner = config.get("encoder_config").map(Config).ok_or_else(|| refuse(config, "no encoder_config", ""))?;
+    let (encoder, decoder) = (Stack::read(inner, names)?, Stack::read(config, names)?);
+    let most = config.count("max_position_embeddings")?;
+    let before = |b: &mut Builder, x: ValueId| {
+        let table = b.vector("model.decoder.pos_emb.weight", most * encoder.hidden);
+        let placed = b.node("model.decoder.pos_emb", Op::AddPositions { table }, &[x], encoder.hidden);
+        if encoder.hidden == decoder.hidden {
+            return placed;
+        }
+        b.linear("model.decoder.proj", placed, decoder.hidden, false)
+    };
+    Ok(Speech {
+        encoder: stream(inner, &encoder)?,
+        keys: project("moonshine streaming keys", "k_proj", false, encoder.hidden, &decoder, &before)?,
+        values: project("moonshine streaming values", "v_proj", false, encoder.hidden, &decoder, &before)?,
+        decoder: decode(config, &decoder, config.activation("hidden_act", "silu")?)?,
+        states: encoder.hidden,
+    })
+}
+
+fn check(config: Config<'_>) -> Result<()> {
+    if config.flag_or("attention_bias", false) {
+        return Err(refuse(config, "attention_bias: true", "No published checkpoint has it."));
+    }
+    for (heads, kv_heads) in [
+        ("encoder_num_attention_heads", "encoder_num_key_value_heads"),
+        ("decoder_num_attention_heads", "decoder_num_key_value_heads"),
+        ("num_attention_heads", "num_key_value_heads"),
+    ] {
+        if config.get(kv_heads).is_some_and(|n| !n.is_null() && Some(n) != config.get(heads)) {
+            return Err(refuse(config, kv_heads, "Each head needs keys of its own."));
+        }
+    }
+    Ok(())
+}
+
+/// `y = x + fc2(act(fc1(norm(x))))`.
+fn mlp(b: &mut Builder, path: &str, x: ValueId, stack: &Stack, norms: Norms, act: Activation) -> ValueId {
+    let normed = norms.norm(b, &format!("{path}.post_attention_layernorm"), x);
+    let inner = dense(b, &format!("{path}.mlp.fc1"), normed, stack.inner, true, act);
+    let out = b.linear(&format!("{path}.mlp.fc2"), inner, stack.hidden, true);
+    b.add(&format!("{path}.mlp"), x, out)
+}
+
+fn encode(config: Config<'_>, stack: &Stack) -> Result<Graph> {
+    let mut b = Builder::new("moonshine encoder");
+    let (path, hidden) = ("model.encoder", stack.hidden);
+    let act = config.activation("encoder_hidden_act", "gelu")?;
+    let samples = b.input("samples", Dim::TOKENS, ROW);
+    // Windows of 127 samples every 64: of two rows all but the last sample.
+    let rows = Windows { by_tap: true, ..Windows::new(2, 1) };
+    let pairs = b.node("pairs", Op::Windows(rows), &[samples], 2 * ROW);
+    let windows = b.view("windows", pairs, 0, 2 * ROW - 1);
+    let x = dense(&mut b, &format!("{path}.conv1"), windows, hidden, false, Activation::Tanh);
+    let gain = b.vector(&format!("{path}.groupnorm.weight"), hidden);
+    let bias = b.vector(&format!("{path}.groupnorm.bias"), hidden);
+    let x = b.node(&format!("{path}.groupnorm"), Op::GroupNorm { groups: 1, gain, bias, eps: 1e-5 }, &[x], hidden);
+    let x = conv(&mut b, &format!("{path}.conv2"), x, Windows::new(7, 3), 2 * hidden, true, Activation::Gelu);
+    let mut x = conv(&mut b, &format!("{path}.conv3"), x, Windows::new(3, 2), hidden, true, Activation::Gelu);
+    let rope = Some(b.rope(rope(config, stack.head_dim)?));
+    for layer in 0..stack.layers {
+        let path = format!("{path}.layers.{layer}");
+        let normed = NORMS.norm(&mut b, &format!("{path}.input_layernorm"), x);
+        let all = [usize::MAX, usize::MAX];
+        let seen = see(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, all, rope);
+        x = b.add(&format!("{path}.attended"), x, seen);
+        x = mlp(&mut b, &path, x, stack, NORMS, act);
+    }
+    let out = NORMS.norm(&mut b, &format!("{path}.layer_norm"), x);
+    b.finish(out, None)
+}
+
+fn stream(config: Config<'_>, stack: &Stack) -> Result<Graph> {
+    let mut b = Builder::new("moonshine streaming encoder");
+    let (path, hidden) = ("model.encoder", stack.hidden);
+    let act = config.activation("hidden_act", "gelu")?;
+    let frame = config.number_or("sample_rate", 16_000.0)? * config.number_or("frame_ms", 5.0)? / 1000.0;
+    if frame.round() as usize != FRAME {
+        return Err(refuse(config, "frames of other than 80 samples", "No published checkpoint has them."));
+    }
+    let samples = b.input("samples", Dim::TOKENS, FRAME);
+    let norm = Norm { gain: None, bias: None, layer: true, offset: 0.0, eps: 1e-6 };
+    let x = b.node(&format!("{path}.embedder.cmvn"), Op::Norm(norm), &[samples], FRAME);
+    let k = b.vector(&format!("{path}.embedder.comp.log_k"), 1);
+    let x = b.node(&format!("{path}.embedder.comp"), Op::Asinh { k }, &[x], FRAME);
+    let x = dense(&mut b, &format!("{path}.embedder.linear"), x, hidden, false, Activation::Silu);
+    let causal = Windows::causal(5, 2, 1);
+    let x = conv(&mut b, &format!("{path}.embedder.conv1"), x, causal, 2 * hidden, true, Activation::Silu);
+    let mut x = conv(&mut b, &format!("{path}.embedder.conv2"), x, causal, hidden, true, Activation::None);
+    for layer in 0..stack.layers {
+        let window = |side: usize| {
+            let windows = config.get("sliding_windows").and_then(|w| w.get(layer)?.get(side)?.as_u64());
+            windows.map_or(usize::MAX, |n| (n as usize).saturating_sub(1))
+        };
+        let path = format!("{path}.layers.{layer}");
+        let normed = STREAMING.norm(&mut b, &format!("{path}.input_layernorm"), x);
+        let sides = [window(0), window(1)];
+        let seen = see(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, sides, None);
+        x = b.add(&format!("{path}.attended"), x, seen);
+        x = mlp(&mut b, &path, x, stack, STREAMING, act);
+    }
+    let out = STREAMING.norm(&mut b, &format!("{path}.final_norm"), x);
+    b.finish(out, None)
+}
+
+fn decode(config: Config<'_>, stack: &Stack, act: Activation) -> Result<Graph> {
+    let mut b = Builder::new("moonshine");
+    let path = "model.decoder";
+    let memory = memory(&mut b, stack, MOST);
+    let vocab = config.count("vocab_size")?;
+    let (table, mut x) = tokens(&mut b, &format!("{path}.embed_tokens"), vocab, stack.hidden);
+    let rope = Some(b.rope(rope(config, stack.head_dim)?));
+    for layer in 0..stack.layers {
+        let path = format!("{path}.layers.{layer}");
+        let normed = NORMS.norm(&mut b, &format!("{path}.input_layernorm"), x);
+        let own = remember(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, rope);
+        x = b.add(&format!("{path}.remembered"), x, own);
+        let normed = NORMS.norm(&mut b, &format!("{path}.post_attention_layernorm"), x);
+        let heard = look(&mut b, &format!("{path}.encoder_attn"), normed, stack, PROJECTIONS, layer, memory);
+        x = b.add(&format!("{path}.heard"), x, heard);
+        let normed = NORMS.norm(&mut b, &format!("{path}.final_layernorm"), x);
+        // The second half gates the first.
+        let both = b.linear(&format!("{path}.mlp.fc1"), normed, 2 * stack.inner, true);
+        let value = b.view(&format!("{path}.mlp.value"), both, 0, stack.inner);
+        let gate = b.view(&format!("{path}.mlp.gate"), both, stack.inner, stack.inner);
+        let inner = b.node(&format!("{path}.mlp.gated"), Op::Gated(act), &[gate, value], stack.inner);
+        let out = b.linear(&format!("{path}.mlp.fc2"), inner, stack.hidden, true);
+        x = b.add(&format!("{path}.mlp"), x, out);
+    }
+    let weight = match config.flag_or("tie_word_embeddings", true) {
+        true => table,
+        false => b.matrix("proj_out.weight", vocab, stack.hidden),
+    };
+    head(b, x, &format!("{path}.norm"), NORMS, weight)
+}

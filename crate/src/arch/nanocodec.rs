@@ -1,0 +1,82 @@
+//! The decoder of NanoCodec: a causal HiFi-GAN from the values of codes to samples. Source: NVIDIA NeMo's
+//! `CausalHiFiGANDecoder`; weights are taken with their norms folded in, as `{name}.conv.weight`.
+
+use super::config::Config;
+use super::speech::{conv, refuse};
+use crate::Result;
+use crate::ir::{Activation, Builder, Dim, Graph, Op, Upsample, ValueId, Windows};
+use serde_json::Value;
+
+/// The graph; its input "values" has a row for each frame, its output a row for each sample, not yet clamped.
+///
+/// # Errors
+/// `Config` or `UnsupportedOption`.
+pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
+    for (field, only) in [("activation", "half_snake"), ("pad_mode", "zeros"), ("output_activation", "clamp")] {
+        if config.text(field).is_some_and(|found| found != only) {
+            return Err(refuse(config, field, &format!("Only {only} is known.")));
+        }
+    }
+    let list = |field: &str, usual: &[usize]| -> Vec<usize> {
+        let found = config.get(field).and_then(Value::as_array);
+        found.map_or(usual.to_vec(), |a| a.iter().filter_map(|v| v.as_u64().map(|n| n as usize)).collect())
+    };
+    let (kernels, dilations) =
+        (list("resblock_kernel_sizes", &[3, 7, 11]), list("resblock_dilation_sizes", &[1, 3, 5]));
+    let mut b = Builder::new("nanocodec");
+    let p = "audio_decoder";
+    let mut cols = config.count_or("base_channels", 864)?;
+    let x = b.input("values", Dim::TOKENS, config.count_or("input_dim", 16)?);
+    let first = config.count_or("in_kernel_size", 7)?;
+    let mut x = causal(&mut b, &format!("{p}.pre_conv"), x, first, 1, cols);
+    for (stage, rate) in list("up_sample_rates", &[7, 7, 6, 3, 2]).into_iter().enumerate() {
+        x = snake(&mut b, &format!("{p}.activations.{stage}"), x);
+        x = upsample(&mut b, &format!("{p}.up_sample_conv_layers.{stage}"), x, rate);
+        cols /= 2;
+        let chains: Vec<ValueId> = (0..kernels.len())
+            .map(|k| {
+                chain(&mut b, &format!("{p}.res_layers.{stage}.res_blocks.{k}.res_blocks"), x, kernels[k], &dilations)
+            })
+            .collect();
+        let name = format!("{p}.res_layers.{stage}");
+        let sum = chains.into_iter().reduce(|a, c| b.add(&name, a, c)).unwrap_or(x);
+        x = b.node(&format!("{name}.mean"), Op::Scale(1.0 / kernels.len() as f32), &[sum], cols);
+    }
+    x = snake(&mut b, &format!("{p}.post_activation"), x);
+    let last = config.count_or("out_kernel_size", 3)?;
+    let out = causal(&mut b, &format!("{p}.post_conv"), x, last, 1, 1);
+    b.finish(out, None)
+}
+
+fn causal(b: &mut Builder, name: &str, x: ValueId, taps: usize, dilation: usize, outputs: usize) -> ValueId {
+    conv(b, &format!("{name}.conv"), x, Windows::causal(taps, 1, dilation), outputs, true, Activation::None)
+}
+
+/// Snake of the first half of the columns.
+fn snake(b: &mut Builder, name: &str, x: ValueId) -> ValueId {
+    let cols = b.cols(x);
+    let alpha = b.vector(&format!("{name}.activation.snake_act.alpha"), cols / 2);
+    b.node(name, Op::Snake { alpha }, &[x], cols)
+}
+
+/// Half the columns, `rate` times the rows: each output column reads two input columns.
+fn upsample(b: &mut Builder, name: &str, x: ValueId, rate: usize) -> ValueId {
+    let (cols, taps) = (b.cols(x), 2 * rate);
+    let weight = b.vector(&format!("{name}.conv.weight"), cols * taps);
+    let bias = Some(b.vector(&format!("{name}.conv.bias"), cols / 2));
+    b.node(name, Op::Upsample(Upsample { weight, bias, groups: cols / 2, taps, rate }), &[x], cols / 2)
+}
+
+/// A chain of residual blocks, one for each dilation.
+fn chain(b: &mut Builder, name: &str, mut x: ValueId, taps: usize, dilations: &[usize]) -> ValueId {
+    let cols = b.cols(x);
+    for (index, dilation) in dilations.iter().enumerate() {
+        let name = format!("{name}.{index}");
+        let y = snake(b, &format!("{name}.input_activation"), x);
+        let y = causal(b, &format!("{name}.input_conv"), y, taps, *dilation, cols);
+        let y = snake(b, &format!("{name}.skip_activation"), y);
+        let y = causal(b, &format!("{name}.skip_conv"), y, taps, 1, cols);
+        x = b.add(&format!("{name}.sum"), x, y);
+    }
+    x
+}

@@ -1,0 +1,239 @@
+//! What models that hear share: their graphs, attention to another sequence, layers before and after it. Knows neither
+//! samples nor text.
+
+use super::config::Config;
+use super::encoder::{both_ways, dense};
+use crate::ir::{
+    Activation, Attention, Builder, Dim, Graph, Ids, Linear, Mask, Norm, Op, RopeSpec, StateSpec, Stride, ValueId,
+    WeightKind,
+};
+use crate::{Error, Result};
+
+/// The widest heads that kernels take.
+const WIDEST_HEAD: usize = 256;
+
+/// A model of an encoder and a decoder that looks at its states, as graphs over one table of weights.
+#[derive(Debug, Clone)]
+pub struct Speech {
+    /// From sound to states; its input is named by the family.
+    pub encoder: Graph,
+    /// From the input "states" to the keys of all layers of the decoder, side by side.
+    pub keys: Graph,
+    /// Likewise the values.
+    pub values: Graph,
+    /// From tokens to logits, with the inputs "keys" and "values".
+    pub decoder: Graph,
+    /// Columns of the states.
+    pub states: usize,
+}
+
+/// The sizes of a stack of layers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stack {
+    pub layers: usize,
+    pub hidden: usize,
+    pub inner: usize,
+    pub heads: usize,
+    pub head_dim: usize,
+}
+
+impl Stack {
+    /// Reads sizes that have these names in config.json.
+    pub fn read(config: Config<'_>, [hidden, inner, layers, heads]: [&str; 4]) -> Result<Self> {
+        let (hidden, heads) = (config.count(hidden)?, config.count(heads)?);
+        let head_dim = config.count_or("head_dim", hidden / heads)?;
+        if head_dim > WIDEST_HEAD {
+            return Err(refuse(config, &format!("heads of {head_dim} columns"), "No published checkpoint has them."));
+        }
+        Ok(Self { layers: config.layers(layers)?, hidden, inner: config.count(inner)?, heads, head_dim })
+    }
+
+    /// Columns of all heads.
+    pub fn width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Columns of a head as kernels take them, which is in groups of four.
+    fn wide(&self) -> usize {
+        self.head_dim.next_multiple_of(4)
+    }
+
+    /// Heads of a value, `count` of them, as kernels take them.
+    fn widened(&self, b: &mut Builder, name: &str, x: ValueId, count: usize) -> ValueId {
+        if self.wide() == self.head_dim {
+            return x;
+        }
+        b.node(&format!("{name}.wide"), Op::Heads { count }, &[x], count * self.wide())
+    }
+
+    /// Heads that attention made, as the projection after it takes them.
+    fn narrowed(&self, b: &mut Builder, name: &str, x: ValueId) -> ValueId {
+        if self.wide() == self.head_dim {
+            return x;
+        }
+        b.node(&format!("{name}.narrow"), Op::Heads { count: self.heads }, &[x], self.width())
+    }
+
+    /// Attention of all heads, over projections in their own width.
+    fn attend(&self, b: &mut Builder, path: &str, qkv: [ValueId; 3], attention: Attention) -> ValueId {
+        let scale = (self.head_dim as f32).powf(-0.5);
+        let attention = Op::Attention(Attention { scale, ..attention });
+        let out = b.node(&format!("{path}.attention"), attention, &qkv, self.heads * self.wide());
+        self.narrowed(b, path, out)
+    }
+}
+
+/// How the norms of a family are named and computed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Norms {
+    /// The tensor of the gain.
+    pub gain: &'static str,
+    pub bias: bool,
+    pub offset: f32,
+}
+
+impl Norms {
+    pub fn norm(self, b: &mut Builder, name: &str, x: ValueId) -> ValueId {
+        let cols = b.cols(x);
+        let gain = Some(b.vector(&format!("{name}.{}", self.gain), cols));
+        let bias = self.bias.then(|| b.vector(&format!("{name}.bias"), cols));
+        b.node(name, Op::Norm(Norm { gain, bias, layer: true, offset: self.offset, eps: 1e-5 }), &[x], cols)
+    }
+}
+
+/// The projections of attention: which have biases, and the name of the last one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Projections {
+    pub bias: bool,
+    pub out: &'static str,
+}
+
+/// A convolution: its windows, then a product.
+pub(super) fn conv(
+    b: &mut Builder,
+    name: &str,
+    x: ValueId,
+    windows: crate::ir::Windows,
+    outputs: usize,
+    bias: bool,
+    act: Activation,
+) -> ValueId {
+    let cols = b.cols(x) * windows.taps;
+    let seen = b.node(&format!("{name}.windows"), Op::Windows(windows), &[x], cols);
+    dense(b, name, seen, outputs, bias, act)
+}
+
+/// q, k and v of the same rows.
+fn qkv(b: &mut Builder, path: &str, x: ValueId, stack: &Stack, p: Projections) -> [ValueId; 3] {
+    let parts = [("q_proj", p.bias), ("k_proj", false), ("v_proj", p.bias)];
+    let made = parts.map(|(name, bias)| b.linear(&format!("{path}.{name}"), x, stack.width(), bias));
+    made.map(|v| stack.widened(b, path, v, stack.heads))
+}
+
+/// Attention of an encoder: rows see so many before and after them, rotated where there is a rotation.
+pub(super) fn see(
+    b: &mut Builder,
+    path: &str,
+    x: ValueId,
+    stack: &Stack,
+    p: Projections,
+    [before, after]: [usize; 2],
+    rope: Option<usize>,
+) -> ValueId {
+    let qkv = qkv(b, path, x, stack, p);
+    let mask = Mask::Segment { before, after };
+    let out = stack.attend(b, path, qkv, Attention { mask, rope, ..both_ways(stack.heads, stack.wide()) });
+    b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
+}
+
+/// Attention of a decoder to its own tokens so far.
+pub(super) fn remember(
+    b: &mut Builder,
+    path: &str,
+    x: ValueId,
+    stack: &Stack,
+    p: Projections,
+    rope: Option<usize>,
+) -> ValueId {
+    let qkv = qkv(b, path, x, stack, p);
+    let state = Some(b.state(StateSpec::Kv { kv_heads: stack.heads, head_dim: stack.wide(), window: 0 }));
+    let mask = Mask::Causal { window: 0 };
+    let out = stack.attend(b, path, qkv, Attention { mask, rope, state, ..both_ways(stack.heads, stack.wide()) });
+    b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
+}
+
+/// Attention of a decoder to the rows of another sequence, whose keys and values of all layers are inputs.
+pub(super) fn look(
+    b: &mut Builder,
+    path: &str,
+    x: ValueId,
+    stack: &Stack,
+    p: Projections,
+    layer: usize,
+    memory: [ValueId; 2],
+) -> ValueId {
+    let q = b.linear(&format!("{path}.q_proj"), x, stack.width(), p.bias);
+    let q = stack.widened(b, path, q, stack.heads);
+    let width = stack.heads * stack.wide();
+    let [k, v] = memory.map(|all| b.view(&format!("{path}.memory"), all, layer * width, width));
+    let attention = Attention { mask: Mask::Memory, ..both_ways(stack.heads, stack.wide()) };
+    let out = stack.attend(b, path, [q, k, v], attention);
+    b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
+}
+
+/// The inputs "keys" and "values" of a decoder, for at most so many rows.
+pub(super) fn memory(b: &mut Builder, stack: &Stack, most: usize) -> [ValueId; 2] {
+    let rows = Dim::Rows(Stride { times: 0, plus: most as i32, per: 1 });
+    ["keys", "values"].map(|name| b.input(name, rows, stack.layers * stack.heads * stack.wide()))
+}
+
+/// The graph from "states" to the keys or values of all layers of a decoder; `before` is what is done to states first.
+pub(super) fn project(
+    name: &str,
+    part: &str,
+    bias: bool,
+    states: usize,
+    stack: &Stack,
+    before: &dyn Fn(&mut Builder, ValueId) -> ValueId,
+) -> Result<Graph> {
+    let mut b = Builder::new(name);
+    let input = b.input("states", Dim::TOKENS, states);
+    let x = before(&mut b, input);
+    let names = |what: &str| -> Vec<String> {
+        (0..stack.layers).map(|i| format!("model.decoder.layers.{i}.encoder_attn.{part}.{what}")).collect()
+    };
+    let parts = names("weight").into_iter().map(|n| (n, stack.width())).collect();
+    let cols = b.cols(x);
+    b.graph_mut().weights.push(crate::ir::Weight { parts, cols, kind: WeightKind::Matrix });
+    let weight = crate::ir::WeightId(b.graph().weights.len() - 1);
+    let bias = bias.then(|| b.vectors(&names("bias"), stack.width()));
+    let out = b.node(part, Op::Linear(Linear::new(weight, bias)), &[x], stack.layers * stack.width());
+    let out = stack.widened(&mut b, part, out, stack.layers * stack.heads);
+    b.finish(out, None)
+}
+
+/// Rows of the table of tokens.
+pub(super) fn tokens(b: &mut Builder, name: &str, vocab: usize, cols: usize) -> (crate::ir::WeightId, ValueId) {
+    let table = b.weight(&format!("{name}.weight"), vocab, cols, WeightKind::Table);
+    (table, b.node(name, Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], cols))
+}
+
+/// The end of a decoder: the last row's norm and logits.
+pub(super) fn head(mut b: Builder, x: ValueId, norm: &str, norms: Norms, weight: crate::ir::WeightId) -> Result<Graph> {
+    let cols = b.cols(x);
+    let last = b.node("last", Op::LastRow, &[x], cols);
+    let hidden = norms.norm(&mut b, norm, last);
+    let vocab = b.graph().weight(weight).rows();
+    let logits = b.node("logits", Op::Linear(Linear::new(weight, None)), &[hidden], vocab);
+    b.finish(hidden, Some(logits))
+}
+
+/// The rotation of a family that pairs neighbouring columns.
+pub(super) fn rope(config: Config<'_>, head_dim: usize) -> Result<RopeSpec> {
+    Ok(RopeSpec { interleaved: true, ..config.rope(head_dim, 10_000.0)? })
+}
+
+/// Refuses an option that no graph here computes.
+pub(super) fn refuse(config: Config<'_>, option: &str, hint: &str) -> Error {
+    Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() }
+}

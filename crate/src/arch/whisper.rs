@@ -1,0 +1,89 @@
+//! Whisper and distil-whisper, from log-mel frames to logits. Source: transformers' `modeling_whisper.py`.
+
+use super::config::Config;
+use super::encoder::dense;
+use super::speech::{
+    Norms, Projections, Speech, Stack, conv, head, look, memory, project, refuse, remember, see, tokens,
+};
+use crate::Result;
+use crate::ir::{Activation, Builder, Dim, Graph, Op, ValueId, Windows};
+
+const NORMS: Norms = Norms { gain: "weight", bias: true, offset: 0.0 };
+const PROJECTIONS: Projections = Projections { bias: true, out: "out_proj" };
+const ALL: [usize; 2] = [usize::MAX, usize::MAX];
+
+/// The graphs of a checkpoint; the encoder's input "features" has a row for each 10 ms, `[frames, num_mel_bins]`.
+///
+/// # Errors
+/// `Config` or `UnsupportedOption`.
+pub fn whisper(config: Config<'_>) -> Result<Speech> {
+    if config.flag_or("scale_embedding", false) {
+        return Err(refuse(config, "scale_embedding: true", "No published checkpoint has it."));
+    }
+    let act = config.activation("activation_function", "gelu")?;
+    let encoder = Stack::read(config, ["d_model", "encoder_ffn_dim", "encoder_layers", "encoder_attention_heads"])?;
+    let decoder = Stack::read(config, ["d_model", "decoder_ffn_dim", "decoder_layers", "decoder_attention_heads"])?;
+    let most = config.count("max_source_positions")?;
+    let states = encoder.hidden;
+    let plain = |_: &mut Builder, x: ValueId| x;
+    Ok(Speech {
+        encoder: encode(config, &encoder, most, act)?,
+        keys: project("whisper keys", "k_proj", false, states, &decoder, &plain)?,
+        values: project("whisper values", "v_proj", true, states, &decoder, &plain)?,
+        decoder: decode(config, &decoder, most, act)?,
+        states,
+    })
+}
+
+/// `y = x + fc2(act(fc1(norm(x))))`.
+fn mlp(b: &mut Builder, path: &str, x: ValueId, stack: &Stack, act: Activation) -> ValueId {
+    let normed = NORMS.norm(b, &format!("{path}.final_layer_norm"), x);
+    let inner = dense(b, &format!("{path}.fc1"), normed, stack.inner, true, act);
+    let out = b.linear(&format!("{path}.fc2"), inner, stack.hidden, true);
+    b.add(&format!("{path}.mlp"), x, out)
+}
+
+fn encode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Result<Graph> {
+    let mut b = Builder::new("whisper encoder");
+    let path = "model.encoder";
+    let features = b.input("features", Dim::TOKENS, config.count("num_mel_bins")?);
+    let windows = |stride| Windows { padding: [1, 1], ..Windows::new(3, stride) };
+    let x = conv(&mut b, &format!("{path}.conv1"), features, windows(1), stack.hidden, true, act);
+    let x = conv(&mut b, &format!("{path}.conv2"), x, windows(2), stack.hidden, true, act);
+    let mut x = positions(&mut b, path, x, most);
+    for layer in 0..stack.layers {
+        let path = format!("{path}.layers.{layer}");
+        let normed = NORMS.norm(&mut b, &format!("{path}.self_attn_layer_norm"), x);
+        let seen = see(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, ALL, None);
+        x = b.add(&format!("{path}.attended"), x, seen);
+        x = mlp(&mut b, &path, x, stack, act);
+    }
+    let out = NORMS.norm(&mut b, &format!("{path}.layer_norm"), x);
+    b.finish(out, None)
+}
+
+fn decode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Result<Graph> {
+    let mut b = Builder::new("whisper");
+    let path = "model.decoder";
+    let memory = memory(&mut b, stack, most);
+    let (table, x) = tokens(&mut b, &format!("{path}.embed_tokens"), config.count("vocab_size")?, stack.hidden);
+    let mut x = positions(&mut b, path, x, config.count("max_target_positions")?);
+    for layer in 0..stack.layers {
+        let path = format!("{path}.layers.{layer}");
+        let normed = NORMS.norm(&mut b, &format!("{path}.self_attn_layer_norm"), x);
+        let own = remember(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, None);
+        x = b.add(&format!("{path}.remembered"), x, own);
+        let normed = NORMS.norm(&mut b, &format!("{path}.encoder_attn_layer_norm"), x);
+        let heard = look(&mut b, &format!("{path}.encoder_attn"), normed, stack, PROJECTIONS, layer, memory);
+        x = b.add(&format!("{path}.heard"), x, heard);
+        x = mlp(&mut b, &path, x, stack, act);
+    }
+    head(b, x, &format!("{path}.layer_norm"), NORMS, table)
+}
+
+/// Adds learned or stored positions.
+fn positions(b: &mut Builder, path: &str, x: ValueId, most: usize) -> ValueId {
+    let cols = b.cols(x);
+    let table = b.vector(&format!("{path}.embed_positions.weight"), most * cols);
+    b.node(&format!("{path}.positions"), Op::AddPositions { table }, &[x], cols)
+}

@@ -1,0 +1,176 @@
+//! Beam search as a state machine: rows of logits in, which beams go on with which token out. Knows no model; follows the
+//! rules of transformers' `generate` (scores are sums of log-probabilities over length to the power of the penalty).
+
+/// Of no weight beside any real score.
+const NEVER: f32 = -1e9;
+
+/// What a search depends on.
+#[derive(Debug, Clone)]
+pub struct BeamOptions {
+    /// Texts that are followed at a time.
+    pub beams: usize,
+    /// The power of the length that divides a score.
+    pub length_penalty: f32,
+    /// The most tokens after the prompt.
+    pub most: usize,
+    /// Tokens that end a text.
+    pub ends: Vec<u32>,
+}
+
+/// A text under way, or done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hypothesis {
+    /// Tokens after the prompt, the end token included.
+    pub ids: Vec<u32>,
+    /// The beam that each token was drawn from.
+    pub path: Vec<usize>,
+    /// Sum of log-probabilities; of a finished text, over its length.
+    pub score: f32,
+}
+
+/// A beam of the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The beam of the step before whose cache it goes on with.
+    pub parent: usize,
+    /// Its next token.
+    pub token: u32,
+}
+
+/// A search under way.
+#[derive(Debug, Clone)]
+pub struct Search {
+    options: BeamOptions,
+    running: Vec<Hypothesis>,
+    finished: Vec<Hypothesis>,
+}
+
+impl Search {
+    /// A search that has seen the prompt.
+    pub fn new(options: BeamOptions) -> Self {
+        let running = vec![Hypothesis { ids: Vec::new(), path: Vec::new(), score: 0.0 }];
+        Self { options, running, finished: Vec::new() }
+    }
+
+    /// Takes the log-probabilities of each running beam (after whatever the rules of the model forbid); the beams of the next
+    /// step, none when the search is over. The first step has one row.
+    pub fn step(&mut self, rows: &[Vec<f32>]) -> Vec<Step> {
+        let beams = self.options.beams;
+        let keep = beams * (1 + self.options.ends.len()).max(2);
+        let mut best: Vec<(f32, usize, u32)> = Vec::new();
+        for (beam, row) in rows.iter().enumerate() {
+            best.extend(top(row, keep).into_iter().map(|(id, p)| (p + self.running[beam].score, beam, id)));
+        }
+        best.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        best.truncate(keep);
+        let length = self.running[0].ids.len() + 1;
+        let ended = |id: u32| self.options.ends.contains(&id) || length >= self.options.most;
+        let grown = |&(score, beam, id): &(f32, usize, u32)| {
+            let mut next = self.running[beam].clone();
+            next.ids.push(id);
+            next.path.push(beam);
+            next.score = score;
+            next
+        };
+        let divisor = (length as f32).powf(self.options.length_penalty);
+        let mut done: Vec<Hypothesis> = best.iter().take(beams).filter(|c| ended(c.2)).map(grown).collect();
+        done.iter_mut().for_each(|h| h.score /= divisor);
+        let running: Vec<Hypothesis> = best.iter().filter(|c| !ended(c.2)).take(beams).map(grown).collect();
+        let goes_on = running.len() == beams.min(best.len());
+        self.finished.extend(done);
+        self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
+        self.finished.truncate(beams);
+        self.running = running;
+        let Some(leader) = self.running.first() else { return Vec::new() };
+        // Whether the best running text could still be better than the worst of those that are done.
+        let worst = if self.finished.len() == beams { self.finished[beams - 1].score } else { NEVER };
+        if !goes_on || leader.score / divisor <= worst {
+            return Vec::new();
+        }
+        let last = |h: &Hypothesis| Step { parent: h.path[length - 1], token: h.ids[length - 1] };
+        self.running.iter().map(last).collect()
+    }
+
+    /// The finished texts, the best first; those under way where none is done.
+    pub fn results(mut self) -> Vec<Hypothesis> {
+        if self.finished.is_empty() {
+            for text in &mut self.running {
+                text.score /= (text.ids.len().max(1) as f32).powf(self.options.length_penalty);
+            }
+            return self.running;
+        }
+        self.finished
+    }
+}
+
+/// Natural logarithms of the probabilities of a row of logits.
+pub fn log_softmax(logits: &mut [f32]) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|v| f64::from(v - max).exp()).sum();
+    let norm = f64::from(max) + sum.ln();
+    logits.iter_mut().for_each(|v| *v = (f64::from(*v) - norm) as f32);
+}
+
+/// The `count` largest of a row, the largest first.
+fn top(row: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut all: Vec<(u32, f32)> =
+        row.iter().enumerate().filter(|(_, p)| p.is_finite()).map(|(id, p)| (id as u32, *p)).collect();
+    let count = count.min(all.len());
+    if count > 0 && count < all.len() {
+        all.select_nth_unstable_by(count - 1, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        all.truncate(count);
+    }
+    all.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A language of three tokens whose probabilities depend on the last one; 2 ends a text.
+    fn row(last: Option<u32>) -> Vec<f32> {
+        let p: [f32; 4] = match last {
+            None => [0.5, 0.4, 0.1, 1e-6],
+            Some(0) => [0.35, 0.35, 0.3, 1e-6],
+            Some(1) => [0.05, 0.05, 0.9, 1e-6],
+            _ => [0.25; 4],
+        };
+        p.iter().map(|p| p.ln()).collect()
+    }
+
+    fn search(beams: usize, most: usize) -> Vec<Hypothesis> {
+        let mut search = Search::new(BeamOptions { beams, length_penalty: 0.0, most, ends: vec![2] });
+        let mut rows = vec![row(None)];
+        loop {
+            let next = search.step(&rows);
+            if next.is_empty() {
+                return search.results();
+            }
+            rows = next.iter().map(|s| row(Some(s.token))).collect();
+        }
+    }
+
+    #[test]
+    fn the_likeliest_text_is_not_the_greedy_one() {
+        let found = search(3, 6);
+        assert_eq!(found[0].ids, [1, 2], "0.36 in all, where the greedy text begins with 0");
+        assert!((found[0].score - 0.36f32.ln()).abs() < 1e-5);
+        assert_eq!(found[1].ids, [0, 1, 2]);
+        assert!(found.windows(2).all(|w| w[0].score >= w[1].score));
+    }
+
+    #[test]
+    fn a_limit_ends_texts_without_an_end_token() {
+        let found = search(2, 1);
+        assert_eq!(found.iter().map(|h| h.ids.clone()).collect::<Vec<_>>(), [[0], [1]]);
+    }
+
+    #[test]
+    fn log_softmax_sums_to_one() {
+        let mut row = vec![1.0, 2.0, -50.0, f32::NEG_INFINITY];
+        log_softmax(&mut row);
+        assert!((row.iter().map(|v| v.exp()).sum::<f32>() - 1.0).abs() < 1e-6);
+        assert_eq!(top(&row, 9).len(), 3);
+    }
+}

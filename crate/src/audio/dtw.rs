@@ -1,0 +1,115 @@
+//! When each token was spoken, from how the decoder looked at the encoder's frames: dynamic time warping over smoothed
+//! weights of some attention heads. Knows neither model nor text.
+
+/// Attention of one head: `[tokens][frames]`, one row after another.
+pub type Weights<'a> = &'a [f32];
+
+/// The frame at which each token begins, for heads of `tokens * frames` weights each.
+///
+/// Each head is normalized over the tokens (mean 0, deviation 1), smoothed over the frames by a median of `filter` frames
+/// (odd), and the heads are averaged; the cheapest monotonous path through the negative weights says when a token begins.
+pub fn starts(heads: &[Weights<'_>], tokens: usize, frames: usize, filter: usize) -> Vec<usize> {
+    if tokens == 0 || frames == 0 || heads.is_empty() {
+        return vec![0; tokens];
+    }
+    let mut cost = vec![0.0f64; tokens * frames];
+    for head in heads {
+        let normal = normalized(head, tokens, frames);
+        for (row, sums) in normal.chunks_exact(frames).zip(cost.chunks_exact_mut(frames)) {
+            for (sum, value) in sums.iter_mut().zip(median(row, filter)) {
+                *sum -= value / heads.len() as f64;
+            }
+        }
+    }
+    path(&cost, tokens, frames)
+}
+
+/// Over the tokens: minus the mean, over the deviation.
+fn normalized(head: Weights<'_>, tokens: usize, frames: usize) -> Vec<f64> {
+    let mut out: Vec<f64> = head.iter().map(|w| f64::from(*w)).collect();
+    for frame in 0..frames {
+        let column = || (0..tokens).map(|t| f64::from(head[t * frames + frame]));
+        let mean = column().sum::<f64>() / tokens as f64;
+        let deviation = (column().map(|w| (w - mean).powi(2)).sum::<f64>() / tokens as f64).sqrt();
+        for t in 0..tokens {
+            let value = &mut out[t * frames + frame];
+            // A frame that all tokens see alike says nothing.
+            *value = if deviation > 0.0 { (*value - mean) / deviation } else { 0.0 };
+        }
+    }
+    out
+}
+
+/// The median around each place, ends mirrored; the row itself where it is shorter than half the filter.
+fn median(row: &[f64], filter: usize) -> Vec<f64> {
+    let half = filter / 2;
+    if row.len() <= half {
+        return row.to_vec();
+    }
+    let one = |at: usize| {
+        let places = (0..filter).map(|i| super::mel::mirrored((at + i) as isize - half as isize, row.len()));
+        let mut around: Vec<f64> = places.map(|i| row[i]).collect();
+        around.sort_unstable_by(f64::total_cmp);
+        around[half]
+    };
+    (0..row.len()).map(one).collect()
+}
+
+/// The frame at which the cheapest path first comes to each token.
+fn path(cost: &[f64], tokens: usize, frames: usize) -> Vec<usize> {
+    let width = frames + 1;
+    // Sums are kept in f32: of equal ways that decides.
+    let mut sums = vec![f32::INFINITY; (tokens + 1) * width];
+    let mut from = vec![2u8; (tokens + 1) * width];
+    sums[0] = 0.0;
+    for j in 1..=frames {
+        for i in 1..=tokens {
+            let (both, up, left) = (sums[(i - 1) * width + j - 1], sums[(i - 1) * width + j], sums[i * width + j - 1]);
+            let (best, way) = if both < up && both < left {
+                (both, 0)
+            } else if up < both && up < left {
+                (up, 1)
+            } else {
+                (left, 2)
+            };
+            sums[i * width + j] = (cost[(i - 1) * frames + j - 1] + f64::from(best)) as f32;
+            from[i * width + j] = way;
+        }
+    }
+    let (mut i, mut j) = (tokens, frames);
+    let mut first = vec![0; tokens];
+    while i > 0 && j > 0 {
+        first[i - 1] = j - 1;
+        match from[i * width + j] {
+            0 => (i, j) = (i - 1, j - 1),
+            1 => i -= 1,
+            _ => j -= 1,
+        }
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_begin_where_they_look() {
+        let (tokens, frames, begin) = (4, 40, [0, 9, 17, 30]);
+        let mut head = vec![0.01f32; tokens * frames];
+        for t in 0..tokens {
+            let end = begin.get(t + 1).copied().unwrap_or(frames);
+            head[t * frames + begin[t]..t * frames + end].fill(1.0);
+        }
+        let noise: Vec<f32> = head.iter().enumerate().map(|(i, w)| w + ((i * 7919) % 13) as f32 * 0.01).collect();
+        assert_eq!(starts(&[&head, &noise], tokens, frames, 7), begin);
+        assert_eq!(starts(&[], 3, 10, 7), [0, 0, 0]);
+        assert_eq!(starts(&[&[0.5; 3]], 3, 1, 7).len(), 3);
+    }
+
+    #[test]
+    fn a_median_mirrors_its_ends() {
+        assert_eq!(median(&[5.0, 1.0, 4.0, 2.0], 3), [1.0, 4.0, 2.0, 4.0]);
+        assert_eq!(median(&[5.0, 1.0, 3.0], 7), [5.0, 1.0, 3.0]);
+    }
+}

@@ -1,0 +1,143 @@
+//! A transcript as text, JSON and subtitles. Knows seconds and words; nothing of how they were found.
+
+use serde_json::{Value, json};
+
+/// A word with its time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Word {
+    /// The word with its punctuation, without spaces around it.
+    pub text: String,
+    /// Seconds.
+    pub start: f64,
+    /// Seconds.
+    pub end: f64,
+}
+
+/// A stretch of the transcript.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Segment {
+    /// Seconds.
+    pub start: f64,
+    /// Seconds.
+    pub end: f64,
+    /// What was said.
+    pub text: String,
+    /// Its tokens.
+    pub ids: Vec<u32>,
+    /// Its words, where they were asked for.
+    pub words: Vec<Word>,
+    /// Mean log-probability of the tokens.
+    pub mean_logprob: f64,
+    /// How much the text compresses.
+    pub compression: f64,
+    /// Probability that nobody speaks.
+    pub no_speech: f64,
+}
+
+/// All that was heard.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Transcript {
+    /// Code of the language, where it is known.
+    pub language: Option<String>,
+    /// Whether it was translated into English.
+    pub translated: bool,
+    /// Seconds of the sound.
+    pub duration: f64,
+    /// Its stretches, in order.
+    pub segments: Vec<Segment>,
+}
+
+impl Transcript {
+    /// The whole text.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.segments.iter().map(|s| s.text.trim()).filter(|t| !t.is_empty()).collect();
+        texts.join(" ")
+    }
+
+    /// Subtitles as SubRip has them.
+    pub fn srt(&self) -> String {
+        let cue = |(n, s): (usize, &Segment)| {
+            format!("{}\n{} --> {}\n{}\n\n", n + 1, time(s.start, ','), time(s.end, ','), s.text.trim())
+        };
+        self.spoken().enumerate().map(cue).collect()
+    }
+
+    /// Subtitles as WebVTT has them.
+    pub fn vtt(&self) -> String {
+        let escape = |text: &str| text.trim().replace('&', "&amp;").replace('<', "&lt;");
+        let cue = |s: &Segment| format!("{} --> {}\n{}\n\n", time(s.start, '.'), time(s.end, '.'), escape(&s.text));
+        std::iter::once("WEBVTT\n\n".to_string()).chain(self.spoken().map(cue)).collect()
+    }
+
+    /// What OpenAI's API calls verbose_json.
+    pub fn verbose(&self) -> Value {
+        let words: Vec<Value> = self
+            .segments
+            .iter()
+            .flat_map(|s| &s.words)
+            .map(|w| json!({ "word": w.text, "start": round(w.start), "end": round(w.end) }))
+            .collect();
+        let segment = |(id, s): (usize, &Segment)| {
+            json!({
+                "id": id, "start": round(s.start), "end": round(s.end), "text": s.text, "tokens": s.ids,
+                "avg_logprob": s.mean_logprob, "compression_ratio": s.compression, "no_speech_prob": s.no_speech,
+            })
+        };
+        let mut out = json!({
+            "task": if self.translated { "translate" } else { "transcribe" },
+            "language": self.language, "duration": round(self.duration), "text": self.text(),
+            "segments": self.segments.iter().enumerate().map(segment).collect::<Vec<_>>(),
+        });
+        if !words.is_empty() {
+            out["words"] = words.into();
+        }
+        out
+    }
+
+    fn spoken(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(|s| !s.text.trim().is_empty())
+    }
+}
+
+/// Milliseconds are all that a time tells.
+fn round(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
+}
+
+/// `hh:mm:ss,mmm`.
+fn time(seconds: f64, point: char) -> String {
+    let ms = (seconds.max(0.0) * 1000.0).round() as u64;
+    format!("{:02}:{:02}:{:02}{point}{:03}", ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transcript() -> Transcript {
+        let word = |text: &str, start, end| Word { text: text.into(), start, end };
+        let segment = |start, end, text: &str| Segment { start, end, text: text.into(), ..Segment::default() };
+        let mut segments =
+            vec![segment(0.0, 2.5, " Ever tried,"), segment(2.5, 2.5, " "), segment(3599.9996, 3661.02, " a<b & c")];
+        segments[0].words = vec![word("Ever", 0.1, 0.4), word("tried,", 0.4, 0.91)];
+        Transcript { language: Some("en".into()), translated: false, duration: 3700.0, segments }
+    }
+
+    #[test]
+    fn subtitles() {
+        let expected = "1\n00:00:00,000 --> 00:00:02,500\nEver tried,\n\n2\n01:00:00,000 --> 01:01:01,020\na<b & c\n\n";
+        assert_eq!(transcript().srt(), expected);
+        let expected =
+            "WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nEver tried,\n\n01:00:00.000 --> 01:01:01.020\na&lt;b &amp; c\n\n";
+        assert_eq!(transcript().vtt(), expected);
+    }
+
+    #[test]
+    fn verbose_json() {
+        let found = transcript().verbose();
+        assert_eq!(found["text"], "Ever tried, a<b & c");
+        assert_eq!((&found["task"], &found["language"]), (&json!("transcribe"), &json!("en")));
+        assert_eq!(found["words"][1], json!({ "word": "tried,", "start": 0.4, "end": 0.91 }));
+        assert_eq!(found["segments"][2]["start"], 3600.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! What keeps a decoder from talking on: a limit of tokens by the sound's length, the end of endless repetition, and how much
+//! a text compresses. Knows token ids and characters only.
+
+use super::RATE;
+use std::collections::HashMap;
+
+/// The longest phrase whose repetition is noticed, in tokens.
+const LONGEST: usize = 40;
+/// Copies of a phrase, and tokens of all of them, that nobody says in a row.
+const COPIES: usize = 4;
+const TOKENS: usize = 24;
+
+/// The most tokens that Moonshine may make of so many samples, the first one included: 6.5 a second.
+pub fn token_limit(samples: usize) -> usize {
+    ((samples as f64 * 6.5 / f64::from(RATE)) as usize).max(2)
+}
+
+/// Where tokens end in the same phrase over and over: how many tokens to keep, the phrase once among them.
+pub fn repetition(ids: &[u32]) -> Option<usize> {
+    (1..=LONGEST.min(ids.len() / COPIES)).find_map(|length| {
+        let phrase = &ids[ids.len() - length..];
+        let copies = ids.rchunks_exact(length).take_while(|chunk| *chunk == phrase).count();
+        (copies >= COPIES && copies * length >= TOKENS).then(|| ids.len() - (copies - 1) * length)
+    })
+}
+
+/// About how many times smaller zlib makes bytes: over 2.4, Whisper takes it for repetition. Finds what a window repeats as
+/// zlib does and counts the bits that the best prefix code needs.
+pub fn compression(bytes: &[u8]) -> f64 {
+    let (mut at, mut last, mut extra) = (0, HashMap::new(), 0.0);
+    let mut symbols: HashMap<u32, f64> = HashMap::new();
+    let mut distances: HashMap<u32, f64> = HashMap::new();
+    while at < bytes.len() {
+        let key = |at: usize| bytes.get(at..at + 3).map(<[u8]>::to_vec);
+        let before = key(at).and_then(|k| last.get(&k).copied());
+        let length = before
+            .map_or(1, |b: usize| bytes[b..].iter().zip(&bytes[at..]).take(258).take_while(|(x, y)| x == y).count());
+        match before {
+            Some(before) if length >= 3 => {
+                let (length_code, length_bits) = code(length as u32 - 3, 4);
+                let (distance_code, distance_bits) = code((at - before) as u32 - 1, 2);
+                *symbols.entry(257 + length_code).or_default() += 1.0;
+                *distances.entry(distance_code).or_default() += 1.0;
+                extra += f64::from(length_bits + distance_bits);
+            }
+            _ => *symbols.entry(u32::from(bytes[at])).or_default() += 1.0,
+        }
+        for place in at..at + length {
+            if let Some(key) = key(place) {
+                last.insert(key, place);
+            }
+        }
+        at += length;
+    }
+    *symbols.entry(256).or_default() += 1.0;
+    // The codes' own description takes some six bits a symbol.
+    let description = 6.0 * (symbols.len() + distances.len()) as f64 + 70.0;
+    let dynamic = entropy(&symbols) + entropy(&distances) + extra + description;
+    let fixed = 8.0 * symbols.values().sum::<f64>() + 5.0 * distances.values().sum::<f64>() + extra;
+    // Head, checksum and the block's first bits.
+    bytes.len() as f64 / (6.0 + (dynamic.min(fixed) + 3.0) / 8.0)
+}
+
+/// The bucket of a length or distance, and the bits that follow it, with `1 << bits` buckets an octave.
+fn code(value: u32, per_octave: u32) -> (u32, u32) {
+    if value < 2 * per_octave {
+        return (value, 0);
+    }
+    let octave = (value / per_octave).ilog2();
+    (octave * per_octave + (value >> octave), octave)
+}
+
+fn entropy(counts: &HashMap<u32, f64>) -> f64 {
+    let total: f64 = counts.values().sum();
+    counts.values().map(|n| n * (total / n).log2().max(1.0)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_limit_tokens() {
+        assert_eq!(token_limit(16_000), 6);
+        assert_eq!(token_limit(20_001), 8);
+        assert_eq!(token_limit(100), 2);
+    }
+
+    #[test]
+    fn endless_repetition_is_cut_to_one() {
+        let mut ids: Vec<u32> = (0..10).collect();
+        assert_eq!(repetition(&ids), None);
+        ids.extend([7, 8, 9].repeat(8));
+        assert_eq!(repetition(&ids), Some(10));
+        assert_eq!(repetition(&[5; 40]), Some(1));
+        assert_eq!(repetition(&[5; 12]), None, "somebody may laugh");
+        assert_eq!(repetition(&[]), None);
+    }
+
+    /// Ratios of Python's `len(text) / len(zlib.compress(text))`.
+    #[test]
+    fn compression_is_close_to_zlib() {
+        let speech = "And so my fellow Americans, ask not what your country can do for you, ask what you can do for your country.";
+        let texts = [
+            (speech.to_string(), 1.354),
+            ("Thank you. ".repeat(40), 18.33),
+            (format!("{speech} {speech} {speech}"), 3.756),
+            ("Ever tried, ever failed. No matter. Try again. Fail again. Fail better.".into(), 1.164),
+            ("no ".repeat(8), 1.846),
+        ];
+        for (text, ratio) in texts {
+            let found = compression(text.as_bytes());
+            assert!((found / ratio - 1.0).abs() < 0.15, "{text}: {found} for {ratio}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Long sound in windows that a model can hear, and their texts joined again so that nothing is lost or said twice at a seam.
+//! Knows samples and token ids.
+
+use std::ops::Range;
+
+/// Samples of the windows of a sound. `speech` are stretches in which somebody speaks, in order; stretches that fit a window
+/// together share it, longer ones are cut into windows that overlap by `overlap` samples. Without speech the sound is
+/// silent: there is no window.
+pub fn windows(speech: &[Range<usize>], longest: usize, overlap: usize) -> Vec<Range<usize>> {
+    let mut out: Vec<Range<usize>> = Vec::new();
+    let mut open = false;
+    for stretch in speech {
+        if let Some(last) = out.last_mut().filter(|_| open)
+            && stretch.end - last.start <= longest
+        {
+            last.end = stretch.end;
+            continue;
+        }
+        let mut start = stretch.start;
+        loop {
+            let end = stretch.end.min(start + longest);
+            out.push(start..end);
+            if end == stretch.end {
+                break;
+            }
+            start = end - overlap.min(longest / 2);
+        }
+        open = true;
+    }
+    out
+}
+
+/// How many tokens of the left text to keep and how many of the right one to skip, where the right one begins with what the
+/// left one ends with, heard once more. The texts are slid over each other; at the place where they agree best they are
+/// joined in the middle of what they share: the left one heard the beginning of it better, the right one the end.
+/// Where they share nothing, all is kept.
+pub fn join(left: &[u32], right: &[u32]) -> (usize, usize) {
+    let (l, r) = (left.len(), right.len());
+    let mut best = (0.0, (l, 0));
+    for i in 1..l + r {
+        let (a, b) = (l.saturating_sub(i)..l.min(l + r - i), i.saturating_sub(l)..r.min(i));
+        let same = left[a.clone()].iter().zip(&right[b.clone()]).filter(|(x, y)| x == y).count();
+        // A long agreement is worth more than a short perfect one.
+        let score = same as f64 / i as f64 + i as f64 / 10_000.0;
+        if same > 1 && score > best.0 {
+            best = (score, (a.start.midpoint(a.end), b.start.midpoint(b.end)));
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_hold_what_fits() {
+        let speech = [10..40, 60..90, 130..140, 300..555];
+        assert_eq!(windows(&speech, 100, 20), [10..90, 130..140, 300..400, 380..480, 460..555]);
+        assert_eq!(windows(&[], 100, 20), []);
+        // Every sample of speech is in some window.
+        for longest in [17, 64, 1000] {
+            let cut = windows(&speech, longest, 8);
+            assert!(speech.iter().cloned().flatten().all(|s| cut.iter().any(|w| w.contains(&s))));
+            assert!(cut.iter().all(|w| w.len() <= longest));
+        }
+    }
+
+    #[test]
+    fn a_seam_loses_and_repeats_nothing() {
+        let text: Vec<u32> = (0..60).map(|i| i * 37 % 1009).collect();
+        for (end, begin) in [(30, 20), (31, 30), (28, 14), (30, 30)] {
+            let (left, right) = (&text[..end], &text[begin..]);
+            let (keep, skip) = join(left, right);
+            // A single token in common is no evidence: it may be said twice, never lost.
+            let joined = [&left[..keep], &right[skip..]].concat();
+            let expected = if end - begin > 1 { text.clone() } else { [left, right].concat() };
+            assert_eq!(joined, expected, "{end} {begin}");
+        }
+        // Both windows misheard the half of a word at their edge.
+        let (mut left, mut right) = (text[..30].to_vec(), text[20..].to_vec());
+        (left[29], right[0]) = (5000, 5001);
+        let (keep, skip) = join(&left, &right);
+        assert_eq!([&left[..keep], &right[skip..]].concat(), text);
+        assert_eq!(join(&[], &[1, 2]), (0, 0));
+        assert_eq!(join(&[1, 2], &[]), (2, 0));
+    }
+}

@@ -1,0 +1,288 @@
+//! Voice activity: Silero VAD on the processor, and the stretches of speech that its probabilities mean. Knows samples at
+//! 16 kHz. A window of 32 ms takes 0.65 million products, in a chain of windows that each wait for the one before: too
+//! little for a GPU, whose answer to a single window takes longer than the window's arithmetic here.
+//!
+//! Source: github.com/snakers4/silero-vad (MIT), version 6; the network as its ONNX file has it.
+
+use super::RATE;
+use crate::format::Dtype;
+use crate::format::safetensors::{PREFIX, header_range, parse_header};
+use crate::{Error, Result};
+use half::f16;
+use std::ops::Range;
+
+/// Samples of a window.
+pub const WINDOW: usize = 512;
+/// Samples of the window before that a window sees.
+const CONTEXT: usize = 64;
+/// Columns of the transform: real parts, then imaginary ones.
+const PARTS: usize = 258;
+const SPAN: usize = 256;
+const STRIDE: usize = 128;
+const HIDDEN: usize = 128;
+
+/// A convolution over three rows, one row of zeros before and after, then ReLU.
+struct Conv {
+    inputs: usize,
+    outputs: usize,
+    stride: usize,
+    /// `[3][inputs][outputs]`.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Conv {
+    fn run(&self, x: &[f32]) -> Vec<f32> {
+        let rows = x.len() / self.inputs;
+        let mut out = Vec::with_capacity(rows.div_ceil(self.stride) * self.outputs);
+        for center in (0..rows).step_by(self.stride) {
+            let start = out.len();
+            out.extend(&self.bias);
+            for tap in 0..3 {
+                let Some(row) = (center + tap).checked_sub(1).filter(|r| *r < rows) else { continue };
+                let weight = &self.weight[tap * self.inputs * self.outputs..];
+                add_product(&mut out[start..], &x[row * self.inputs..][..self.inputs], weight);
+            }
+            out[start..].iter_mut().for_each(|v| *v = v.max(0.0));
+        }
+        out
+    }
+}
+
+/// `out += x · w`, `w` as `[x][out]`.
+fn add_product(out: &mut [f32], x: &[f32], w: &[f32]) {
+    for (value, row) in x.iter().zip(w.chunks_exact(out.len())) {
+        for (sum, weight) in out.iter_mut().zip(row) {
+            *sum += value * weight;
+        }
+    }
+}
+
+/// `[rows][cols]` as `[cols][rows]`.
+fn transposed(w: &[f32], rows: usize) -> Vec<f32> {
+    let cols = w.len() / rows;
+    (0..w.len()).map(|i| w[i % rows * cols + i / rows]).collect()
+}
+
+/// The network. Its weights may be shared by several streams.
+pub struct Vad {
+    /// `[256][258]`.
+    transform: Vec<f32>,
+    convs: [Conv; 4],
+    /// `[256][512]`: input's rows, then the hidden state's; gates input, forget, cell, output.
+    gates: Vec<f32>,
+    gates_bias: Vec<f32>,
+    last: Vec<f32>,
+    last_bias: f32,
+}
+
+/// What a stream of windows remembers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    context: [f32; CONTEXT],
+    /// Hidden and cell state.
+    pub hidden: [Vec<f32>; 2],
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { context: [0.0; CONTEXT], hidden: [vec![0.0; HIDDEN], vec![0.0; HIDDEN]] }
+    }
+}
+
+impl Vad {
+    /// Reads the weights from a safetensors file (F32 or F16).
+    ///
+    /// # Errors
+    /// `Malformed`, `MissingTensor`, `Shape` or `UnsupportedEncoding`.
+    pub fn new(file: &[u8]) -> Result<Self> {
+        let size = file.len() as u64;
+        let range = header_range("silero_vad", &file[..file.len().min(PREFIX as usize)], size)?;
+        let header = parse_header("silero_vad", &file[range.start as usize..range.end as usize], size)?;
+        let tensor = |name: &str, expected: usize| -> Result<Vec<f32>> {
+            let found = header.tensors.iter().find(|t| t.name == name);
+            let info =
+                found.ok_or_else(|| Error::MissingTensor { tensor: name.into(), architecture: "Silero VAD".into() })?;
+            let bytes = &file[info.range.start as usize..info.range.end as usize];
+            let values: Vec<f32> = match info.dtype {
+                Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+                Dtype::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+                other => {
+                    let hint = "Use F32 or F16.".into();
+                    return Err(Error::UnsupportedEncoding {
+                        tensor: name.into(),
+                        encoding: format!("{other:?}"),
+                        hint,
+                    });
+                }
+            };
+            if values.len() != expected {
+                return Err(Error::Shape { tensor: name.into(), found: info.shape.clone(), expected: vec![expected] });
+            }
+            Ok(values)
+        };
+        let conv = |name: &str, inputs: usize, outputs: usize, stride: usize| -> Result<Conv> {
+            let stored = tensor(&format!("{name}.weight"), outputs * inputs * 3)?;
+            let taps = (0..3 * inputs * outputs).map(|i| {
+                let (tap, input, output) = (i / (inputs * outputs), i / outputs % inputs, i % outputs);
+                stored[(output * inputs + input) * 3 + tap]
+            });
+            Ok(Conv {
+                inputs,
+                outputs,
+                stride,
+                weight: taps.collect(),
+                bias: tensor(&format!("{name}.bias"), outputs)?,
+            })
+        };
+        let mut gates = transposed(&tensor("lstm_cell.weight_ih", 4 * HIDDEN * HIDDEN)?, 4 * HIDDEN);
+        gates.extend(transposed(&tensor("lstm_cell.weight_hh", 4 * HIDDEN * HIDDEN)?, 4 * HIDDEN));
+        let bias = [tensor("lstm_cell.bias_ih", 4 * HIDDEN)?, tensor("lstm_cell.bias_hh", 4 * HIDDEN)?];
+        Ok(Self {
+            transform: transposed(&tensor("stft_conv.weight", PARTS * SPAN)?, PARTS),
+            convs: [
+                conv("conv1", 129, 128, 1)?,
+                conv("conv2", 128, 64, 2)?,
+                conv("conv3", 64, 64, 2)?,
+                conv("conv4", 64, 128, 1)?,
+            ],
+            gates,
+            gates_bias: bias[0].iter().zip(&bias[1]).map(|(a, b)| a + b).collect(),
+            last: tensor("final_conv.weight", HIDDEN)?,
+            last_bias: tensor("final_conv.bias", 1)?[0],
+        })
+    }
+
+    /// The probability of speech in the next window; a shorter one is filled up with zeros.
+    pub fn next(&self, state: &mut State, window: &[f32]) -> f32 {
+        let mut x = [0.0; CONTEXT + WINDOW + CONTEXT];
+        let count = window.len().min(WINDOW);
+        x[..CONTEXT].copy_from_slice(&state.context);
+        x[CONTEXT..CONTEXT + count].copy_from_slice(&window[..count]);
+        // Mirrored at the end.
+        let end = CONTEXT + WINDOW;
+        for i in 0..CONTEXT {
+            x[end + i] = x[end - 2 - i];
+        }
+        state.context.copy_from_slice(&x[end - CONTEXT..end]);
+        let mut rows = Vec::with_capacity(4 * PARTS / 2);
+        for start in (0..=x.len() - SPAN).step_by(STRIDE) {
+            let mut parts = [0.0; PARTS];
+            add_product(&mut parts, &x[start..start + SPAN], &self.transform);
+            let (re, im) = parts.split_at(PARTS / 2);
+            rows.extend(re.iter().zip(im).map(|(a, b)| (a * a + b * b).sqrt()));
+        }
+        let features = self.convs.iter().fold(rows, |x, conv| conv.run(&x));
+        self.cell(state, &features)
+    }
+
+    fn cell(&self, state: &mut State, x: &[f32]) -> f32 {
+        let mut gates = self.gates_bias.clone();
+        add_product(&mut gates, x, &self.gates);
+        add_product(&mut gates, &state.hidden[0], &self.gates[HIDDEN * 4 * HIDDEN..]);
+        let mut sum = self.last_bias;
+        for i in 0..HIDDEN {
+            let gate = |n: usize| gates[n * HIDDEN + i];
+            let cell = sigmoid(gate(1)) * state.hidden[1][i] + sigmoid(gate(0)) * gate(2).tanh();
+            let hidden = sigmoid(gate(3)) * cell.tanh();
+            (state.hidden[0][i], state.hidden[1][i]) = (hidden, cell);
+            sum += hidden.max(0.0) * self.last[i];
+        }
+        sigmoid(sum)
+    }
+
+    /// The probabilities of all windows of a sound.
+    pub fn probabilities(&self, samples: &[f32]) -> Vec<f32> {
+        let mut state = State::default();
+        samples.chunks(WINDOW).map(|window| self.next(&mut state, window)).collect()
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// What counts as speech; times in samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Thresholds {
+    /// The probability from which somebody speaks.
+    pub enter: f32,
+    /// The probability under which nobody does any more.
+    pub leave: f32,
+    /// Shorter speech is none.
+    pub speech: usize,
+    /// Shorter silence is none.
+    pub silence: usize,
+    /// What is added before and after speech.
+    pub padding: usize,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        let ms = |n: usize| n * RATE as usize / 1000;
+        Self { enter: 0.5, leave: 0.35, speech: ms(250), silence: ms(100), padding: ms(30) }
+    }
+}
+
+/// The stretches of speech, in samples, of a sound of `count` samples.
+pub fn stretches(probabilities: &[f32], count: usize, t: Thresholds) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let (mut start, mut quiet) = (None, None);
+    for (index, p) in probabilities.iter().enumerate() {
+        let at = index * WINDOW;
+        if *p >= t.enter {
+            quiet = None;
+            start.get_or_insert(at);
+        }
+        if let Some(begin) = start
+            && *p < t.leave
+        {
+            let end = *quiet.get_or_insert(at);
+            if at - end >= t.silence {
+                found.push(begin..end);
+                (start, quiet) = (None, None);
+            }
+        }
+    }
+    found.extend(start.map(|begin| begin..count));
+    found.retain(|s| s.len() > t.speech);
+    pad(&mut found, count, t.padding);
+    found
+}
+
+/// Adds to both sides what the neighbours leave.
+fn pad(found: &mut [Range<usize>], count: usize, padding: usize) {
+    for i in 0..found.len() {
+        if i == 0 {
+            found[0].start = found[0].start.saturating_sub(padding);
+        }
+        let Some(next) = found.get(i + 1).map(|n| n.start) else {
+            found[i].end = (found[i].end + padding).min(count);
+            continue;
+        };
+        let gap = next - found[i].end;
+        let share = if gap < 2 * padding { gap / 2 } else { padding };
+        found[i].end += share;
+        found[i + 1].start -= share;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speech_has_a_least_length_and_bridges_short_pauses() {
+        let t = Thresholds { padding: 100, ..Thresholds::default() };
+        let spoken = |windows: &[(f32, usize)]| {
+            let p: Vec<f32> = windows.iter().flat_map(|(p, n)| vec![*p; *n]).collect();
+            stretches(&p, p.len() * WINDOW, t)
+        };
+        assert_eq!(spoken(&[(0.1, 10), (0.9, 20), (0.1, 10)]), [10 * WINDOW - 100..30 * WINDOW + 100]);
+        assert_eq!(spoken(&[(0.9, 5), (0.1, 10)]), [], "too short");
+        assert_eq!(spoken(&[(0.9, 10), (0.1, 2), (0.9, 10)]), [0..22 * WINDOW], "a breath");
+        assert_eq!(spoken(&[(0.9, 10), (0.4, 50), (0.9, 10)]), [0..70 * WINDOW], "between the thresholds");
+        assert_eq!(spoken(&[(0.9, 10), (0.1, 6), (0.9, 10)]).len(), 2);
+        assert_eq!(spoken(&[]), []);
+    }
+}

@@ -1,0 +1,437 @@
+//! Whisper's rules around its decoder: the prompt, which tokens may come when, what its time tokens mean, words and their
+//! times. Knows generation_config.json and token ids; logits come from elsewhere.
+
+use super::beam::log_softmax;
+use crate::{Error, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Seconds from one time token to the next, and from one row of the encoder to the next.
+pub const TIME_STEP: f64 = 0.02;
+/// Feature frames for each time token.
+const FRAMES_PER_STEP: usize = 2;
+
+/// What generation_config.json says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rules {
+    /// The decoder's first token.
+    pub start: u32,
+    /// The token that ends a text.
+    pub end: u32,
+    /// Asks for a text without times; the tokens after it are times.
+    pub no_timestamps: Option<u32>,
+    /// Tokens of languages by their codes, such as "en".
+    pub languages: BTreeMap<String, u32>,
+    /// The token of the task "translate".
+    pub translate: Option<u32>,
+    /// The token of the task "transcribe".
+    pub transcribe: Option<u32>,
+    /// Precedes the text before this one.
+    pub previous: Option<u32>,
+    /// Tokens that never come.
+    pub suppress: Vec<u32>,
+    /// Tokens that do not come first.
+    pub begin_suppress: Vec<u32>,
+    /// The last time token that may come first, counted from 0.
+    pub max_initial: Option<u32>,
+    /// Layers and heads whose attention tells when a token was spoken.
+    pub alignment_heads: Vec<(usize, usize)>,
+}
+
+/// What is asked of a transcription.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Code or English name of the language; none has it detected.
+    pub language: Option<String>,
+    /// Translate into English.
+    pub translate: bool,
+    /// With time tokens.
+    pub timestamps: bool,
+}
+
+/// A stretch of a decoded text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stretch {
+    /// Seconds.
+    pub start: f64,
+    /// Seconds.
+    pub end: f64,
+    /// Its tokens, time tokens included.
+    pub tokens: Range<usize>,
+}
+
+impl Rules {
+    /// Reads generation_config.json, and config.json where that says nothing.
+    ///
+    /// # Errors
+    /// `Config` when there is no start or end token.
+    pub fn read(generation: &Value, config: &Value) -> Result<Self> {
+        let field = |name: &str| [generation, config].into_iter().find_map(|c| c.get(name).filter(|v| !v.is_null()));
+        let number = |v: &Value| v.as_u64().map(|n| n as u32);
+        let one = |name: &str| field(name).and_then(|v| number(v.get(0).unwrap_or(v)));
+        let list = |name: &str| -> Vec<u32> {
+            field(name).and_then(Value::as_array).map_or(Vec::new(), |a| a.iter().filter_map(number).collect())
+        };
+        let need = |name: &str| {
+            let file = "generation_config.json".into();
+            one(name).ok_or_else(|| Error::Config { file, reason: format!("it has no {name}") })
+        };
+        let tasks = |name: &str| generation.get("task_to_id").and_then(|t| t.get(name)).and_then(number);
+        let code = |name: &str| name.trim_start_matches("<|").trim_end_matches("|>").to_string();
+        let languages = generation.get("lang_to_id").and_then(Value::as_object);
+        let suppress = list("suppress_tokens");
+        let pair = |v: &Value| Some((v.get(0)?.as_u64()? as usize, v.get(1)?.as_u64()? as usize));
+        Ok(Self {
+            start: need("decoder_start_token_id")?,
+            end: need("eos_token_id")?,
+            no_timestamps: one("no_timestamps_token_id"),
+            languages: languages.map_or_else(BTreeMap::new, |all| {
+                all.iter().filter_map(|(n, v)| Some((code(n), number(v)?))).collect()
+            }),
+            translate: tasks("translate"),
+            transcribe: tasks("transcribe"),
+            // Older files name it only as the last but one of the tokens that never come.
+            previous: one("prev_sot_token_id").or_else(|| suppress.iter().rev().nth(1).copied()),
+            suppress,
+            begin_suppress: list("begin_suppress_tokens"),
+            max_initial: one("max_initial_timestamp_index"),
+            alignment_heads: field("alignment_heads")
+                .and_then(Value::as_array)
+                .map_or(Vec::new(), |a| a.iter().filter_map(pair).collect()),
+        })
+    }
+
+    /// The first time token.
+    pub fn first_time(&self) -> u32 {
+        self.no_timestamps.map_or(u32::MAX, |id| id + 1)
+    }
+
+    /// The tokens that begin the decoder's text. `language` is a token of [`Rules::language`] or of the detection.
+    pub fn prompt(&self, language: Option<u32>, ask: &Ask) -> Result<Vec<u32>> {
+        let mut ids = vec![self.start];
+        if self.languages.is_empty() {
+            if ask.translate {
+                return Err(refuse("task", "this checkpoint knows English only, and does not translate."));
+            }
+        } else {
+            ids.extend(language);
+            ids.extend(if ask.translate { self.translate } else { self.transcribe });
+        }
+        match (ask.timestamps, self.no_timestamps) {
+            (false, Some(id)) => ids.push(id),
+            (true, None) => return Err(refuse("timestamps", "this checkpoint has no time tokens.")),
+            _ => {}
+        }
+        Ok(ids)
+    }
+
+    /// The token of a language by code or English name; none when nobody asked.
+    ///
+    /// # Errors
+    /// `Request` for a language that the checkpoint does not know.
+    pub fn language(&self, ask: &Ask) -> Result<Option<u32>> {
+        let Some(wanted) = ask.language.as_ref().map(|l| l.to_lowercase()) else { return Ok(None) };
+        let code = NAMES.iter().find(|(_, name)| *name == wanted).map_or(wanted.as_str(), |(code, _)| code);
+        if self.languages.is_empty() {
+            return match code {
+                "en" => Ok(None),
+                _ => Err(refuse("language", "this checkpoint knows English only.")),
+            };
+        }
+        let known = || self.languages.keys().cloned().collect::<Vec<_>>().join(", ");
+        let found = self.languages.get(code).copied();
+        found.map(Some).ok_or_else(|| refuse("language", &format!("'{wanted}' is none of {}", known())))
+    }
+
+    /// Codes of languages with their probabilities, the likeliest first, from the logits after the start token.
+    pub fn detect(&self, logits: &[f32]) -> Vec<(String, f32)> {
+        let ids = || self.languages.iter().filter(|(_, id)| (**id as usize) < logits.len());
+        let mut row: Vec<f32> = ids().map(|(_, id)| logits[*id as usize]).collect();
+        log_softmax(&mut row);
+        let mut found: Vec<(String, f32)> = ids().zip(row).map(|((code, _), p)| (code.clone(), p.exp())).collect();
+        found.sort_by(|a, b| b.1.total_cmp(&a.1));
+        found
+    }
+
+    /// The probability that nobody speaks, from the logits after the start token.
+    pub fn no_speech(&self, logits: &[f32]) -> Option<f32> {
+        let id = self.no_timestamps? as usize - 1;
+        let mut row = logits.to_vec();
+        log_softmax(&mut row);
+        row.get(id).map(|p| p.exp())
+    }
+
+    /// Forbids what may not come after the tokens that were generated (the prompt not among them).
+    pub fn restrict(&self, logits: &mut [f32], generated: &[u32], timestamps: bool) {
+        let mut ban = |ids: &[u32]| {
+            for id in ids {
+                if let Some(logit) = logits.get_mut(*id as usize) {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        };
+        ban(&self.suppress);
+        if generated.is_empty() {
+            ban(&self.begin_suppress);
+        }
+        if timestamps {
+            self.restrict_times(logits, generated);
+        }
+    }
+
+    /// Times come in pairs, never earlier than before, and when they are likelier together than any word.
+    fn restrict_times(&self, logits: &mut [f32], generated: &[u32]) {
+        let begin = (self.first_time() as usize).min(logits.len());
+        let is_time = |id: &u32| *id >= self.first_time();
+        if begin > 0 {
+            logits[begin - 1] = f32::NEG_INFINITY;
+        }
+        let last = generated.last().is_some_and(is_time);
+        let before = generated.len() < 2 || is_time(&generated[generated.len() - 2]);
+        if last && before {
+            logits[begin..].fill(f32::NEG_INFINITY);
+        } else if last {
+            logits[..self.end as usize].fill(f32::NEG_INFINITY);
+        }
+        if let Some(time) = generated.iter().rev().find(|id| is_time(id)) {
+            // A time that opens a stretch may be that which closed the one before.
+            let least = *time as usize + usize::from(!(last && !before));
+            let end = least.clamp(begin, logits.len());
+            logits[begin..end].fill(f32::NEG_INFINITY);
+        }
+        if generated.is_empty() {
+            logits[..begin].fill(f32::NEG_INFINITY);
+            if let Some(most) = self.max_initial {
+                let end = (begin + most as usize + 1).min(logits.len());
+                logits[end..].fill(f32::NEG_INFINITY);
+            }
+        }
+        let max = logits[begin..].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = logits[begin..].iter().map(|v| (v - max).exp()).sum();
+        let word = logits[..begin].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if max.is_finite() && max + sum.ln() > word {
+            logits[..begin].fill(f32::NEG_INFINITY);
+        }
+    }
+
+    /// What the time tokens of a decoded window of `frames` feature frames say, and how many frames to go on by. What comes
+    /// after the last closed stretch is heard again in the next window.
+    pub fn stretches(&self, ids: &[u32], offset: f64, frames: usize) -> (Vec<Stretch>, usize) {
+        let time = |at: usize| f64::from(ids[at] - self.first_time()) * TIME_STEP;
+        let is_time = |at: usize| ids[at] >= self.first_time();
+        let single = ids.len() >= 2 && is_time(ids.len() - 1) && !is_time(ids.len() - 2);
+        let mut cuts: Vec<usize> = (1..ids.len()).filter(|i| is_time(i - 1) && is_time(*i)).collect();
+        if cuts.is_empty() {
+            let last = (0..ids.len()).rev().find(|i| is_time(*i)).map(time).filter(|t| *t > 0.0);
+            let end = last.unwrap_or((frames / FRAMES_PER_STEP) as f64 * TIME_STEP);
+            return (vec![Stretch { start: offset, end: offset + end, tokens: 0..ids.len() }], frames);
+        }
+        let pairs = cuts.len();
+        if single {
+            cuts.push(ids.len());
+        }
+        let mut first = 0;
+        let mut made = Vec::new();
+        for cut in &cuts {
+            let start = if is_time(first) { time(first) } else { 0.0 };
+            made.push(Stretch { start: offset + start, end: offset + time(cut - 1), tokens: first..*cut });
+            first = *cut;
+        }
+        let go_on =
+            if single { frames } else { (ids[cuts[pairs - 1] - 1] - self.first_time()) as usize * FRAMES_PER_STEP };
+        (made, go_on)
+    }
+}
+
+fn refuse(parameter: &str, reason: &str) -> Error {
+    Error::Request { parameter: parameter.into(), reason: reason.into() }
+}
+
+/// Tokens that make up words: a word begins with a space, punctuation belongs to its neighbour. `decode` turns tokens into
+/// text; languages without spaces have a word for each character.
+pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Vec<(String, Range<usize>)> {
+    let mut units: Vec<(String, Range<usize>)> = Vec::new();
+    let mut first = 0;
+    for end in 1..=ids.len() {
+        let text = decode(&ids[first..end]);
+        // Half a character is not yet a unit.
+        if !text.contains('\u{fffd}') || end == ids.len() {
+            units.push((text, first..end));
+            first = end;
+        }
+    }
+    let mut words: Vec<(String, Range<usize>)> = Vec::new();
+    for (text, range) in units {
+        let begins = text.starts_with(' ') || is_punctuation(text.trim(), AFTER) && text.trim().chars().count() == 1;
+        match words.last_mut() {
+            Some(word) if spaces && !begins => {
+                word.0.push_str(&text);
+                word.1.end = range.end;
+            }
+            _ => words.push((text, range)),
+        }
+    }
+    merge_punctuation(words)
+}
+
+/// Punctuation that belongs to the word after it, and before it.
+const BEFORE: &str = "\"'“¡¿([{-";
+const AFTER: &str = "\"'.。,，!！?？:：”)]}、";
+
+fn is_punctuation(text: &str, of: &str) -> bool {
+    !text.is_empty() && of.contains(text)
+}
+
+fn merge_punctuation(words: Vec<(String, Range<usize>)>) -> Vec<(String, Range<usize>)> {
+    let mut back: Vec<(String, Range<usize>)> = Vec::new();
+    for (text, range) in words.into_iter().rev() {
+        match back.last_mut() {
+            Some(next) if text.starts_with(' ') && is_punctuation(text.trim(), BEFORE) => {
+                next.0.insert_str(0, &text);
+                next.1.start = range.start;
+            }
+            _ => back.push((text, range)),
+        }
+    }
+    let mut out: Vec<(String, Range<usize>)> = Vec::new();
+    for (text, range) in back.into_iter().rev() {
+        match out.last_mut() {
+            Some(word) if !word.0.ends_with(' ') && is_punctuation(&text, AFTER) => {
+                word.0.push_str(&text);
+                word.1.end = range.end;
+            }
+            _ => out.push((text, range)),
+        }
+    }
+    out
+}
+
+/// Languages whose words have no spaces between them.
+pub fn has_spaces(code: &str) -> bool {
+    !matches!(code, "zh" | "ja" | "th" | "lo" | "my" | "yue")
+}
+
+/// English names of the languages that people ask for by name.
+const NAMES: [(&str, &str); 24] = [
+    ("en", "english"),
+    ("zh", "chinese"),
+    ("de", "german"),
+    ("es", "spanish"),
+    ("ru", "russian"),
+    ("ko", "korean"),
+    ("fr", "french"),
+    ("ja", "japanese"),
+    ("pt", "portuguese"),
+    ("tr", "turkish"),
+    ("pl", "polish"),
+    ("nl", "dutch"),
+    ("ar", "arabic"),
+    ("sv", "swedish"),
+    ("it", "italian"),
+    ("hi", "hindi"),
+    ("cs", "czech"),
+    ("uk", "ukrainian"),
+    ("el", "greek"),
+    ("fi", "finnish"),
+    ("da", "danish"),
+    ("hu", "hungarian"),
+    ("vi", "vietnamese"),
+    ("he", "hebrew"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Words are 0 to 9, 10 ends, 11 starts, 12 and 13 are languages, 14 and 15 tasks, 16 no speech, 17 no times, 18… times.
+    fn rules() -> Rules {
+        let generation = json!({
+            "decoder_start_token_id": 11, "eos_token_id": [10], "no_timestamps_token_id": 17, "is_multilingual": true,
+            "lang_to_id": {"<|en|>": 12, "<|de|>": 13}, "task_to_id": {"translate": 14, "transcribe": 15},
+            "suppress_tokens": [3], "begin_suppress_tokens": [4, 10], "max_initial_timestamp_index": 2,
+            "alignment_heads": [[1, 0], [2, 3]],
+        });
+        Rules::read(&generation, &json!({})).unwrap()
+    }
+
+    fn allowed(generated: &[u32], logit: impl Fn(usize) -> f32) -> Vec<usize> {
+        let mut logits: Vec<f32> = (0..26).map(logit).collect();
+        rules().restrict(&mut logits, generated, true);
+        (0..26).filter(|i| logits[*i].is_finite()).collect()
+    }
+
+    #[test]
+    fn prompts_name_language_and_task() {
+        let (rules, mut ask) = (rules(), Ask { language: Some("German".into()), ..Ask::default() });
+        let language = rules.language(&ask).unwrap();
+        assert_eq!(rules.prompt(language, &ask).unwrap(), [11, 13, 15, 17]);
+        (ask.translate, ask.timestamps) = (true, true);
+        assert_eq!(rules.prompt(language, &ask).unwrap(), [11, 13, 14]);
+        assert_eq!(rules.alignment_heads, [(1, 0), (2, 3)]);
+        let unknown = rules.language(&Ask { language: Some("xx".into()), ..Ask::default() });
+        assert!(unknown.unwrap_err().to_string().contains("de, en"));
+        let english = Rules { languages: BTreeMap::new(), ..rules };
+        assert_eq!(english.prompt(None, &Ask::default()).unwrap(), [11, 17]);
+        assert!(english.prompt(None, &ask).is_err());
+        assert!(Rules::read(&json!({}), &json!({})).is_err());
+    }
+
+    #[test]
+    fn the_language_is_the_likeliest_of_the_known() {
+        let logits: Vec<f32> = (0..26).map(|i| if i == 13 { 2.0 } else { 1.0 + (i == 0) as u8 as f32 * 9.0 }).collect();
+        let found = rules().detect(&logits);
+        assert_eq!(found[0].0, "de");
+        assert!((found[0].1 + found[1].1 - 1.0).abs() < 1e-6);
+        assert!(rules().no_speech(&logits).unwrap() < 1e-3);
+    }
+
+    #[test]
+    fn time_tokens_come_in_pairs_and_do_not_go_back() {
+        let words = |i: usize| if i < 10 { 9.0 } else { 0.0 };
+        assert_eq!(allowed(&[], words), [18, 19, 20], "the first token is a time, and an early one");
+        let after_first = allowed(&[19], words);
+        assert!(after_first.iter().all(|i| *i < 18 && *i != 3 && *i != 17) && after_first.contains(&0));
+        let within = allowed(&[19, 5], words);
+        assert!(within.contains(&0) && !within.contains(&19) && within.contains(&20));
+        assert_eq!(
+            allowed(&[19, 5, 21], words),
+            [21, 22, 23, 24, 25],
+            "a time that closes is followed by one or the end"
+        );
+        assert!(allowed(&[19, 5, 21], |i| if i == 10 { 9.0 } else { 0.0 }).contains(&10));
+        // Many fairly likely times beat the likeliest word.
+        let times = |i: usize| if i >= 18 { 8.5 } else { words(i) };
+        assert_eq!(allowed(&[19, 5], times), [20, 21, 22, 23, 24, 25]);
+        let mut plain = vec![0.0; 26];
+        rules().restrict(&mut plain, &[], false);
+        assert_eq!((0..26).filter(|i| plain[*i] != 0.0).collect::<Vec<_>>(), [3, 4, 10]);
+    }
+
+    #[test]
+    fn stretches_of_a_window() {
+        let rules = rules();
+        let spans = |ids: &[u32]| {
+            let (made, go_on) = rules.stretches(ids, 1.0, 3000);
+            let hundredths = |s: f64| (s * 100.0).round() as u32;
+            (made.iter().map(|s| (hundredths(s.start), hundredths(s.end), s.tokens.clone())).collect::<Vec<_>>(), go_on)
+        };
+        assert_eq!(spans(&[18, 1, 2, 20, 20, 3, 24, 24]), (vec![(100, 104, 0..4), (104, 112, 4..7)], 12));
+        assert_eq!(spans(&[18, 1, 20, 20, 3, 23]), (vec![(100, 104, 0..3), (104, 110, 3..6)], 3000));
+        assert_eq!(spans(&[18, 1, 2]), (vec![(100, 3100, 0..3)], 3000));
+        assert_eq!(spans(&[18, 1, 2, 22]), (vec![(100, 108, 0..4)], 3000));
+        assert_eq!(spans(&[]), (vec![(100, 3100, 0..0)], 3000));
+    }
+
+    #[test]
+    fn words_take_their_punctuation() {
+        let text = [" And", " so", ",", " my", " fel", "low", " \"", "Am", "ericans", "\"", ".", " \u{fffd}", "é"];
+        let decode = |ids: &[u32]| ids.iter().map(|i| text[*i as usize]).collect::<String>();
+        let found = words(&(0..11).collect::<Vec<_>>(), true, &decode);
+        let texts: Vec<&str> = found.iter().map(|w| w.0.as_str()).collect();
+        assert_eq!(texts, [" And", " so,", " my", " fellow", " \"Americans\"."]);
+        assert_eq!(found[4].1, 6..11);
+        assert_eq!(words(&[0, 1], false, &decode).len(), 2);
+    }
+}

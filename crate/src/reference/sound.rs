@@ -1,0 +1,141 @@
+//! Twins of shaders/sound: convolutions over rows, snakes, norms over time and Whisper's log-mel features, in f64.
+
+use crate::audio::mel::{BINS, FLOOR, HOP, WINDOW, filters, mirrored};
+use std::f64::consts::TAU;
+
+/// Features `[frames, mels]` of samples that zeros fill up to `total`, of which there is a frame for every 160.
+pub fn log_mel(samples: &[f32], total: usize, mels: usize) -> Vec<f32> {
+    let filters = filters(mels);
+    let turn: Vec<(f64, f64)> = (0..WINDOW).map(|i| (TAU * i as f64 / WINDOW as f64).sin_cos()).collect();
+    let frames = total / HOP;
+    let mut out = Vec::with_capacity(frames * mels);
+    for frame in 0..frames {
+        let start = (frame * HOP) as isize - (WINDOW / 2) as isize;
+        let x: Vec<f64> = (0..WINDOW)
+            .map(|j| {
+                let sample = samples.get(mirrored(start + j as isize, total)).copied().unwrap_or(0.0);
+                f64::from(sample) * (0.5 - 0.5 * turn[j].1)
+            })
+            .collect();
+        let power: Vec<f64> =
+            if x.iter().all(|v| *v == 0.0) { vec![0.0; BINS] } else { (0..BINS).map(|k| bin(&x, &turn, k)).collect() };
+        out.extend((0..mels).map(|m| {
+            let energy: f64 = filters[m * BINS..][..BINS].iter().zip(&power).map(|(f, p)| f64::from(*f) * p).sum();
+            energy.max(f64::from(FLOOR)).log10()
+        }));
+    }
+    let least = out.iter().copied().fold(f64::MIN, f64::max) - 8.0;
+    out.into_iter().map(|v| ((v.max(least) + 4.0) / 4.0) as f32).collect()
+}
+
+/// Power of one frequency.
+fn bin(x: &[f64], turn: &[(f64, f64)], k: usize) -> f64 {
+    let (mut re, mut im) = (0.0, 0.0);
+    for (j, v) in x.iter().enumerate() {
+        let (sin, cos) = turn[j * k % WINDOW];
+        re += v * cos;
+        im += v * sin;
+    }
+    re * re + im * im
+}
+
+/// A convolution over rows of `cols` columns, by its definition.
+#[derive(Debug, Clone, Copy)]
+pub struct Conv<'a> {
+    /// Columns of the input.
+    pub cols: usize,
+    /// Width of the kernel.
+    pub taps: usize,
+    /// Rows from a window to the next.
+    pub stride: usize,
+    /// Rows from one row of a window to the next.
+    pub dilation: usize,
+    /// Rows of zeros before and after the input.
+    pub padding: [usize; 2],
+    /// `[outputs][cols][taps]`.
+    pub weight: &'a [f32],
+    /// `[outputs]`.
+    pub bias: Option<&'a [f32]>,
+}
+
+impl Conv<'_> {
+    /// Rows of its output.
+    pub fn of(&self, x: &[f32]) -> Vec<f32> {
+        let rows = x.len() / self.cols;
+        let span = (self.taps - 1) * self.dilation + 1;
+        let windows = (rows + self.padding[0] + self.padding[1]).checked_sub(span).map_or(0, |n| n / self.stride + 1);
+        let outputs = self.weight.len() / self.cols / self.taps;
+        let mut y = Vec::with_capacity(windows * outputs);
+        for window in 0..windows {
+            for o in 0..outputs {
+                let mut sum = self.bias.map_or(0.0, |b| f64::from(b[o]));
+                for tap in 0..self.taps {
+                    let row = (window * self.stride + tap * self.dilation).checked_sub(self.padding[0]);
+                    let Some(row) = row.filter(|r| *r < rows) else { continue };
+                    for c in 0..self.cols {
+                        let w = self.weight[(o * self.cols + c) * self.taps + tap];
+                        sum += f64::from(x[row * self.cols + c]) * f64::from(w);
+                    }
+                }
+                y.push(sum as f32);
+            }
+        }
+        y
+    }
+}
+
+/// A causal transposed convolution in `groups`: `weight [inputs][outputs / groups][taps]`; each row becomes `rate` rows.
+pub fn upsample(
+    x: &[f32],
+    inputs: usize,
+    groups: usize,
+    taps: usize,
+    rate: usize,
+    weight: &[f32],
+    bias: &[f32],
+) -> Vec<f32> {
+    let (rows, outputs) = (x.len() / inputs, bias.len());
+    let (own, fan) = (outputs / groups, inputs / groups);
+    let mut y: Vec<f64> = (0..rows * rate).flat_map(|_| bias.iter().map(|b| f64::from(*b))).collect();
+    for row in 0..rows {
+        for i in 0..inputs {
+            for o in 0..own {
+                for tap in 0..taps.min((rows - row) * rate) {
+                    let w = f64::from(weight[(i * own + o) * taps + tap]);
+                    y[(row * rate + tap) * outputs + i / fan * own + o] += f64::from(x[row * inputs + i]) * w;
+                }
+            }
+        }
+    }
+    y.into_iter().map(|v| v as f32).collect()
+}
+
+/// Snake of the first columns, one for each `alpha`; leaky ReLU of the others.
+pub fn snake(x: &[f32], cols: usize, alpha: &[f32]) -> Vec<f32> {
+    let one = |(i, v): (usize, &f32)| {
+        let v = f64::from(*v);
+        match alpha.get(i % cols) {
+            Some(a) => v + (f64::from(*a) * v).sin().powi(2) / (f64::from(*a) + 1e-9),
+            None => v.max(0.01 * v),
+        }
+    };
+    x.iter().enumerate().map(one).map(|v| v as f32).collect()
+}
+
+/// A norm over all rows of groups of columns.
+pub fn group_norm(x: &[f32], groups: usize, eps: f32, gain: &[f32], bias: &[f32]) -> Vec<f32> {
+    let cols = gain.len();
+    let wide = cols / groups;
+    let moments = |g: usize| {
+        let of = || x.iter().enumerate().filter(move |(i, _)| i % cols / wide == g).map(|(_, v)| f64::from(*v));
+        let count = of().count() as f64;
+        let mean = of().sum::<f64>() / count;
+        (mean, 1.0 / (of().map(|v| (v - mean).powi(2)).sum::<f64>() / count + f64::from(eps)).sqrt())
+    };
+    let moments: Vec<(f64, f64)> = (0..groups).map(moments).collect();
+    let one = |(i, v): (usize, &f32)| {
+        let (mean, factor) = moments[i % cols / wide];
+        ((f64::from(*v) - mean) * factor * f64::from(gain[i % cols]) + f64::from(bias[i % cols])) as f32
+    };
+    x.iter().enumerate().map(one).collect()
+}

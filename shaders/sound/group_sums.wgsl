@@ -1,0 +1,55 @@
+// Mean and squares about it of a slab of rows of a group of columns: workgroup (slab, group) writes mean and sum of squares.
+struct Params {
+    cols: u32,
+    groups: u32,
+    slabs: u32,
+    x_offset: u32,
+    x_stride: u32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> state: State;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(3) var<storage, read_write> sums: array<vec2<f32>>;
+
+var<workgroup> partial: array<f32, 256>;
+
+fn total(lid: u32, value: f32) -> f32 {
+    workgroupBarrier();
+    partial[lid] = value;
+    for (var half = 128u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        var sum = 0.0;
+        if (lid < half) {
+            sum = partial[lid] + partial[lid + half];
+        }
+        workgroupBarrier();
+        if (lid < half) {
+            partial[lid] = sum;
+        }
+    }
+    workgroupBarrier();
+    return partial[0];
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let wide = params.cols / params.groups;
+    let first = wid.x * state.rows / params.slabs;
+    let count = ((wid.x + 1u) * state.rows / params.slabs - first) * wide;
+    let base = params.x_offset + first * params.x_stride + wid.y * wide;
+    var sum = 0.0;
+    for (var i = lid; i < count; i += 256u) {
+        sum += x[base + i / wide * params.x_stride + i % wide];
+    }
+    let mean = total(lid, sum) / f32(max(count, 1u));
+    var squares = 0.0;
+    for (var i = lid; i < count; i += 256u) {
+        let d = x[base + i / wide * params.x_stride + i % wide] - mean;
+        squares += d * d;
+    }
+    squares = total(lid, squares);
+    if (lid == 0u) {
+        sums[wid.y * params.slabs + wid.x] = vec2<f32>(mean, squares);
+    }
+}

@@ -1,0 +1,7 @@
+//! Sound before the models on real recordings, and models that hear and speak against their references.
+
+mod codec;
+mod features;
+mod models;
+mod run;
+mod voice;

@@ -1,0 +1,42 @@
+//! Silero VAD with its real weights against onnxruntime's probabilities, and the stretches that follow from them.
+
+use jerboa::audio::vad::{State, Thresholds, Vad, WINDOW, stretches};
+use jerboa_tests::golden::{Golden, golden};
+
+fn vad() -> Vad {
+    Vad::new(&std::fs::read(golden("audio/silero_vad.safetensors")).unwrap()).unwrap()
+}
+
+fn recordings() -> [(Vec<f32>, Vec<f32>); 2] {
+    let gold = Golden::read(&golden("audio/silero_golden.safetensors"));
+    let speech = gold.shorts("speech.pcm_i16").iter().map(|s| f32::from(*s) / 32_768.0).collect();
+    [(speech, gold.floats("speech.prob")), (gold.halves("synthetic.wave"), gold.floats("synthetic.prob"))]
+}
+
+#[test]
+fn probabilities_and_stretches() {
+    let vad = vad();
+    for (samples, expected) in recordings() {
+        let found = vad.probabilities(&samples);
+        assert_eq!(found.len(), expected.len());
+        let error = found.iter().zip(&expected).map(|(f, e)| (f - e).abs()).fold(0.0, f32::max);
+        println!("largest error {error:e}");
+        assert!(error < 1e-3, "{error:e}");
+        let t = Thresholds::default();
+        let (found, expected) = (stretches(&found, samples.len(), t), stretches(&expected, samples.len(), t));
+        assert_eq!(found.len(), expected.len());
+        for (f, e) in found.iter().zip(&expected) {
+            assert!(f.start.abs_diff(e.start) <= 800 && f.end.abs_diff(e.end) <= 800, "{f:?} {e:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_windows_is_the_whole() {
+    let vad = vad();
+    let (samples, _) = &recordings()[0];
+    let mut state = State::default();
+    let stream: Vec<f32> = samples.chunks(WINDOW).map(|w| vad.next(&mut state, w)).collect();
+    assert_eq!(stream, vad.probabilities(samples));
+    assert!(vad.probabilities(&vec![0.0; 16_000]).iter().all(|p| *p < 0.3), "silence is no speech");
+}
