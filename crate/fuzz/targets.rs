@@ -46,10 +46,9 @@ pub fn gguf(bytes: &[u8]) {
     let size = bytes.len() as u64;
     let Ok(Some(file)) = gguf::parse("file", bytes, size) else { return };
     let _ = (file.tokenizer(), file.tokenizer_config(), file.stop_ids(), file.checkpoint());
-    if let Ok(config) = file.config(&RopeFactors::default()) {
-        let _ = arch::graph(&config);
-    }
-    if let Ok(weights) = file.weights() {
+    if let Ok(family) = arch::of_gguf(&file) {
+        let _ = arch::graph(&file.config(family, &RopeFactors::default()));
+        let weights = file.weights(family);
         assert!(weights.iter().all(|w| w.parts.iter().all(|p| p.info.range.end <= size)), "bytes behind the file");
         read(&weights, bytes);
     }
@@ -63,12 +62,12 @@ fn halves(bytes: &[u8]) -> Option<(&str, &str)> {
 /// An MLC shard list, then the chat configuration.
 pub fn mlc(bytes: &[u8]) {
     let Some((list, config)) = halves(bytes) else { return };
-    let (list, config) = (mlc::parse_shards("list", list), mlc::config(config));
-    if let Ok(config) = &config {
+    let (list, config) = (mlc::parse_shards("list", list), mlc::config(config, arch::of_mlc));
+    if let Ok((config, _)) = &config {
         let _ = arch::graph(config);
     }
-    if let (Ok(list), Ok(config)) = (list, config)
-        && let Ok(weights) = mlc::weights(&list, &config)
+    if let (Ok(list), Ok((config, family))) = (list, config)
+        && let Ok(weights) = mlc::weights(&list, &config, family)
     {
         read(&Weights::from_list(weights), &[0x5a; 1 << 14]);
     }

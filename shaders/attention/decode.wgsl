@@ -2,7 +2,7 @@
 // key-value head and a run of keys, TILE at a time with an online softmax; attention_reduce joins the runs.
 // FUSED takes q, k and v as the projection gives them: heads are normed and rotated here, and the workgroup that comes to
 // the new key writes it to the cache. It serves one row; more rows would see each other's keys, so rope_kv comes first.
-// D is the head's width where the text knows it, else 0, of at most 64 groups of four columns. CUTS is into how many
+// D is the head's width where the text knows it, else 0; a head has at most WIDE groups of four columns. CUTS is into how many
 // parts the threads cut a tile's keys.
 struct Params {
     heads: u32,
@@ -43,7 +43,7 @@ struct Params {
 const NONE = -1e30;
 
 // The queries; at the end, sums on their way to other threads.
-var<workgroup> pool: array<vec4<f32>, HEADS * 64u>;
+var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
 // Of each head and key: the parts of a score, then the score and its weight.
 const SHARERS: u32 = 128u / TILE;
 var<workgroup> scores: array<f32, HEADS * 128u>;
@@ -53,8 +53,8 @@ var<workgroup> parts: array<f32, (HEADS + 1u) * 8u>;
 var<workgroup> tops: array<vec2<f32>, HEADS>;
 var<workgroup> sums: array<f32, HEADS * CUTS>;
 #ifdef FUSED
-var<workgroup> fresh_k: array<vec4<f32>, 64>;
-var<workgroup> fresh_v: array<vec4<f32>, 64>;
+var<workgroup> fresh_k: array<vec4<f32>, WIDE>;
+var<workgroup> fresh_v: array<vec4<f32>, WIDE>;
 #import attention/head
 
 fn component(base: u32, i: u32) -> f32 {

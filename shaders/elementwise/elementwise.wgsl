@@ -1,4 +1,4 @@
-// One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])).
+// One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0].
 // Rows of inputs may lie in wider rows (views).
 struct Params {
     cols: u32,
@@ -28,12 +28,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let left = a[params.a_offset + row * params.a_stride + c];
             var right = 0.0;
 #ifdef BINARY
-            right = b[params.b_offset + row * params.b_stride + c * u32(OP != 5u)];
+            right = b[params.b_offset + row * params.b_stride + c * u32(OP < 5u)];
 #endif
             var y: f32;
             switch OP {
                 case 0u: { y = left + right; }
-                case 1u: { y = left * right; }
+                case 1u, 6u: { y = left * right; }
                 case 2u: { y = activate(params.act, left) * right; }
                 case 3u: { y = activate(params.act, left); }
                 case 5u: {

@@ -1,5 +1,6 @@
 // Rows of a table by id, scaled. A table that is split over several buffers takes one dispatch for each: a dispatch
-// serves the ids in row0..row0+n and leaves the others' rows alone.
+// serves the ids in row0..row0+n and leaves the others' rows alone. With PLACES, a row's number is its position in the
+// sequence.
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -10,7 +11,12 @@ struct Params {
     scale: f32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
+#ifdef PLACES
+#import common/state
+@group(0) @binding(1) var<storage, read> state: State;
+#else
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
+#endif
 #import weights/any
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 
@@ -18,7 +24,11 @@ struct Params {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
     let k = (wid.x * 64u + lid) * 4u;
+#ifdef PLACES
+    let id = state.pos + row;
+#else
     let id = ids[row];
+#endif
     if (k < params.k && id >= params.row0 && id < params.row0 + params.n) {
         out[(row * params.out_stride + k) / 4u] = w_load4(id - params.row0, k) * params.scale;
     }

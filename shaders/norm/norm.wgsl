@@ -1,4 +1,5 @@
-// RMSNorm, or LayerNorm with LAYER, of each row: one workgroup a row.
+// RMSNorm, or LayerNorm with LAYER, of each row, or of each of `groups` parts of a row: one workgroup each. With ROUND the row is then rounded to whole numbers up
+// to 127 of its largest magnitude, as 8 bits would hold it; PLAIN leaves the norm out.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -6,6 +7,7 @@ struct Params {
     out_stride: u32,
     eps: f32,
     offset: f32,
+    groups: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -35,30 +37,62 @@ fn total(lid: u32, value: f32) -> f32 {
     return sum;
 }
 
+fn highest(lid: u32, value: f32) -> f32 {
+    partial[lid] = value;
+    workgroupBarrier();
+    if (lid < 16u) {
+        var most = 0.0;
+        for (var i = lid; i < 256u; i += 16u) { most = max(most, partial[i]); }
+        sixteenths[lid] = most;
+    }
+    workgroupBarrier();
+    var most = 0.0;
+    for (var i = 0u; i < 16u; i++) { most = max(most, sixteenths[i]); }
+    return most;
+}
+
+fn normed(base: u32, c: u32, mean: f32, factor: f32) -> f32 {
+    var y = (x[base + c] - mean) * factor;
+#ifdef GAIN
+    y *= gain[c] + params.offset;
+#endif
+#ifdef BIAS
+    y += bias[c];
+#endif
+    return y;
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let row = wid.x + wid.y * groups.x;
-    let base = params.x_offset + row * params.x_stride;
+    let part = wid.x + wid.y * groups.x;
+    let row = part / params.groups;
+    let first = part % params.groups * params.cols;
+    let base = params.x_offset + row * params.x_stride + first;
     var mean = 0.0;
 #ifdef LAYER
     var sum = 0.0;
     for (var c = lid; c < params.cols; c += 256u) { sum += x[base + c]; }
     mean = total(lid, sum) / f32(params.cols);
 #endif
+    var factor = 1.0;
+#ifndef PLAIN
     var squares = 0.0;
     for (var c = lid; c < params.cols; c += 256u) {
         let v = x[base + c] - mean;
         squares += v * v;
     }
-    let factor = inverseSqrt(total(lid, squares) / f32(params.cols) + params.eps);
+    factor = inverseSqrt(total(lid, squares) / f32(params.cols) + params.eps);
+#endif
+#ifdef ROUND
+    var most = 0.0;
+    for (var c = lid; c < params.cols; c += 256u) { most = max(most, abs(normed(base, c, mean, factor))); }
+    let steps = 127.0 / max(highest(lid, most), 1e-5);
+#endif
     for (var c = lid; c < params.cols; c += 256u) {
-        var y = (x[base + c] - mean) * factor;
-#ifdef GAIN
-        y *= gain[c] + params.offset;
+        var y = normed(base, c, mean, factor);
+#ifdef ROUND
+        y = round(y * steps) / steps;
 #endif
-#ifdef BIAS
-        y += bias[c];
-#endif
-        out[row * params.out_stride + c] = y;
+        out[row * params.out_stride + first + c] = y;
     }
 }

@@ -8,9 +8,13 @@ struct Params {
     // Blocks per output row (padding included) and pairs per output row.
     blocks: u32,
     groups: u32,
-    // The source row of the first row; rows per head where heads are stored interleaved, else 0.
+    // The source row of the first row; rows of a block in which parts take turns, 0 for none, and each part's run.
     first_row: u32,
-    head_rows: u32,
+    order_rows: u32,
+    run0: u32,
+    run1: u32,
+    run2: u32,
+    run3: u32,
     // The first output row.
     out_row: u32,
     // Rows of the whole source (the line length of transposed formats).
@@ -41,17 +45,23 @@ fn half_bits(i: u32) -> u32 {
     return byte(i) | (byte(i + 1u) << 8u);
 }
 
-// The source row of a row: heads stored for interleaved rotary have row j of their first half at 2j.
+// The source row of a row: in a block of the source a run of each part comes in turn, here each part as a whole.
 fn source_row(row: u32) -> u32 {
-    if (params.head_rows == 0u) {
+    if (params.order_rows == 0u) {
         return params.first_row + row;
     }
-    let head = row / params.head_rows;
-    let j = row % params.head_rows;
-    let half_rows = params.head_rows / 2u;
-    var inner = 2u * j;
-    if (j >= half_rows) { inner = 2u * (j - half_rows) + 1u; }
-    return params.first_row + head * params.head_rows + inner;
+    let runs = vec4<u32>(params.run0, params.run1, params.run2, params.run3);
+    let group = runs.x + runs.y + runs.z + runs.w;
+    let groups = params.order_rows / group;
+    var rest = row % params.order_rows;
+    var before = 0u;
+    var run = runs.x;
+    for (var part = 1u; part < 4u && rest >= groups * run; part++) {
+        rest -= groups * run;
+        before += run;
+        run = runs[part];
+    }
+    return params.first_row + row / params.order_rows * params.order_rows + rest / run * group + before + rest % run;
 }
 
 // f32 to f16, to nearest even, in integers: pack2x16float's rounding is the device's choice.

@@ -22,6 +22,7 @@ const VECTORS: &[(&str, Pooling, bool)] = &[
     ("modernbert", Pooling::Mean, false),
     ("embeddinggemma", Pooling::Mean, false),
     ("qwen3_embedding", Pooling::Last, false),
+    ("t5_encoder", Pooling::Mean, false),
 ];
 
 /// Folder, whether there is a longer checkpoint, and the head.

@@ -1,6 +1,7 @@
 //! Weight encodings and containers against independent decoders (tests/golden/scripts/make_quant.py).
 
 mod exact;
+mod families;
 mod large;
 mod malformed;
 mod mlc;

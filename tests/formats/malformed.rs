@@ -1,5 +1,6 @@
 //! Files that break the rules of their container, each with the error it gets.
 
+use jerboa::arch::{of_gguf, of_mlc};
 use jerboa::exec::{Files, RunOptions, Session};
 use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc};
 use jerboa::gpu::DeviceOptions;
@@ -95,23 +96,23 @@ fn gguf_refusals() {
         gguf::parse("x.gguf", &file, file.len() as u64).expect("valid").expect("whole")
     };
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 40, 0)]);
-    let weights = gguf.weights().expect("mapped");
+    let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
     let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("NVFP4");
     assert!(matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "NVFP4"), "{error}");
     assert!(error.to_string().contains("Take a file of another quantization"), "{error}");
     // Types that nobody has heard of are named by their number.
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 99, 0)]);
-    let weights = gguf.weights().expect("mapped");
+    let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
     let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("type 99");
     assert!(error.to_string().contains("stored as ggml type 99"), "{error}");
     let error = weights.get("model.norm.weight", "qwen2").expect_err("absent");
     assert_eq!(error.code(), "missing_tensor");
-    let error = open("mamba", &[]).weights().expect_err("unmapped");
+    let error = of_gguf(&open("mamba", &[])).expect_err("unmapped");
     assert!(error.to_string().contains("GGUF mamba"), "{error}");
-    let error = open("llama", &[tensor("blk.0.attn_q.weight", &[32, 30], 0, 0)]).weights().map(|w| {
-        w.get("model.layers.0.self_attn.q_proj.weight", "llama").map(|_| ()).expect_err("head count is missing")
-    });
-    assert!(error.expect("mapped").to_string().contains("head_count"));
+    let gguf = open("llama", &[tensor("blk.0.attn_q.weight", &[32, 30], 0, 0)]);
+    let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
+    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "llama").expect_err("head count is missing");
+    assert!(error.to_string().contains("head_count"));
     assert_eq!(open("llama", &[]).tokenizer().expect_err("no tokens").code(), "tokenizer");
 }
 
@@ -141,7 +142,7 @@ fn mlc_errors() {
         let error = mlc::parse_shards("ndarray-cache.json", &list.to_string()).expect_err(path);
         assert!(error.to_string().contains("leaves the repository"), "{error}");
     }
-    assert_eq!(mlc::config("{}").expect_err("empty").code(), "config");
+    assert_eq!(mlc::config("{}", of_mlc).expect_err("empty").code(), "config");
 }
 
 /// Name, type and shape.

@@ -1,6 +1,7 @@
 //! Whole checkpoints: which tensors make up each weight, and the weights' values against an independent decoder.
 
 use crate::support::read;
+use jerboa::arch::of_gguf;
 use jerboa::format::gguf::{self, Gguf, config::RopeFactors};
 use jerboa::format::{Bytes, Checkpoint, CheckpointFile, WeightSource, Weights, detect, safetensors, transcode};
 use jerboa::reference::dequant::dequant_in_order;
@@ -98,7 +99,7 @@ fn open(name: &str) -> (Gguf, Vec<u8>) {
 fn gguf_files() {
     for name in ["gguf_q4_k_m", "gguf_q8_0", "gguf_tq2_0"] {
         let (gguf, file) = open(name);
-        check(name, &gguf.weights().expect("llama is mapped"), &file);
+        check(name, &gguf.weights(of_gguf(&gguf).expect("llama is mapped")), &file);
         assert_eq!(gguf.checkpoint().tensors.len(), gguf.tensors.len());
     }
 }
@@ -106,7 +107,7 @@ fn gguf_files() {
 #[test]
 fn gguf_metadata_is_a_configuration() {
     let (gguf, _) = open("gguf_q8_0");
-    let config = gguf.config(&RopeFactors::default()).expect("config");
+    let config = gguf.config(of_gguf(&gguf).expect("llama is mapped"), &RopeFactors::default());
     for (key, value) in [
         ("model_type", json!("llama")),
         ("architectures", json!(["LlamaForCausalLM"])),

@@ -2,6 +2,7 @@
 //! PROPTEST_CASES=1000000 makes it a long run.
 
 use crate::support::read;
+use jerboa::arch::{of_gguf, of_mlc};
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::{
     Bytes, Checkpoint, CheckpointFile, Dtype, Encoding, Float, Part, Role, TensorInfo, WeightSource, check_parts,
@@ -15,10 +16,11 @@ use std::collections::BTreeMap;
 /// Everything that is derived from a GGUF header.
 fn use_gguf(bytes: &[u8], size: u64) {
     let Ok(Some(gguf)) = gguf::parse("x.gguf", bytes, size) else { return };
-    let _ = (gguf.tokenizer(), gguf.tokenizer_config(), gguf.stop_ids(), gguf.config(&RopeFactors::default()));
+    let _ = (gguf.tokenizer(), gguf.tokenizer_config(), gguf.stop_ids());
     assert_eq!(gguf.checkpoint().tensors.len(), gguf.tensors.len());
-    if let Ok(weights) = gguf.weights() {
-        for source in weights.iter() {
+    if let Ok(family) = of_gguf(&gguf) {
+        let _ = gguf.config(family, &RopeFactors::default());
+        for source in gguf.weights(family).iter() {
             assert!(source.parts.iter().all(|p| p.info.range.end <= size && p.info.range.start <= p.info.range.end));
         }
     }
@@ -82,7 +84,7 @@ proptest! {
 
     #[test]
     fn random_json_in_mlc(text in "[\\[\\]{}\",:a-z0-9]{0,80}") {
-        let _ = (mlc::parse_shards("x.json", &text), mlc::config(&text));
+        let _ = (mlc::parse_shards("x.json", &text), mlc::config(&text, of_mlc));
     }
 
     /// Any encoding over bytes of any length gives an error or a matrix of the promised size, without panicking.

@@ -205,7 +205,7 @@ fn turns(prompt: usize) -> Vec<Cut> {
 #[test]
 fn heads_of_every_width_in_every_cache() {
     let plain = plain();
-    for head_dim in [12, 20, 64, 80, 96, 128, 192, 256] {
+    for head_dim in [12, 20, 64, 80, 96, 128, 192, 256, 320, 512] {
         for kv in [Kv::F32, Kv::Packed] {
             let layer = Layer { head_dim, kv, rope: Some((head_dim / 8 * 4, false)), heads: 2, kv_heads: 1, ..PLAIN };
             layer.check(&plain, &turns(70));

@@ -94,3 +94,20 @@ fn the_last_row_is_that_of_the_step() {
         assert_eq!(found, expected, "{cols} columns");
     }
 }
+
+/// Rows times a vector, and times a number that the checkpoint has.
+#[test]
+fn rows_times_a_vector_or_a_number() {
+    for cols in [6, 300] {
+        let a = random(1, 3 * cols);
+        for by in [random(2, cols), vec![-1.75]] {
+            let mut case = Case::new();
+            let input = case.input(&a, cols);
+            let weight = case.vector(&by);
+            let out = case.b.node("op", Op::Times(weight), &[input], cols);
+            let found = case.run(gpu(), out, &Setting::default(), &[many(2), few(1)]);
+            let expected: Vec<f32> = a.iter().enumerate().map(|(i, v)| v * by[i % cols % by.len()]).collect();
+            assert_eq!(found, expected, "{cols} columns times {}", by.len());
+        }
+    }
+}

@@ -40,3 +40,16 @@ fn a_table_over_the_limit_lies_in_several_buffers() {
         }
     }
 }
+
+/// A sequence in chunks and then token by token: each row's number is its position.
+#[test]
+fn rows_by_position() {
+    let (packed, exact) = weights(Layout::Dense(Float::F16), 9, 44, 5);
+    let mut case = Case::new();
+    let table = case.table(packed);
+    case.ids = IDS.to_vec();
+    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Positions, soft: None }, &[], 44);
+    let found = case.run(gpu(), out, &Setting::default(), &[many(4), many(3), few(1), few(1)]);
+    let error = nmse(&found, &lookup(&exact, 44, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1.0));
+    assert!(error < 1e-12, "{error:e}");
+}

@@ -51,3 +51,45 @@ fn a_norm_reads_views_and_single_rows() {
     let expected = twin::rms_norm(&x[start..start + cols], &gain, 0.0, 1e-6);
     assert!(nmse(&found, &expected) < 1e-11);
 }
+
+/// Rounding to 8 bits, alone and after a norm in the same step.
+#[test]
+fn rows_in_8_bits() {
+    for (cols, rows) in [(5, 3), (300, 4)] {
+        let x: Vec<f32> = random(3, rows * cols).iter().enumerate().map(|(i, v)| v * (i % 7) as f32).collect();
+        let gain = random(4, cols);
+        for has_norm in [false, true] {
+            let mut case = Case::new();
+            let input = case.input(&x, cols);
+            let gains = case.vector(&gain);
+            let norm = Norm { gain: Some(gains), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
+            let out = case.b.node("rounded", Op::Round(has_norm.then_some(norm)), &[input], cols);
+            let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
+            let normed = if has_norm { twin::rms_norm(&x, &gain, 0.0, 1e-6) } else { x.clone() };
+            // A last bit may make a step of a 127th.
+            let error = nmse(&found, &twin::rounded(&normed, cols));
+            assert!(error < if has_norm { 1e-6 } else { 1e-12 }, "{cols} columns, norm {has_norm}: {error:e}");
+        }
+    }
+}
+
+/// Each group of columns normed apart, with one gain for all.
+#[test]
+fn groups_of_columns() {
+    for (group, groups, has_gain) in [(5, 3, true), (24, 4, false), (300, 2, true)] {
+        let (cols, rows) = (group * groups, 4);
+        let (x, gain) = (random(3, rows * (cols + 4)), random(4, group));
+        let mut case = Case::new();
+        let input = case.input(&x, cols + 4);
+        let view = case.b.view("view", input, 4, cols);
+        let gain = has_gain.then_some(gain);
+        let norm =
+            Norm { gain: gain.as_ref().map(|g| case.vector(g)), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
+        let out = case.b.node("norm", Op::NormEach(norm, group), &[view], cols);
+        let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
+        let given: Vec<f32> = x.chunks_exact(cols + 4).flat_map(|row| row[4..].to_vec()).collect();
+        let twin = twin::Norm { cols: group, layer: false, gain: gain.as_deref(), bias: None, offset: 0.0, eps: 1e-6 };
+        let error = nmse(&found, &twin.of(&given));
+        assert!(error < 1e-11, "{groups} groups of {group}: {error:e}");
+    }
+}

@@ -239,7 +239,8 @@ fn dense() {
     for from in [Float::F16, Float::BF16, Float::F32] {
         let data = encode(&values, from);
         for to in [Float::F16, Float::BF16, Float::F32] {
-            for row_order in [RowOrder::Stored, RowOrder::Interleaved { head_rows: 14 }] {
+            let apart = RowOrder::Apart { groups: 10, runs: [2, 1, 4, 0] };
+            for row_order in [RowOrder::Stored, RowOrder::Interleaved { head_rows: 14 }, apart] {
                 let mut source = WeightSource::new("dense", vec![rows, cols], Encoding::Dense(from), Vec::new());
                 source.row_order = row_order;
                 let mut expected = Packed::zeros(Layout::Dense(to), rows, cols);

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use jerboa::Error;
+use jerboa::format::mlc_chat;
 use jerboa::text::{ChatInput, ChatTemplate, Clock, SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -114,4 +115,56 @@ fn messages_cannot_write_special_tokens() {
         assert_eq!(ids.iter().filter(|id| **id == end).count(), 2, "{attack:?}: {ids:?}");
         assert_eq!(tokenizer.decode(&ids, false), prompt.text);
     }
+}
+
+/// What mlc-chat-config.json of a Phi-3 that WebLLM has left says of conversations.
+#[test]
+fn mlc_conversations_become_templates() {
+    let chat = json!({
+        "model_type": "phi3", "bos_token_id": 1, "eos_token_id": 2, "temperature": 0.7, "top_p": 0.95,
+        "conv_template": {
+            "name": "phi-3", "system_template": "<|system|>\n{system_message}<|end|>\n",
+            "system_message": "You are a \"helpful\" assistant.", "system_prefix_token_ids": [1],
+            "add_role_after_system_message": true,
+            "roles": {"user": "<|user|>", "assistant": "<|assistant|>"},
+            "role_templates": {"user": "{user_message}", "assistant": "{assistant_message}", "tool": "{tool_message}"},
+            "seps": ["<|end|>\n"], "role_content_sep": "\n", "role_empty_sep": "\n",
+            "stop_str": ["<|endoftext|>"], "stop_token_ids": [2, 32000, 32007]
+        }
+    });
+    let found = mlc_chat::conversation(&chat.to_string()).expect("a conversation");
+    let generation = json!({"do_sample": true, "temperature": 0.7, "top_p": 0.95, "eos_token_id": [2, 32000, 32007],
+        "stop_strings": ["<|endoftext|>"]});
+    assert_eq!(found.generation, generation);
+    let template = found.template.expect("a template");
+    let template = ChatTemplate::load(Some(template.as_bytes()), None, None).expect("compiles").expect("there");
+    let mut special = SpecialTokens::default();
+    special.set("bos_token", "<s>");
+    let render = |messages: Value, prompt: bool| {
+        let input = ChatInput {
+            messages: messages.as_array().expect("messages").clone(),
+            tools: None,
+            documents: None,
+            add_generation_prompt: prompt,
+            variables: Map::new(),
+            clock: None,
+        };
+        template.render(&input, &special, &[]).map(|p| p.text)
+    };
+    let user = json!({"role": "user", "content": "Hi"});
+    assert_eq!(
+        render(json!([user]), true).expect("renders"),
+        "<s><|system|>\nYou are a \"helpful\" assistant.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n"
+    );
+    let turns = json!([{"role": "system", "content": "Be brief."}, user, {"role": "assistant", "content": "Ho"}, user]);
+    assert_eq!(
+        render(turns, false).expect("renders"),
+        "<s><|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHo<|end|>\n<|user|>\nHi<|end|>\n"
+    );
+    let error = render(json!([{"role": "critic", "content": "x"}]), true).expect_err("no such role");
+    assert!(error.to_string().contains("critic"), "{error}");
+    // A base model's file has none; one that cannot be rendered is refused.
+    assert_eq!(mlc_chat::conversation("{}").expect("empty").template, None);
+    let broken = json!({"conv_template": {"roles": {"user": "U"}, "seps": [" "]}}).to_string();
+    assert_eq!(mlc_chat::conversation(&broken).expect_err("no assistant").code(), "config");
 }

@@ -4,8 +4,54 @@
 
 use super::config::Config;
 use super::encoder::{Body, Positions, both_ways, dense, head_dim, labels, layer_norm, table};
+use super::family::Family;
+use crate::format::gguf::{Architecture, Gguf};
 use crate::ir::{Activation, Builder, Ids, Op, Pooling, ValueId};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        model_types: &["bert"],
+        encoder: Some(bert),
+        score: Some(bert_score),
+        gguf: &[Architecture {
+            layers: "encoder.layer",
+            names: &[
+                ("token_embd", "embeddings.word_embeddings"),
+                ("position_embd", "embeddings.position_embeddings"),
+                ("token_types", "embeddings.token_type_embeddings"),
+                ("token_embd_norm", "embeddings.LayerNorm"),
+                ("attn_q", "attention.self.query"),
+                ("attn_k", "attention.self.key"),
+                ("attn_v", "attention.self.value"),
+                ("attn_output", "attention.output.dense"),
+                ("attn_output_norm", "attention.output.LayerNorm"),
+                ("ffn_up", "intermediate.dense"),
+                ("ffn_down", "output.dense"),
+                ("layer_output_norm", "output.LayerNorm"),
+            ],
+            fixed,
+            ..Architecture::new("bert", "bert", "BertModel")
+        }],
+        ..Family::NONE
+    },
+    Family {
+        model_types: &["roberta", "xlm-roberta", "camembert"],
+        encoder: Some(roberta),
+        score: Some(roberta_score),
+        ..Family::NONE
+    },
+    Family { model_types: &["distilbert"], encoder: Some(distilbert), score: Some(distilbert_score), ..Family::NONE },
+    Family { model_types: &["mpnet"], encoder: Some(mpnet), score: Some(roberta_score), ..Family::NONE },
+];
+
+/// What the conversion to GGUF leaves out.
+fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
+    let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
+    out.insert("hidden_act".into(), json!("gelu"));
+    out.insert("type_vocab_size".into(), json!(types.unwrap_or(2)));
+}
 
 /// What the tensors of a layer are called.
 struct Names {
@@ -96,24 +142,24 @@ impl Sizes {
 }
 
 /// `BertModel`.
-pub(super) fn bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     build(config, b, &BERT, &Sizes::of(config)?)
 }
 
 /// `RobertaModel`, `XLMRobertaModel`, `CamembertModel`.
-pub(super) fn roberta(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn roberta(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
     build(config, b, &BERT, &Sizes { padding, ..Sizes::of(config)? })
 }
 
 /// `MPNetModel`.
-pub(super) fn mpnet(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn mpnet(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
     build(config, b, &MPNET, &Sizes { padding, types: 0, relative: true, ..Sizes::of(config)? })
 }
 
 /// `DistilBertModel`.
-pub(super) fn distilbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn distilbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let sizes = Sizes {
         hidden: config.count("dim")?,
         intermediate: config.count("hidden_dim")?,
@@ -175,16 +221,16 @@ fn classify(config: Config<'_>, b: &mut Builder, hidden: ValueId, act: Activatio
 }
 
 /// `BertForSequenceClassification`.
-pub(super) fn bert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn bert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
     Ok(classify(config, b, hidden, Activation::Tanh, ["pooler.dense", "classifier"]))
 }
 
 /// `RobertaForSequenceClassification` and those like it.
-pub(super) fn roberta_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn roberta_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
     Ok(classify(config, b, hidden, Activation::Tanh, ["classifier.dense", "classifier.out_proj"]))
 }
 
 /// `DistilBertForSequenceClassification`.
-pub(super) fn distilbert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn distilbert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
     Ok(classify(config, b, hidden, Activation::Relu, ["pre_classifier", "classifier"]))
 }

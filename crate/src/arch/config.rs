@@ -146,6 +146,10 @@ impl<'a> Config<'a> {
         let factor = s.number_or("factor", max_position as f64 / original as f64)?;
         Ok(match kind {
             "default" => RopeScaling::Default,
+            "proportional" => {
+                let share = s.number_or("partial_rotary_factor", 1.0)?;
+                RopeScaling::Proportional { pairs: (share.clamp(0.0, 1.0) * dim as f64 / 2.0) as usize }
+            }
             "linear" => RopeScaling::Linear { factor },
             "dynamic" => RopeScaling::Dynamic { factor, max_position },
             "llama3" => RopeScaling::Llama3 {
@@ -176,7 +180,7 @@ impl<'a> Config<'a> {
                 return Err(Error::UnsupportedOption {
                     architecture: self.architecture(),
                     option: format!("rope scaling '{other}'"),
-                    hint: "The engine knows default, linear, dynamic, llama3, yarn and longrope.".into(),
+                    hint: "The engine knows default, linear, dynamic, llama3, yarn, longrope and proportional.".into(),
                 });
             }
         })
@@ -215,13 +219,13 @@ mod tests {
     /// The widths that variants.toml has kernels for are those that pass, and others are refused by name.
     #[test]
     fn heads_are_as_wide_as_the_kernels() {
-        for fits in [4, 80, 256] {
+        for fits in [4, 80, 256, 512] {
             assert_eq!(decoder("head_dim", fits.into()), Ok(()));
         }
-        for refused in [6, 260, 512] {
+        for refused in [6, 516, 1024] {
             let message = decoder("head_dim", refused.into()).unwrap_err();
             assert!(message.contains(&format!("'head_dim' is {refused}")), "{message}");
-            assert!(message.contains("up to 256"), "{message}");
+            assert!(message.contains("up to 512"), "{message}");
         }
     }
 

@@ -71,7 +71,8 @@ pub struct Encoder {
 }
 
 /// The body of a family, under construction.
-pub(super) struct Body {
+#[derive(Debug)]
+pub struct Body {
     /// The last hidden states, one row a token.
     pub hidden: ValueId,
     /// How tokens are numbered.
@@ -79,7 +80,7 @@ pub(super) struct Body {
 }
 
 /// Makes the classification head of a family: from hidden states to a row of labels for each text.
-pub(super) type Score = fn(Config<'_>, &mut Builder, ValueId) -> Result<ValueId>;
+pub type Score = fn(Config<'_>, &mut Builder, ValueId) -> Result<ValueId>;
 
 /// The graph of a body with a head.
 pub(super) fn with_head(

@@ -1,46 +1,83 @@
-//! Llama 1 to 3, SmolLM 1 and 2 (`LlamaForCausalLM`), Mistral with its sliding window, SmolLM3 with layers without
-//! rotation. Reference: transformers `modeling_llama.py`, `modeling_mistral.py`, `modeling_smollm3.py`.
+//! Llama 1 to 3 with TinyLlama, SmolLM 1 and 2 and DeepSeek-R1-Distill (`LlamaForCausalLM`), Mistral with its sliding
+//! window, Nemo and Ministral, SmolLM3 with layers without rotation.
+//! Reference: transformers `modeling_llama.py`, `modeling_mistral.py`, `modeling_smollm3.py`.
 
 use super::blocks::Dense;
 use super::config::Config;
+use super::family::Family;
 use crate::Result;
+use crate::format::{gguf, mlc};
 use crate::ir::Graph;
 use serde_json::Value;
 
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["LlamaForCausalLM"],
+        model_types: &["llama"],
+        decoder: Some(llama),
+        gguf: &[gguf::Architecture {
+            interleaved: true,
+            ..gguf::Architecture::new("llama", "llama", "LlamaForCausalLM")
+        }],
+        mlc: &[mlc::Architecture::new("llama", "llama", "LlamaForCausalLM")],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["MistralForCausalLM", "MinistralForCausalLM"],
+        model_types: &["mistral", "ministral"],
+        decoder: Some(mistral),
+        mlc: &[mlc::Architecture::new("mistral", "mistral", "MistralForCausalLM")],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["SmolLM3ForCausalLM"],
+        model_types: &["smollm3"],
+        decoder: Some(smollm3),
+        gguf: &[gguf::Architecture {
+            interleaved: true,
+            ..gguf::Architecture::new("smollm3", "smollm3", "SmolLM3ForCausalLM")
+        }],
+        mlc: &[mlc::Architecture::new("smollm3", "smollm3", "SmolLM3ForCausalLM")],
+        ..Family::NONE
+    },
+];
+
 /// `LlamaForCausalLM`.
-pub fn llama(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, false)?;
-    let bias = config.flag_or("attention_bias", false);
-    (dense.qkv_bias, dense.o_bias) = (bias, bias);
-    dense.mlp_bias = config.flag_or("mlp_bias", false);
-    dense.graph()
+pub(super) fn llama(config: Config<'_>) -> Result<Graph> {
+    dense(config, false)?.graph()
 }
 
-/// `MistralForCausalLM`.
-pub fn mistral(config: Config<'_>) -> Result<Graph> {
+/// What Llama is, with the biases that its configuration may switch on; other families start from it.
+pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<Dense> {
+    let mut dense = Dense::from_config(config, tied_by_default)?;
+    let (attention, mlp) = (config.flag_or("attention_bias", false), config.flag_or("mlp_bias", false));
+    dense.attentions(|a| (a.qkv_bias, a.out_bias) = (attention, attention));
+    dense.mlps(|m| m.bias = mlp);
+    Ok(dense)
+}
+
+/// `MistralForCausalLM`, `MinistralForCausalLM`.
+fn mistral(config: Config<'_>) -> Result<Graph> {
     let mut dense = Dense::from_config(config, false)?;
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
-    dense.layers.iter_mut().for_each(|l| l.window = window);
+    dense.windows(|index| if config.layer_type(index) == Some("full_attention") { 0 } else { window });
     dense.graph()
 }
 
 /// `SmolLM3ForCausalLM`.
-pub fn smollm3(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, true)?;
-    let bias = config.flag_or("attention_bias", false);
-    (dense.qkv_bias, dense.o_bias) = (bias, bias);
-    dense.mlp_bias = config.flag_or("mlp_bias", false);
+fn smollm3(config: Config<'_>) -> Result<Graph> {
+    let mut dense = dense(config, true)?;
     let interval = config.count_or("no_rope_layer_interval", 4)?;
     let listed = config.get("no_rope_layers").and_then(Value::as_array);
-    let window = if config.flag_or("use_sliding_window", false) { config.count_or("sliding_window", 0)? } else { 0 };
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         // The list's 1 means "with rotation", whatever its name says.
         let listed = listed.and_then(|l| l.get(index)).and_then(Value::as_u64);
         let rotated = listed.map_or((index + 1) % interval != 0, |r| r == 1);
         if !rotated {
-            layer.rope = None;
+            layer.attention.rope = None;
         }
-        layer.window = if config.layer_type(index) == Some("sliding_attention") { window } else { 0 };
     }
+    let window = if config.flag_or("use_sliding_window", false) { config.count_or("sliding_window", 0)? } else { 0 };
+    dense.windows(|index| if config.layer_type(index) == Some("sliding_attention") { window } else { 0 });
     dense.graph()
 }

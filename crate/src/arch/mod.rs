@@ -1,19 +1,33 @@
-//! From config.json to a graph: one file per family, a table of architectures. Knows names and structure of
-//! checkpoints, not how their weights are encoded.
+//! From config.json to a graph: one file per family, and the table of them. Knows names and structure of checkpoints in
+//! every container, not how their weights are encoded.
 
 mod bert;
+mod bitnet;
 pub mod blocks;
 pub mod config;
-mod embeddinggemma;
 pub mod encoder;
+mod ernie;
+mod exaone;
+pub mod family;
+mod gemma;
+mod gemma4;
+mod glm;
+mod gpt2;
+mod granite;
+mod hunyuan;
 mod llama;
 mod modernbert;
 pub mod moonshine;
 mod nanocodec;
+mod neox;
 mod nomic;
+mod olmo;
+mod phi;
 mod phi3;
 mod qwen;
 pub mod speech;
+mod starcoder;
+mod t5;
 pub mod vision;
 mod whisper;
 
@@ -21,19 +35,32 @@ use crate::ir::{Builder, Graph};
 use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
+pub use family::{Family, canonical, most_positions, of_gguf, of_mlc, sanitize, text_config};
 use serde_json::Value;
 pub use speech::Speech;
 
-type Build = fn(Config<'_>) -> Result<Graph>;
-
-/// Architectures by their name in `architectures`, with their `model_type`.
-const FAMILIES: &[(&str, &str, Build)] = &[
-    ("LlamaForCausalLM", "llama", llama::llama),
-    ("MistralForCausalLM", "mistral", llama::mistral),
-    ("SmolLM3ForCausalLM", "smollm3", llama::smollm3),
-    ("Qwen2ForCausalLM", "qwen2", qwen::qwen2),
-    ("Qwen3ForCausalLM", "qwen3", qwen::qwen3),
-    ("Phi3ForCausalLM", "phi3", phi3::phi3),
+/// All families. An architecture is looked up from the first to the last.
+pub static FAMILIES: &[&[Family]] = &[
+    llama::FAMILIES,
+    qwen::FAMILIES,
+    phi3::FAMILIES,
+    gemma::FAMILIES,
+    gemma4::FAMILIES,
+    phi::FAMILIES,
+    granite::FAMILIES,
+    olmo::FAMILIES,
+    exaone::FAMILIES,
+    glm::FAMILIES,
+    ernie::FAMILIES,
+    hunyuan::FAMILIES,
+    starcoder::FAMILIES,
+    neox::FAMILIES,
+    gpt2::FAMILIES,
+    bitnet::FAMILIES,
+    bert::FAMILIES,
+    modernbert::FAMILIES,
+    nomic::FAMILIES,
+    t5::FAMILIES,
 ];
 
 type Hear = fn(Config<'_>) -> Result<Speech>;
@@ -69,28 +96,24 @@ pub fn codec(config: &Value) -> Result<Graph> {
     }
 }
 
-type Encode = fn(Config<'_>, &mut Builder) -> Result<encoder::Body>;
+/// The families one by one.
+pub fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().flat_map(|f| f.iter())
+}
 
-/// Encoders by their `model_type`: what ends in ForMaskedLM and the like has the same body.
-const ENCODERS: &[(&str, Encode, Option<encoder::Score>)] = &[
-    ("bert", bert::bert, Some(bert::bert_score)),
-    ("roberta", bert::roberta, Some(bert::roberta_score)),
-    ("xlm-roberta", bert::roberta, Some(bert::roberta_score)),
-    ("camembert", bert::roberta, Some(bert::roberta_score)),
-    ("distilbert", bert::distilbert, Some(bert::distilbert_score)),
-    ("mpnet", bert::mpnet, Some(bert::roberta_score)),
-    ("modernbert", modernbert::modernbert, Some(modernbert::score)),
-    ("nomic_bert", nomic::nomic_bert, None),
-    ("gemma3_text", embeddinggemma::embeddinggemma, None),
-];
+/// The family of a configuration's `model_type` that fits `what`.
+fn of_type(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+    let kind = config.text("model_type")?;
+    families().find(|f| f.model_types.contains(&kind) && what(f))
+}
 
 /// Whether the model reads texts both ways and so cannot generate any.
 pub fn is_encoder(config: &Value) -> bool {
     let config = Config(config);
-    match config.text("model_type") {
-        Some("gemma3_text") => config.flag_or("use_bidirectional_attention", false),
-        kind => ENCODERS.iter().any(|e| Some(e.0) == kind),
-    }
+    of_type(config, |f| f.encoder.is_some()).is_some_and(|f| {
+        // One kind of body stands for both where the file says which it is.
+        f.decoder.is_none() || config.flag_or("use_bidirectional_attention", false)
+    })
 }
 
 /// The graph of a model as an encoder of packed texts; decoders become one that looks back only.
@@ -98,17 +121,17 @@ pub fn is_encoder(config: &Value) -> bool {
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
 pub fn encoder(config: &Value, head: &Head) -> Result<Encoder> {
-    let (value, config) = (config, Config(config));
-    let kind = config.text("model_type").unwrap_or("");
+    let config = &text_config(config);
+    let (value, config) = (config.as_ref(), Config(config));
     if is_encoder(value)
-        && let Some((_, body, score)) = ENCODERS.iter().find(|e| e.0 == kind)
+        && let Some(Family { encoder: Some(body), score, .. }) = of_type(config, |f| f.encoder.is_some())
     {
         let mut b = Builder::new(&config.architecture());
         let body = body(config, &mut b)?;
         return encoder::with_head(config, b, &body, head, *score);
     }
-    let Some((_, _, build)) = FAMILIES.iter().find(|f| f.1 == kind) else {
-        let supported = ENCODERS.iter().map(|e| e.0).chain(FAMILIES.iter().map(|f| f.1)).collect::<Vec<_>>();
+    let Some(Family { decoder: Some(build), .. }) = of_type(config, |f| f.decoder.is_some()) else {
+        let supported = families().flat_map(|f| f.model_types.iter().copied()).collect::<Vec<_>>();
         return Err(Error::UnknownArchitecture { name: config.architecture(), supported: supported.join(", ") });
     };
     let mut encoder = encoder::of_decoder(config, build(config)?, head)?;
@@ -147,18 +170,16 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
 pub fn graph(config: &Value) -> Result<Graph> {
     let whole = config;
     let config = vision::language(config);
+    let config = text_config(&config);
     let config = Config(&config);
     let name = config.architecture();
-    let by_name = FAMILIES.iter().find(|f| f.0 == name);
-    // Files without `architectures` still have a model_type.
-    let by_type = || FAMILIES.iter().find(|f| config.get("architectures").is_none() && f.1 == name);
-    let Some((_, _, build)) = by_name.or_else(by_type) else {
-        return Err(Error::UnknownArchitecture { name, supported: supported().collect::<Vec<_>>().join(", ") });
-    };
-    Ok(vision::with_pictures(build(config)?, whole))
+    match family::of_config(config, |f| f.decoder.is_some()) {
+        Some(Family { decoder: Some(build), .. }) => Ok(vision::with_pictures(build(config)?, whole)),
+        _ => Err(Error::UnknownArchitecture { name, supported: supported().collect::<Vec<_>>().join(", ") }),
+    }
 }
 
 /// The names of the architectures that can be loaded.
 pub fn supported() -> impl Iterator<Item = &'static str> {
-    FAMILIES.iter().map(|f| f.0)
+    families().filter(|f| f.decoder.is_some()).flat_map(|f| f.classes.iter().copied())
 }

@@ -3,11 +3,15 @@
 
 use super::config::Config;
 use super::encoder::{Body, Positions, attend_fused, both_ways, dense, head_dim, labels, layer_norm, rope_of, table};
+use super::family::Family;
 use crate::Result;
 use crate::ir::{Builder, Ids, Mask, Op, Pooling, ValueId};
 
+pub(super) static FAMILIES: &[Family] =
+    &[Family { model_types: &["modernbert"], encoder: Some(modernbert), score: Some(score), ..Family::NONE }];
+
 /// `ModernBertModel`.
-pub(super) fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let (hidden, heads) = (config.count("hidden_size")?, config.count("num_attention_heads")?);
     let (head_dim, size) = (head_dim(config, hidden, heads)?, config.count("intermediate_size")?);
     let (eps, act) = (config.number_or("norm_eps", 1e-5)? as f32, config.activation("hidden_activation", "gelu")?);
@@ -45,7 +49,7 @@ pub(super) fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
 }
 
 /// `ModernBertForSequenceClassification`.
-pub(super) fn score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
     let cols = b.cols(hidden);
     let pooling = if config.text("classifier_pooling") == Some("mean") { Pooling::Mean } else { Pooling::First };
     let pooled = b.node("pooled", Op::Pool(pooling), &[hidden], cols);

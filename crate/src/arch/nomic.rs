@@ -3,11 +3,15 @@
 
 use super::config::Config;
 use super::encoder::{Body, Positions, attend_fused, both_ways, head_dim, layer_norm, table};
+use super::family::Family;
 use crate::ir::{Activation, Builder, Ids, Op};
 use crate::{Error, Result};
 
+pub(super) static FAMILIES: &[Family] =
+    &[Family { model_types: &["nomic_bert"], encoder: Some(nomic_bert), ..Family::NONE }];
+
 /// `NomicBertModel`.
-pub(super) fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let either = |new: &str, old: &str| config.count(if config.get(new).is_some() { new } else { old });
     let hidden = either("hidden_size", "n_embd")?;
     let heads = either("num_attention_heads", "n_head")?;

@@ -1,16 +1,42 @@
-//! Phi-3, Phi-3.5 and Phi-4 mini: fused projections, a window, partial rotation, long-context factors.
+//! Phi-3, Phi-3.5 and Phi-4 with mini: fused projections, a window, partial rotation, long-context factors.
 //! Reference: transformers `modeling_phi3.py`.
 
-use super::blocks::Dense;
+use super::blocks::{Dense, Inner, Projections};
 use super::config::Config;
+use super::family::Family;
 use crate::Result;
+use crate::format::{gguf, mlc};
 use crate::ir::Graph;
 
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Phi3ForCausalLM"],
+    model_types: &["phi3"],
+    decoder: Some(phi3),
+    gguf: &[gguf::Architecture {
+        names: &[("ffn_up", "mlp.gate_up_proj")],
+        ..gguf::Architecture::new("phi3", "phi3", "Phi3ForCausalLM")
+    }],
+    mlc: &[mlc::Architecture {
+        fused: true,
+        names: &[
+            ("transformer.embd.", "model.embed_tokens."),
+            ("transformer.h.", "model.layers."),
+            ("transformer.", "model."),
+            (".ln.", ".input_layernorm."),
+            (".mixer.out_proj.", ".self_attn.o_proj."),
+            (".mixer.", ".self_attn."),
+        ],
+        ..mlc::Architecture::new("phi3", "phi3", "Phi3ForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
 /// `Phi3ForCausalLM`.
-pub fn phi3(config: Config<'_>) -> Result<Graph> {
+fn phi3(config: Config<'_>) -> Result<Graph> {
     let mut dense = Dense::from_config(config, false)?;
-    (dense.fused_qkv, dense.fused_gate_up) = (true, true);
+    dense.attentions(|a| a.projections = Projections::Fused("qkv_proj"));
+    dense.mlps(|m| m.inner = Inner::GatedFused("gate_up_proj"));
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
-    dense.layers.iter_mut().for_each(|l| l.window = window);
+    dense.windows(|_| window);
     dense.graph()
 }

@@ -1,27 +1,54 @@
-//! Qwen2 and Qwen2.5 (biases on q, k, v), Qwen3 (norms on the heads of q and k).
+//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases on q, k, v), Qwen3 (norms on the heads of q and k).
 //! Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`.
 
-use super::blocks::Dense;
+use super::blocks::{Dense, NormSpec, QkNorm};
 use super::config::Config;
+use super::family::Family;
+use super::llama;
 use crate::Result;
+use crate::format::{gguf, mlc};
 use crate::ir::Graph;
 
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["Qwen2ForCausalLM"],
+        model_types: &["qwen2"],
+        decoder: Some(qwen2),
+        gguf: &[gguf::Architecture::new("qwen2", "qwen2", "Qwen2ForCausalLM")],
+        mlc: &[mlc::Architecture::new("qwen2", "qwen2", "Qwen2ForCausalLM")],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Qwen3ForCausalLM"],
+        model_types: &["qwen3"],
+        decoder: Some(qwen3),
+        gguf: &[gguf::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
+        mlc: &[mlc::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
+        ..Family::NONE
+    },
+];
+
 /// `Qwen2ForCausalLM`.
-pub fn qwen2(config: Config<'_>) -> Result<Graph> {
+fn qwen2(config: Config<'_>) -> Result<Graph> {
     let mut dense = Dense::from_config(config, false)?;
-    dense.qkv_bias = true;
+    dense.attentions(|a| a.qkv_bias = true);
     windows(&mut dense, config)?;
     dense.graph()
 }
 
 /// `Qwen3ForCausalLM`.
-pub fn qwen3(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, false)?;
-    let bias = config.flag_or("attention_bias", false);
-    (dense.qkv_bias, dense.o_bias) = (bias, bias);
-    dense.head_norm = true;
+fn qwen3(config: Config<'_>) -> Result<Graph> {
+    let mut dense = llama::dense(config, false)?;
+    dense.mlps(|m| m.bias = false);
+    let spec = dense.norm;
+    dense.attentions(|a| a.qk_norm = Some(head_norm(spec)));
     windows(&mut dense, config)?;
     dense.graph()
+}
+
+/// The norm of each head of q and k before the rotation, by the names that most families have for it.
+pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
+    QkNorm { names: ["q_norm", "k_norm"], spec, whole: false, after_rope: false }
 }
 
 /// The layers from `max_window_layers` on have a window where the configuration switches it on.
@@ -31,9 +58,9 @@ fn windows(dense: &mut Dense, config: Config<'_>) -> Result<()> {
     }
     let window = config.count("sliding_window")?;
     let first = config.number_or("max_window_layers", 28.0)? as usize;
-    for (index, layer) in dense.layers.iter_mut().enumerate() {
+    dense.windows(|index| {
         let sliding = config.layer_type(index).map_or(index >= first, |t| t == "sliding_attention");
-        layer.window = if sliding { window } else { 0 };
-    }
+        if sliding { window } else { 0 }
+    });
     Ok(())
 }

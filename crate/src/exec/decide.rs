@@ -52,15 +52,15 @@ pub struct Decision {
 /// What the configuration asks for and is not built; `Request` for options that the device cannot keep; `OutOfMemory` when
 /// a row of a weight fits no buffer, or the model does not fit where it must: by the options, or on a phone.
 pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOptions) -> Result<Decision> {
-    let known = config.get("max_position_embeddings").and_then(Value::as_u64).unwrap_or(u64::MAX) as usize;
+    let mut plain = arch::graph(config)?;
     let default = if caps.ios { DEFAULT_CONTEXT_IOS } else { DEFAULT_CONTEXT };
-    let asked = options.max_context.unwrap_or(default.min(known)).max(1);
+    let known = arch::most_positions(config);
+    let asked = options.max_context.unwrap_or(default.min(known)).clamp(1, plain.places());
     let kv = options.overrides.kv.unwrap_or(if caps.f16 { Kv::F16 } else { Kv::Packed });
     if kv == Kv::F16 && !caps.f16 {
         let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
         return Err(Error::Request { parameter: "kv".into(), reason });
     }
-    let mut plain = arch::graph(config)?;
     arch::vision::match_language(&mut plain, |name| stored.contains(name));
     let states_of = |capacity: usize| plan_states(&plain, kv, capacity, options.chunk.min(capacity));
     let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();

@@ -126,8 +126,7 @@ impl Encoder {
                 },
             )
         };
-        let trained = ["max_position_embeddings", "n_positions"].iter().find_map(|name| config.get(name)?.as_u64());
-        let usual = LONGEST.min(trained.map_or(LONGEST, |n| n as usize));
+        let usual = LONGEST.min(arch::most_positions(&config));
         let longest = options.max_context.or(longest).unwrap_or(usual).clamp(1, positions.most);
         let (most_tokens, longest) = sizes(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
         let most_texts = MOST_TEXTS.min(most_tokens);

@@ -96,7 +96,9 @@ impl Files {
         for tensor in side_tensors(&checkpoint) {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
         }
+        let config = crate::arch::text_config(&config).into_owned();
         let mut weights = detect(&config, &checkpoint, &side);
+        crate::arch::sanitize(&config, &mut weights)?;
         if let Ok(graph) = crate::arch::graph(&config) {
             let cols: BTreeMap<&str, usize> =
                 graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();
@@ -127,8 +129,9 @@ impl Files {
         for list in mlc::SHARD_LISTS {
             let Some(text) = source.read_optional(list).await? else { continue };
             let checkpoint = mlc::parse_shards(list, &utf8(&text))?;
-            let config = mlc::config(&utf8(&source.read("mlc-chat-config.json").await?))?;
-            let weights = Weights::from_list(mlc::weights(&checkpoint, &config)?);
+            let chat = utf8(&source.read("mlc-chat-config.json").await?);
+            let (config, family) = mlc::config(&chat, crate::arch::of_mlc)?;
+            let weights = Weights::from_list(mlc::weights(&checkpoint, &config, family)?);
             return Ok(Some(Files { config, checkpoint, weights, gguf: None }));
         }
         Ok(None)
@@ -171,7 +174,8 @@ impl Files {
                 values.extend((0..bytes.len() / 4).filter_map(|i| Float::F32.get(&bytes, i)));
             }
         }
-        let (config, weights) = (header.config(&factors)?, header.weights()?);
+        let family = crate::arch::of_gguf(&header)?;
+        let (config, weights) = (header.config(family, &factors), header.weights(family));
         Ok(Files { config, checkpoint, weights, gguf: Some(header) })
     }
 }

@@ -1,4 +1,5 @@
-//! BitNet's packed safetensors: ternary weights, four rows per byte, one scale. Knows no files.
+//! BitNet's safetensors: ternary weights, four rows per byte and one scale, or the numbers that they are made of. Knows no
+//! files.
 
 use super::encoding::{Encoding, Role, WeightSource};
 use super::job::Job;
@@ -31,6 +32,23 @@ pub(super) fn transcode(job: &Job<'_>, divide: bool, scale: Float) -> Result<Pac
         let (byte_row, shift) = (at % quarter, 2 * (at / quarter));
         job.codes(&mut out, row, |k| codes[byte_row * job.cols + k] >> shift & 3);
         out.planes[1][row] = scale.to_bits();
+    }
+    Ok(out)
+}
+
+/// `round(w / m)` within -1 and 1, times m, where m is the mean magnitude of the whole tensor.
+pub(super) fn ternarize(job: &Job<'_>, float: Float) -> Result<Packed> {
+    let count = job.source.stored_rows.checked_mul(job.cols);
+    let data = job.part(Role::Weight, count.and_then(|n| n.checked_mul(float.bytes())))?;
+    let count = count.unwrap_or(0);
+    let value = |i: usize| float.get(data, i).unwrap_or(0.0);
+    let sum: f64 = (0..if job.rows > 0 { count } else { 0 }).map(|i| f64::from(value(i).abs())).sum();
+    let scale = 1.0 / ((sum / count.max(1) as f64) as f32).max(1e-5);
+    let mut out = Packed::zeros(job.layout, job.rows, job.cols);
+    for row in 0..job.rows {
+        let at = job.stored_row(row) * job.cols;
+        job.codes(&mut out, row, |k| (1.0 + (value(at + k) * scale).round_ties_even().clamp(-1.0, 1.0)) as u8);
+        out.planes[1][row] = (1.0 / scale).to_bits();
     }
     Ok(out)
 }

@@ -53,6 +53,19 @@ impl Weights {
         self.sources.values_mut()
     }
 
+    /// Gives weights other names; those for which `name` has none keep theirs.
+    pub fn rename(&mut self, name: impl Fn(&str) -> Option<String>) {
+        let renamed = |old: String| name(&old).unwrap_or(old);
+        self.sources = std::mem::take(&mut self.sources)
+            .into_values()
+            .map(|mut source| {
+                source.name = renamed(source.name);
+                (source.name.clone(), source)
+            })
+            .collect();
+        self.refused = std::mem::take(&mut self.refused).into_iter().map(|(old, e)| (renamed(old), e)).collect();
+    }
+
     pub(super) fn insert(&mut self, name: &str, source: Result<WeightSource>) {
         match source {
             Ok(source) => drop(self.sources.insert(source.name.clone(), source)),
@@ -99,7 +112,20 @@ pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &BTreeMap<String, V
         }
     }
     split_experts(&mut out);
+    if finder.method() == "bitnet" && finder.quantization("quantization_mode") == "online" {
+        ternarize(&mut out);
+    }
     out
+}
+
+/// BitNet's master weights stand for ternary ones; embeddings and head are plain numbers.
+fn ternarize(weights: &mut Weights) {
+    let plain = |name: &str| name.contains("embed") || name.ends_with("lm_head.weight");
+    for weight in weights.iter_mut().filter(|w| w.shape.len() == 2 && !plain(&w.name)) {
+        if let Encoding::Dense(float) = weight.encoding {
+            weight.encoding = Encoding::Ternarized(float);
+        }
+    }
 }
 
 struct Finder<'a> {

@@ -129,6 +129,8 @@ pub enum Encoding {
         /// The type of the scale.
         scale: Float,
     },
+    /// Numbers that stand for ternary weights (BitNet's master weights): each is rounded by the mean magnitude of all.
+    Ternarized(Float),
     /// gpt-oss: nibbles (low first) in blocks of 32 with E8M0 bytes.
     Mxfp4Blocks,
 }
@@ -159,7 +161,7 @@ impl Encoding {
             Encoding::Bnb8 => affine(8, cols, Form::Zero, Float::F32),
             Encoding::Fp8 { .. } => Some(Layout::Dense(Float::BF16)),
             Encoding::Bnb4 { dtype, .. } => Some(Layout::Dense(dtype)),
-            Encoding::BitNet { .. } => Some(Layout::Ternary),
+            Encoding::BitNet { .. } | Encoding::Ternarized(_) => Some(Layout::Ternary),
         }
     }
 
@@ -213,6 +215,7 @@ impl Encoding {
             Encoding::Bnb4 { .. } => "bitsandbytes 4 bit".into(),
             Encoding::Bnb8 => "bitsandbytes int8".into(),
             Encoding::BitNet { .. } => "bitnet ternary".into(),
+            Encoding::Ternarized(float) => format!("{} for ternary", float.name()),
             Encoding::Mxfp4Blocks => "mxfp4".into(),
         }
     }
@@ -251,19 +254,48 @@ pub enum RowOrder {
         /// Rows per head.
         head_rows: usize,
     },
+    /// Parts of several products take turns in the stored matrix: `groups` times a run of each part (q, k and v of each
+    /// head; a row of the gate, then one of up). The model asks for each part as a whole, one after the other.
+    Apart {
+        /// How often the runs come.
+        groups: usize,
+        /// Rows of each part's run; 0 for parts that there are not.
+        runs: [usize; 4],
+    },
+    /// The stored matrix is [k, n]: its columns are the rows.
+    Transposed,
 }
 
 impl RowOrder {
-    /// The stored row of row `row`.
+    /// The stored row of row `row`; of a transposed matrix, the column.
     pub fn stored(self, row: usize) -> usize {
-        match self {
-            RowOrder::Stored => row,
-            RowOrder::Interleaved { head_rows } => {
-                let (head, j) = (row / head_rows, row % head_rows);
-                let half = head_rows / 2;
-                head * head_rows + if j < half { 2 * j } else { 2 * (j - half) + 1 }
+        match self.apart() {
+            None => row,
+            Some((block, runs)) => {
+                let (whole, mut rest) = (row / block, row % block);
+                let group: usize = runs.iter().sum();
+                let groups = block / group;
+                let mut before = 0;
+                for run in runs {
+                    if rest < groups * run {
+                        return whole * block + rest / run * group + before + rest % run;
+                    }
+                    rest -= groups * run;
+                    before += run;
+                }
+                row
             }
         }
+    }
+
+    /// Rows of a block within which the order repeats, and the runs of its groups; None where rows lie as they are named.
+    pub fn apart(self) -> Option<(usize, [usize; 4])> {
+        match self {
+            RowOrder::Stored | RowOrder::Transposed => None,
+            RowOrder::Interleaved { head_rows } => Some((head_rows, [1, 1, 0, 0])),
+            RowOrder::Apart { groups, runs } => Some((groups * runs.iter().sum::<usize>(), runs)),
+        }
+        .filter(|(block, _)| *block > 0)
     }
 }
 

@@ -1,5 +1,5 @@
 //! MLC's compiled checkpoints: the shard list, the chat configuration, parameter names and 4-bit groups.
-//! Knows no network; it is given the texts and bytes of the files.
+//! Knows no network and no family; it is given the texts and bytes of the files, and what sets a family apart as data.
 //!
 //! A repository holds `ndarray-cache.json` (newer ones: `tensor-cache.json`), `params_shard_N.bin`,
 //! `mlc-chat-config.json` and the tokenizer's files. WebLLM keeps them in one of the browser's stores under the files' full
@@ -17,7 +17,7 @@ use super::layout::{Float, Packed};
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
 use crate::{Error, Result};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The names of the shard list, the newer first.
@@ -25,6 +25,35 @@ pub const SHARD_LISTS: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
 
 /// The scopes of WebLLM's stores: models with their tokenizers, then configurations.
 pub const WEBLLM_SCOPES: [&str; 2] = ["webllm/model", "webllm/config"];
+
+/// How MLC holds a family.
+#[derive(Debug, Clone, Copy)]
+pub struct Architecture {
+    /// MLC's `model_type`.
+    pub name: &'static str,
+    /// The `model_type` of the original's config.json.
+    pub model_type: &'static str,
+    /// The class in its `architectures`.
+    pub class: &'static str,
+    /// The activation that MLC's code fixes: its field in config.json and its name.
+    pub activation: (&'static str, &'static str),
+    /// Whether the head is the embedding where nothing says otherwise.
+    pub tied: bool,
+    /// Whether the original has q, k and v (and gate and up) in one tensor, as MLC has.
+    pub fused: bool,
+    /// Parts of names that are replaced, one after the other: MLC's, the original's.
+    pub names: &'static [(&'static str, &'static str)],
+    /// Whether norms hold their weight plus one.
+    pub norm_plus_one: bool,
+}
+
+impl Architecture {
+    /// One with the original's names: SiLU, a head of its own, projections that the original has apart.
+    pub const fn new(name: &'static str, model_type: &'static str, class: &'static str) -> Self {
+        let activation = ("hidden_act", "silu");
+        Self { name, model_type, class, activation, tied: false, fused: false, names: &[], norm_plus_one: false }
+    }
+}
 
 #[derive(Deserialize)]
 struct ShardList {
@@ -76,6 +105,11 @@ pub fn parse_shards(file: &str, text: &str) -> Result<Checkpoint> {
     Ok(out)
 }
 
+/// Whether a checkpoint is that of a shard list.
+pub fn is_mlc(checkpoint: &Checkpoint) -> bool {
+    checkpoint.files.first().is_some_and(|f| f.name.contains("params_shard"))
+}
+
 fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<TensorInfo, String> {
     // TVM stores f32 parameters cut to bf16 where the list says so.
     let dtype = match (record.dtype.as_str(), record.format.as_str()) {
@@ -105,8 +139,15 @@ fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<Tensor
     })
 }
 
-/// The configuration of `mlc-chat-config.json` as the config.json of the original, as far as MLC keeps it.
-pub fn config(text: &str) -> Result<Value> {
+/// The configuration of `mlc-chat-config.json` as the config.json of the original, as far as MLC keeps it, with the family
+/// that `find` knows by MLC's `model_type`.
+///
+/// # Errors
+/// `Config` for a file that lacks what it must say; what `find` says of a family that it does not know.
+pub fn config(
+    text: &str,
+    find: impl Fn(&str) -> Result<&'static Architecture>,
+) -> Result<(Value, &'static Architecture)> {
     const FILE: &str = "mlc-chat-config.json";
     let bad = |reason: &str| Error::Config { file: FILE.into(), reason: reason.into() };
     let chat: Value = serde_json::from_str(text).map_err(|e| bad(&e.to_string()))?;
@@ -115,9 +156,9 @@ pub fn config(text: &str) -> Result<Value> {
     if let Some(text_config) = out.get("text_config").and_then(Value::as_object).cloned() {
         out.extend(text_config);
     }
-    let (hf_type, class) = architecture(model_type);
-    out.insert("model_type".into(), json!(hf_type));
-    out.insert("architectures".into(), json!([class]));
+    let family = find(model_type)?;
+    out.insert("model_type".into(), json!(family.model_type));
+    out.insert("architectures".into(), json!([family.class]));
     if let Some(base) = out.remove("position_embedding_base").filter(|b| b.as_f64().is_some_and(|b| b > 0.0)) {
         out.entry("rope_theta").or_insert(base);
     }
@@ -133,57 +174,30 @@ pub fn config(text: &str) -> Result<Value> {
     if let Some(window) = chat["sliding_window_size"].as_i64().filter(|w| *w > 0) {
         out.entry("sliding_window").or_insert(json!(window));
     }
-    defaults(hf_type, &mut out);
+    let (field, activation) = family.activation;
+    let given = ["hidden_activation", "hidden_act"].iter().find_map(|f| out.get(*f).filter(|v| !v.is_null()).cloned());
+    out.entry(field).or_insert(given.unwrap_or(json!(activation)));
+    out.entry("tie_word_embeddings").or_insert(json!(family.tied));
     out.remove("dtype");
     out.insert("torch_dtype".into(), json!("float16"));
-    Ok(Value::Object(out))
-}
-
-/// HuggingFace's `model_type` and class for MLC's.
-fn architecture(mlc: &str) -> (&str, String) {
-    match mlc {
-        "phi3" => ("phi3", "Phi3ForCausalLM".into()),
-        "qwen2" => ("qwen2", "Qwen2ForCausalLM".into()),
-        "qwen3" => ("qwen3", "Qwen3ForCausalLM".into()),
-        "gemma3" | "gemma3_text" => ("gemma3_text", "Gemma3ForCausalLM".into()),
-        "olmo2" => ("olmo2", "Olmo2ForCausalLM".into()),
-        other => {
-            let mut class = other.to_string();
-            if let Some(first) = class.get_mut(0..1) {
-                first.make_ascii_uppercase();
-            }
-            (other, class + "ForCausalLM")
-        }
-    }
-}
-
-/// What MLC leaves out because its model code fixes it.
-fn defaults(model_type: &str, out: &mut Map<String, Value>) {
-    let act = if model_type.starts_with("gemma") { "gelu_pytorch_tanh" } else { "silu" };
-    if model_type.starts_with("gemma") {
-        let given = out.get("hidden_activation").or(out.get("hidden_act")).cloned();
-        out.entry("hidden_activation").or_insert(given.filter(|g| !g.is_null()).unwrap_or(json!(act)));
-        out.entry("tie_word_embeddings").or_insert(json!(true));
-    } else {
-        out.entry("hidden_act").or_insert(json!(act));
-    }
-    out.entry("tie_word_embeddings").or_insert(json!(false));
+    Ok((Value::Object(out), family))
 }
 
 /// The weights of a shard list by their HuggingFace names.
 ///
 /// `config` is what [`config`] made: the head counts in it divide fused projections.
-pub fn weights(checkpoint: &Checkpoint, config: &Value) -> Result<Vec<WeightSource>> {
-    let model_type = config["model_type"].as_str().unwrap_or_default();
+///
+/// # Errors
+/// `MissingTensor`, `UnsupportedEncoding`, `Shape` or `Config` by the parameter or field.
+pub fn weights(checkpoint: &Checkpoint, config: &Value, family: &Architecture) -> Result<Vec<WeightSource>> {
     let mut out = Vec::new();
     for (name, info) in &checkpoint.tensors {
         let Some(source) = stored(checkpoint, name, info)? else { continue };
-        let mut source = rename(source, model_type);
-        if model_type.starts_with("gemma") && source.name.contains("norm") {
-            // MLC adds Gemma's 1 to the norms when it converts.
+        let mut source = rename(source, family.names);
+        if family.norm_plus_one && source.name.contains("norm") {
             source.offset = -1.0;
         }
-        split(source, config, &mut out)?;
+        split(source, config, family.fused, &mut out)?;
     }
     Ok(out)
 }
@@ -231,30 +245,16 @@ fn unsupported(name: &str, what: &str) -> Error {
     }
 }
 
-/// Phi's `transformer.h.N.*` and the fused attention of Qwen to the names of the originals.
-fn rename(mut source: WeightSource, model_type: &str) -> WeightSource {
+/// MLC's name to the original's.
+fn rename(mut source: WeightSource, names: &[(&str, &str)]) -> WeightSource {
     let name = source.name.strip_prefix("language_model.").unwrap_or(&source.name);
-    let mut name = name.to_string();
-    if model_type == "phi3" {
-        name = match name.strip_prefix("transformer.") {
-            Some("embd.weight") => "model.embed_tokens.weight".into(),
-            Some(rest) => match rest.strip_prefix("h.") {
-                Some(layer) => format!("model.layers.{layer}")
-                    .replace(".ln.", ".input_layernorm.")
-                    .replace(".mixer.out_proj.", ".self_attn.o_proj.")
-                    .replace(".mixer.", ".self_attn."),
-                None => format!("model.{rest}"),
-            },
-            None => name,
-        };
-    }
-    source.name = name.replace(".self_attn.c_attn.", ".self_attn.qkv_proj.");
+    let name = name.replace(".self_attn.c_attn.", ".self_attn.qkv_proj.");
+    source.name = names.iter().fold(name, |name, (from, to)| name.replace(from, to));
     source
 }
 
 /// Takes fused projections apart, where the original has them apart.
-fn split(source: WeightSource, config: &Value, out: &mut Vec<WeightSource>) -> Result<()> {
-    let fused = config["model_type"] == "phi3";
+fn split(source: WeightSource, config: &Value, fused: bool, out: &mut Vec<WeightSource>) -> Result<()> {
     let (rows, cols) = source.rows_cols();
     let number = |key: &str| config[key].as_u64().and_then(|n| usize::try_from(n).ok());
     let (marker, names, sizes) = if source.name.contains(".qkv_proj.") && !fused {

@@ -18,6 +18,7 @@ mod iquants;
 mod job;
 pub mod layout;
 pub mod mlc;
+pub mod mlc_chat;
 pub mod mlx;
 pub mod mxfp4;
 pub mod quantize;

@@ -1,7 +1,7 @@
 //! Stored weights to a canonical layout on the CPU: the twin of the GPU transcoder, and the path for what it leaves out.
 //! Knows neither files nor the GPU; the bytes of the parts are given to it.
 
-use super::encoding::{Encoding, Role, WeightSource};
+use super::encoding::{Encoding, Role, RowOrder, WeightSource};
 pub use super::job::Bytes;
 use super::job::Job;
 use super::layout::{Float, Layout, Packed};
@@ -62,6 +62,7 @@ fn decode(job: &Job<'_>) -> Result<Packed> {
         }
         Encoding::Bnb8 => bnb::int8(job),
         Encoding::BitNet { divide, scale } => bitnet::transcode(job, divide, scale),
+        Encoding::Ternarized(float) => bitnet::ternarize(job, float),
     }
 }
 
@@ -93,8 +94,10 @@ fn dense(job: &Job<'_>, float: Float) -> Result<Packed> {
     let len = job.source.stored_rows.checked_mul(job.cols).and_then(|n| n.checked_mul(float.bytes()));
     let data = job.part(Role::Weight, len)?;
     let offset = job.source.offset;
+    let (rows, transposed) = (job.source.stored_rows, job.source.row_order == RowOrder::Transposed);
     Ok(job.dense(|row, col| {
-        let value = float.get(data, row * job.cols + col).unwrap_or(0.0);
+        let at = if transposed { col * rows + row } else { row * job.cols + col };
+        let value = float.get(data, at).unwrap_or(0.0);
         // Adding 0.0 would turn -0.0 into 0.0.
         if offset == 0.0 { value } else { value + offset }
     }))

@@ -39,11 +39,19 @@ impl Graph {
         let wanted = match &node.op {
             Op::Embed { .. } | Op::Input(_) => 0,
             Op::Linear(l) => 1 + usize::from(l.residual),
-            Op::Attention(_) => 3,
+            // A layer that reads what another one keeps has q alone.
+            Op::Attention(a) => {
+                if a.state.is_some() && node.inputs.len() == 1 {
+                    1
+                } else {
+                    3
+                }
+            }
             Op::Mix(e) => 2 + usize::from(e.residual),
             Op::Add | Op::Mul | Op::Gated(_) | Op::Experts(_) => 2,
             Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
             Op::Route(_) | Op::Blend { .. } | Op::AddSoft { .. } => 1,
+            Op::NormEach(..) | Op::Times(_) | Op::Round(_) => 1,
             Op::Beside => node.inputs.len().max(1),
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => 1,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => 1,
@@ -60,8 +68,10 @@ impl Graph {
                 !l.residual || (cols(1) == out && rows(1) == rows(0))
             }
             Op::Attention(a) => {
-                self.check_attention(a)?;
-                cols(0) == a.heads * a.head_dim && cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1)
+                let alone = node.inputs.len() == 1;
+                self.check_attention(a, alone)?;
+                let own = alone || (cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1));
+                cols(0) == a.heads * a.head_dim && own
             }
             Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out && rows(0) == rows(1),
             Op::Route(r) => cols(0) == r.experts && out == 2 * r.picks,
@@ -95,6 +105,19 @@ impl Graph {
             }
             Op::Norm(n) => {
                 self.check_norm(n, out)?;
+                cols(0) == out
+            }
+            Op::NormEach(n, group) => {
+                self.check_norm(n, *group)?;
+                cols(0) == out && *group > 0 && out.is_multiple_of(*group)
+            }
+            Op::Round(n) => {
+                n.as_ref().map_or(Ok(()), |n| self.check_norm(n, out))?;
+                cols(0) == out
+            }
+            Op::Times(by) => {
+                let len = self.weight(*by).rows();
+                self.check_vector(*by, if len == 1 { 1 } else { out })?;
                 cols(0) == out
             }
             Op::Gather { order } => {
@@ -152,11 +175,12 @@ impl Graph {
         [norm.gain, norm.bias].into_iter().flatten().try_for_each(|id| self.check_vector(id, cols))
     }
 
-    fn check_attention(&self, a: &Attention) -> Sound {
+    /// `alone`: q without keys and values of its own.
+    fn check_attention(&self, a: &Attention, alone: bool) -> Sound {
         let vectors = [
             (a.sinks, a.heads),
             (a.relative, 32 * a.heads),
-            (a.head_norm.as_ref().map(|norm| norm.gains), 2 * a.head_dim),
+            (a.head_norm.as_ref().map(|norm| norm.gains), if alone { a.head_dim } else { 2 * a.head_dim }),
         ];
         for (id, len) in vectors {
             id.map_or(Ok(()), |id| self.check_vector(id, len))?;

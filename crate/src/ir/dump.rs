@@ -86,6 +86,10 @@ impl Graph {
             Op::Scale(factor) => format!("scale {factor}"),
             Op::LastRow => "last row".into(),
             Op::Gather { order } => format!("gather[order of {}]", name(*order)),
+            Op::NormEach(norm, group) => format!("{} of each {group}", describe_norm(norm)),
+            Op::Times(by) => format!("times {}", name(*by)),
+            Op::Round(None) => "round".into(),
+            Op::Round(Some(norm)) => format!("round after {}", describe_norm(norm)),
             Op::Pool(pooling) => format!("pool {pooling:?}"),
             Op::Route(r) => self.describe_routing(r),
             Op::Experts(e) => {

@@ -311,7 +311,7 @@ pub enum Op {
     Linear(Linear),
     /// A norm of each row.
     Norm(Norm),
-    /// Attention; inputs q, k, v.
+    /// Attention; inputs q, k, v, or q alone over keys and values that another layer has written.
     Attention(Attention),
     /// `a + b`.
     Add,
@@ -373,6 +373,12 @@ pub enum Op {
         /// How many.
         count: usize,
     },
+    /// A norm of each so many columns of a row; the gain is that of one group.
+    NormEach(Norm, usize),
+    /// `a * w`: a vector of as many columns, or of one number.
+    Times(WeightId),
+    /// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it; a norm may come before.
+    Round(Option<Norm>),
 }
 
 impl Op {
@@ -381,14 +387,14 @@ impl Op {
         let found = match self {
             Op::Embed { table, .. } | Op::Blend { table, .. } => vec![Some(*table)],
             Op::Linear(l) => vec![Some(l.weight), l.bias, l.norm.as_ref().and_then(|n| n.gain)],
-            Op::Norm(n) => vec![n.gain, n.bias],
+            Op::Norm(n) | Op::NormEach(n, _) | Op::Round(Some(n)) => vec![n.gain, n.bias],
             Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
-            Op::Gather { order } => vec![Some(*order)],
+            Op::Gather { order: vector } | Op::Times(vector) => vec![Some(*vector)],
             Op::Route(r) => vec![r.bias],
             Op::Experts(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
             Op::Mix(e) => vec![Some(e.weight), e.bias],
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
-            Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside => vec![],
+            Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside | Op::Round(None) => vec![],
             Op::Upsample(u) => vec![Some(u.weight), u.bias],
             Op::Snake { alpha: one } | Op::Asinh { k: one } | Op::AddPositions { table: one } => vec![Some(*one)],
             Op::GroupNorm { gain, bias, .. } => vec![Some(*gain), Some(*bias)],
@@ -407,6 +413,7 @@ impl Op {
             Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => None,
+            Op::NormEach(..) | Op::Times(_) | Op::Round(_) => None,
         }
     }
 }
@@ -473,6 +480,15 @@ impl Graph {
             (Dim::Rows(own), Dim::Rows(root)) => (own.per / root.per.max(1)).max(1) as usize,
             _ => 1,
         }
+    }
+
+    /// How many positions its tables of learned positions have; `usize::MAX` where there is none.
+    pub fn places(&self) -> usize {
+        let rows = |node: &Node| match node.op {
+            Op::Embed { table, ids: Ids::Positions, .. } => Some(self.weight(table).rows()),
+            _ => None,
+        };
+        self.nodes.iter().filter_map(rows).min().unwrap_or(usize::MAX)
     }
 
     /// How often each value is read by nodes, reads of its views included, outputs counted once.

@@ -7,6 +7,11 @@ use std::f64::consts::PI;
 pub enum RopeScaling {
     /// base^(-2i/d).
     Default,
+    /// The first pairs of a head alone, with the frequencies of the whole head (Gemma 4).
+    Proportional {
+        /// Pairs that are rotated.
+        pairs: usize,
+    },
     /// Positions divided by a factor.
     Linear {
         /// The factor.
@@ -121,6 +126,10 @@ impl RopeSpec {
         };
         let (values, factor) = match &self.scaling {
             RopeScaling::Default => (plain(self.base), 1.0),
+            RopeScaling::Proportional { pairs } => {
+                let rotated = |(i, f): (usize, f64)| if i < *pairs { f } else { 0.0 };
+                (plain(self.base).into_iter().enumerate().map(rotated).collect(), 1.0)
+            }
             RopeScaling::Linear { factor } => (plain(self.base).iter().map(|f| f / factor).collect(), 1.0),
             RopeScaling::Dynamic { factor, max_position } => {
                 let seen = length.max(*max_position) as f64;

@@ -9,7 +9,7 @@ use crate::device::registry::{Kernel, Variant};
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
 /// Widths of heads that have a text of their own.
-const WIDTHS: [u32; 5] = [64, 80, 96, 128, 256];
+const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 
 /// Element type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +111,14 @@ pub struct DecodeChoice {
 
 impl DecodeChoice {
     /// What is known to be good.
-    pub fn of(caps: &Caps, heads: u32, kv_heads: u32) -> Self {
+    pub fn of(caps: &Caps, heads: u32, kv_heads: u32, head_dim: u32) -> Self {
         // Heads of a workgroup share what it reads of the cache; a large device would rather have more workgroups.
         let most = if caps.full_load() >= 512 { 2 } else { 8 };
         let own = (heads / kv_heads).next_power_of_two().min(most);
         let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
-        Self { heads: pick("HEADS", own), tile: pick("TILE", 32) }
+        let (heads, tile) = (pick("HEADS", own), pick("TILE", 32));
+        // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
+        if head_dim > 256 { Self { heads: heads.min(4), tile: 32 } } else { Self { heads, tile } }
     }
 }
 
@@ -129,7 +131,7 @@ pub struct Attention<B> {
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Columns of a head, a multiple of 4 up to 256.
+    /// Columns of a head, a multiple of 4 up to 512.
     pub head_dim: u32,
     /// Multiplies the scores.
     pub scale: f32,
@@ -179,32 +181,47 @@ impl<B: Clone + PartialEq> Attention<B> {
         launch
     }
 
+    /// One launch over some of the heads: ALL, QUERIES or KEYS, which are keys and values.
+    fn rope_heads(
+        &self,
+        q: &View<B>,
+        k: &View<B>,
+        v: &View<B>,
+        rotated: &B,
+        flag: &'static str,
+        count: u32,
+    ) -> Launch<B> {
+        let variant = self.kv.flags(Variant::new(Kernel::RopeKv).flag(flag));
+        let first = if flag == "QUERIES" { q } else { k };
+        let grid = GridSpec::Tiled { x: count, per: 1, z: 1 };
+        let launch = Launch::new(format!("{} rope", self.label), variant, grid)
+            .bind("k", first.buffer.clone())
+            .bind_opt("v", (flag == "KEYS").then(|| v.buffer.clone()))
+            .bind_opt("q_out", (flag != "KEYS").then(|| rotated.clone()))
+            .bind_opt("k_cache", (flag != "QUERIES").then(|| self.k_cache.clone()))
+            .bind_opt("v_cache", (flag != "QUERIES").then(|| self.v_cache.clone()))
+            .bind("state", self.state.clone())
+            .set("heads", self.heads)
+            .set("kv_heads", self.kv_heads)
+            .set("head_dim", self.head_dim)
+            .set("q_offset", q.offset)
+            .set("k_offset", k.offset)
+            .set("k_stride", first.stride)
+            .set("v_offset", v.offset)
+            .set("v_stride", v.stride);
+        let launch = if flag == "QUERIES" { launch } else { self.placed(launch) };
+        with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
+    }
+
+    /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`); the cache is another layer's.
+    pub fn rope_queries(&self, q: &View<B>, rotated: &B) -> Launch<B> {
+        self.rope_heads(q, q, q, rotated, "QUERIES", self.heads)
+    }
+
     /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`), k and v into the cache.
     pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: &B) -> Vec<Launch<B>> {
-        let together = q.buffer == k.buffer && k.buffer == v.buffer;
-        let launch = |flag: &'static str, count: u32| {
-            let variant = self.kv.flags(Variant::new(Kernel::RopeKv).flag(flag));
-            let first = if flag == "QUERIES" { q } else { k };
-            let grid = GridSpec::Tiled { x: count, per: 1, z: 1 };
-            let launch = Launch::new(format!("{} rope", self.label), variant, grid)
-                .bind("k", first.buffer.clone())
-                .bind_opt("v", (flag == "KEYS").then(|| v.buffer.clone()))
-                .bind_opt("q_out", (flag != "KEYS").then(|| rotated.clone()))
-                .bind_opt("k_cache", (flag != "QUERIES").then(|| self.k_cache.clone()))
-                .bind_opt("v_cache", (flag != "QUERIES").then(|| self.v_cache.clone()))
-                .bind("state", self.state.clone())
-                .set("heads", self.heads)
-                .set("kv_heads", self.kv_heads)
-                .set("head_dim", self.head_dim)
-                .set("q_offset", q.offset)
-                .set("k_offset", k.offset)
-                .set("k_stride", first.stride)
-                .set("v_offset", v.offset)
-                .set("v_stride", v.stride);
-            let launch = if flag == "QUERIES" { launch } else { self.placed(launch) };
-            with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
-        };
-        if together {
+        let launch = |flag, count| self.rope_heads(q, k, v, rotated, flag, count);
+        if self.fuses(q, k, v) {
             return vec![launch("ALL", self.heads + 2 * self.kv_heads)];
         }
         vec![launch("QUERIES", self.heads), launch("KEYS", 2 * self.kv_heads)]
@@ -264,6 +281,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("HEADS", self.decode.heads)
             .set("TILE", self.decode.tile)
             .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
+            .set("WIDE", if self.head_dim > 256 { 128 } else { 64 })
             .set("CUTS", self.cuts());
         let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(self.decode.heads), y: self.splits(), per: 1 };
         let launch = Launch::new(self.label.clone(), variant, grid)

@@ -19,6 +19,8 @@ pub enum Elementwise {
     Scale(f32),
     /// asinh(a * exp(b)) with one b for all
     Asinh,
+    /// a * b[0]
+    Times,
 }
 
 /// One launch over `[rows, cols]` (`single`: over one row).
@@ -37,6 +39,7 @@ pub fn elementwise<B: Clone>(
         Elementwise::Unary(act) => (3, act, 0.0),
         Elementwise::Scale(factor) => (4, 0, factor),
         Elementwise::Asinh => (5, 0, 0.0),
+        Elementwise::Times => (6, 0, 0.0),
     };
     let second = inputs.get(1);
     let variant = Variant::new(Kernel::Elementwise).flag_if("BINARY", second.is_some()).set("OP", code);

@@ -4,18 +4,37 @@ use super::matmul::{View, Weight, groups, weight_flags};
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// One launch: `out[row] = table[ids[row]] * scale` for the ids in `first_id..first_id + table.rows`.
-pub fn embed<B: Clone>(label: &str, table: &Weight<B>, first_id: u32, ids: B, out: &View<B>, scale: f32) -> Launch<B> {
+/// Where the number of each row comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Numbers<B> {
+    /// A number for each row.
+    Listed(B),
+    /// The positions that the step's state counts.
+    Places(B),
+}
+
+/// One launch: `out[row] = table[number of row] * scale` for the numbers in `first..first + table.rows`.
+pub fn embed<B: Clone>(
+    label: &str,
+    table: &Weight<B>,
+    first: u32,
+    numbers: Numbers<B>,
+    out: &View<B>,
+    scale: f32,
+) -> Launch<B> {
     let variant = weight_flags(Variant::new(Kernel::Embed), table.layout);
-    Launch::new(label, variant, GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 })
-        .bind("ids", ids)
+    let places = matches!(numbers, Numbers::Places(_));
+    let (name, Numbers::Listed(buffer) | Numbers::Places(buffer)) = (if places { "state" } else { "ids" }, numbers);
+    let grid = GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 };
+    Launch::new(label, variant.flag_if("PLACES", places), grid)
+        .bind(name, buffer)
         .bind("w_q", table.q.clone())
         .bind_opt("w_s", table.s.clone())
         .bind("out", out.buffer.clone())
         .set("k", table.cols)
         .set("k_blocks", table.layout.padded_cols(table.cols as usize) as u32 / 32)
         .set("groups", groups(table.layout, table.cols))
-        .set("row0", first_id)
+        .set("row0", first)
         .set("n", table.rows)
         .set("out_stride", out.stride)
         .set_f32("scale", scale)

@@ -1,4 +1,4 @@
-//! RMSNorm and LayerNorm of rows.
+//! RMSNorm and LayerNorm of rows or parts of them, and their rounding to 8 bits.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
@@ -19,19 +19,49 @@ pub struct Norm<B> {
     pub eps: f32,
 }
 
+/// One launch over all rows (`single`: over one): the norm, where there is one, then rounding to whole steps of a 127th of
+/// the row's largest magnitude.
+pub fn rounded<B: Clone>(
+    label: &str,
+    of: Option<&Norm<B>>,
+    x: &View<B>,
+    out: &View<B>,
+    cols: u32,
+    single: bool,
+) -> Launch<B> {
+    let plain = Norm { layer: false, gain: None, bias: None, offset: 0.0, eps: 0.0 };
+    let mut launch = norm(label, of.unwrap_or(&plain), x, out, cols, single);
+    launch.variant = launch.variant.flag("ROUND").flag_if("PLAIN", of.is_none());
+    launch
+}
+
 /// One launch over all rows (`single`: over one).
 pub fn norm<B: Clone>(label: &str, norm: &Norm<B>, x: &View<B>, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
+    grouped(label, norm, 1, x, out, cols, single)
+}
+
+/// The same of each of so many groups of columns, which are normed apart.
+pub fn grouped<B: Clone>(
+    label: &str,
+    norm: &Norm<B>,
+    groups: u32,
+    x: &View<B>,
+    out: &View<B>,
+    cols: u32,
+    single: bool,
+) -> Launch<B> {
     let variant = Variant::new(Kernel::Norm)
         .flag_if("LAYER", norm.layer)
         .flag_if("GAIN", norm.gain.is_some())
         .flag_if("BIAS", norm.bias.is_some());
-    let grid = if single { GridSpec::Fixed { units: 1 } } else { GridSpec::Rows { units: 1, per: 1 } };
+    let grid = if single { GridSpec::Fixed { units: groups } } else { GridSpec::Rows { units: groups, per: 1 } };
     Launch::new(label, variant, grid)
         .bind("x", x.buffer.clone())
         .bind("out", out.buffer.clone())
         .bind_opt("gain", norm.gain.clone())
         .bind_opt("bias", norm.bias.clone())
-        .set("cols", cols)
+        .set("cols", cols / groups)
+        .set("groups", groups)
         .set("x_offset", x.offset)
         .set("x_stride", x.stride)
         .set("out_stride", out.stride)

@@ -43,7 +43,7 @@ pub struct Stored<B> {
     pub rows: u32,
     /// Rows of the whole matrix; formats that are stored transposed need it.
     pub all_rows: u32,
-    /// The order of the rows; the rows taken must be whole heads.
+    /// The order of the rows; the rows taken must be whole blocks of it.
     pub row_order: RowOrder,
 }
 
@@ -85,10 +85,10 @@ pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Opt
     let choice = choose(from, to)?;
     let blocks = to.layout.padded_cols(to.cols as usize) as u32 / 32;
     let units = u64::from(from.rows) * u64::from(blocks);
-    let head_rows = match from.row_order {
-        RowOrder::Stored => 0,
-        RowOrder::Interleaved { head_rows } => head_rows as u32,
-    };
+    if from.row_order == RowOrder::Transposed {
+        return None;
+    }
+    let (order_rows, runs) = from.row_order.apart().unwrap_or_default();
     let at = |part: &Option<Bytes<B>>| part.as_ref().map_or(0, |p| p.at);
     let mut launch =
         Launch::new(label, choice.variant, GridSpec::Fixed { units: u32::try_from(units.div_ceil(64)).ok()? })
@@ -127,7 +127,11 @@ pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Opt
             .set("blocks", blocks)
             .set("groups", groups(to.layout, to.cols))
             .set("first_row", from.first_row)
-            .set("head_rows", head_rows)
+            .set("order_rows", order_rows as u32)
+            .set("run0", runs[0] as u32)
+            .set("run1", runs[1] as u32)
+            .set("run2", runs[2] as u32)
+            .set("run3", runs[3] as u32)
             .set("out_row", to.first_row)
             .set("n", from.all_rows)
             .set("src_at", from.weight.at)

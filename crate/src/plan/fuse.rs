@@ -13,7 +13,7 @@ pub struct Fusions {
     pub gated: bool,
     /// The residual is added by the product before it.
     pub residual: bool,
-    /// RMSNorm is taken along by the products after it (decode only).
+    /// RMSNorm is taken along by the products after it (decode only), norms by the rounding after them.
     pub norm: bool,
     /// Norms and rotation of heads and the writing of the cache happen in attention (decode only).
     pub heads: bool,
@@ -36,6 +36,9 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
     }
     if fusions.residual {
         merge_residuals(&mut graph);
+    }
+    if fusions.norm {
+        merge_rounded(&mut graph);
     }
     graph
 }
@@ -233,6 +236,27 @@ fn merge_residuals(graph: &mut Graph) {
             graph.nodes[producer].inputs.push(residual);
             graph.nodes[producer].output = node.output;
             graph.nodes.remove(index);
+        } else {
+            index += 1;
+        }
+    }
+}
+
+/// A norm that only rounding reads is one step with it.
+fn merge_rounded(graph: &mut Graph) {
+    let uses = graph.uses();
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let made = |n: &Node| n.output == graph.nodes[index].inputs[0] && uses[n.output.0] == 1;
+        let norm = |n: &Node| if let Op::Norm(norm) = &n.op { Some(norm.clone()) } else { None };
+        let before = match graph.nodes[index].op {
+            Op::Round(None) => graph.nodes.iter().position(made),
+            _ => None,
+        };
+        if let Some((at, norm)) = before.and_then(|at| Some((at, norm(&graph.nodes[at])?))) {
+            graph.nodes[index].op = Op::Round(Some(norm));
+            graph.nodes[index].inputs = graph.nodes[at].inputs.clone();
+            graph.nodes.remove(at);
         } else {
             index += 1;
         }

@@ -9,7 +9,7 @@ use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, 
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::blend::{blend, soft};
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
-use crate::kernels::embed::embed;
+use crate::kernels::embed::{Numbers, embed};
 use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use crate::kernels::pool::pool;
 use crate::kernels::segments::Segments;
@@ -168,16 +168,26 @@ impl Lowering<'_> {
             }
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::Norm(n) => {
-                let spec = norm::Norm {
-                    layer: n.layer,
-                    gain: n.gain.map(Slot::Vector),
-                    bias: n.bias.map(Slot::Vector),
-                    offset: n.offset,
-                    eps: n.eps,
-                };
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
                 let single = self.single(node.output);
-                self.launches.push(norm::norm(&name, &spec, &x, &out, self.cols(node.output), single));
+                self.launches.push(norm::norm(&name, &row_norm(n), &x, &out, self.cols(node.output), single));
+            }
+            Op::NormEach(n, group) => {
+                let (x, out, cols) = (self.view(node.inputs[0]), self.view(node.output), self.cols(node.output));
+                let (groups, single) = (cols / *group as u32, self.single(node.output));
+                self.launches.push(norm::grouped(&name, &row_norm(n), groups, &x, &out, cols, single));
+            }
+            Op::Times(by) => {
+                let number = self.graph.weight(*by).rows() == 1;
+                let inputs = [self.view(node.inputs[0]), View { buffer: Slot::Vector(*by), offset: 0, stride: 0 }];
+                let op = if number { Elementwise::Times } else { Elementwise::Mul };
+                let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
+                self.launches.push(elementwise(&name, op, &inputs, &out, cols, single));
+            }
+            Op::Round(n) => {
+                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                let (n, single) = (n.as_ref().map(row_norm), self.single(node.output));
+                self.launches.push(norm::rounded(&name, n.as_ref(), &x, &out, self.cols(node.output), single));
             }
             Op::Attention(attention) => self.attention(&name, attention, node)?,
             Op::Add => self.elementwise(&name, Elementwise::Add, node),
@@ -301,18 +311,20 @@ impl Lowering<'_> {
         output: ValueId,
     ) -> Result<()> {
         let out = self.view(output);
+        let packed = matches!(self.options.rows, RowsMode::Packed { .. });
         let numbers = match ids {
-            Ids::Tokens => Slot::Ids,
-            Ids::Positions => Slot::Positions,
-            Ids::Types => Slot::Types,
+            Ids::Tokens => Numbers::Listed(Slot::Ids),
+            Ids::Positions if packed => Numbers::Listed(Slot::Positions),
+            Ids::Positions => Numbers::Places(Slot::CURSOR),
+            Ids::Types => Numbers::Listed(Slot::Types),
         };
         for (first, run) in self.runs(table)? {
-            self.launches.push(embed(name, &run, first, numbers, &out, scale));
+            self.launches.push(embed(name, &run, first, numbers.clone(), &out, scale));
         }
         if let Some(input) = from.filter(|_| !matches!(self.options.rows, RowsMode::Few(_))) {
             let (first, cols) = (self.graph.weight(table).rows() as u32, self.cols(output));
             let rows = self.soft(input, 0);
-            self.launches.push(soft(&format!("{name}, soft"), None, &rows, numbers, first, &out, cols));
+            self.launches.push(soft(&format!("{name}, soft"), None, &rows, Slot::Ids, first, &out, cols));
         }
         Ok(())
     }
@@ -420,7 +432,7 @@ impl Lowering<'_> {
         if a.relative.is_some() {
             return Err(dropped(name, "the bias by distance, which only attention of packed sequences adds"));
         }
-        let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32);
+        let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32);
         let kept = self.state(name, id)?;
         let kernel = Attention {
             label: name.to_string(),
@@ -441,7 +453,9 @@ impl Lowering<'_> {
             state: Slot::CURSOR,
             decode,
         };
-        let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
+        let q = self.view(node.inputs[0]);
+        // Without them, keys and values are those that another layer has written.
+        let kv = (node.inputs.len() == 3).then(|| (self.view(node.inputs[1]), self.view(node.inputs[2])));
         let out = self.view(node.output);
         let rows = self.options.rows.tokens() as u64;
         let many = !matches!(self.options.rows, RowsMode::Few(_));
@@ -449,11 +463,15 @@ impl Lowering<'_> {
             self.scratch = self.scratch.max(kernel.scratch(rows as u32));
         }
         // A single row needs nobody else's keys: heads are made ready where they are used.
-        if !many && rows == 1 && self.options.fuse_heads && kernel.fuses(&q, &k, &v) {
-            self.launches.push(kernel.decode(&q, &k, &v, Slot::Scratch));
+        let alone = !many && rows == 1 && self.options.fuse_heads;
+        if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.fuses(&q, k, v)) {
+            self.launches.push(kernel.decode(&q, k, v, Slot::Scratch));
         } else {
             self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
-            self.launches.extend(kernel.rope_kv(&q, &k, &v, &Slot::Rotated));
+            self.launches.extend(match &kv {
+                Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::Rotated),
+                None => vec![kernel.rope_queries(&q, &Slot::Rotated)],
+            });
             self.launches.push(if many {
                 kernel.prefill(Slot::Rotated, &out)
             } else {
@@ -523,6 +541,11 @@ impl Lowering<'_> {
 /// The error for a part of a node that no kernel of its would compute.
 fn dropped(name: &str, what: &str) -> Error {
     Error::Internal(format!("{name}: lowering would leave out {what}"))
+}
+
+fn row_norm(n: &ir::Norm) -> norm::Norm<Slot> {
+    let (gain, bias) = (n.gain.map(Slot::Vector), n.bias.map(Slot::Vector));
+    norm::Norm { layer: n.layer, gain, bias, offset: n.offset, eps: n.eps }
 }
 
 fn head_norm(a: &ir::Attention) -> Option<HeadNorm<Slot>> {

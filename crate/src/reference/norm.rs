@@ -1,4 +1,4 @@
-//! Twin of shaders/norm: RMSNorm and LayerNorm of rows, in f64.
+//! Twin of shaders/norm: RMSNorm and LayerNorm of rows, in f64, and rounding to 8 bits.
 
 /// A norm of rows of `cols` columns: `(x - mean) / sqrt(mean square + eps) * (gain + offset) + bias`, where the mean is that
 /// of the row for a layer norm and 0 for an RMS norm.
@@ -40,4 +40,13 @@ impl Norm<'_> {
 /// RMSNorm of each row: `x / sqrt(mean(x²) + eps) * (gain + offset)`.
 pub fn rms_norm(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
     Norm { cols: gain.len(), layer: false, gain: Some(gain), bias: None, offset, eps }.of(x)
+}
+
+/// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it.
+pub fn rounded(x: &[f32], cols: usize) -> Vec<f32> {
+    let row = |row: &[f32]| {
+        let steps = 127.0 / row.iter().fold(1e-5f32, |most, v| most.max(v.abs()));
+        row.iter().map(|v| (v * steps).round_ties_even() / steps).collect::<Vec<f32>>()
+    };
+    x.chunks_exact(cols).flat_map(row).collect()
 }

@@ -208,8 +208,9 @@ impl Loaded {
         let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
         let parts = self.text.clone();
         let before = if request.messages.is_some() { &[][..] } else { &prompt[..] };
+        let stops: Vec<String> = request.stop.iter().chain(self.stops.iter()).cloned().collect();
         let mut run = Run {
-            text: Text::new(parts.tokenizer().ok(), &request.stop, before),
+            text: Text::new(parts.tokenizer().ok(), &stops, before),
             ids: Vec::new(),
             finish: None,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),

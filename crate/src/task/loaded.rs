@@ -3,6 +3,7 @@
 use super::request::{GenerateRequest, Overflow};
 use crate::exec::{Bytes, Files, MeasureOptions, Measurement, Model, RunOptions, Session};
 use crate::format::gguf::Gguf;
+use crate::format::{mlc, mlc_chat};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
 use crate::ir::WeightKind;
@@ -106,6 +107,21 @@ impl TextFiles {
         Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
     }
 
+    /// The same of an MLC repository, whose own file says of conversations what no other does.
+    async fn with_conversation(mut self, source: &Source) -> Result<Self> {
+        let Some(chat) = source.read_optional("mlc-chat-config.json").await? else { return Ok(self) };
+        let found = mlc_chat::conversation(&String::from_utf8_lossy(&chat))?;
+        if ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), self.tokenizer_config.as_deref())?
+            .is_none()
+        {
+            self.jinja = found.template.map(String::into_bytes);
+        }
+        if self.generation_config.is_none() {
+            self.generation_config = Some(found.generation.to_string().into_bytes());
+        }
+        Ok(self)
+    }
+
     /// The tokenizer and the chat template that they make.
     pub(super) fn parts(&self) -> Result<TextParts> {
         let config = self.tokenizer_config.as_deref();
@@ -153,6 +169,8 @@ pub struct Loaded {
     pub(super) defaults: Params,
     /// Tokens that end an answer.
     pub(super) eos: Rc<[u32]>,
+    /// Texts that end an answer, beside those of a request.
+    pub(super) stops: Rc<[String]>,
 }
 
 impl Loaded {
@@ -181,6 +199,9 @@ impl Loaded {
         progress.phase(Phase::Tokenizer);
         let texts = match &files.gguf {
             Some(gguf) => TextFiles::of_gguf(gguf)?,
+            None if mlc::is_mlc(&files.checkpoint) => {
+                TextFiles::of_source(source).await?.with_conversation(source).await?
+            }
             None => TextFiles::of_source(source).await?,
         };
         let generation = match &texts.generation_config {
@@ -213,6 +234,7 @@ impl Loaded {
             warnings,
             defaults,
             eos: eos.into(),
+            stops: texts_of(&generation["stop_strings"]).into(),
         })
     }
 
@@ -241,6 +263,7 @@ impl Loaded {
             warnings: self.warnings.clone(),
             defaults: self.defaults.clone(),
             eos: self.eos.clone(),
+            stops: self.stops.clone(),
         }
     }
 
@@ -359,6 +382,12 @@ pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: 
 fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
     let reason = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
     serde_json::from_slice(bytes).map_err(reason)
+}
+
+/// One text or several.
+fn texts_of(value: &Value) -> Vec<String> {
+    let listed = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    value.as_str().into_iter().chain(listed).filter(|t| !t.is_empty()).map(String::from).collect()
 }
 
 /// `eos_token_id`: one id or several.

@@ -19,7 +19,7 @@ from hashed import tensor
 
 OUT = Path(__file__).resolve().parents[1] / "models"
 LENGTHS = (1, 2, 63, 64, 65, 300)
-NAMES = ("bert", "distilbert", "roberta", "mpnet", "nomic_bert", "modernbert", "xlm_roberta_cls", "embeddinggemma", "qwen3_embedding",
+NAMES = ("bert", "distilbert", "roberta", "mpnet", "nomic_bert", "modernbert", "xlm_roberta_cls", "embeddinggemma", "qwen3_embedding", "t5_encoder",
          "bert_reranker", "xlm_roberta_reranker", "qwen3_reranker")
 
 

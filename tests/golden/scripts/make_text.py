@@ -64,6 +64,7 @@ CASES = {
  "qwen2_untied": causal("Qwen2ForCausalLM", "Qwen2Config", small(head_dim=..., tie_word_embeddings=False, num_key_value_heads=1), "untied head, bf16 storage"),
  "qwen3": causal("Qwen3ForCausalLM", "Qwen3Config", base(rope_parameters=rope(theta=1e6)), "per-head RMSNorm on q and k before rotary, head_dim 16 != 48/4, tied; f32", dtype=F32, legacy=True),
  "qwen3_f16": causal("Qwen3ForCausalLM", "Qwen3Config", small(head_dim=20, tie_word_embeddings=False), "f16 storage, head_dim 20, untied", dtype=F16),
+ "gemma": causal("GemmaForCausalLM", "GemmaConfig", small(num_key_value_heads=1, hidden_activation="gelu_pytorch_tanh"), "(1+w) RMSNorm, embedding times sqrt(hidden), tanh-GELU, one kv head"),
  "gemma2": causal("Gemma2ForCausalLM", "Gemma2Config", base(sliding_window=12, query_pre_attn_scalar=12, attn_logit_softcapping=2.0, final_logit_softcapping=2.5, hidden_activation="gelu_pytorch_tanh", layer_types=SF),
     "soft-capped attention and final logits, four norms per layer, (1+w) RMSNorm, embedding times sqrt(hidden), tanh-GELU, window 12 in even layers", legacy=True),
  "gemma3": causal("Gemma3ForCausalLM", "Gemma3TextConfig", base(num_hidden_layers=3, intermediate_size=48, sliding_window=8, query_pre_attn_scalar=12,
@@ -95,6 +96,8 @@ CASES = {
  "hunyuan_dense": causal("HunYuanDenseV1ForCausalLM", "HunYuanDenseV1Config", small(), "qk-norm after rotary"),
  "helium": causal("HeliumForCausalLM", "HeliumConfig", small(head_dim=8), "interleaved rotary on a llama layout"),
  "starcoder2": causal("Starcoder2ForCausalLM", "Starcoder2Config", small(head_dim=..., sliding_window=8), "LayerNorm with bias, biases everywhere, plain GELU-tanh MLP, window 8"),
+ "phi2": causal("PhiForCausalLM", "PhiConfig", small(head_dim=..., hidden_size=40, num_attention_heads=2, tie_word_embeddings=False, rope_parameters=rope(partial_rotary_factor=0.4)), "attention and MLP side by side on one LayerNorm, biases everywhere, also of the head, head_dim 20 with 8 rotated columns"),
+ "gpt_neox": causal("GPTNeoXForCausalLM", "GPTNeoXConfig", small(head_dim=..., num_key_value_heads=..., tie_word_embeddings=False, rope_parameters=rope(partial_rotary_factor=0.25)), "attention and MLP side by side, each with its LayerNorm, q, k and v of each head together, partial rotary"),
  # ---- convolution / recurrent hybrids
  "lfm2": causal("Lfm2ForCausalLM", "Lfm2Config", base(num_hidden_layers=3, head_dim=..., block_auto_adjust_ff_dim=True, block_multiple_of=16, intermediate_size=72, conv_L_cache=3, layer_types=["conv", "full_attention", "conv"]),
     "gated short convolutions (kernel 3) and attention with qk-norm; feed-forward width is derived: 2/3*72=48"),
@@ -115,7 +118,7 @@ CASES = {
  # ---- BitNet
  "bitnet": dict(kind="bitnet", mode="online", note="bf16 master weights, quantised on the fly to ternary*mean|w|, activations to 8 bit per token, squared ReLU, sub-norms"),
  "bitnet_packed": dict(kind="bitnet", mode="offline", note="u8 weights with four ternary rows per byte; result is multiplied by weight_scale (linear_class autobitlinear)"),
- "bitnet_bitlinear": dict(kind="bitnet", mode="bitlinear", note="the older packed form on a llama layout: result is divided by weight_scale (linear_class bitlinear)"),
+ "llama_bitlinear": dict(kind="bitnet", mode="bitlinear", note="the older packed form on a llama layout: result is divided by weight_scale (linear_class bitlinear)"),
 }
 
 # ---- encoders: family class, config, how the sentence vector is made
@@ -132,7 +135,7 @@ CASES.update({
  "embeddinggemma": encoder("Gemma3TextModel", "Gemma3TextConfig", base(num_hidden_layers=3, intermediate_size=48, sliding_window=12, query_pre_attn_scalar=12, use_bidirectional_attention=True, layer_types=["sliding_attention", "sliding_attention", "full_attention"]), "mean+dense",
     "bidirectional Gemma-3 text tower, mean pooling, 2_Dense (48->96), 3_Dense (96->48), normalise; both dense layers are linear without bias", lengths=(18, 24, 7)),
  "qwen3_embedding": encoder("Qwen3Model", "Qwen3Config", base(rope_parameters=rope(theta=1e6)), "last", "causal decoder as embedder: vector of the last real token, equal under left and right padding", left=True),
- "t5_encoder": encoder("T5EncoderModel", "T5Config", dict(vocab_size=256, d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=3, relative_attention_num_buckets=16, relative_attention_max_distance=32, feed_forward_proj="gated-gelu", initializer_factor=0.6, pad_token_id=0, eos_token_id=1), "mean",
+ "t5_encoder": encoder("T5EncoderModel", "T5Config", dict(vocab_size=256, d_model=32, d_kv=16, d_ff=48, num_layers=2, num_heads=3, relative_attention_num_buckets=32, relative_attention_max_distance=128, feed_forward_proj="gated-gelu", initializer_factor=0.6, pad_token_id=0, eos_token_id=1), "mean",
     "relative position bias from the first layer, no 1/sqrt(d) scaling, RMSNorm, inner size != hidden"),
  "bert_reranker": encoder("BertForSequenceClassification", "BertConfig", enc(max_position_embeddings=64, num_labels=1), "score", "cross-encoder: pooler tanh(W h_cls), classifier with one label; token types 0/1"),
  "xlm_roberta_reranker": encoder("XLMRobertaForSequenceClassification", "XLMRobertaConfig", enc(max_position_embeddings=42, type_vocab_size=1, num_labels=1) | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2), "score", "bge-reranker style: classifier.dense, tanh, classifier.out_proj on the first token"),

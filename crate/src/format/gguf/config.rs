@@ -1,7 +1,8 @@
-//! GGUF metadata to the config.json that the original checkpoint would have. Knows no tensor data but the rope factors.
+//! GGUF metadata to the config.json that the original checkpoint would have. What a family adds is data that the caller
+//! gives; knows no family, and no tensor data but the rope factors.
 
-use super::{Gguf, Value as Meta, names};
-use crate::Result;
+use super::names::Architecture;
+use super::{Gguf, Value as Meta};
 use serde_json::{Map, Value, json};
 
 /// The tensors whose values the configuration needs: factors by which rotary frequencies are divided.
@@ -16,32 +17,6 @@ pub struct RopeFactors {
     pub long: Vec<f32>,
     /// `rope_factors_short.weight`.
     pub short: Vec<f32>,
-}
-
-/// HuggingFace's `model_type` and class of an architecture.
-fn class(architecture: &str, moe: bool) -> Option<(&'static str, &'static str)> {
-    Some(match architecture {
-        "llama" if moe => ("mixtral", "MixtralForCausalLM"),
-        "llama" => ("llama", "LlamaForCausalLM"),
-        "granite" => ("granite", "GraniteForCausalLM"),
-        "smollm3" => ("smollm3", "SmolLM3ForCausalLM"),
-        "qwen2" => ("qwen2", "Qwen2ForCausalLM"),
-        "qwen2moe" => ("qwen2_moe", "Qwen2MoeForCausalLM"),
-        "qwen3" => ("qwen3", "Qwen3ForCausalLM"),
-        "qwen3moe" => ("qwen3_moe", "Qwen3MoeForCausalLM"),
-        "olmo2" => ("olmo2", "Olmo2ForCausalLM"),
-        "ernie4_5" => ("ernie4_5", "Ernie4_5ForCausalLM"),
-        "starcoder2" => ("starcoder2", "Starcoder2ForCausalLM"),
-        "bitnet" | "bitnet-b1.58" => ("bitnet", "BitNetForCausalLM"),
-        "phi3" => ("phi3", "Phi3ForCausalLM"),
-        "gemma" => ("gemma", "GemmaForCausalLM"),
-        "gemma2" => ("gemma2", "Gemma2ForCausalLM"),
-        "gemma3" => ("gemma3_text", "Gemma3ForCausalLM"),
-        "gemma-embedding" => ("gemma3_text", "Gemma3TextModel"),
-        "lfm2" => ("lfm2", "Lfm2ForCausalLM"),
-        "bert" => ("bert", "BertModel"),
-        _ => return None,
-    })
 }
 
 /// Metadata fields that go over unchanged: GGUF's name without the architecture, config.json's.
@@ -74,33 +49,42 @@ const FIELDS: [(&str, &str); 24] = [
 
 impl Gguf {
     /// The config.json of the original, as far as the file keeps it.
-    pub fn config(&self, factors: &RopeFactors) -> Result<Value> {
-        let architecture = self.architecture();
-        let moe = self.field("expert_count").and_then(Meta::as_i64).is_some_and(|n| n > 0);
-        let (model_type, class) = class(architecture, moe).ok_or_else(|| names::unknown(architecture))?;
+    pub fn config(&self, architecture: &Architecture, factors: &RopeFactors) -> Value {
         let mut out = Map::new();
-        out.insert("model_type".into(), json!(model_type));
-        out.insert("architectures".into(), json!([class]));
-        for (field, key) in FIELDS {
+        out.insert("model_type".into(), json!(architecture.model_type));
+        out.insert("architectures".into(), json!([architecture.class]));
+        for (field, key) in FIELDS.iter().chain(architecture.fields) {
             match self.field(field) {
-                Some(Meta::Ints(list)) => drop(out.insert(key.into(), json!(list.iter().max()))),
-                Some(value) => drop(value.json().map(|v| out.insert(key.into(), v))),
+                Some(Meta::Ints(list)) => drop(out.insert((*key).into(), json!(list.iter().max()))),
+                Some(value) => drop(value.json().map(|v| out.insert((*key).into(), v))),
                 None => {}
             }
         }
         self.vocabulary(&mut out);
-        self.experts(model_type, &mut out);
-        self.rope(model_type, factors, &mut out);
-        self.family(model_type, &mut out);
-        Ok(Value::Object(out))
+        self.experts(&mut out);
+        self.rope(factors, &mut out);
+        out.entry("rope_theta").or_insert(json!(10_000.0));
+        (architecture.fixed)(self, &mut out);
+        Value::Object(out)
+    }
+
+    /// Whether the file holds experts.
+    pub fn has_experts(&self) -> bool {
+        self.field("expert_count").and_then(Meta::as_i64).is_some_and(|n| n > 0)
+    }
+
+    /// Whether there is a tensor of that name.
+    pub fn has(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
     }
 
     /// A field of this architecture.
-    fn field(&self, name: &str) -> Option<&Meta> {
+    pub fn field(&self, name: &str) -> Option<&Meta> {
         self.metadata.get(&format!("{}.{name}", self.architecture()))
     }
 
-    fn number(&self, name: &str) -> Option<f64> {
+    /// The same, as a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
         self.float(&format!("{}.{name}", self.architecture()))
     }
 
@@ -123,17 +107,17 @@ impl Gguf {
         out.insert("torch_dtype".into(), json!("float32"));
     }
 
-    fn experts(&self, model_type: &str, out: &mut Map<String, Value>) {
+    fn experts(&self, out: &mut Map<String, Value>) {
         let Some(count) = self.field("expert_count").and_then(Meta::as_i64).filter(|n| *n > 0) else { return };
-        let key = if model_type == "mixtral" { "num_local_experts" } else { "num_experts" };
-        out.insert(key.into(), json!(count));
-        out.insert("norm_topk_prob".into(), json!(model_type == "qwen3_moe"));
+        // Families call it one or the other.
+        out.insert("num_experts".into(), json!(count));
+        out.insert("num_local_experts".into(), json!(count));
         out.insert("decoder_sparse_step".into(), json!(1));
         out.insert("mlp_only_layers".into(), json!([]));
     }
 
     /// Rotary embedding: partial width and scaling.
-    fn rope(&self, model_type: &str, factors: &RopeFactors, out: &mut Map<String, Value>) {
+    fn rope(&self, factors: &RopeFactors, out: &mut Map<String, Value>) {
         let heads = self.number("attention.head_count").filter(|h| *h > 0.0);
         let head_dim = self.number("attention.key_length");
         let head_dim = head_dim.or_else(|| Some(self.number("embedding_length")? / heads?));
@@ -172,89 +156,12 @@ impl Gguf {
             }
             out.insert("rope_scaling".into(), scaling);
         }
-        if model_type.starts_with("gemma3") {
-            out.entry("rope_local_base_freq").or_insert(json!(10_000.0));
-            out.entry("rope_theta").or_insert(json!(1_000_000.0));
-        }
-        out.entry("rope_theta").or_insert(json!(10_000.0));
-    }
-
-    /// What the conversion leaves out because the family fixes it.
-    fn family(&self, model_type: &str, out: &mut Map<String, Value>) {
-        let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
-        let has = |name: &str| self.tensors.contains_key(name);
-        match model_type {
-            "gemma" | "gemma2" | "gemma3_text" => {
-                set("hidden_activation", json!("gelu_pytorch_tanh"));
-                set("hidden_act", json!("gelu_pytorch_tanh"));
-                self.gemma_scale(model_type, &mut set);
-            }
-            "bitnet" => {
-                let old = self.architecture() == "bitnet";
-                set("hidden_act", json!(if old { "silu" } else { "relu2" }));
-                // Activations are quantised to 8 bits, as with the packed safetensors.
-                set(
-                    "quantization_config",
-                    json!({"quant_method": "bitnet", "linear_class": "autobitlinear",
-                    "quantization_mode": "offline"}),
-                );
-            }
-            "bert" => {
-                set("hidden_act", json!("gelu"));
-                let types = self.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
-                set("type_vocab_size", json!(types.unwrap_or(2)));
-            }
-            "starcoder2" => {
-                set("hidden_act", json!("gelu_pytorch_tanh"));
-                set("use_bias", json!(has("blk.0.attn_q.bias")));
-                if let Some(eps) = self.number("attention.layer_norm_epsilon") {
-                    set("norm_epsilon", json!(eps));
-                }
-            }
-            "lfm2" => self.lfm2(&mut set),
-            _ => {
-                set("hidden_act", json!("silu"));
-                if model_type != "qwen2" {
-                    set("attention_bias", json!(has("blk.0.attn_q.bias")));
-                    set("mlp_bias", json!(has("blk.0.ffn_up.bias")));
-                }
-            }
-        }
-    }
-
-    fn gemma_scale(&self, model_type: &str, set: &mut impl FnMut(&str, Value)) {
-        let (layers, hidden) = (self.number("block_count"), self.number("embedding_length"));
-        let (heads, key) = (self.number("attention.head_count"), self.number("attention.key_length"));
-        // The 27B models scale by the width per head, the others by the head's own width.
-        let large = matches!(layers, Some(46.0 | 62.0));
-        let scalar = if large { hidden.zip(heads).map(|(h, n)| h / n) } else { key };
-        if let Some(scalar) = scalar.filter(|s| s.is_finite()) {
-            set("query_pre_attn_scalar", json!(scalar));
-        }
-        if model_type == "gemma3_text" {
-            set("sliding_window_pattern", json!(6));
-            if self.architecture() == "gemma-embedding" {
-                set("use_bidirectional_attention", json!(true));
-            }
-        }
-    }
-
-    fn lfm2(&self, set: &mut impl FnMut(&str, Value)) {
-        if let Some(Meta::Ints(heads)) = self.field("attention.head_count_kv") {
-            let kinds: Vec<&str> = heads.iter().map(|h| if *h == 0 { "conv" } else { "full_attention" }).collect();
-            set("layer_types", json!(kinds));
-        }
-        if let Some(eps) = self.number("attention.layer_norm_rms_epsilon") {
-            set("norm_eps", json!(eps));
-        }
-        // The width in the file is final; it needs no adjusting.
-        set("block_auto_adjust_ff_dim", json!(false));
-        set("conv_bias", json!(self.tensors.contains_key("blk.0.shortconv.conv.bias")));
     }
 }
 
 impl Meta {
-    fn as_i64(&self) -> Option<i64> {
+    /// The integer, if it is one.
+    pub fn as_i64(&self) -> Option<i64> {
         match self {
             Meta::Int(n) => Some(*n),
             _ => None,

@@ -7,6 +7,8 @@ pub mod config;
 mod names;
 pub mod tokenizer;
 
+pub use names::{Architecture, usual};
+
 use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::ggml::GgmlType;
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo, Weights};
@@ -345,7 +347,7 @@ impl Gguf {
     }
 
     /// The weights by their HuggingFace names.
-    pub fn weights(&self) -> Result<Weights> {
+    pub fn weights(&self, architecture: &Architecture) -> Weights {
         let heads = |key: &str| {
             let key = format!("{}.attention.{key}", self.architecture());
             match self.metadata.get(&key) {
@@ -354,12 +356,12 @@ impl Gguf {
             }
         };
         let q = heads("head_count");
-        let map = names::Map::new(self, q, heads("head_count_kv").or(q))?;
+        let names = names::Names { architecture, heads: q, kv_heads: heads("head_count_kv").or(q) };
         let mut out = Weights::default();
         for tensor in self.tensors.values() {
-            map.sources(tensor, &mut out);
+            names.sources(tensor, &mut out);
         }
-        Ok(out)
+        out
     }
 }
 

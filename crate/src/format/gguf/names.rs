@@ -1,50 +1,68 @@
 //! Tensor names of GGUF files to those of the original checkpoints, with what the conversion did to the tensors.
-//! Knows no bytes.
+//! What sets a family apart is data that the caller gives ([`Architecture`]); knows no family and no bytes.
 
 use super::{Gguf, GgufTensor, source};
 use crate::format::Weights;
 use crate::format::encoding::{RowOrder, WeightSource};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
-/// How a family's tensors differ from the common names.
-#[derive(Clone, Copy, PartialEq)]
-enum Family {
-    /// Llama and what is stored like it: q and k rows in interleaved order.
-    Llama,
-    /// The common names, rows as they were.
-    Plain,
-    Phi3,
-    /// Norms hold their weight plus one; four norms per layer.
-    Gemma,
-    Lfm2,
-    Bert,
+/// How GGUF files hold a family: what differs from the common names and fields.
+#[derive(Debug, Clone, Copy)]
+pub struct Architecture {
+    /// `general.architecture`.
+    pub name: &'static str,
+    /// Whether it is the form with experts, where one name stands for both.
+    pub experts: bool,
+    /// The `model_type` of the original's config.json.
+    pub model_type: &'static str,
+    /// The class in its `architectures`.
+    pub class: &'static str,
+    /// Where the original has its layers.
+    pub layers: &'static str,
+    /// Modules with other names than the common ones, those of layers without their `blk.N.`: GGUF's, the original's.
+    pub names: &'static [(&'static str, &'static str)],
+    /// Whether the rows of q and k are kept in the order of interleaved rotation.
+    pub interleaved: bool,
+    /// Whether norms hold their weight plus one.
+    pub norm_plus_one: bool,
+    /// Metadata fields beyond the common ones: GGUF's name without the architecture, config.json's.
+    pub fields: &'static [(&'static str, &'static str)],
+    /// Adds to the configuration what the conversion leaves out because the family fixes it.
+    pub fixed: fn(&Gguf, &mut Map<String, Value>),
 }
 
-/// Architectures that are mapped, by `general.architecture`.
-const FAMILIES: [(&str, Family); 19] = [
-    ("llama", Family::Llama),
-    ("granite", Family::Llama),
-    ("smollm3", Family::Llama),
-    ("qwen2", Family::Plain),
-    ("qwen3", Family::Plain),
-    ("qwen2moe", Family::Plain),
-    ("qwen3moe", Family::Plain),
-    ("olmo2", Family::Plain),
-    ("ernie4_5", Family::Plain),
-    ("starcoder2", Family::Plain),
-    ("bitnet", Family::Plain),
-    ("bitnet-b1.58", Family::Plain),
-    ("phi3", Family::Phi3),
-    ("gemma", Family::Gemma),
-    ("gemma2", Family::Gemma),
-    ("gemma3", Family::Gemma),
-    ("gemma-embedding", Family::Gemma),
-    ("lfm2", Family::Lfm2),
-    ("bert", Family::Bert),
-];
+impl Architecture {
+    /// One with the common names, rows and fields.
+    pub const fn new(name: &'static str, model_type: &'static str, class: &'static str) -> Self {
+        Self {
+            name,
+            experts: false,
+            model_type,
+            class,
+            layers: "model.layers",
+            names: &[],
+            interleaved: false,
+            norm_plus_one: false,
+            fields: &[],
+            fixed: usual,
+        }
+    }
+}
 
-/// The names of GGUF's `blk.N.*` modules in the originals' `model.layers.N.*`.
-const LAYER: [(&str, &str); 25] = [
+/// What most families fix: SiLU, and biases where the file has some.
+pub fn usual(gguf: &Gguf, out: &mut Map<String, Value>) {
+    out.entry("hidden_act").or_insert(json!("silu"));
+    out.insert("attention_bias".into(), json!(gguf.has("blk.0.attn_q.bias")));
+    out.insert("mlp_bias".into(), json!(gguf.has("blk.0.ffn_up.bias")));
+}
+
+/// The common names of modules outside of layers.
+const OUTSIDE: [(&str, &str); 3] =
+    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+
+/// The common names of GGUF's `blk.N.*` modules in the originals' layers.
+const LAYER: [(&str, &str); 24] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
@@ -69,58 +87,19 @@ const LAYER: [(&str, &str); 25] = [
     ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
     ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
-    ("attn_rot_embd", ""),
 ];
 
-/// Where families differ from [`LAYER`].
-fn layer_override(family: Family, module: &str) -> Option<&'static str> {
-    Some(match (family, module) {
-        (Family::Phi3, "ffn_up") => "mlp.gate_up_proj",
-        (Family::Gemma, "ffn_norm") => "pre_feedforward_layernorm",
-        (Family::Lfm2, "attn_norm") => "operator_norm",
-        (Family::Lfm2, "ffn_norm") => "ffn_norm",
-        (Family::Lfm2, "attn_output") => "self_attn.out_proj",
-        (Family::Lfm2, "attn_q_norm") => "self_attn.q_layernorm",
-        (Family::Lfm2, "attn_k_norm") => "self_attn.k_layernorm",
-        (Family::Lfm2, "ffn_gate") => "feed_forward.w1",
-        (Family::Lfm2, "ffn_up") => "feed_forward.w3",
-        (Family::Lfm2, "ffn_down") => "feed_forward.w2",
-        (Family::Lfm2, "shortconv.conv") => "conv.conv",
-        (Family::Lfm2, "shortconv.in_proj") => "conv.in_proj",
-        (Family::Lfm2, "shortconv.out_proj") => "conv.out_proj",
-        (Family::Bert, "attn_q") => "attention.self.query",
-        (Family::Bert, "attn_k") => "attention.self.key",
-        (Family::Bert, "attn_v") => "attention.self.value",
-        (Family::Bert, "attn_output") => "attention.output.dense",
-        (Family::Bert, "attn_output_norm") => "attention.output.LayerNorm",
-        (Family::Bert, "ffn_up") => "intermediate.dense",
-        (Family::Bert, "ffn_down") => "output.dense",
-        (Family::Bert, "layer_output_norm") => "output.LayerNorm",
-        _ => return None,
-    })
-}
-
 /// The map of one file.
-pub(super) struct Map<'a> {
-    architecture: &'a str,
-    family: Family,
-    mixtral: bool,
-    heads: Option<usize>,
-    kv_heads: Option<usize>,
+pub(super) struct Names<'a> {
+    pub architecture: &'a Architecture,
+    pub heads: Option<usize>,
+    pub kv_heads: Option<usize>,
 }
 
-impl<'a> Map<'a> {
-    pub(super) fn new(gguf: &'a Gguf, heads: Option<usize>, kv_heads: Option<usize>) -> Result<Map<'a>> {
-        let architecture = gguf.architecture();
-        let family = FAMILIES.iter().find(|f| f.0 == architecture).map(|f| f.1);
-        let family = family.ok_or_else(|| unknown(architecture))?;
-        let mixtral = architecture == "llama" && gguf.int("llama.expert_count").is_some_and(|n| n > 0);
-        Ok(Map { architecture, family, mixtral, heads, kv_heads })
-    }
-
+impl Names<'_> {
     /// Adds the weights that a tensor holds; none for tensors that only inform the configuration.
     pub(super) fn sources(&self, tensor: &GgufTensor, out: &mut Weights) {
-        let Some(name) = self.name(&tensor.name) else { return };
+        let Some(name) = self.architecture.original(&tensor.name) else { return };
         let Some((before, after)) = name.split_once("{e}") else {
             out.insert(&name, source(tensor, &name).and_then(|s| self.adjusted(s, tensor)));
             return;
@@ -138,50 +117,23 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The original's name of a tensor.
-    fn name(&self, gguf: &str) -> Option<String> {
-        if let Some(rest) = gguf.strip_prefix("blk.") {
-            let (layer, rest) = rest.split_once('.')?;
-            let (module, kind) = rest.rsplit_once('.')?;
-            layer.parse::<u32>().ok()?;
-            let common = || LAYER.iter().find(|l| l.0 == module).map(|l| l.1).filter(|n| !n.is_empty());
-            let module = layer_override(self.family, module).or_else(common)?;
-            let prefix = if self.family == Family::Bert { "encoder.layer" } else { "model.layers" };
-            let module = if self.mixtral { mixtral(module) } else { module };
-            return Some(format!("{prefix}.{layer}.{module}.{kind}"));
-        }
-        let (module, kind) = gguf.rsplit_once('.')?;
-        let name = match (self.family, module) {
-            (Family::Bert, "token_embd") => "embeddings.word_embeddings",
-            (Family::Bert, "position_embd") => "embeddings.position_embeddings",
-            (Family::Bert, "token_types") => "embeddings.token_type_embeddings",
-            (Family::Bert, "token_embd_norm") => "embeddings.LayerNorm",
-            (Family::Lfm2, "token_embd_norm") => "model.embedding_norm",
-            (_, "token_embd") => "model.embed_tokens",
-            (_, "output_norm") => "model.norm",
-            (_, "output") => "lm_head",
-            _ => return None,
-        };
-        Some(format!("{name}.{kind}"))
-    }
-
     /// Undoes what the conversion did to a tensor.
     fn adjusted(&self, mut source: WeightSource, tensor: &GgufTensor) -> Result<WeightSource> {
-        if self.family == Family::Gemma && source.name.ends_with("norm.weight") {
+        if self.architecture.norm_plus_one && source.name.ends_with("norm.weight") {
             source.offset = -1.0;
         }
         if source.name.ends_with("conv.conv.weight") && source.shape.len() == 2 {
             source.shape.insert(1, 1);
         }
-        let heads = match (self.family, tensor.name.rsplit('.').nth(1)) {
-            (Family::Llama, Some("attn_q")) => self.heads,
-            (Family::Llama, Some("attn_k")) => self.kv_heads,
+        let heads = match tensor.name.rsplit('.').nth(1) {
+            Some("attn_q") if self.architecture.interleaved => self.heads,
+            Some("attn_k") if self.architecture.interleaved => self.kv_heads,
             _ => return Ok(source),
         };
         let rows = source.shape.first().copied().unwrap_or(0);
         let head_rows = heads.and_then(|h| rows.checked_div(h)).unwrap_or(0);
         if head_rows == 0 || head_rows % 2 != 0 || heads.is_none_or(|h| h * head_rows != rows) {
-            let architecture = self.architecture;
+            let architecture = self.architecture.name;
             let reason =
                 format!("{architecture}.attention.head_count does not divide the {rows} rows of {}", tensor.name);
             return Err(Error::Config { file: "GGUF metadata".into(), reason });
@@ -191,19 +143,20 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Mixtral's names for its experts; GGUF calls it llama.
-fn mixtral(module: &'static str) -> &'static str {
-    match module {
-        "mlp.gate" => "block_sparse_moe.gate",
-        "mlp.experts.{e}.gate_proj" => "block_sparse_moe.experts.{e}.w1",
-        "mlp.experts.{e}.up_proj" => "block_sparse_moe.experts.{e}.w3",
-        "mlp.experts.{e}.down_proj" => "block_sparse_moe.experts.{e}.w2",
-        other => other,
+impl Architecture {
+    /// The original's name of a tensor; None for one that holds no weight. `{e}` stands for an expert's number.
+    pub fn original(&self, tensor: &str) -> Option<String> {
+        let find = |common: &[(&'static str, &'static str)], module: &str| {
+            let all = self.names.iter().chain(common);
+            all.copied().find(|n| n.0 == module).map(|n| n.1).filter(|n| !n.is_empty())
+        };
+        if let Some(rest) = tensor.strip_prefix("blk.") {
+            let (layer, rest) = rest.split_once('.')?;
+            let (module, kind) = rest.rsplit_once('.')?;
+            layer.parse::<u32>().ok()?;
+            return Some(format!("{}.{layer}.{}.{kind}", self.layers, find(&LAYER, module)?));
+        }
+        let (module, kind) = tensor.rsplit_once('.')?;
+        Some(format!("{}.{kind}", find(&OUTSIDE, module)?))
     }
-}
-
-/// The error for an architecture that is not mapped.
-pub(super) fn unknown(architecture: &str) -> Error {
-    let supported: Vec<&str> = FAMILIES.iter().map(|f| f.0).collect();
-    Error::UnknownArchitecture { name: format!("GGUF {architecture}"), supported: supported.join(", ") }
 }

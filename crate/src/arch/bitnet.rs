@@ -1,0 +1,45 @@
+//! BitNet b1.58: Llama with ternary weights, norms before the products that go out, and what products read in 8 bits.
+//! Reference: transformers `modeling_bitnet.py`, `integrations/bitnet.py`.
+
+use super::config::Config;
+use super::family::Family;
+use super::llama;
+use crate::Result;
+use crate::format::gguf::{self, Architecture, Gguf};
+use crate::ir::Graph;
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["BitNetForCausalLM", "BitnetForCausalLM"],
+    model_types: &["bitnet"],
+    decoder: Some(bitnet),
+    gguf: &[
+        Architecture { fixed: old, ..Architecture::new("bitnet", "bitnet", "BitNetForCausalLM") },
+        Architecture { fixed, ..Architecture::new("bitnet-b1.58", "bitnet", "BitNetForCausalLM") },
+    ],
+    ..Family::NONE
+}];
+
+/// What the conversion to GGUF leaves out.
+fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
+    out.insert("hidden_act".into(), json!("relu2"));
+    gguf::usual(file, out);
+    // Activations are quantised to 8 bits, as with the packed safetensors.
+    let how = json!({"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"});
+    out.insert("quantization_config".into(), how);
+}
+
+/// The same for the first models, which were Llamas with SiLU.
+fn old(file: &Gguf, out: &mut Map<String, Value>) {
+    fixed(file, out);
+    out.insert("hidden_act".into(), json!("silu"));
+}
+
+/// `BitNetForCausalLM`.
+fn bitnet(config: Config<'_>) -> Result<Graph> {
+    let mut dense = llama::dense(config, true)?;
+    let spec = dense.norm;
+    dense.attentions(|a| a.sub_norm = Some(("attn_sub_norm", spec)));
+    dense.mlps(|m| m.sub_norm = Some(("ffn_sub_norm", spec)));
+    dense.graph()
+}

@@ -1,0 +1,152 @@
+//! What a family is by name: its classes, its names in every container, and what must be done to stored weights before the
+//! graph's names and rows fit them. Knows no structure and no family: those are data of their own files.
+
+use super::config::Config;
+use super::encoder::{Body, Score};
+use super::families;
+use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
+use crate::ir::{Builder, Graph};
+use crate::{Error, Result};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// The order of a weight's rows, by the configuration.
+pub type Order = fn(Config<'_>) -> Result<RowOrder>;
+
+/// A family of models.
+#[derive(Debug)]
+pub struct Family {
+    /// Names in `architectures` that mean a decoder of this family.
+    pub classes: &'static [&'static str],
+    /// Names in `model_type`.
+    pub model_types: &'static [&'static str],
+    /// Makes the graph of a decoder.
+    pub decoder: Option<fn(Config<'_>) -> Result<Graph>>,
+    /// Makes the body of an encoder.
+    pub encoder: Option<fn(Config<'_>, &mut Builder) -> Result<Body>>,
+    /// Makes the classification head of an encoder.
+    pub score: Option<Score>,
+    /// Beginnings of tensor names that published files have, and those that the graph has; the first that fits counts.
+    pub prefixes: &'static [(&'static str, &'static str)],
+    /// Weights by the end of their name whose rows lie in another order than the graph's.
+    pub rows: &'static [(&'static str, Order)],
+    /// How GGUF files hold it.
+    pub gguf: &'static [gguf::Architecture],
+    /// How MLC holds it.
+    pub mlc: &'static [mlc::Architecture],
+}
+
+impl Family {
+    /// A family of nothing, to be filled.
+    pub const NONE: Self = Self {
+        classes: &[],
+        model_types: &[],
+        decoder: None,
+        encoder: None,
+        score: None,
+        prefixes: &[],
+        rows: &[],
+        gguf: &[],
+        mlc: &[],
+    };
+}
+
+/// The text part of models that see or hear, under the names of the text model alone.
+const TEXT_PREFIXES: [(&str, &str); 4] = [
+    ("model.language_model.", "model."),
+    ("language_model.model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+    ("model.text_model.", "model."),
+];
+
+/// The family of a configuration, by class, or by `model_type` where the file names no class.
+pub(super) fn of_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+    let name = config.architecture();
+    let by_class = families().find(|f| f.classes.contains(&name.as_str()) && what(f));
+    let unnamed = config.get("architectures").is_none();
+    by_class.or_else(|| families().find(|f| unnamed && f.model_types.contains(&name.as_str()) && what(f)))
+}
+
+/// The configuration of the text model: where a file nests it in `text_config`, its fields are brought to the top.
+pub fn text_config(config: &Value) -> Cow<'_, Value> {
+    let Some(text) = config.get("text_config").and_then(Value::as_object) else { return Cow::Borrowed(config) };
+    let mut out: Map<String, Value> = config.as_object().cloned().unwrap_or_default();
+    for (key, value) in text {
+        if key != "architectures" && key != "model_type" && !value.is_null() {
+            out.insert(key.clone(), value.clone());
+        }
+    }
+    Cow::Owned(Value::Object(out))
+}
+
+/// The most positions that a model was made for; `usize::MAX` where its file names none.
+pub fn most_positions(config: &Value) -> usize {
+    let known = ["max_position_embeddings", "n_positions"].iter().find_map(|name| config.get(name)?.as_u64());
+    known.map_or(usize::MAX, |n| n as usize)
+}
+
+/// The family by class or by kind.
+fn either(config: Config<'_>) -> Option<&'static Family> {
+    let kind = config.text("model_type").unwrap_or_default();
+    of_config(config, |_| true).or_else(|| families().find(|f| f.model_types.contains(&kind)))
+}
+
+fn renamed(family: Option<&Family>, name: &str) -> Option<String> {
+    let mut all = family.map_or(&[][..], |f| f.prefixes).iter().chain(&TEXT_PREFIXES);
+    all.find_map(|(from, to)| name.strip_prefix(from).map(|rest| format!("{to}{rest}")))
+}
+
+/// The name that graphs have for a tensor of a checkpoint.
+pub fn canonical(config: &Value, name: &str) -> String {
+    renamed(either(Config(config)), name).unwrap_or_else(|| name.to_string())
+}
+
+/// Gives stored weights the names and the order of rows that the graphs have.
+///
+/// # Errors
+/// `Config` by a field that an order of rows needs.
+pub fn sanitize(config: &Value, weights: &mut Weights) -> Result<()> {
+    let config = Config(config);
+    let family = either(config);
+    weights.rename(|name| renamed(family, name));
+    for (end, order) in family.map_or(&[][..], |f| f.rows) {
+        let order = order(config)?;
+        for weight in weights.iter_mut().filter(|w| w.name.ends_with(end)) {
+            if order == RowOrder::Transposed {
+                // What is quantized is stored as products want it.
+                if let (Encoding::Dense(_), [k, n]) = (weight.encoding, &weight.shape[..]) {
+                    (weight.shape, weight.stored_rows) = (vec![*n, *k], *n);
+                    weight.row_order = order;
+                }
+            } else {
+                weight.row_order = order;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How the family of a GGUF file is held there.
+///
+/// # Errors
+/// `UnknownArchitecture` with those that are known.
+pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
+    let all = || families().flat_map(|f| f.gguf);
+    let name = file.architecture();
+    all().find(|a| a.name == name && a.experts == file.has_experts()).ok_or_else(|| {
+        let supported: Vec<&str> = all().map(|a| a.name).collect();
+        Error::UnknownArchitecture { name: format!("GGUF {name}"), supported: supported.join(", ") }
+    })
+}
+
+/// How the family of an MLC repository is held there, by MLC's `model_type`.
+///
+/// # Errors
+/// `UnknownArchitecture` with those that are known.
+pub fn of_mlc(model_type: &str) -> Result<&'static mlc::Architecture> {
+    let all = || families().flat_map(|f| f.mlc);
+    all().find(|a| a.name == model_type).ok_or_else(|| {
+        let supported: Vec<&str> = all().map(|a| a.name).collect();
+        Error::UnknownArchitecture { name: format!("MLC {model_type}"), supported: supported.join(", ") }
+    })
+}

@@ -1,0 +1,149 @@
+//! Gemma 4 (text): heads of another width in full layers, norms of values, keys and values that the last layers share,
+//! embeddings of each layer's own, a scalar at the end of each layer. Reference: transformers `modeling_gemma4.py`.
+
+use super::blocks::{
+    AttentionSpec, Dense, MlpSpec, NormSpec, Projections, attention, embed, mlp, norm, norm_each, product,
+};
+use super::config::Config;
+use super::family::Family;
+use super::qwen::head_norm;
+use crate::ir::{Activation, Builder, Graph, Ids, Mask, Op, StateId, ValueId};
+use crate::{Error, Result};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
+    model_types: &["gemma4_text", "gemma4"],
+    decoder: Some(gemma4),
+    ..Family::NONE
+}];
+
+/// `Gemma4ForCausalLM`, and the text part of `Gemma4ForConditionalGeneration`.
+fn gemma4(config: Config<'_>) -> Result<Graph> {
+    if config.flag_or("enable_moe_block", false) {
+        return Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: "enable_moe_block".into(),
+            hint: "The engine runs Gemma 4 without experts: E2B, E4B and the dense one.".into(),
+        });
+    }
+    let mut dense = Dense::from_config(config, true)?;
+    dense.embed_scale = (dense.hidden as f32).sqrt();
+    dense.logits_softcap = config.number_or("final_logit_softcapping", 0.0)? as f32;
+    let layers = layers(config, &dense)?;
+    let mut b = Builder::new(&dense.name);
+    let mut x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, Ids::Tokens);
+    let own = own_inputs(config, &mut b, &dense, x)?;
+    // What the last layer of each kind that has keys of its own keeps: with a window, and full.
+    let mut states: [Option<StateId>; 2] = [None, None];
+    for (index, layer) in layers.iter().enumerate() {
+        let path = format!("model.layers.{index}");
+        let mut spec = layer.attention.clone();
+        let kind = usize::from(layer.full);
+        if layer.shares {
+            spec.shared = Some(states[kind].ok_or_else(|| unshared(config))?);
+        } else {
+            states[kind] = Some(StateId(b.graph().states.len()));
+        }
+        x = self::layer(&mut b, &path, &spec, layer, dense.norm, x);
+        if let Some((values, cols)) = own {
+            let own = b.view(&format!("{path}.per_layer_input"), values, index * cols, cols);
+            x = with_own_input(&mut b, &path, layer.mlp.act, dense.norm, x, own);
+        }
+        let scalar = b.vector(&format!("{path}.layer_scalar"), 1);
+        x = b.node(&format!("{path}.scaled"), Op::Times(scalar), &[x], dense.hidden);
+    }
+    dense.finish(b, x)
+}
+
+fn unshared(config: Config<'_>) -> Error {
+    let reason = "'num_kv_shared_layers' leaves no layer of a kind that others share with".into();
+    Error::Config { file: format!("config.json of {}", config.architecture()), reason }
+}
+
+/// What a layer is.
+struct Layer {
+    attention: AttentionSpec,
+    mlp: MlpSpec,
+    full: bool,
+    shares: bool,
+}
+
+fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
+    let count = dense.layers.len();
+    let shared = config.number_or("num_kv_shared_layers", 0.0)? as usize;
+    let double = config.flag_or("use_double_wide_mlp", false);
+    let same = config.flag_or("attention_k_eq_v", false);
+    let window = config.count_or("sliding_window", 512)?;
+    let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
+    let wide = config.count_or("global_head_dim", 512)?;
+    let mut out = Vec::with_capacity(count);
+    for (index, layer) in dense.layers.iter().enumerate() {
+        let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
+        let kind = config.layer_type(index).unwrap_or("full_attention");
+        let (full, shares) = (kind == "full_attention", index + shared >= count);
+        // Newer files name what differs by layer.
+        let named = config.get("per_layer_config").map(Config);
+        if let Some(own) = named.and_then(|all| all.get(&index.to_string())).map(Config) {
+            attention.head_dim = own.count_or("head_dim", attention.head_dim)?;
+            attention.kv_heads = own.count_or("num_key_value_heads", attention.kv_heads)?;
+        } else if full && named.is_none() {
+            attention.head_dim = wide;
+            if same {
+                attention.kv_heads = config.count_or("num_global_key_value_heads", attention.kv_heads)?;
+            }
+        }
+        let default = if full { 1_000_000.0 } else { 10_000.0 };
+        attention.rope = Some(config.rope_of_kind(kind, attention.head_dim, default)?);
+        attention.mask = Mask::Causal { window: if full { 0 } else { window } };
+        (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
+        attention.qk_norm = Some(head_norm(dense.norm));
+        if same && full {
+            attention.projections = Projections::Apart(["q_proj", "k_proj", "k_proj"]);
+        }
+        mlp.act = act;
+        if double && shares {
+            mlp.size *= 2;
+        }
+        out.push(Layer { attention, mlp, full, shares });
+    }
+    Ok(out)
+}
+
+fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms: NormSpec, x: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let read = norm(b, &name("input_layernorm"), norms, x);
+    let mixed = attention(b, &name("self_attn"), spec, read);
+    let mixed = norm(b, &name("post_attention_layernorm"), norms, mixed);
+    let x = b.add(&name("attention_residual"), x, mixed);
+    let read = norm(b, &name("pre_feedforward_layernorm"), norms, x);
+    let outer = mlp(b, &name("mlp"), &layer.mlp, read);
+    let outer = norm(b, &name("post_feedforward_layernorm"), norms, outer);
+    b.add(&name("mlp_residual"), x, outer)
+}
+
+/// What each layer gets of the token beside the residual stream: its columns of a table of all layers, mixed with a
+/// projection of the embedding. Gives the columns of all layers and those of one; None for models without.
+fn own_inputs(config: Config<'_>, b: &mut Builder, dense: &Dense, x: ValueId) -> Result<Option<(ValueId, usize)>> {
+    let cols = config.number_or("hidden_size_per_layer_input", 0.0)? as usize;
+    if cols == 0 {
+        return Ok(None);
+    }
+    let (all, vocab) = (cols * dense.layers.len(), config.count_or("vocab_size_per_layer_input", dense.vocab)?);
+    let table = embed(b, "model.embed_tokens_per_layer", vocab, all, (cols as f32).sqrt(), Ids::Tokens);
+    let scale = (dense.hidden as f32).powf(-0.5);
+    let projected = product(b, "model.per_layer_model_projection", x, all, false, Activation::None, scale);
+    let projected = norm_each(b, "model.per_layer_projection_norm", dense.norm, cols, projected);
+    let both = b.add("per_layer_inputs", projected, table);
+    Ok(Some((b.node("per_layer_inputs.scaled", Op::Scale(0.5f32.sqrt()), &[both], all), cols)))
+}
+
+/// The layer's own input, gated by the residual stream, joins it.
+fn with_own_input(b: &mut Builder, path: &str, act: Activation, norms: NormSpec, x: ValueId, own: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let (cols, hidden) = (b.cols(own), b.cols(x));
+    let gate = b.linear(&name("per_layer_input_gate"), x, cols, false);
+    let gated = b.node(&name("per_layer_gated"), Op::Gated(act), &[gate, own], cols);
+    let outer = b.linear(&name("per_layer_projection"), gated, hidden, false);
+    let outer = norm(b, &name("post_per_layer_input_norm"), norms, outer);
+    b.add(&name("per_layer_residual"), x, outer)
+}

@@ -1,0 +1,35 @@
+//! GLM-4 (0414): norms before and after each part, rotation of neighbouring columns of half a head, gate and up in one
+//! tensor. Reference: transformers `modeling_glm4.py`.
+
+use super::blocks::{Dense, Inner, Names};
+use super::config::Config;
+use super::family::Family;
+use crate::Result;
+use crate::format::gguf::Architecture;
+use crate::ir::Graph;
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Glm4ForCausalLM"],
+    model_types: &["glm4"],
+    decoder: Some(glm4),
+    gguf: &[Architecture {
+        names: &[
+            ("post_attention_norm", "post_self_attn_layernorm"),
+            ("post_ffw_norm", "post_mlp_layernorm"),
+            ("ffn_up", "mlp.gate_up_proj"),
+        ],
+        ..Architecture::new("glm4", "glm4", "Glm4ForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
+/// `Glm4ForCausalLM`.
+fn glm4(config: Config<'_>) -> Result<Graph> {
+    let mut dense = Dense::from_config(config, false)?;
+    dense.names = Names { after_attention: "post_self_attn_layernorm", after_mlp: "post_mlp_layernorm", ..Names::PRE };
+    let bias = config.flag_or("attention_bias", false);
+    dense.attentions(|a| a.qkv_bias = bias);
+    dense.interleave();
+    dense.mlps(|m| m.inner = Inner::GatedFused("gate_up_proj"));
+    dense.graph()
+}

@@ -1,0 +1,99 @@
+//! GPT-2: layer norms, learned positions, an MLP without gate; weights are stored [in, out].
+//! Reference: transformers `modeling_gpt2.py`.
+
+use super::blocks::{Dense, Inner, Names, NormSpec, Projections};
+use super::config::Config;
+use super::family::Family;
+use crate::Result;
+use crate::format::RowOrder;
+use crate::format::gguf::{Architecture, Gguf};
+use crate::ir::Graph;
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["GPT2LMHeadModel"],
+    model_types: &["gpt2"],
+    decoder: Some(gpt2),
+    prefixes: &[("transformer.", "")],
+    rows: &[
+        ("attn.c_attn.weight", transposed),
+        ("attn.c_proj.weight", transposed),
+        ("mlp.c_fc.weight", transposed),
+        ("mlp.c_proj.weight", transposed),
+    ],
+    gguf: &[Architecture {
+        layers: "h",
+        names: &[
+            ("token_embd", "wte"),
+            ("position_embd", "wpe"),
+            ("output_norm", "ln_f"),
+            ("attn_norm", "ln_1"),
+            ("attn_qkv", "attn.c_attn"),
+            ("attn_output", "attn.c_proj"),
+            ("ffn_norm", "ln_2"),
+            ("ffn_up", "mlp.c_fc"),
+            ("ffn_down", "mlp.c_proj"),
+        ],
+        fields: &[
+            ("embedding_length", "n_embd"),
+            ("attention.head_count", "n_head"),
+            ("block_count", "n_layer"),
+            ("context_length", "n_positions"),
+            ("feed_forward_length", "n_inner"),
+            ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        ],
+        fixed,
+        ..Architecture::new("gpt2", "gpt2", "GPT2LMHeadModel")
+    }],
+    ..Family::NONE
+}];
+
+/// What the conversion to GGUF leaves out.
+fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
+    out.insert("activation_function".into(), json!("gelu_new"));
+}
+
+/// Weights of products are those of `Conv1D`.
+fn transposed(_: Config<'_>) -> Result<RowOrder> {
+    Ok(RowOrder::Transposed)
+}
+
+/// `GPT2LMHeadModel`.
+fn gpt2(config: Config<'_>) -> Result<Graph> {
+    let hidden = config.count("n_embd")?;
+    // The usual names for what GPT-2 calls otherwise.
+    let usual = json!({
+        "architectures": [config.architecture()],
+        "hidden_size": hidden,
+        "num_attention_heads": config.count("n_head")?,
+        "num_hidden_layers": config.count("n_layer")?,
+        "intermediate_size": config.count_or("n_inner", 4 * hidden)?,
+        "vocab_size": config.count("vocab_size")?,
+        "hidden_act": config.text("activation_function").unwrap_or("gelu_new"),
+        "tie_word_embeddings": config.flag_or("tie_word_embeddings", true),
+    });
+    let mut dense = Dense::from_config(Config(&usual), true)?;
+    dense.norm = NormSpec::layer(config.number_or("layer_norm_epsilon", 1e-5)?);
+    dense.names = Names {
+        embed: "wte",
+        layers: "h",
+        attention: "attn",
+        before_attention: "ln_1",
+        before_mlp: "ln_2",
+        last: "ln_f",
+        ..Names::PRE
+    };
+    dense.positions = Some(("wpe", config.count_or("n_positions", 1024)?));
+    let scaled = config.flag_or("scale_attn_weights", true);
+    let by_layer = config.flag_or("scale_attn_by_inverse_layer_idx", false);
+    for (index, layer) in dense.layers.iter_mut().enumerate() {
+        let attention = &mut layer.attention;
+        attention.rope = None;
+        attention.projections = Projections::Fused("c_attn");
+        (attention.out, attention.qkv_bias, attention.out_bias) = ("c_proj", true, true);
+        let by = if by_layer { index as f32 + 1.0 } else { 1.0 };
+        attention.scale = if scaled { attention.scale / by } else { 1.0 / by };
+    }
+    dense.mlps(|m| (m.inner, m.down, m.bias) = (Inner::Plain("c_fc"), "c_proj", true));
+    dense.graph()
+}

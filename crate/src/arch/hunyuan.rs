@@ -1,0 +1,39 @@
+//! Hunyuan without experts: Llama with norms of the heads of q and k after the rotation, whose base a factor stretches.
+//! Reference: transformers `modeling_hunyuan_v1_dense.py`.
+
+use super::blocks::QkNorm;
+use super::config::Config;
+use super::family::Family;
+use super::llama;
+use crate::Result;
+use crate::format::gguf::Architecture;
+use crate::ir::{Graph, RopeScaling};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["HunYuanDenseV1ForCausalLM"],
+    model_types: &["hunyuan_v1_dense"],
+    decoder: Some(hunyuan),
+    gguf: &[Architecture {
+        names: &[("attn_q_norm", "self_attn.query_layernorm"), ("attn_k_norm", "self_attn.key_layernorm")],
+        ..Architecture::new("hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
+/// `HunYuanDenseV1ForCausalLM`.
+fn hunyuan(config: Config<'_>) -> Result<Graph> {
+    let mut dense = llama::dense(config, false)?;
+    dense.mlps(|m| m.bias = false);
+    let (names, spec) = (["query_layernorm", "key_layernorm"], dense.norm);
+    dense.attentions(|a| a.qk_norm = Some(QkNorm { names, spec, whole: false, after_rope: true }));
+    // "dynamic" with an alpha is another thing than elsewhere: one base for all lengths.
+    let scaling = config.get("rope_parameters").or(config.get("rope_scaling")).map(Config);
+    let alpha = scaling.map_or(Ok(0.0), |s| s.number_or("alpha", 0.0))?;
+    if alpha > 0.0 {
+        for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()) {
+            let dim = rope.dim as f64;
+            (rope.base, rope.scaling) = (rope.base * alpha.powf(dim / (dim - 2.0)), RopeScaling::Default);
+        }
+    }
+    dense.graph()
+}

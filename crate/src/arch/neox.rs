@@ -1,0 +1,75 @@
+//! GPT-NeoX and Pythia: layer norms, attention and MLP side by side, partial rotation, q, k and v of each head together.
+//! Reference: transformers `modeling_gpt_neox.py`.
+
+use super::blocks::{Dense, Inner, Names, NormSpec, Projections};
+use super::config::Config;
+use super::family::Family;
+use crate::Result;
+use crate::format::RowOrder;
+use crate::format::gguf::{Architecture, Gguf};
+use crate::ir::Graph;
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["GPTNeoXForCausalLM"],
+    model_types: &["gpt_neox"],
+    decoder: Some(neox),
+    prefixes: &[("embed_out.", "lm_head.")],
+    rows: &[("attention.query_key_value.weight", by_head), ("attention.query_key_value.bias", by_head)],
+    gguf: &[Architecture {
+        layers: "gpt_neox.layers",
+        names: &[
+            ("token_embd", "gpt_neox.embed_in"),
+            ("output_norm", "gpt_neox.final_layer_norm"),
+            ("attn_qkv", "attention.query_key_value"),
+            ("attn_output", "attention.dense"),
+            ("ffn_up", "mlp.dense_h_to_4h"),
+            ("ffn_down", "mlp.dense_4h_to_h"),
+        ],
+        fields: &[("use_parallel_residual", "use_parallel_residual")],
+        fixed,
+        ..Architecture::new("gptneox", "gpt_neox", "GPTNeoXForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
+/// What the conversion to GGUF leaves out.
+fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
+    out.insert("hidden_act".into(), json!("gelu"));
+}
+
+/// The rows of q, k and v of each head.
+fn by_head(config: Config<'_>) -> Result<RowOrder> {
+    let heads = config.count("num_attention_heads")?;
+    let rows = config.count("hidden_size")? / heads;
+    Ok(RowOrder::Apart { groups: heads, runs: [rows, rows, rows, 0] })
+}
+
+/// `GPTNeoXForCausalLM`.
+fn neox(config: Config<'_>) -> Result<Graph> {
+    let mut dense = Dense::from_config(config, false)?;
+    dense.norm = NormSpec::layer(config.number_or("layer_norm_eps", 1e-5)?);
+    dense.names = Names {
+        embed: "gpt_neox.embed_in",
+        layers: "gpt_neox.layers",
+        attention: "attention",
+        last: "gpt_neox.final_layer_norm",
+        ..Names::PRE
+    };
+    dense.parallel = config.flag_or("use_parallel_residual", true);
+    let bias = config.flag_or("attention_bias", true);
+    let projections = Projections::Fused("query_key_value");
+    dense.attentions(|a| (a.projections, a.out, a.qkv_bias, a.out_bias) = (projections, "dense", bias, bias));
+    let act = config.activation("hidden_act", "gelu")?;
+    let inner = Inner::Plain("dense_h_to_4h");
+    dense.mlps(|m| (m.inner, m.down, m.bias, m.act) = (inner, "dense_4h_to_h", true, act));
+    // Older files have names of their own for the rotation.
+    if config.get("rotary_pct").is_some() {
+        dense.rotate_part(config.number_or("rotary_pct", 0.25)?);
+    }
+    let base = config.number_or("rotary_emb_base", 0.0)?;
+    for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()).filter(|_| base > 1.0) {
+        rope.base = base;
+    }
+    dense.graph()
+}

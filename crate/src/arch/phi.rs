@@ -1,0 +1,54 @@
+//! Phi-1, 1.5 and 2: layer norms, attention and MLP side by side, partial rotation, biases everywhere, also of the head.
+//! Reference: transformers `modeling_phi.py`.
+
+use super::blocks::{Dense, Inner, Names, NormSpec};
+use super::config::Config;
+use super::family::Family;
+use crate::format::gguf::{Architecture, Gguf};
+use crate::ir::Graph;
+use crate::{Error, Result};
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["PhiForCausalLM"],
+    model_types: &["phi"],
+    decoder: Some(phi),
+    gguf: &[Architecture {
+        names: &[
+            ("attn_output", "self_attn.dense"),
+            ("ffn_up", "mlp.fc1"),
+            ("ffn_down", "mlp.fc2"),
+            ("output_norm", "model.final_layernorm"),
+        ],
+        fixed,
+        ..Architecture::new("phi2", "phi", "PhiForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
+/// What the conversion to GGUF leaves out.
+fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
+    out.insert("hidden_act".into(), json!("gelu_new"));
+}
+
+/// `PhiForCausalLM`.
+fn phi(config: Config<'_>) -> Result<Graph> {
+    if config.flag_or("qk_layernorm", false) {
+        return Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: "qk_layernorm".into(),
+            hint: "The engine runs Phi without norms of q and k, as the published models are.".into(),
+        });
+    }
+    let mut dense = Dense::from_config(config, false)?;
+    dense.norm = NormSpec::layer(config.number_or("layer_norm_eps", 1e-5)?);
+    dense.names = Names { before_mlp: "", last: "model.final_layernorm", ..Names::PRE };
+    (dense.parallel, dense.head_bias) = (true, true);
+    dense.attentions(|a| (a.qkv_bias, a.out, a.out_bias) = (true, "dense", true));
+    let act = config.activation("hidden_act", "gelu_new")?;
+    dense.mlps(|m| (m.inner, m.down, m.bias, m.act) = (Inner::Plain("fc1"), "fc2", true, act));
+    if config.get("rope_parameters").is_none() && config.get("partial_rotary_factor").is_none() {
+        dense.rotate_part(0.5);
+    }
+    dense.graph()
+}

@@ -1,0 +1,62 @@
+//! T5 as an encoder (sentence-t5, flan-t5's encoder): RMSNorm before each part, scores without scale, biases by distance that
+//! all layers share. Reference: transformers `modeling_t5.py`.
+
+use super::blocks::{Dense, Inner, Names, Projections};
+use super::config::Config;
+use super::encoder::{Body, Positions};
+use super::family::Family;
+use crate::ir::{Builder, Mask};
+use crate::{Error, Result};
+use serde_json::json;
+
+pub(super) static FAMILIES: &[Family] = &[Family { model_types: &["t5", "mt5"], encoder: Some(t5), ..Family::NONE }];
+
+/// The encoder of `T5Model`, `T5EncoderModel` and `MT5EncoderModel`.
+fn t5(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    let buckets = [("relative_attention_num_buckets", 32), ("relative_attention_max_distance", 128)];
+    for (field, known) in buckets {
+        let found = config.count_or(field, known)?;
+        if found != known {
+            return Err(Error::UnsupportedOption {
+                architecture: config.architecture(),
+                option: format!("{field} = {found}"),
+                hint: format!("The engine knows {known}, which is what published models have."),
+            });
+        }
+    }
+    let how = config.text("feed_forward_proj").unwrap_or("relu");
+    let (gated, act) = how.split_once('-').map_or((false, how), |(kind, act)| (kind == "gated", act));
+    // The usual names for what T5 calls otherwise.
+    let usual = json!({
+        "architectures": [config.architecture()],
+        "hidden_size": config.count("d_model")?,
+        "head_dim": config.count("d_kv")?,
+        "intermediate_size": config.count("d_ff")?,
+        "num_attention_heads": config.count("num_heads")?,
+        "num_hidden_layers": config.count("num_layers")?,
+        "vocab_size": config.count("vocab_size")?,
+        "rms_norm_eps": config.number_or("layer_norm_epsilon", 1e-6)?,
+        "hidden_act": if how == "gated-gelu" { "gelu_new" } else { act },
+    });
+    let mut dense = Dense::from_config(Config(&usual), true)?;
+    dense.names = Names {
+        embed: "shared",
+        layers: "encoder.block",
+        attention: "layer.0.SelfAttention",
+        mlp: "layer.1.DenseReluDense",
+        before_attention: "layer.0.layer_norm",
+        before_mlp: "layer.1.layer_norm",
+        last: "encoder.final_layer_norm",
+        ..Names::PRE
+    };
+    dense.attentions(|a| {
+        a.mask = Mask::Segment { before: usize::MAX, after: usize::MAX };
+        (a.rope, a.scale) = (None, 1.0);
+        (a.projections, a.out) = (Projections::Apart(["q", "k", "v"]), "o");
+        a.relative = Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+    });
+    let inner = if gated { Inner::Gated(["wi_0", "wi_1"]) } else { Inner::Plain("wi") };
+    dense.mlps(|m| (m.inner, m.down) = (inner, "wo"));
+    let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
+    Ok(Body { hidden: dense.body(b), positions })
+}
