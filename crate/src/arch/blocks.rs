@@ -197,7 +197,7 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
     let state = match spec.mask {
         Mask::Causal { .. } if spec.shared.is_some() => spec.shared,
         Mask::Causal { window } => Some(b.state(StateSpec::Kv { kv_heads, head_dim, window })),
-        Mask::Segment { .. } | Mask::Window => None,
+        Mask::Segment { .. } | Mask::Window | Mask::Memory => None,
     };
     let attention = Attention {
         heads: spec.heads,
