@@ -1,12 +1,15 @@
 //! Times the matmul kernels on this machine's GPU over real shapes, weight layouts and choices:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm] [-- all]`. Weights are read from copies that exceed
-//! any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
-//! or Tflop/s (gemm).
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|recurrent] [-- all]`. Weights are read from copies that
+//! exceed any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
+//! or Tflop/s (gemm); of the recurrent layers microseconds of all their kernels together.
 
 use jerboa::format::layout::{Float, Form, Layout};
 use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
 use jerboa::kernels::Launch;
+use jerboa::kernels::attention::Kv;
+use jerboa::kernels::conv::Conv;
 use jerboa::kernels::matmul::{BlocksChoice, GemmChoice, GemvChoice, Matmul, View, Weight};
+use jerboa::kernels::recurrent::{GatedNorm, Recurrent, Rule};
 use std::error::Error;
 use std::time::Instant;
 
@@ -110,6 +113,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         (151_936, 896, false),
     ];
     let layouts = [("f16", Layout::Dense(Float::F16)), ("q8", affine(8)), ("q4", affine(4))];
+    if has("recurrent") {
+        return recurrent(&bench);
+    }
     if !has("gemm") {
         for (n, k, gated) in shapes {
             for (name, layout) in layouts {
@@ -208,6 +214,86 @@ fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) ->
             let us = bench.time(&launches, 1)?;
             let share = if half == 1 { "" } else { ", half the outputs a team" };
             println!("    dot {dot}{share}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+        }
+    }
+    Ok(())
+}
+
+/// Convolution and recurrence of a layer: one row as in decode, then many as in prefill.
+fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    // Heads of values and of keys, their columns, rows that the convolution sees.
+    for (name, delta, [heads, key_heads, key_dim, value_dim, taps]) in [
+        ("Qwen3.5-0.8B", true, [16, 16, 128, 128, 4]),
+        ("Qwen3.5-9B", true, [32, 16, 128, 128, 4]),
+        ("Granite-4.0-h-1B", false, [48, 1, 128, 64, 4]),
+    ] {
+        let (keys, values) = (key_heads * key_dim, heads * value_dim);
+        let channels = 2 * keys + values;
+        let layer = |few: bool| -> Result<Vec<Launch<Buffer>>, jerboa::Error> {
+            let view = |b: &Buffer, offset: u32, stride: u32| View { buffer: b.clone(), offset, stride };
+            let buffer = |words: u32| bench.gpu.buffer("kept", u64::from(words) * 4, Usage::Storage);
+            let given = view(&bench.x, 0, channels + values + 128);
+            let (mixed, out) = (view(&buffer(channels * 512)?, 0, channels), view(&bench.out, 0, values));
+            let conv = Conv {
+                label: "conv".into(),
+                channels,
+                taps,
+                weight: buffer(channels * taps)?,
+                bias: None,
+                act: 1,
+                gates: None,
+                memory: buffer(channels * taps)?,
+                state: bench.state.clone(),
+            };
+            let rest = |offset: u32| View { offset: channels + offset, ..given.clone() };
+            let z = rest(128);
+            let rule = if delta {
+                Rule::Delta { b: rest(64), z: z.clone(), eps: 1e-6 }
+            } else {
+                Rule::Ssm { limits: [0.0, f32::MAX] }
+            };
+            let gains = buffer(3 * heads + value_dim)?;
+            let kernel = Recurrent {
+                label: "recurrent".into(),
+                heads,
+                key_heads,
+                per_key: heads / key_heads,
+                key_dim,
+                value_dim,
+                columns: [0, keys, 2 * keys],
+                x: mixed.clone(),
+                a: rest(0),
+                rule,
+                gains: gains.clone(),
+                raw: false,
+                kv: Kv::F32,
+                memory: buffer(heads * key_dim * value_dim)?,
+                state: bench.state.clone(),
+            };
+            let mut launches = if few { vec![conv.few(&given, &mixed)] } else { conv.many(&given, &mixed).to_vec() };
+            if few {
+                launches.push(kernel.few(&out));
+            } else {
+                launches.extend(kernel.many(&bench.parts, &out));
+            }
+            if !delta {
+                let norm = GatedNorm { gain: buffer(values)?, gain_offset: 0, first: true, eps: 1e-6 };
+                launches.push(norm.launch("norm", &out, &z, None, 1, values));
+            }
+            Ok(launches)
+        };
+        for rows in [1u32, 128, 512] {
+            bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[8u32, rows, 0, 0, 0, 0, 0, 0]));
+            let layers = (0..8).map(|_| layer(rows == 1)).collect::<Result<Vec<_>, _>>()?;
+            let each = layers[0].len();
+            let mut parts = Vec::new();
+            for kernel in 0..each {
+                let alone: Vec<_> = layers.iter().map(|l| l[kernel].clone()).collect();
+                parts.push(format!("{} {:.1}", alone[0].variant.kernel.name(), bench.time(&alone, rows)?));
+            }
+            let all: Vec<_> = layers.into_iter().flatten().collect();
+            let us = bench.time(&all, rows)? * each as f64;
+            println!("{name}, {rows} rows: {us:.1} us ({})", parts.join(", "));
         }
     }
     Ok(())

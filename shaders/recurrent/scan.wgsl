@@ -78,34 +78,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (lid < 32u) { factors[lid] = parts[base + lid * width + scores + 8u]; }
         workgroupBarrier();
         let mine = factors[own];
-        var seen = vec4<f32>(0.0);
-        var y = vec4<f32>(0.0);
-        for (var k4 = 0u; k4 < dk4; k4 += 4u) {
-            var q = vec4<f32>(0.0);
-            var w = vec4<f32>(0.0);
-            if (k4 + quarter < dk4) {
-                q = x[params.q_offset / 4u + start + k4 + quarter] * mine.x;
-#ifdef DELTA
-                w = parts[base + own * width + k4 + quarter];
-#endif
-            }
-            workgroupBarrier();
-#for e in 0..4
-#ifdef DELTA
-            tile[(quarter * 4u + $eu) * 8u + own / 4u][own % 4u] = w[$e];
-#endif
-            tile[128u + (quarter * 4u + $eu) * 8u + own / 4u][own % 4u] = q[$e];
-#endfor
-            workgroupBarrier();
-            for (var j = 0u; j < 16u; j++) {
-                let value = kept[(k4 * 4u + j) * 4u + column / 4u][column % 4u];
-#ifdef DELTA
-                seen += tile[j * 8u + rg] * value;
-#endif
-                y += tile[128u + j * 8u + rg] * value;
-            }
-        }
-        // Each row's new values, less what the memory holds for its key already.
+        // What is wanted at the end comes on its way with the first columns, and columns one tile ahead.
         var value = vec4<f32>(0.0);
         if (own4 < dv4) {
 #ifdef DELTA
@@ -114,6 +87,47 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             value = x[(params.v_offset + min(row0 + own, rows - 1u) * params.x_stride) / 4u + head * dv4 + own4] * mine.z;
 #endif
         }
+#for h in 0..2
+        let score$h = parts[base + own * width + scores + quarter + $hu * 4u];
+#endfor
+        let q_at = params.q_offset / 4u + start + quarter;
+        let w_at = base + own * width + quarter;
+        var q = vec4<f32>(0.0);
+        var w = vec4<f32>(0.0);
+        if (quarter < dk4) {
+            q = x[q_at];
+#ifdef DELTA
+            w = parts[w_at];
+#endif
+        }
+        var seen = vec4<f32>(0.0);
+        var y = vec4<f32>(0.0);
+        for (var k4 = 0u; k4 < dk4; k4 += 4u) {
+            workgroupBarrier();
+#for e in 0..4
+#ifdef DELTA
+            tile[(quarter * 4u + $eu) * 8u + own / 4u][own % 4u] = w[$e];
+#endif
+            tile[128u + (quarter * 4u + $eu) * 8u + own / 4u][own % 4u] = q[$e] * mine.x;
+#endfor
+            q = vec4<f32>(0.0);
+            w = vec4<f32>(0.0);
+            if (k4 + 4u + quarter < dk4) {
+                q = x[q_at + k4 + 4u];
+#ifdef DELTA
+                w = parts[w_at + k4 + 4u];
+#endif
+            }
+            workgroupBarrier();
+            for (var j = 0u; j < 16u; j++) {
+                let held = kept[(k4 * 4u + j) * 4u + column / 4u][column % 4u];
+#ifdef DELTA
+                seen += tile[j * 8u + rg] * held;
+#endif
+                y += tile[128u + j * 8u + rg] * held;
+            }
+        }
+        // Each row's new values, less what the memory holds for its key already.
         fresh[own * 4u + quarter] = value;
         workgroupBarrier();
 #ifdef DELTA
@@ -122,12 +136,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
 #endif
         // The scores, turned; the tile is read no more.
-        for (var i = quarter; i < 8u; i += 4u) {
-            let score = parts[base + own * width + scores + i];
+#for h in 0..2
 #for e in 0..4
-            tile[(i * 4u + $eu) * 8u + own / 4u][own % 4u] = score[$e];
+        tile[((quarter + $hu * 4u) * 4u + $eu) * 8u + own / 4u][own % 4u] = score$h[$e];
 #endfor
-        }
+#endfor
+        // The first keys that the memory will take in.
+        let k_at = params.k_offset / 4u + start + quarter;
+#for h in 0..2
+        var key$h = vec4<f32>(0.0);
+        if (quarter + $hu * 4u < dk4) { key$h = x[k_at + $hu * 4u]; }
+#endfor
         workgroupBarrier();
         for (var j = 0u; j < 32u; j++) {
             y += tile[j * 8u + rg] * fresh[j * 4u + column / 4u][column % 4u];
@@ -147,11 +166,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         // The memory takes in what the rows write.
         for (var k4 = 0u; k4 < dk4; k4 += 8u) {
             workgroupBarrier();
-            for (var i = quarter; i < 8u; i += 4u) {
-                var key = vec4<f32>(0.0);
-                if (k4 + i < dk4) { key = x[params.k_offset / 4u + start + k4 + i] * mine.y; }
-                tile[own * 8u + i] = key;
-            }
+#for h in 0..2
+            tile[own * 8u + quarter + $hu * 4u] = key$h * mine.y;
+            key$h = vec4<f32>(0.0);
+            if (k4 + 8u + quarter + $hu * 4u < dk4) { key$h = x[k_at + k4 + 8u + $hu * 4u]; }
+#endfor
             workgroupBarrier();
             let at = (k4 * 4u + own_key) * 4u + lid % 4u;
             var sum = kept[at] * mine.w;

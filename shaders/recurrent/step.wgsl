@@ -74,8 +74,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var s$i = vec4<f32>(0.0);
     if (busy && first + $iu < dk && state.pos > 0u) { s$i = kv_unpack(memory[base + $iu * dv4]); }
 #endfor
+#ifdef DELTA
+    let own = 2u * params.heads + column * 4u;
+    let gain = vec4<f32>(gains[own], gains[own + 1u], gains[own + 2u], gains[own + 3u]);
+#endif
     for (var row = 0u; row < rows; row++) {
         let at = row * params.x_stride;
+        // What is wanted later is asked for before the first barrier.
+        let rate = rates(row, head);
+        let start = params.v_offset + at + head * params.dv + column * 4u;
+        let value = vec4<f32>(x[start], x[start + 1u], x[start + 2u], x[start + 3u]);
+#ifdef DELTA
+        let gate = params.z_offset + row * params.z_stride + head * params.dv + column * 4u;
+#for e in 0..4
+        let z$e = z[gate + $eu];
+#endfor
+#endif
         for (var i = lid; i < 2u * padded; i += 256u) {
             let j = i % padded;
             var value = 0.0;
@@ -114,10 +128,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             by_key += reads[i * dv4 + column];
             by_query += reads[256u + i * dv4 + column];
         }
-        let rate = rates(row, head);
         let decay = exp(max(rate.x, -80.0));
-        let start = params.v_offset + at + head * params.dv + column * 4u;
-        let value = vec4<f32>(x[start], x[start + 1u], x[start + 2u], x[start + 3u]);
         let to = params.out_offset + row * params.out_stride + head * params.dv + column * 4u;
         var key_factor = 1.0;
 #ifdef DELTA
@@ -141,10 +152,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             var sum = 0.0;
             for (var i = 0u; i < dv4; i++) { sum += squares[i]; }
             y *= inverseSqrt(sum / f32(params.dv) + params.eps);
-            let gate = params.z_offset + row * params.z_stride + head * params.dv + column * 4u;
 #for e in 0..4
-            let z$e = z[gate + $eu];
-            y[$e] *= gains[2u * params.heads + column * 4u + $eu] * z$e / (1.0 + exp(-clamp(z$e, -80.0, 80.0)));
+            y[$e] *= gain[$e] * z$e / (1.0 + exp(-clamp(z$e, -80.0, 80.0)));
 #endfor
 #endif
 #for e in 0..4

@@ -204,12 +204,21 @@ fn gated_norms() {
         let gain = random(3, if first { all } else { cols });
         let norm = GatedNorm { gain: 2, gain_offset: 1, first, eps: 1e-5 };
         let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
-        let launch = norm.launch("norm", &view(0, all), &view(1, all + 5), runs as u32, cols as u32);
         let gains = [&[f32::NAN][..], &gain].concat();
-        let left = run_all(gpu(), &[launch], rows as u32, &[bytes(&x), bytes(&z), bytes(&gains)]);
+        let run = |apart: bool| {
+            let out = view(3, all + 3);
+            let (x_view, z_view) = (view(0, all), view(1, all + 5));
+            let launch = norm.launch("norm", &x_view, &z_view, apart.then_some(&out), runs as u32, cols as u32);
+            let empty = bytes(&vec![f32::NAN; rows * (all + 3)]);
+            let left = run_all(gpu(), &[launch], rows as u32, &[bytes(&x), bytes(&z), bytes(&gains), empty]);
+            let (found, stride) = if apart { (floats(&left[3]), all + 3) } else { (floats(&left[0]), all) };
+            found.chunks(stride).flat_map(|r| r[..all].to_vec()).collect::<Vec<f32>>()
+        };
         let gates: Vec<f32> = (0..rows).flat_map(|r| z[r * (all + 5)..][..all].to_vec()).collect();
         let expected = twin::gated_norm(&x, &gates, &gain, cols, 1e-5, first);
-        let error = nmse(&floats(&left[0]), &expected);
-        assert!(error < 1e-11, "{runs} runs of {cols}, gate first {first}: {error:e}");
+        for apart in [false, true] {
+            let error = nmse(&run(apart), &expected);
+            assert!(error < 1e-11, "{runs} runs of {cols}, gate first {first}, apart {apart}: {error:e}");
+        }
     }
 }

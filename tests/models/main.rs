@@ -1,5 +1,6 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
+mod hybrid;
 mod sampling;
 mod sessions;
 mod speculation;
@@ -48,6 +49,12 @@ const MODELS: &[(&str, f64)] = &[
     ("phi2", 2e-4),
     ("gpt_neox", 2e-4),
     ("gpt2", 2e-4),
+    ("lfm2", 2e-4),
+    ("lfm2_bias", 2e-4),
+    ("qwen3_5", 2e-4),
+    ("qwen3_5_odd", 2e-4),
+    ("granite_hybrid", 2e-4),
+    ("nemotron_h", 2e-4),
     // What is rounded to 8 bits turns a last bit into a whole step now and then.
     ("bitnet", 1e-2),
     ("bitnet_packed", 1e-2),

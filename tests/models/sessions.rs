@@ -9,8 +9,8 @@ use jerboa_tests::golden::{go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
-/// A model with full caches, and one whose windows of 8 positions keep 16.
-const FAMILIES: [(&str, usize); 2] = [("qwen3", 512), ("mistral", 8)];
+/// A model with full caches, one whose windows of 8 positions keep 16, and those whose layers keep a state of one size.
+const FAMILIES: [(&str, usize); 4] = [("qwen3", 512), ("mistral", 8), ("lfm2", 16), ("qwen3_5", 16)];
 
 fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
     let (session, golden) = start(name, &exact(), RunOptions { chunk, ..with_kv(Kv::F32) });

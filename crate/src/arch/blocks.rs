@@ -130,6 +130,8 @@ pub struct AttentionSpec {
     pub relative: Option<&'static str>,
     /// Keys and values of another layer, which this one reads and has none of its own.
     pub shared: Option<StateId>,
+    /// Whether the projection of q has as many rows again for a gate, whose sigmoid multiplies what attention gives.
+    pub gated: bool,
     /// A norm between attention and the output projection.
     pub sub_norm: Option<(&'static str, NormSpec)>,
     /// The name of the output projection.
@@ -160,7 +162,7 @@ fn project(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec
         }
         Projections::Apart(names) => {
             let project = |b: &mut Builder, part: &str, cols| b.linear(&name(part), x, cols, spec.qkv_bias);
-            let q = project(b, names[0], q_cols);
+            let q = project(b, names[0], if spec.gated { 2 * q_cols } else { q_cols });
             if spec.shared.is_some() {
                 return vec![q];
             }
@@ -176,6 +178,11 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
     let name = |part: &str| format!("{path}.{part}");
     let (q_cols, x) = (spec.heads * spec.head_dim, read(b, path, spec.round, x));
     let mut qkv = project(b, path, spec, x);
+    let mut gate = None;
+    if spec.gated {
+        gate = Some(b.view(&name("gate"), qkv[0], q_cols, q_cols));
+        qkv[0] = b.view(&name("q"), qkv[0], 0, q_cols);
+    }
     let mut head_norm = None;
     if let Some(QkNorm { names, spec: norms, whole, after_rope }) = spec.qk_norm {
         let own = &names[..qkv.len().min(2)];
@@ -213,6 +220,9 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
         state,
     };
     let mut mixed = b.node(&name("attention"), Op::Attention(attention), &qkv, q_cols);
+    if let Some(gate) = gate {
+        mixed = b.node(&name("gated"), Op::Gated(Activation::Sigmoid), &[gate, mixed], q_cols);
+    }
     if let Some((sub, norms)) = spec.sub_norm {
         mixed = norm(b, &name(sub), norms, mixed);
     }
@@ -394,6 +404,7 @@ impl Dense {
             value_norm: None,
             relative: None,
             shared: None,
+            gated: false,
             sub_norm: None,
             out: "o_proj",
             out_bias: false,

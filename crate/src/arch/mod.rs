@@ -15,7 +15,10 @@ mod glm;
 mod gpt2;
 mod granite;
 mod hunyuan;
+pub mod hybrid;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod modernbert;
 pub mod moonshine;
 mod nanocodec;
@@ -25,6 +28,7 @@ mod olmo;
 mod phi;
 mod phi3;
 mod qwen;
+mod qwen3_5;
 pub mod speech;
 mod starcoder;
 mod t5;
@@ -48,6 +52,9 @@ pub static FAMILIES: &[&[Family]] = &[
     gemma4::FAMILIES,
     phi::FAMILIES,
     granite::FAMILIES,
+    lfm2::FAMILIES,
+    qwen3_5::FAMILIES,
+    mamba2::FAMILIES,
     olmo::FAMILIES,
     exaone::FAMILIES,
     glm::FAMILIES,

@@ -1,7 +1,9 @@
 //! What must hold of a graph whatever it computes: the order of nodes, the shapes and the kinds of weights that meet.
 //! Knows no kernel.
 
-use super::{Attention, Graph, Linear, Mask, Node, Norm, Op, StateSpec, WeightId, WeightKind, experts};
+use super::{
+    Attention, Graph, Linear, Mask, Node, Norm, Op, Recurrent, Rule, StateSpec, ValueId, WeightId, WeightKind, experts,
+};
 use crate::{Error, Result};
 
 /// Nothing, or what does not fit.
@@ -55,6 +57,11 @@ impl Graph {
             Op::Beside => node.inputs.len().max(1),
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => 1,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => 1,
+            Op::ShortConv(_) if node.inputs.len() == 1 => 1,
+            Op::ShortConv(_) => 3,
+            Op::Recurrent(r) if matches!(r.rule, Rule::Delta { .. }) => 4,
+            Op::Recurrent(_) => 2,
+            Op::GatedNorm(_) => 2,
         };
         if node.inputs.len() != wanted {
             return Err(format!("has {} inputs, {wanted} are read", node.inputs.len()));
@@ -63,6 +70,19 @@ impl Graph {
         let out = self.value(node.output).cols;
         let rows = |i: usize| node.inputs.get(i).map(|v| self.value(*v).rows);
         let fits = match &node.op {
+            Op::ShortConv(c) => {
+                self.check_vector(c.weight, out * c.taps)?;
+                c.bias.map_or(Ok(()), |bias| self.check_vector(bias, out))?;
+                let kept = StateSpec::Conv { channels: out, taps: c.taps };
+                let gates = (1..node.inputs.len()).all(|i| cols(i) == out && rows(i) == rows(0));
+                cols(0) == out && gates && self.states[c.state.0] == kept
+            }
+            Op::Recurrent(r) => self.check_recurrent(r, &node.inputs, out)?,
+            Op::GatedNorm(n) => {
+                self.check_vector(n.gain, out)?;
+                let runs = n.runs > 0 && out.is_multiple_of(n.runs);
+                cols(0) == out && cols(1) == out && rows(0) == rows(1) && runs
+            }
             Op::Linear(l) => {
                 self.check_linear(l, cols(0), out)?;
                 !l.residual || (cols(1) == out && rows(1) == rows(0))
@@ -154,6 +174,20 @@ impl Graph {
             return Ok(());
         }
         Err(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)))
+    }
+
+    fn check_recurrent(&self, r: &Recurrent, inputs: &[ValueId], out: usize) -> std::result::Result<bool, String> {
+        let delta = matches!(r.rule, Rule::Delta { .. });
+        self.check_vector(r.gains, 2 * r.heads + if delta { r.value_dim } else { r.heads })?;
+        if r.key_heads == 0 || !r.heads.is_multiple_of(r.key_heads) {
+            return Err(format!("{} heads do not share {} of keys", r.heads, r.key_heads));
+        }
+        let cols = |i: usize| inputs.get(i).map_or(0, |v| self.value(*v).cols);
+        let [q, k, v] = r.columns;
+        let given = q.max(k) + r.key_heads * r.key_dim <= cols(0) && v + out <= cols(0) && cols(1) == r.heads;
+        let gates = !delta || (cols(2) == r.heads && cols(3) == out);
+        let kept = StateSpec::Matrix { heads: r.heads, rows: r.key_dim, cols: r.value_dim };
+        Ok(out == r.heads * r.value_dim && given && gates && self.states[r.state.0] == kept)
     }
 
     fn check_linear(&self, l: &Linear, cols: usize, out: usize) -> Sound {

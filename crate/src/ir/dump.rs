@@ -1,6 +1,6 @@
 //! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
 
-use super::{Activation, Graph, Ids, Mask, Norm, Op};
+use super::{Activation, Graph, Ids, Mask, Norm, Op, Rule};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -113,6 +113,17 @@ impl Graph {
             Op::Asinh { k } => format!("asinh[{}]", name(*k)),
             Op::AddPositions { table } => format!("add positions[{}]", name(*table)),
             Op::Heads { count } => format!("{count} heads"),
+            Op::ShortConv(c) => {
+                let act = if c.act == Activation::None { String::new() } else { format!(", {:?}", c.act) };
+                format!("short conv[{}, {} taps{act}, state {}]", name(c.weight), c.taps, c.state.0)
+            }
+            Op::Recurrent(r) => {
+                let rule = if matches!(r.rule, Rule::Delta { .. }) { "delta net" } else { "ssm" };
+                let (keys, values) =
+                    (format!("{} of {}", r.key_heads, r.key_dim), format!("{} of {}", r.heads, r.value_dim));
+                format!("{rule}[{values} over {keys}, state {}]", r.state.0)
+            }
+            Op::GatedNorm(n) => format!("gated rms norm[{}, {} runs]", name(n.gain), n.runs),
         }
     }
 }

@@ -6,6 +6,7 @@ mod check;
 mod dim;
 mod dump;
 pub mod experts;
+mod recurrent;
 pub mod rope;
 mod sound;
 mod state;
@@ -14,6 +15,7 @@ mod surgery;
 use crate::Result;
 pub use dim::{Counts, Dim, Stride};
 pub use experts::{ExpertsIn, ExpertsOut, Groups, Routing, Score};
+pub use recurrent::{GatedNorm, Recurrent, Rule, ShortConv};
 pub use rope::{RopeScaling, RopeSpec};
 pub use sound::{Upsample, Windows};
 pub use state::{StateId, StateSpec};
@@ -379,6 +381,12 @@ pub enum Op {
     Times(WeightId),
     /// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it; a norm may come before.
     Round(Option<Norm>),
+    /// A causal convolution over rows.
+    ShortConv(ShortConv),
+    /// A linear recurrence over rows.
+    Recurrent(Recurrent),
+    /// A norm with a gate.
+    GatedNorm(GatedNorm),
 }
 
 impl Op {
@@ -393,6 +401,9 @@ impl Op {
             Op::Route(r) => vec![r.bias],
             Op::Experts(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
             Op::Mix(e) => vec![Some(e.weight), e.bias],
+            Op::ShortConv(c) => vec![Some(c.weight), c.bias],
+            Op::Recurrent(r) => vec![Some(r.gains)],
+            Op::GatedNorm(n) => vec![Some(n.gain)],
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
             Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside | Op::Round(None) => vec![],
             Op::Upsample(u) => vec![Some(u.weight), u.bias],
@@ -407,6 +418,9 @@ impl Op {
     pub fn state(&self) -> Option<StateId> {
         match self {
             Op::Attention(a) => a.state,
+            Op::ShortConv(c) => Some(c.state),
+            Op::Recurrent(r) => Some(r.state),
+            Op::GatedNorm(_) => None,
             Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
             Op::Route(_) | Op::Experts(_) | Op::Mix(_) => None,
@@ -568,6 +582,13 @@ impl Builder {
     /// Declares vectors that are stored one after another.
     pub fn vectors(&mut self, names: &[String], len: usize) -> WeightId {
         let parts = names.iter().map(|n| (n.clone(), len)).collect();
+        self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
+        WeightId(self.graph.weights.len() - 1)
+    }
+
+    /// Declares one vector of parts of any lengths, one after another.
+    pub fn joined(&mut self, parts: impl IntoIterator<Item = (String, usize)>) -> WeightId {
+        let parts = parts.into_iter().collect();
         self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
         WeightId(self.graph.weights.len() - 1)
     }

@@ -130,7 +130,7 @@ impl<B: Clone> Recurrent<B> {
         let mut launches = vec![self.rates(prepare), scan];
         if let Rule::Delta { z, eps, .. } = &self.rule {
             let norm = GatedNorm { gain: self.gains.clone(), gain_offset: 2 * self.heads, first: false, eps: *eps };
-            launches.push(norm.launch(&format!("{} norm", self.label), out, z, self.heads, self.value_dim));
+            launches.push(norm.launch(&format!("{} norm", self.label), out, z, None, self.heads, self.value_dim));
         }
         launches
     }
@@ -190,20 +190,32 @@ pub struct GatedNorm<B> {
 }
 
 impl<B: Clone> GatedNorm<B> {
-    /// Norms `x` in place: `runs` runs of `cols` columns.
-    pub fn launch(&self, label: &str, x: &View<B>, z: &View<B>, runs: u32, cols: u32) -> Launch<B> {
+    /// Norms `runs` runs of `cols` columns of `x`, in place where there is no `out`.
+    pub fn launch(
+        &self,
+        label: &str,
+        x: &View<B>,
+        z: &View<B>,
+        out: Option<&View<B>>,
+        runs: u32,
+        cols: u32,
+    ) -> Launch<B> {
         let variant = Variant::new(Kernel::GatedNorm)
             .flag_if("GATE_FIRST", self.first)
+            .flag_if("APART", out.is_some())
             .set("WG", if cols > 256 { 256 } else { 64 });
         Launch::new(label, variant, GridSpec::Tiled { x: runs, per: 1, z: 1 })
             .bind("x", x.buffer.clone())
             .bind("z", z.buffer.clone())
             .bind("gain", self.gain.clone())
+            .bind_opt("out", out.map(|o| o.buffer.clone()))
             .set("cols", cols)
             .set("x_offset", x.offset)
             .set("x_stride", x.stride)
             .set("z_offset", z.offset)
             .set("z_stride", z.stride)
+            .set("out_offset", out.map_or(0, |o| o.offset))
+            .set("out_stride", out.map_or(0, |o| o.stride))
             .set("gain_offset", self.gain_offset)
             .set_f32("eps", self.eps)
     }

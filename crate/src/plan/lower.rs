@@ -1,6 +1,7 @@
 //! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
 
 mod experts;
+mod recurrent;
 
 use super::memory::{self, Memory};
 use super::{Plan, Slot, StatePlan, WeightPlans};
@@ -190,6 +191,9 @@ impl Lowering<'_> {
                 self.launches.push(norm::rounded(&name, n.as_ref(), &x, &out, self.cols(node.output), single));
             }
             Op::Attention(attention) => self.attention(&name, attention, node)?,
+            Op::ShortConv(conv) => self.short_conv(&name, conv, node)?,
+            Op::Recurrent(recurrent) => self.recurrent(&name, recurrent, node)?,
+            Op::GatedNorm(norm) => self.gated_norm(&name, norm, node),
             Op::Add => self.elementwise(&name, Elementwise::Add, node),
             Op::Mul => self.elementwise(&name, Elementwise::Mul, node),
             Op::Gated(act) => self.elementwise(&name, Elementwise::Gated(*act as u32), node),

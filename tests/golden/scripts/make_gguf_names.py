@@ -11,7 +11,7 @@ MODELS = os.path.join(os.path.dirname(__file__), "..", "models")
 # Folder: llama.cpp's architecture.
 CASES = {"llama": "llama", "smollm3": "smollm3", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3", "gemma2": "gemma2", "gemma3": "gemma3", "phi2": "phi2", "granite": "granite",
          "olmo2": "olmo2", "exaone4": "exaone4", "glm4": "glm4", "ernie4_5": "ernie4_5", "hunyuan_dense": "hunyuan-dense", "starcoder2": "starcoder2", "gpt_neox": "gptneox", "gpt2": "gpt2",
-         "bitnet": "bitnet", "bert": "bert", "embeddinggemma": "gemma-embedding"}
+         "bitnet": "bitnet", "lfm2": "lfm2", "qwen3_5": "qwen35", "bert": "bert", "embeddinggemma": "gemma-embedding"}
 NUMBERS = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 
 def header(path):

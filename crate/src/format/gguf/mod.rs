@@ -352,6 +352,8 @@ impl Gguf {
             let key = format!("{}.attention.{key}", self.architecture());
             match self.metadata.get(&key) {
                 Some(Value::Int(n)) => usize::try_from(*n).ok(),
+                // One for each layer, 0 where it has no attention.
+                Some(Value::Ints(list)) => list.iter().max().and_then(|n| usize::try_from(*n).ok()),
                 _ => None,
             }
         };

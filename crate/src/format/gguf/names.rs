@@ -24,6 +24,8 @@ pub struct Architecture {
     pub names: &'static [(&'static str, &'static str)],
     /// Whether the rows of q and k are kept in the order of interleaved rotation.
     pub interleaved: bool,
+    /// Whether the rows of q take turns with those of a gate, head by head.
+    pub gated: bool,
     /// Whether norms hold their weight plus one.
     pub norm_plus_one: bool,
     /// Metadata fields beyond the common ones: GGUF's name without the architecture, config.json's.
@@ -43,6 +45,7 @@ impl Architecture {
             layers: "model.layers",
             names: &[],
             interleaved: false,
+            gated: false,
             norm_plus_one: false,
             fields: &[],
             fixed: usual,
@@ -119,13 +122,20 @@ impl Names<'_> {
 
     /// Undoes what the conversion did to a tensor.
     fn adjusted(&self, mut source: WeightSource, tensor: &GgufTensor) -> Result<WeightSource> {
-        if self.architecture.norm_plus_one && source.name.ends_with("norm.weight") {
+        let gated_norm = source.name.ends_with("linear_attn.norm.weight");
+        if self.architecture.norm_plus_one && source.name.ends_with("norm.weight") && !gated_norm {
             source.offset = -1.0;
         }
         if source.name.ends_with("conv.conv.weight") && source.shape.len() == 2 {
             source.shape.insert(1, 1);
         }
         let heads = match tensor.name.rsplit('.').nth(1) {
+            Some("attn_q") if self.architecture.gated => {
+                let heads = self.heads.unwrap_or(1).max(1);
+                let run = source.shape.first().copied().unwrap_or(0) / heads / 2;
+                source.row_order = RowOrder::Apart { groups: heads, runs: [run, run, 0, 0] };
+                return Ok(source);
+            }
             Some("attn_q") if self.architecture.interleaved => self.heads,
             Some("attn_k") if self.architecture.interleaved => self.kv_heads,
             _ => return Ok(source),
@@ -152,8 +162,12 @@ impl Architecture {
         };
         if let Some(rest) = tensor.strip_prefix("blk.") {
             let (layer, rest) = rest.split_once('.')?;
-            let (module, kind) = rest.rsplit_once('.')?;
             layer.parse::<u32>().ok()?;
+            // Some tensors have a name of their own as a whole.
+            if let Some((_, name)) = self.names.iter().find(|n| n.0 == rest) {
+                return Some(format!("{}.{layer}.{name}", self.layers));
+            }
+            let (module, kind) = rest.rsplit_once('.')?;
             return Some(format!("{}.{layer}.{}.{kind}", self.layers, find(&LAYER, module)?));
         }
         let (module, kind) = tensor.rsplit_once('.')?;

@@ -1,0 +1,257 @@
+//! Layers that keep a state of one size, as functions over specs beside those of blocks.rs, and the decoder whose layers are
+//! any parts one after another. Knows no family. The order of operations is that of transformers' models.
+
+use super::blocks::{AttentionSpec, MlpSpec, NormSpec, attention, embed, mlp, norm, product};
+use crate::Result;
+use crate::ir::{
+    Activation, Builder, GatedNorm, Graph, Ids, Linear, Op, Recurrent, Rule, ShortConv, StateSpec, ValueId, WeightKind,
+};
+
+/// A causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`; `gates` multiply its inputs and its
+/// outputs.
+fn causal_conv(
+    b: &mut Builder,
+    name: &str,
+    (taps, bias, act): (usize, bool, Activation),
+    x: ValueId,
+    gates: &[ValueId],
+) -> ValueId {
+    let channels = b.cols(x);
+    let weight = b.vector(&format!("{name}.weight"), channels * taps);
+    let bias = bias.then(|| b.vector(&format!("{name}.bias"), channels));
+    let state = b.state(StateSpec::Conv { channels, taps });
+    let inputs = [&[x], gates].concat();
+    b.node(name, Op::ShortConv(ShortConv { weight, bias, taps, act, state }), &inputs, channels)
+}
+
+/// Some of a value's columns.
+fn columns<const N: usize>(b: &mut Builder, path: &str, of: ValueId, parts: [(&str, usize); N]) -> [ValueId; N] {
+    let mut first = 0;
+    parts.map(|(name, cols)| {
+        first += cols;
+        b.view(&format!("{path}.{name}"), of, first - cols, cols)
+    })
+}
+
+/// LFM2's gated convolution over as many channels as the rows have columns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvSpec {
+    /// Rows that an output sees.
+    pub taps: usize,
+    /// Biases of the convolution and of both products.
+    pub bias: bool,
+}
+
+/// A gated short convolution with tensors under `path`; gives columns of `x`.
+pub fn short_conv(b: &mut Builder, path: &str, spec: &ConvSpec, x: ValueId) -> ValueId {
+    let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
+    let all = b.linear(&name("in_proj"), x, 3 * cols, spec.bias);
+    let [before, after, inner] = columns(b, path, all, [("B", cols), ("C", cols), ("x", cols)]);
+    let mixed = causal_conv(b, &name("conv"), (spec.taps, spec.bias, Activation::None), inner, &[before, after]);
+    b.linear(&name("out_proj"), mixed, cols, spec.bias)
+}
+
+/// A Gated DeltaNet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeltaSpec {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values.
+    pub heads: usize,
+    /// Columns of a key.
+    pub key_dim: usize,
+    /// Columns of a head's values.
+    pub value_dim: usize,
+    /// Rows that the convolution sees.
+    pub taps: usize,
+    /// Whether projections are two tensors (`in_proj_qkvz`, `in_proj_ba`) rather than four.
+    pub fused: bool,
+    /// Whether heads take turns with the keys.
+    pub turns: bool,
+    /// Whether `A_log` holds the negative rates themselves.
+    pub raw: bool,
+    /// Added to the output norm's mean square.
+    pub eps: f32,
+}
+
+/// A Gated DeltaNet with tensors under `path`; gives columns of `x`.
+pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let (keys, values, heads) = (spec.key_heads * spec.key_dim, spec.heads * spec.value_dim, spec.heads);
+    let mixed = 2 * keys + values;
+    let [qkv, z, beta, a] = if spec.fused {
+        let qkvz = b.linear(&name("in_proj_qkvz"), x, mixed + values, false);
+        let ba = b.linear(&name("in_proj_ba"), x, 2 * heads, false);
+        let [qkv, z] = columns(b, path, qkvz, [("qkv", mixed), ("z", values)]);
+        let [beta, a] = columns(b, path, ba, [("b", heads), ("a", heads)]);
+        [qkv, z, beta, a]
+    } else {
+        [("qkv", mixed), ("z", values), ("b", heads), ("a", heads)]
+            .map(|(part, rows)| b.linear(&name(&format!("in_proj_{part}")), x, rows, false))
+    };
+    let qkv = causal_conv(b, &name("conv1d"), (spec.taps, false, Activation::Silu), qkv, &[]);
+    let gains = [("A_log", heads), ("dt_bias", heads), ("norm.weight", spec.value_dim)];
+    let op = Recurrent {
+        heads,
+        key_heads: spec.key_heads,
+        turns: spec.turns,
+        key_dim: spec.key_dim,
+        value_dim: spec.value_dim,
+        columns: [0, keys, 2 * keys],
+        rule: Rule::Delta { eps: spec.eps },
+        gains: b.joined(gains.map(|(part, len)| (name(part), len))),
+        raw: spec.raw,
+        state: b.state(StateSpec::Matrix { heads, rows: spec.key_dim, cols: spec.value_dim }),
+    };
+    let read = b.node(&name("delta"), Op::Recurrent(op), &[qkv, a, beta, z], values);
+    let cols = b.cols(x);
+    b.linear(&name("out_proj"), read, cols, false)
+}
+
+/// A Mamba-2 mixer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsmSpec {
+    /// Heads.
+    pub heads: usize,
+    /// Columns of a head.
+    pub head_dim: usize,
+    /// Groups of heads that share B and C, and runs of the output's norm.
+    pub groups: usize,
+    /// Columns of B and of C.
+    pub state: usize,
+    /// Rows that the convolution sees.
+    pub taps: usize,
+    /// Bias of the convolution.
+    pub conv_bias: bool,
+    /// Biases of both products.
+    pub bias: bool,
+    /// The least and the largest dt.
+    pub limits: [f32; 2],
+    /// Whether `A_log` holds the negative rates themselves.
+    pub raw: bool,
+    /// Added to the output norm's mean square.
+    pub eps: f32,
+    /// Multiplies what comes out.
+    pub out_scale: f32,
+}
+
+/// A Mamba-2 mixer with tensors under `path`; gives columns of `x`.
+pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let SsmSpec { heads, groups, state, .. } = *spec;
+    let (inner, shared) = (heads * spec.head_dim, groups * state);
+    let mixed = inner + 2 * shared;
+    let all = b.linear(&name("in_proj"), x, inner + mixed + heads, spec.bias);
+    let [z, given, dt] = columns(b, path, all, [("z", inner), ("xBC", mixed), ("dt", heads)]);
+    let given = causal_conv(b, &name("conv1d"), (spec.taps, spec.conv_bias, Activation::Silu), given, &[]);
+    let op = Recurrent {
+        heads,
+        key_heads: groups,
+        turns: false,
+        key_dim: state,
+        value_dim: spec.head_dim,
+        columns: [inner + shared, inner, 0],
+        rule: Rule::Ssm { limits: spec.limits },
+        gains: b.joined(["A_log", "dt_bias", "D"].map(|part| (name(part), heads))),
+        raw: spec.raw,
+        state: b.state(StateSpec::Matrix { heads, rows: state, cols: spec.head_dim }),
+    };
+    let read = b.node(&name("ssm"), Op::Recurrent(op), &[given, dt], inner);
+    let gain = b.vector(&name("norm.weight"), inner);
+    let op = Op::GatedNorm(GatedNorm { gain, runs: groups, eps: spec.eps });
+    let normed = b.node(&name("norm"), op, &[read, z], inner);
+    let cols = b.cols(x);
+    product(b, &name("out_proj"), normed, cols, spec.bias, Activation::None, spec.out_scale)
+}
+
+/// What a part of a layer does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixer {
+    /// Attention.
+    Attention(AttentionSpec),
+    /// A gated short convolution.
+    Conv(ConvSpec),
+    /// A Gated DeltaNet.
+    Delta(DeltaSpec),
+    /// A Mamba-2 mixer.
+    Ssm(SsmSpec),
+    /// An MLP.
+    Mlp(MlpSpec),
+}
+
+/// A part of a layer: what it adds to the residual stream is made of the normed stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// The norm's name in the layer.
+    pub norm: &'static str,
+    /// The path of its tensors in the layer.
+    pub path: &'static str,
+    /// What it does.
+    pub mixer: Mixer,
+}
+
+/// A decoder whose layers are parts one after another.
+#[derive(Debug, Clone)]
+pub struct Hybrid {
+    /// The architecture's name.
+    pub name: String,
+    /// The name of the table of tokens.
+    pub embed: &'static str,
+    /// The path of layers.
+    pub path: &'static str,
+    /// The name of the last norm.
+    pub last: &'static str,
+    /// Columns of the residual stream.
+    pub hidden: usize,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
+    /// Multiplies the embeddings.
+    pub embed_scale: f32,
+    /// Multiplies the logits.
+    pub logits_scale: f32,
+    /// All norms of rows.
+    pub norm: NormSpec,
+    /// Whether the output head is the embedding table.
+    pub tied: bool,
+    /// The layers.
+    pub layers: Vec<Vec<Part>>,
+}
+
+impl Hybrid {
+    /// The whole decoder, from token ids to logits.
+    ///
+    /// # Errors
+    /// `Internal` when shapes do not meet.
+    pub fn graph(&self) -> Result<Graph> {
+        let mut b = Builder::new(&self.name);
+        let mut x = embed(&mut b, self.embed, self.vocab, self.hidden, self.embed_scale, Ids::Tokens);
+        for (index, layer) in self.layers.iter().enumerate() {
+            for part in layer {
+                x = self.part(&mut b, &format!("{}.{index}", self.path), part, x);
+            }
+        }
+        let last = b.node("last_row", Op::LastRow, &[x], self.hidden);
+        let hidden = norm(&mut b, self.last, self.norm, last);
+        let weight = if self.tied {
+            b.weight(&format!("{}.weight", self.embed), self.vocab, self.hidden, WeightKind::Table)
+        } else {
+            b.matrix("lm_head.weight", self.vocab, self.hidden)
+        };
+        let head = Linear { scale: self.logits_scale, ..Linear::new(weight, None) };
+        let logits = b.node("logits", Op::Linear(head), &[hidden], self.vocab);
+        b.finish(hidden, Some(logits))
+    }
+
+    fn part(&self, b: &mut Builder, layer: &str, part: &Part, x: ValueId) -> ValueId {
+        let read = norm(b, &format!("{layer}.{}", part.norm), self.norm, x);
+        let path = format!("{layer}.{}", part.path);
+        let made = match &part.mixer {
+            Mixer::Attention(spec) => attention(b, &path, spec, read),
+            Mixer::Conv(spec) => short_conv(b, &path, spec, read),
+            Mixer::Delta(spec) => delta_net(b, &path, spec, read),
+            Mixer::Ssm(spec) => ssm(b, &path, spec, read),
+            Mixer::Mlp(spec) => mlp(b, &path, spec, read),
+        };
+        b.add(&format!("{path}.residual"), x, made)
+    }
+}

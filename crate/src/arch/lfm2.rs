@@ -1,0 +1,116 @@
+//! LFM2 and LFM2.5: gated short convolutions, attention in some layers. Reference: transformers `modeling_lfm2.py`.
+
+use super::blocks::{Dense, Inner, Projections, QkNorm};
+use super::config::Config;
+use super::family::Family;
+use super::hybrid::{ConvSpec, Hybrid, Mixer, Part};
+use crate::format::gguf::{Architecture, Gguf, usual};
+use crate::ir::Graph;
+use crate::kernels::conv::MAX_TAPS;
+use crate::{Error, Result};
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Lfm2ForCausalLM"],
+    model_types: &["lfm2"],
+    decoder: Some(lfm2),
+    gguf: &[Architecture {
+        names: &[
+            ("token_embd_norm", "model.embedding_norm"),
+            ("output_norm", "model.embedding_norm"),
+            ("attn_norm", "operator_norm"),
+            ("ffn_norm", "ffn_norm"),
+            ("attn_output", "self_attn.out_proj"),
+            ("attn_q_norm", "self_attn.q_layernorm"),
+            ("attn_k_norm", "self_attn.k_layernorm"),
+            ("ffn_gate", "feed_forward.w1"),
+            ("ffn_up", "feed_forward.w3"),
+            ("ffn_down", "feed_forward.w2"),
+            ("shortconv.conv", "conv.conv"),
+            ("shortconv.in_proj", "conv.in_proj"),
+            ("shortconv.out_proj", "conv.out_proj"),
+        ],
+        fixed: of_gguf,
+        ..Architecture::new("lfm2", "lfm2", "Lfm2ForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
+/// What a GGUF file tells by its tensors: which layers have attention, and that the MLP's width is the one it names.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    usual(file, out);
+    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
+    let kind = |layer| if file.has(&format!("blk.{layer}.shortconv.conv.weight")) { "conv" } else { "full_attention" };
+    out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
+    out.insert("block_auto_adjust_ff_dim".into(), json!(false));
+    out.insert("conv_bias".into(), json!(file.has("blk.0.shortconv.conv.bias")));
+    if let Some(eps) = out.get("rms_norm_eps").cloned() {
+        out.insert("norm_eps".into(), eps);
+    }
+}
+
+/// The MLP's width: older files call it block_ff_dim, and it may be two thirds of what is named.
+fn width(config: Config<'_>) -> Result<usize> {
+    let named = if config.get("block_ff_dim").is_some() { "block_ff_dim" } else { "intermediate_size" };
+    let named = config.count(named)?;
+    if !config.flag_or("block_auto_adjust_ff_dim", true) {
+        return Ok(named);
+    }
+    let share = (2 * named / 3) as f64 * config.number_or("block_ffn_dim_multiplier", 1.0)?;
+    Ok((share as usize).next_multiple_of(config.count_or("block_multiple_of", 256)?))
+}
+
+/// `Lfm2ForCausalLM`.
+fn lfm2(config: Config<'_>) -> Result<Graph> {
+    // The sizes that it shares with dense families, under its own names.
+    let mut own = config.0.clone();
+    let theta = config.get("theta").or(config.get("rope_theta")).cloned().unwrap_or(json!(1e6));
+    let eps = config.get("norm_eps").or(config.get("block_norm_eps")).cloned().unwrap_or(json!(1e-5));
+    for (field, value) in [("intermediate_size", json!(width(config)?)), ("rope_theta", theta), ("rms_norm_eps", eps)] {
+        own[field] = value;
+    }
+    let dense = Dense::from_config(Config(&own), true)?;
+    let tied = config.flag_or("tie_embedding", dense.tied);
+    let conv = ConvSpec { taps: config.count_or("conv_L_cache", 3)?, bias: config.flag_or("conv_bias", false) };
+    if !(2..=MAX_TAPS as usize).contains(&conv.taps) {
+        return Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: format!("conv_L_cache = {}", conv.taps),
+            hint: format!("The engine has convolutions over 2 to {MAX_TAPS} tokens."),
+        });
+    }
+    let listed = config.get("full_attn_idxs").and_then(Value::as_array);
+    let attends = |layer: usize| match (config.layer_type(layer), listed) {
+        (Some(kind), _) => kind == "full_attention",
+        (None, Some(list)) => list.iter().any(|l| l.as_u64() == Some(layer as u64)),
+        (None, None) => true,
+    };
+    let norm = dense.norm;
+    let layers = dense.layers.into_iter().enumerate().map(|(index, mut layer)| {
+        layer.attention.out = "out_proj";
+        layer.attention.qk_norm =
+            Some(QkNorm { names: ["q_layernorm", "k_layernorm"], spec: norm, whole: false, after_rope: false });
+        layer.attention.projections = Projections::Apart(["q_proj", "k_proj", "v_proj"]);
+        (layer.mlp.inner, layer.mlp.down) = (Inner::Gated(["w1", "w3"]), "w2");
+        let mixer = if attends(index) {
+            Part { norm: "operator_norm", path: "self_attn", mixer: Mixer::Attention(layer.attention) }
+        } else {
+            Part { norm: "operator_norm", path: "conv", mixer: Mixer::Conv(conv.clone()) }
+        };
+        vec![mixer, Part { norm: "ffn_norm", path: "feed_forward", mixer: Mixer::Mlp(layer.mlp) }]
+    });
+    Hybrid {
+        name: dense.name,
+        embed: "model.embed_tokens",
+        path: "model.layers",
+        last: "model.embedding_norm",
+        hidden: dense.hidden,
+        vocab: dense.vocab,
+        embed_scale: 1.0,
+        logits_scale: 1.0,
+        norm,
+        tied,
+        layers: layers.collect(),
+    }
+    .graph()
+}

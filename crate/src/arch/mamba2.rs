@@ -1,0 +1,244 @@
+//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM` without experts) and Nemotron-H, whose
+//! layers are one part each. Reference: transformers `modeling_granitemoehybrid.py`, `modeling_nemotron_h.py`.
+
+use super::blocks::{Dense, Inner, MlpSpec, NormSpec};
+use super::config::Config;
+use super::family::Family;
+use super::hybrid::{Hybrid, Mixer, Part, SsmSpec};
+use crate::format::gguf::{Architecture, Gguf, usual};
+use crate::ir::Graph;
+use crate::kernels::conv::MAX_TAPS;
+use crate::kernels::recurrent::Recurrent;
+use crate::{Error, Result};
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["GraniteMoeHybridForCausalLM"],
+        model_types: &["granitemoehybrid"],
+        decoder: Some(granite),
+        gguf: &[Architecture {
+            interleaved: true,
+            names: &[
+                ("ffn_gate", "shared_mlp.gate_proj"),
+                ("ffn_up", "shared_mlp.up_proj"),
+                ("ffn_down", "shared_mlp.output_linear"),
+                ("ssm_in", "mamba.in_proj"),
+                ("ssm_conv1d", "mamba.conv1d"),
+                ("ssm_a", "mamba.A_log"),
+                ("ssm_d", "mamba.D"),
+                ("ssm_dt.bias", "mamba.dt_bias"),
+                ("ssm_norm", "mamba.norm"),
+                ("ssm_out", "mamba.out_proj"),
+            ],
+            fields: &[
+                ("ssm.conv_kernel", "mamba_d_conv"),
+                ("ssm.state_size", "mamba_d_state"),
+                ("ssm.group_count", "mamba_n_groups"),
+                ("ssm.time_step_rank", "mamba_n_heads"),
+                ("feed_forward_length", "shared_intermediate_size"),
+            ],
+            fixed: of_gguf,
+            ..Architecture::new("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM")
+        }],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["NemotronHForCausalLM"],
+        model_types: &["nemotron_h"],
+        decoder: Some(nemotron),
+        prefixes: &[("backbone.", "model.")],
+        ..Family::NONE
+    },
+];
+
+/// What llama.cpp's conversion did: rates lie as they are used, gate and up are apart; and which layers have attention.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    usual(file, out);
+    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
+    let kind = |layer| if file.has(&format!("blk.{layer}.ssm_a")) { "mamba" } else { "attention" };
+    out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
+    if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
+        out.insert("mamba_d_head".into(), json!((inner / heads.max(1.0)) as u64));
+    }
+    if file.number("rope.dimension_count").is_some_and(|n| n > 0.0) {
+        out.insert("position_embedding_type".into(), json!("rope"));
+    }
+    // Not a field of any config.json: what only such files do.
+    out.insert("mamba_as_in_gguf".into(), json!(true));
+}
+
+fn unsupported<T>(config: Config<'_>, option: String, hint: &str) -> Result<T> {
+    Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() })
+}
+
+/// Refuses sizes that the kernels do not have.
+fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
+    let SsmSpec { heads, head_dim, groups, state, taps, .. } = spec;
+    let known = Recurrent::<()>::fits(state as u32, head_dim as u32) && heads % groups == 0;
+    if !known || !(2..=MAX_TAPS as usize).contains(&taps) {
+        let hint =
+            "The engine has states of up to 128 columns, heads whose columns are multiples of 4, kernels of 2 to 8.";
+        return unsupported(
+            config,
+            format!("Mamba-2 with {heads} heads of {head_dim}, state {state}, kernel {taps}"),
+            hint,
+        );
+    }
+    Ok(spec)
+}
+
+/// One end of `time_step_limit`, which JSON has no infinity for.
+fn limit(config: Config<'_>, index: usize, default: f32) -> f32 {
+    let found = config.get("time_step_limit").and_then(|l| l.get(index)).and_then(Value::as_f64);
+    found.map_or(default, |v| v as f32)
+}
+
+/// What a layer is, by either of its names.
+fn kind<'a>(config: Config<'a>, layer: usize) -> &'a str {
+    let listed = |field: &str| config.get(field).and_then(|t| t.get(layer)).and_then(Value::as_str);
+    let letter = config.text("hybrid_override_pattern").and_then(|p| p.get(layer..=layer));
+    match listed("layers_block_type").or(listed("layer_types")).or(letter) {
+        None | Some("linear_attention" | "mamba" | "M") => "mamba",
+        Some("full_attention" | "attention" | "*") => "attention",
+        Some("mlp" | "-") => "mlp",
+        Some(other) => other,
+    }
+}
+
+/// `GraniteMoeHybridForCausalLM`.
+fn granite(config: Config<'_>) -> Result<Graph> {
+    if config.number_or("num_local_experts", 0.0)? > 0.0 {
+        let hint = "The engine runs Granite 4 without experts: granite-4.0-h-350m, -1b and -micro.";
+        return unsupported(config, "num_local_experts".into(), hint);
+    }
+    let mut own = config.0.clone();
+    own["intermediate_size"] = json!(config.count_or("shared_intermediate_size", 1024)?);
+    let mut dense = Dense::from_config(Config(&own), false)?;
+    let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
+    let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
+    let (rotated, bias) =
+        (config.text("position_embedding_type") == Some("rope"), config.flag_or("attention_bias", false));
+    dense.attentions(|a| {
+        (a.scale, a.out_scale, a.qkv_bias, a.out_bias) = (scale, residual, bias, bias);
+        if !rotated {
+            a.rope = None;
+        }
+    });
+    dense.mlps(|m| {
+        let apart = config.flag_or("mamba_as_in_gguf", false);
+        m.inner = if apart { Inner::Gated(["gate_proj", "up_proj"]) } else { Inner::GatedFused("input_linear") };
+        (m.down, m.out_scale) = ("output_linear", residual);
+    });
+    let heads = config.count_or("mamba_n_heads", 128)?;
+    let inner = config.count_or("mamba_expand", 2)? * dense.hidden;
+    let ssm = checked(
+        config,
+        SsmSpec {
+            heads,
+            head_dim: config.get("mamba_d_head").and_then(Value::as_u64).map_or(inner / heads, |d| d as usize),
+            groups: config.count_or("mamba_n_groups", 1)?,
+            state: config.count_or("mamba_d_state", 256)?,
+            taps: config.count_or("mamba_d_conv", 4)?,
+            conv_bias: config.flag_or("mamba_conv_bias", true),
+            bias: config.flag_or("mamba_proj_bias", false),
+            limits: [limit(config, 0, 0.0), limit(config, 1, f32::MAX)],
+            raw: config.flag_or("mamba_as_in_gguf", false),
+            eps: dense.norm.eps,
+            out_scale: residual,
+        },
+    )?;
+    let layers = dense.layers.iter().enumerate().map(|(index, layer)| {
+        let (path, mixer) = match kind(config, index) {
+            "mamba" => ("mamba", Mixer::Ssm(ssm.clone())),
+            _ => ("self_attn", Mixer::Attention(layer.attention.clone())),
+        };
+        let mlp = Mixer::Mlp(layer.mlp.clone());
+        vec![
+            Part { norm: "input_layernorm", path, mixer },
+            Part { norm: "post_attention_layernorm", path: "shared_mlp", mixer: mlp },
+        ]
+    });
+    Hybrid {
+        name: dense.name.clone(),
+        embed: "model.embed_tokens",
+        path: "model.layers",
+        last: "model.norm",
+        hidden: dense.hidden,
+        vocab: dense.vocab,
+        embed_scale: number("embedding_multiplier")?,
+        logits_scale: 1.0 / number("logits_scaling")?,
+        norm: dense.norm,
+        tied: dense.tied,
+        layers: layers.collect(),
+    }
+    .graph()
+}
+
+/// `NemotronHForCausalLM`.
+fn nemotron(config: Config<'_>) -> Result<Graph> {
+    let listed = config.get("layers_block_type").or(config.get("layer_types")).and_then(Value::as_array).map(Vec::len);
+    let count = listed.or(config.text("hybrid_override_pattern").map(str::len));
+    let mut own = config.0.clone();
+    if let Some(count) = count {
+        own["num_hidden_layers"] = json!(count);
+    }
+    if config.get("head_dim").is_none() {
+        own["head_dim"] = config.get("attention_head_dim").cloned().unwrap_or(json!(128));
+    }
+    let dense = Dense::from_config(Config(&own), false)?;
+    let norm = NormSpec::rms(config.number_or("layer_norm_epsilon", config.number_or("rms_norm_eps", 1e-5)?)?);
+    let groups = config.count_or("n_groups", 8)?;
+    let ssm = checked(
+        config,
+        SsmSpec {
+            heads: config.count_or("mamba_num_heads", 128)?,
+            head_dim: config.count_or("mamba_head_dim", 64)?,
+            groups,
+            state: config.count_or("ssm_state_size", 128)?,
+            taps: config.count_or("conv_kernel", 4)?,
+            conv_bias: config.flag_or("use_conv_bias", true),
+            bias: config.flag_or("use_bias", false),
+            limits: [config.number_or("time_step_min", 0.001)? as f32, f32::MAX],
+            raw: false,
+            eps: norm.eps,
+            out_scale: 1.0,
+        },
+    )?;
+    let mut layers = Vec::new();
+    for (index, layer) in dense.layers.iter().enumerate() {
+        let mixer = match kind(config, index) {
+            "mamba" => Mixer::Ssm(ssm.clone()),
+            "attention" => {
+                let mut attention = layer.attention.clone();
+                attention.rope = None;
+                Mixer::Attention(attention)
+            }
+            "mlp" => Mixer::Mlp(MlpSpec {
+                act: config.activation("mlp_hidden_act", "relu2")?,
+                inner: Inner::Plain("up_proj"),
+                bias: config.flag_or("mlp_bias", false),
+                ..layer.mlp.clone()
+            }),
+            other => {
+                let hint = "The engine runs Nemotron-H without experts: Mamba-2, attention and MLP layers.";
+                return unsupported(config, format!("layers of kind '{other}'"), hint);
+            }
+        };
+        layers.push(vec![Part { norm: "norm", path: "mixer", mixer }]);
+    }
+    Hybrid {
+        name: dense.name.clone(),
+        embed: "model.embeddings",
+        path: "model.layers",
+        last: "model.norm_f",
+        hidden: dense.hidden,
+        vocab: dense.vocab,
+        embed_scale: 1.0,
+        logits_scale: 1.0,
+        norm,
+        tied: dense.tied,
+        layers,
+    }
+    .graph()
+}

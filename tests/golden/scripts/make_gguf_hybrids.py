@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""GGUF files of the tiny hybrids in ../models, as llama.cpp's converter makes them.   usage: make_gguf_hybrids.py ../quant
+
+Needs numpy, torch, safetensors, gguf 0.19.0. All tensors are F32; the goldens are those of ../models. What the converter
+does to them is written from its description: norms of Qwen3.5 hold their weight plus one (but for the gated one), A_log is
+kept as -exp(A_log), heads of values take turns with the key heads (value head h of key head k lies at h * key_heads + k), q
+and k of Granite lie in the order of interleaved rotation, its MLP's gate and up are apart. Tokenizers are left out.
+"""
+import json, os, sys
+import numpy as np, torch, gguf
+from safetensors.torch import load_file
+
+MODELS = os.path.join(os.path.dirname(__file__), "..", "models")
+
+def tiled(x, axis, heads, key_heads, dim):
+    """Heads of values of one key head side by side to heads that take turns."""
+    shape = list(x.shape)
+    apart = x.reshape(shape[:axis] + [key_heads, heads // key_heads, dim] + shape[axis + 1:])
+    return np.swapaxes(apart, axis, axis + 1).reshape(shape)
+
+def qwen35(name, x, c):
+    heads, keys, dv = c["linear_num_value_heads"], c["linear_num_key_heads"], c["linear_value_head_dim"]
+    turn = lambda x, axis=0, dim=dv: tiled(x, axis, heads, keys, dim)
+    first = 2 * keys * c["linear_key_head_dim"]
+    if name.endswith("norm.weight") and "linear_attn" not in name: return x + 1
+    if name.endswith("A_log"): return turn(-np.exp(x), dim=1)
+    if name.endswith(("dt_bias", "in_proj_a.weight", "in_proj_b.weight")): return turn(x, dim=1)
+    if name.endswith("in_proj_z.weight"): return turn(x)
+    if name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+        x = x.reshape(x.shape[0], -1)
+        return np.concatenate([x[:first], turn(x[first:])])
+    return turn(x, 1) if name.endswith("linear_attn.out_proj.weight") else x
+
+def mamba(name, x, c):
+    if name.endswith("A_log"): return -np.exp(x).reshape(-1, 1)
+    if name.endswith(".D"): return x.reshape(-1, 1)
+    if name.endswith("conv1d.weight"): return x.reshape(x.shape[0], -1)
+    for part, heads in (("q_proj", c["num_attention_heads"]), ("k_proj", c["num_key_value_heads"])):
+        if c["model_type"] == "granitemoehybrid" and name.endswith(f"{part}.weight"):
+            return x.reshape(heads, 2, x.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(x.shape)
+    return x
+
+def lfm2(name, x, c):
+    return x.reshape(x.shape[0], -1) if name.endswith("conv.conv.weight") else x
+
+def kv_heads(c, attends): return [c["num_key_value_heads"] if attends(i) else 0 for i in range(c["num_hidden_layers"])]
+
+CASES = {
+    "qwen3_5": ("qwen35", qwen35, lambda c: {"ssm.conv_kernel": c["linear_conv_kernel_dim"], "ssm.state_size": c["linear_key_head_dim"], "ssm.group_count": c["linear_num_key_heads"],
+        "ssm.time_step_rank": c["linear_num_value_heads"], "ssm.inner_size": c["linear_num_value_heads"] * c["linear_value_head_dim"], "full_attention_interval": 3,
+        "attention.key_length": c["head_dim"], "rope.dimension_count": c["head_dim"] // 2, "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
+    "granite_hybrid": ("granitehybrid", mamba, lambda c: {"ssm.conv_kernel": c["mamba_d_conv"], "ssm.state_size": c["mamba_d_state"], "ssm.group_count": c["mamba_n_groups"],
+        "ssm.time_step_rank": c["mamba_n_heads"], "ssm.inner_size": c["mamba_n_heads"] * c["mamba_d_head"], "embedding_scale": c["embedding_multiplier"], "residual_scale": c["residual_multiplier"],
+        "attention.scale": c["attention_multiplier"], "logit_scale": c["logits_scaling"]}),
+    "lfm2": ("lfm2", lfm2, lambda c: {"shortconv.l_cache": c["conv_L_cache"], "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
+}
+# What the converter renames before it looks names up.
+EARLIER = {".dt_bias": ".dt_proj.bias"}
+WIDTHS = {"lfm2": 48, "granitehybrid": 44}
+
+def write(out, folder):
+    arch, change, fields = CASES[folder]
+    c = json.load(open(f"{MODELS}/{folder}/config.json"))
+    os.makedirs(f"{out}/gguf_{folder}", exist_ok=True)
+    w = gguf.GGUFWriter(f"{out}/gguf_{folder}/model.gguf", arch)
+    kinds = c["layer_types"]
+    numbers = {"embedding_length": c["hidden_size"], "block_count": c["num_hidden_layers"], "feed_forward_length": WIDTHS.get(arch, c["intermediate_size"]), "context_length": c["max_position_embeddings"],
+        "attention.head_count": c["num_attention_heads"], "attention.head_count_kv": kv_heads(c, lambda i: kinds[i] == "full_attention"),
+        "attention.layer_norm_rms_epsilon": c.get("rms_norm_eps", c.get("norm_eps")), **fields(c)}
+    for key, value in numbers.items():
+        key = f"{arch}.{key}"
+        if isinstance(value, list): w.add_array(key, value)
+        elif isinstance(value, float): w.add_float32(key, value)
+        else: w.add_uint32(key, value)
+    names = gguf.get_tensor_name_map({n: a for a, n in gguf.MODEL_ARCH_NAMES.items()}[arch], c["num_hidden_layers"])
+    for name, tensor in load_file(f"{MODELS}/{folder}/model.safetensors").items():
+        x = change(name, tensor.float().numpy(), c)
+        parts = {name: x}
+        if name.endswith("shared_mlp.input_linear.weight"):
+            parts = {name.replace("shared_mlp.input_linear", f"mlp.{part}_proj"): half for part, half in zip(("gate", "up"), np.split(x, 2))}
+        if name.endswith("shared_mlp.output_linear.weight"): parts = {name.replace("shared_mlp.output_linear", "mlp.down_proj"): x}
+        for part, x in parts.items():
+            for old, new in EARLIER.items(): part = part.replace(old, new)
+            found = names.get_name(part, try_suffixes=(".weight", ".bias"))
+            assert found, part
+            w.add_tensor(found, np.ascontiguousarray(x, dtype=np.float32))
+    w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
+
+for folder in CASES: write(sys.argv[1], folder)
