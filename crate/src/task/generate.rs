@@ -187,6 +187,9 @@ impl Loaded {
         mut on_event: impl FnMut(&Event),
     ) -> Result<Outcome> {
         let start_ms = now_ms();
+        if std::mem::take(&mut self.forgotten) {
+            self.session.clear();
+        }
         let params = self.defaults.merge(&request.sampling)?;
         let room = request.max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
         let prompt = self.fitting_prompt(request, room)?;

@@ -169,6 +169,8 @@ pub struct Loaded {
     pub(super) defaults: Params,
     /// Tokens that end an answer.
     pub(super) eos: Rc<[u32]>,
+    /// Whether what the session holds is no conversation: the next answer begins anew.
+    pub(super) forgotten: bool,
     /// Texts that end an answer, beside those of a request.
     pub(super) stops: Rc<[String]>,
 }
@@ -234,6 +236,7 @@ impl Loaded {
             warnings,
             defaults,
             eos: eos.into(),
+            forgotten: false,
             stops: texts_of(&generation["stop_strings"]).into(),
         })
     }
@@ -263,6 +266,7 @@ impl Loaded {
             warnings: self.warnings.clone(),
             defaults: self.defaults.clone(),
             eos: self.eos.clone(),
+            forgotten: self.forgotten,
             stops: self.stops.clone(),
         }
     }
@@ -296,13 +300,11 @@ impl Loaded {
 
     /// Logits of the last token, or of all; the conversation is forgotten.
     pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
+        self.forgotten = true;
         if all {
-            let logits = self.session.every_row(ids, false).await;
-            self.session.clear();
-            return logits;
+            return self.session.every_row(ids, false).await;
         }
         self.session.prefill(ids, 0).await?;
-        self.session.clear();
         self.session.logits().await
     }
 
