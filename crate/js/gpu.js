@@ -232,6 +232,8 @@ export class JsGpu {
 
   write(slot, offset, bytes) {
     const buffer = this.buffers[slot];
+    // The caller's bytes are its own again when this returns.
+    if (this.busy) bytes = bytes.slice();
     this.inTurn(() => {
       if (bytes.length > LARGE) this.doing = `an upload to ${buffer.label}`;
       this.queue.writeBuffer(buffer, offset, bytes);
