@@ -264,7 +264,7 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 x: mixed.clone(),
                 a: rest(0),
                 rule,
-                gains: gains.clone(),
+                gains,
                 raw: false,
                 kv: Kv::F32,
                 memory: buffer(heads * key_dim * value_dim)?,

@@ -9,6 +9,7 @@ use std::any::Any;
 pub type Result<T> = std::result::Result<T, String>;
 
 /// An error of the engine with its code.
+#[allow(clippy::needless_pass_by_value)] // as map_err gives it
 pub fn told(error: jerboa::Error) -> String {
     format!("{}: {error}", error.code())
 }

@@ -166,6 +166,7 @@ pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
 
 /// What a part of a layer does.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant)] // a few dozen of a model's life
 pub enum Mixer {
     /// Attention.
     Attention(AttentionSpec),

@@ -93,7 +93,7 @@ pub(super) fn hybrid(config: Config<'_>, fused: bool, mlp: impl Fn(&Layer) -> Mi
     let interval = config.count_or("full_attention_interval", 4)?;
     let linear = |index: usize| match config.layer_type(index) {
         Some(kind) => kind == "linear_attention",
-        None => (index + 1) % interval != 0,
+        None => !(index + 1).is_multiple_of(interval),
     };
     let layers = dense.layers.iter().enumerate().map(|(index, layer)| {
         let (path, mixer) = if linear(index) {
@@ -134,7 +134,7 @@ fn delta(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
     };
     let known = Recurrent::<()>::fits(spec.key_dim as u32, spec.value_dim as u32)
         && (2..=MAX_TAPS as usize).contains(&spec.taps)
-        && spec.heads % spec.key_heads == 0;
+        && spec.heads.is_multiple_of(spec.key_heads);
     if !known {
         let DeltaSpec { key_heads, heads, key_dim, value_dim, taps, .. } = spec;
         return Err(Error::UnsupportedOption {

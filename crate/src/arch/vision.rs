@@ -349,7 +349,7 @@ fn text_columns(all: Config<'_>) -> Result<usize> {
 /// The tiles of a tower whose pictures have one size: patches along a side.
 fn tile_side(config: Config<'_>, patch: usize, merge: usize) -> Result<usize> {
     let side = config.count_or("image_size", 224)? / patch;
-    if side == 0 || side % merge != 0 {
+    if side == 0 || !side.is_multiple_of(merge) {
         let reason = format!("vision_config: blocks of {merge} do not divide {side} patches");
         return Err(Error::Config { file: "config.json".into(), reason });
     }

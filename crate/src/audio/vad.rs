@@ -278,10 +278,10 @@ mod tests {
             let p: Vec<f32> = windows.iter().flat_map(|(p, n)| vec![*p; *n]).collect();
             stretches(&p, p.len() * WINDOW, t)
         };
-        assert_eq!(spoken(&[(0.1, 10), (0.9, 20), (0.1, 10)]), [10 * WINDOW - 100..30 * WINDOW + 100]);
+        assert_eq!(spoken(&[(0.1, 10), (0.9, 20), (0.1, 10)]), vec![10 * WINDOW - 100..30 * WINDOW + 100]);
         assert_eq!(spoken(&[(0.9, 5), (0.1, 10)]), [], "too short");
-        assert_eq!(spoken(&[(0.9, 10), (0.1, 2), (0.9, 10)]), [0..22 * WINDOW], "a breath");
-        assert_eq!(spoken(&[(0.9, 10), (0.4, 50), (0.9, 10)]), [0..70 * WINDOW], "between the thresholds");
+        assert_eq!(spoken(&[(0.9, 10), (0.1, 2), (0.9, 10)]), vec![0..22 * WINDOW], "a breath");
+        assert_eq!(spoken(&[(0.9, 10), (0.4, 50), (0.9, 10)]), vec![0..70 * WINDOW], "between the thresholds");
         assert_eq!(spoken(&[(0.9, 10), (0.1, 6), (0.9, 10)]).len(), 2);
         assert_eq!(spoken(&[]), []);
     }

@@ -196,7 +196,7 @@ impl Rules {
         }
         if let Some(time) = generated.iter().rev().find(|id| is_time(id)) {
             // A time that opens a stretch may be that which closed the one before.
-            let least = *time as usize + usize::from(!(last && !before));
+            let least = *time as usize + usize::from(!last || before);
             let end = least.clamp(begin, logits.len());
             logits[begin..end].fill(f32::NEG_INFINITY);
         }

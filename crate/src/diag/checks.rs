@@ -67,7 +67,9 @@ impl Case {
         gpu.check().await?;
         let found: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let wrong = |(_, (found, wanted)): &(usize, (&f32, &f64))| {
-            !((f64::from(**found) - **wanted).abs() <= self.tolerance * wanted.abs().max(1.0))
+            // What is no number is wrong as well.
+            let error = (f64::from(**found) - **wanted).abs();
+            error.is_nan() || error > self.tolerance * wanted.abs().max(1.0)
         };
         let first = found.iter().zip(&self.expected).enumerate().find(wrong);
         Ok(first.map_or(String::new(), |(at, (found, wanted))| format!("number {at} is {found}, not {wanted}")))

@@ -149,7 +149,7 @@ impl Graph {
                 let own = out / u.groups.max(1);
                 self.check_vector(u.weight, cols(0) * own * u.taps)?;
                 u.bias.map_or(Ok(()), |bias| self.check_vector(bias, out))?;
-                u.groups > 0 && u.rate > 0 && out % u.groups == 0 && cols(0) % u.groups == 0
+                u.groups > 0 && u.rate > 0 && out.is_multiple_of(u.groups) && cols(0).is_multiple_of(u.groups)
             }
             Op::Snake { alpha } => {
                 self.check_kind(*alpha, &[WeightKind::Vector])?;
@@ -157,7 +157,7 @@ impl Graph {
             }
             Op::GroupNorm { groups, gain, bias, .. } => {
                 [*gain, *bias].into_iter().try_for_each(|id| self.check_vector(id, out))?;
-                cols(0) == out && *groups > 0 && out % groups == 0
+                cols(0) == out && *groups > 0 && out.is_multiple_of(*groups)
             }
             Op::Asinh { k } => {
                 self.check_vector(*k, 1)?;
@@ -165,9 +165,9 @@ impl Graph {
             }
             Op::AddPositions { table } => {
                 self.check_kind(*table, &[WeightKind::Vector])?;
-                cols(0) == out && self.weight(*table).rows() % out == 0
+                cols(0) == out && self.weight(*table).rows().is_multiple_of(out)
             }
-            Op::Heads { count } => *count > 0 && cols(0) % count == 0 && out % count == 0,
+            Op::Heads { count } => *count > 0 && cols(0).is_multiple_of(*count) && out.is_multiple_of(*count),
             Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Pool(_) => cols(0) == out,
         };
         if fits {

@@ -112,6 +112,7 @@ impl Pattern {
     }
 
     /// The whole of `text` as matches and the gaps between them; the flag says which (the other way round if `invert`).
+    #[allow(clippy::type_complexity)] // as the tokenizers library asks for them
     pub fn segments(&self, text: &str, invert: bool) -> Result<Vec<((usize, usize), bool)>, String> {
         let mut out = Vec::new();
         let mut last = 0;

@@ -196,8 +196,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn processor(config: Value) -> Processor {
-        Processor::from_config(&config).unwrap()
+    fn processor(config: &Value) -> Processor {
+        Processor::from_config(config).unwrap()
     }
 
     fn text(p: &Processor, width: usize, height: usize) -> String {
@@ -207,16 +207,16 @@ mod tests {
     #[test]
     fn a_placeholder_becomes_what_the_processor_writes() {
         let qwen = processor(
-            json!({ "image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 16, "min_pixels": 1024 }),
+            &json!({ "image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 16, "min_pixels": 1024 }),
         );
         assert_eq!(text(&qwen, 64, 96), "<|image_pad|>".repeat(6));
         let tiles = json!({ "image_processor": { "image_processor_type": "Idefics3ImageProcessor", "size": { "longest_edge": 8 },
             "max_image_size": { "longest_edge": 4 } }, "image_seq_len": 1 });
         let one = "<fake_token_around_image><row_1_col_1><image><fake_token_around_image><row_1_col_2><image>\n\n\
             <fake_token_around_image><global-img><image><fake_token_around_image>";
-        assert_eq!(text(&processor(tiles), 90, 40), one);
+        assert_eq!(text(&processor(&tiles), 90, 40), one);
         let mut gemma =
-            processor(json!({ "image_processor_type": "Gemma3ImageProcessor", "size": { "width": 8, "height": 8 },
+            processor(&json!({ "image_processor_type": "Gemma3ImageProcessor", "size": { "width": 8, "height": 8 },
             "do_pan_and_scan": true, "pan_and_scan_min_crop_size": 10 }));
         gemma.tile_tokens = Some(2);
         let picture = "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n";
@@ -226,7 +226,7 @@ mod tests {
         );
         assert_eq!(text(&gemma, 40, 20), crops);
         let lfm = processor(
-            json!({ "image_processor_type": "Lfm2VlImageProcessor", "tile_size": 32, "encoder_patch_size": 16,
+            &json!({ "image_processor_type": "Lfm2VlImageProcessor", "tile_size": 32, "encoder_patch_size": 16,
             "max_image_tokens": 2, "min_image_tokens": 1, "max_tiles": 4 }),
         );
         let tile = |n: u32| format!("<|img_row_1_col_{n}|><image>");

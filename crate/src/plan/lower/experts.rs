@@ -61,7 +61,7 @@ impl Lowering<'_> {
                 later: false,
                 clamp: e.clamp,
             };
-            self.expert_product(product, taken, buckets.as_ref(), false);
+            self.expert_product(product, &taken, buckets.as_ref(), false);
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Lowering<'_> {
             product.n = cols;
             product.bias = e.bias.map(Slot::Vector);
             product.residual = residual.clone().filter(|_| buckets.is_none() && first == 0);
-            self.expert_product(product, taken(first, count), buckets.as_ref(), true);
+            self.expert_product(product, &taken(first, count), buckets.as_ref(), true);
         }
         if buckets.is_some() {
             let name = format!("{name}, combined");
@@ -111,14 +111,14 @@ impl Lowering<'_> {
     fn expert_product(
         &mut self,
         mut product: Matmul<Slot>,
-        taken: Experts<Slot>,
+        taken: &Experts<Slot>,
         buckets: Option<&Buckets<Slot>>,
         own: bool,
     ) {
         let (caps, rows) = (self.options.caps, self.options.rows.tokens());
         product.experts = Some(taken.clone());
         self.launches.push(match buckets {
-            Some(buckets) => product.grouped(buckets, &taken, own, GemmChoice::of(caps, &product, rows)),
+            Some(buckets) => product.grouped(buckets, taken, own, GemmChoice::of(caps, &product, rows)),
             None => product.gemv(caps, rows, Slot::CURSOR),
         });
     }
