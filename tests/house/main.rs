@@ -88,8 +88,8 @@ fn rooms_use_only_what_stands_below_them() {
 fn no_files_use_each_other_in_a_circle() {
     let modules = modules();
     let arrows = arrows(&modules, str::to_owned);
-    for circle in circles(&arrows) {
-        panic!("files that use each other in a circle, {circle:?}:\n{}", places(&arrows, &circle));
+    if let Some(circle) = circles(&arrows).first() {
+        panic!("files that use each other in a circle, {circle:?}:\n{}", places(&arrows, circle));
     }
 }
 

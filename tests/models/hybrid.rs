@@ -21,8 +21,8 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
         // Some tokens in one go, then one after another, then many again; and the same from the start.
         for _ in 0..2 {
             block_on(model.prefill(&ids[..11], 0)).expect("prefill");
-            for pos in 11..14 {
-                model.step(ids[pos], pos).expect("step");
+            for (pos, id) in ids.iter().enumerate().take(14).skip(11) {
+                model.step(*id, pos).expect("step");
             }
             block_on(model.prefill(&ids[14..], 14)).expect("prefill");
             let last = block_on(model.logits()).expect("logits");
