@@ -165,14 +165,11 @@ impl Progress {
         }
     }
 
-    /// When all bytes of the weights are there, what is left is waiting for kernels.
-    fn told(&self) -> Phase {
+    /// Whether all bytes of the weights are there: what is left is waiting for kernels.
+    fn waits_for_kernels(&self) -> bool {
         let (made, kernels) = self.0.kernels.get();
         let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
-        if self.0.phase.get() == Phase::Weights && all && made < kernels {
-            self.0.phase.set(Phase::Compile);
-        }
-        self.0.phase.get()
+        self.0.phase.get() == Phase::Weights && all && made < kernels
     }
 
     /// How much of the load is done. Weights and kernels come at the same time: what is behind decides.
@@ -246,7 +243,14 @@ impl Progress {
         if self.0.phase.get() == Phase::Weights {
             self.0.weights.set(self.0.total.get());
         }
-        let phase = self.told();
+        self.tell(self.0.phase.get());
+        if self.waits_for_kernels() {
+            self.0.phase.set(Phase::Compile);
+            self.tell(Phase::Compile);
+        }
+    }
+
+    fn tell(&self, phase: Phase) {
         let bytes_per_second = if phase == Phase::Compile { 0.0 } else { self.rate() };
         let (loaded, total) = match phase {
             Phase::Compile => self.0.kernels.get(),
