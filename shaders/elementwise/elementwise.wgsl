@@ -1,9 +1,10 @@
 // One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0].
-// Rows of inputs may lie in wider rows (views).
+// Rows of inputs may lie in wider rows (views); one column of a may serve all of b's (a_step 0).
 struct Params {
     cols: u32,
     a_offset: u32,
     a_stride: u32,
+    a_step: u32,
     b_offset: u32,
     b_stride: u32,
     out_offset: u32,
@@ -25,7 +26,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var i = 0u; i < 4u; i++) {
         let c = wid.x * 256u + i * 64u + lid;
         if (c < params.cols) {
-            let left = a[params.a_offset + row * params.a_stride + c];
+            let left = a[params.a_offset + row * params.a_stride + c * params.a_step];
             var right = 0.0;
 #ifdef BINARY
             right = b[params.b_offset + row * params.b_stride + c * u32(OP < 5u)];

@@ -58,6 +58,27 @@ fn cut_matrices_of_each_encoding_give_the_reference_logits() {
     }
 }
 
+/// An expert's rows lie in one buffer; what its row picks may lie in several, for few rows and for many.
+#[test]
+fn experts_in_several_buffers_give_the_reference_logits() {
+    for (name, gguf) in [("models/mixtral", None), ("quant/gguf_mixtral", Some("model.gguf"))] {
+        let expected = Golden::read(&golden(&format!("{name}/golden.safetensors")));
+        let (ids, logits) = (expected.ids("input_ids"), expected.floats("logits"));
+        let mut model = load(&golden(name), gguf, None, Some(5000));
+        let experts = |w: &&jerboa::plan::WeightPlan| matches!(w.kind, WeightKind::Experts { .. }) && w.runs.len() > 1;
+        assert!(model.weights.values().filter(experts).count() > 1, "{name}: nothing was cut");
+        let error = relative_l2(&block_on(model.every_row(&ids, false)).expect("logits"), &logits);
+        assert!(error < 2e-4, "{name}: {error:e}");
+        let mut found = Vec::new();
+        for (pos, id) in ids.iter().enumerate() {
+            model.step(*id, pos).expect("a step");
+            found.extend(block_on(model.logits()).expect("logits"));
+        }
+        let error = relative_l2(&found, &logits);
+        assert!(error < 2e-4, "{name}: token by token {error:e}");
+    }
+}
+
 /// Rows and columns of the table: 402,653,184 bytes of halves, more rows than a grid has in one dimension.
 const ROWS: usize = 131_072;
 const COLS: usize = 1_536;

@@ -1,9 +1,9 @@
 //! Elementwise operations, gated activations and the last row against their twins.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Activation, Op};
-use jerboa::reference::elementwise::{activate, last_row};
-use jerboa_tests::{gpu, random};
+use jerboa::ir::{Activation, HeadPart, Op};
+use jerboa::reference::elementwise::{activate, heads as twin_heads, last_row};
+use jerboa_tests::{gpu, nmse, random};
 
 const ACTIVATIONS: [Activation; 8] = [
     Activation::None,
@@ -43,6 +43,41 @@ fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
         let error = (value - expected).abs() / expected.abs().max(1.0);
         assert!(error < 3e-6, "{op:?} of {} and {}, {cols} columns: {value} instead of {expected}", a[i], b[i]);
     }
+}
+
+/// Heads of one input, of two, and of columns that all heads share; what is left is zero.
+#[test]
+fn heads_are_put_together_anew() {
+    let part = |first, step, cols| HeadPart { first, step, cols };
+    for (head_dim, parts) in [
+        (20, vec![part(12, 20, 8), part(0, 20, 12)]),
+        (20, vec![part(0, 0, 8), part(4, 24, 12)]),
+        (24, vec![part(8, 20, 12)]),
+        (12, vec![part(0, 20, 12)]),
+    ] {
+        let (heads, cols, rows) = (3, 76, 4);
+        let inputs: Vec<Vec<f32>> = (0..parts.len()).map(|i| random(i as u64 + 5, rows * cols)).collect();
+        let mut case = Case::new();
+        let ids: Vec<_> = inputs.iter().map(|values| case.input(values, cols)).collect();
+        let op = Op::HeadParts { head_dim, parts: parts.clone() };
+        let out = case.b.node("heads", op, &ids, heads * head_dim);
+        let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
+        let taken: Vec<_> = parts.iter().zip(&inputs).map(|(p, x)| ([p.first, p.step, p.cols], &x[..])).collect();
+        assert_eq!(found, twin_heads(&taken, cols, [rows, heads, head_dim]));
+    }
+}
+
+/// One column of a stands for all.
+#[test]
+fn one_column_gates_a_row() {
+    let (rows, cols) = (4, 70);
+    let (a, b) = (random(3, rows), random(4, rows * cols));
+    let mut case = Case::new();
+    let inputs = [case.input(&a, 1), case.input(&b, cols)];
+    let out = case.b.node("gated", Op::Gated(Activation::Sigmoid), &inputs, cols);
+    let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
+    let expected: Vec<f32> = b.iter().enumerate().map(|(i, b)| activate(5, a[i / cols]) * b).collect();
+    assert!(nmse(&found, &expected) < 1e-12);
 }
 
 #[test]

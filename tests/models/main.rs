@@ -15,51 +15,33 @@ use jerboa_tests::golden::{Golden, golden, greedy, load};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
 
-/// Folder, and the relative L2 distance that its stored precision allows.
-const MODELS: &[(&str, f64)] = &[
-    ("llama", 2e-4),
-    ("llama3", 2e-4),
-    ("llama_linear", 2e-4),
-    ("llama_dynamic", 2e-4),
-    ("llama_yarn", 2e-4),
-    ("llama_bias", 2e-4),
-    ("llama_sharded", 2e-4),
-    ("mistral", 2e-4),
-    ("smollm3", 2e-4),
-    ("qwen2", 2e-4),
-    ("qwen2_untied", 2e-4),
-    ("qwen3", 2e-4),
-    ("qwen3_f16", 2e-4),
-    ("phi3", 2e-4),
-    ("phi3_longrope", 2e-4),
-    ("phi4_mini", 2e-4),
-    ("gemma", 2e-4),
-    ("gemma2", 2e-4),
-    ("gemma3", 2e-4),
-    ("gemma4", 2e-4),
-    ("gemma4_kv", 2e-4),
-    ("granite", 2e-4),
-    ("olmo2", 2e-4),
-    ("exaone4", 2e-4),
-    ("glm4", 2e-4),
-    ("ernie4_5", 2e-4),
-    ("helium", 2e-4),
-    ("hunyuan_dense", 2e-4),
-    ("starcoder2", 2e-4),
-    ("phi2", 2e-4),
-    ("gpt_neox", 2e-4),
-    ("gpt2", 2e-4),
-    ("lfm2", 2e-4),
-    ("lfm2_bias", 2e-4),
-    ("qwen3_5", 2e-4),
-    ("qwen3_5_odd", 2e-4),
-    ("granite_hybrid", 2e-4),
-    ("nemotron_h", 2e-4),
+/// A test for each model of tests/golden/models, with the relative L2 distance that its stored precision allows.
+macro_rules! equal_the_reference {
+    ($($limit:literal: $($name:ident,)*;)*) => {
+        mod equals_the_reference {
+            $($(
+                #[test]
+                fn $name() {
+                    super::equals_the_reference(stringify!($name), $limit);
+                }
+            )*)*
+        }
+    };
+}
+
+equal_the_reference! {
+    2e-4:
+    llama, llama3, llama_linear, llama_dynamic, llama_yarn, llama_bias, llama_sharded, mistral, smollm3, qwen2,
+    qwen2_untied, qwen3, qwen3_f16, phi3, phi3_longrope, phi4_mini, gemma, gemma2, gemma3, gemma4, gemma4_kv, granite,
+    olmo2, exaone4, glm4, ernie4_5, helium, hunyuan_dense, starcoder2, phi2, gpt_neox, gpt2, lfm2, lfm2_bias, qwen3_5,
+    qwen3_5_odd, granite_hybrid, nemotron_h, mixtral, qwen3_moe, gpt_oss, gpt_oss_mxfp4, phimoe, deepseek_v2,
+    deepseek_v3,
+    ;
     // What is rounded to 8 bits turns a last bit into a whole step now and then.
-    ("bitnet", 1e-2),
-    ("bitnet_packed", 1e-2),
-    ("llama_bitlinear", 1e-2),
-];
+    1e-2:
+    bitnet, bitnet_packed, llama_bitlinear,
+    ;
+}
 
 fn exact() -> DeviceOptions {
     DeviceOptions { f16: false, ..DeviceOptions::default() }
@@ -91,31 +73,29 @@ fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     all
 }
 
-#[test]
-fn logits_and_greedy_ids_equal_the_reference_in_f32() {
-    for (name, limit) in MODELS {
-        let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
-        let ids = golden.ids("input_ids");
-        let expected = golden.floats("logits");
-        let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let error = relative_l2(&found, &expected);
-        assert!(error < *limit, "{name}: prefill {error:e}");
-        assert_eq!(greedy(&mut model, &ids, 24), golden.ids("greedy"), "{name}");
-        // The last row alone, as generation asks for it.
-        block_on(model.prefill(&ids, 0)).expect("prefill");
-        let last = block_on(model.logits()).expect("logits");
-        let error = relative_l2(&last, &expected[expected.len() - last.len()..]);
-        assert!(error < *limit, "{name}: last row {error:e}");
-        if !model.graph.ropes.iter().any(|r| r.depends_on_length()) {
-            let error = relative_l2(&stepwise(&mut model, &ids), &expected);
-            assert!(error < *limit, "{name}: token by token {error:e}");
-        }
+/// Logits of all rows in one go, of the last one, of each token by itself, and greedy ids, in f32.
+fn equals_the_reference(name: &str, limit: f64) {
+    let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
+    let ids = golden.ids("input_ids");
+    let expected = golden.floats("logits");
+    let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let error = relative_l2(&found, &expected);
+    assert!(error < limit, "{name}: prefill {error:e}");
+    assert_eq!(greedy(&mut model, &ids, 24), golden.ids("greedy"), "{name}");
+    // The last row alone, as generation asks for it.
+    block_on(model.prefill(&ids, 0)).expect("prefill");
+    let last = block_on(model.logits()).expect("logits");
+    let error = relative_l2(&last, &expected[expected.len() - last.len()..]);
+    assert!(error < limit, "{name}: last row {error:e}");
+    if !model.graph.ropes.iter().any(|r| r.depends_on_length()) {
+        let error = relative_l2(&stepwise(&mut model, &ids), &expected);
+        assert!(error < limit, "{name}: token by token {error:e}");
     }
 }
 
 #[test]
 fn chunks_kv_modes_and_features_do_not_change_the_answer() {
-    for name in ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3", "gemma3", "gpt2"] {
+    for name in ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3", "gemma3", "gpt2", "qwen3_moe", "deepseek_v3"] {
         for (kv, device, options, limit) in [
             (Kv::F32, exact(), RunOptions { chunk: 7, ..RunOptions::default() }, 2e-4),
             (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),

@@ -1,12 +1,17 @@
 //! What families share, as functions over specs: norms, attention, MLPs, and the decoder that most families are. What sets
 //! families apart is data of the specs; knows no family. The order of operations is that of transformers' models.
 
+pub mod experts;
+pub mod latent;
+
 use super::config::Config;
 use crate::ir::{
     Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, StateId, StateSpec,
     ValueId, WeightKind,
 };
 use crate::{Error, Result};
+use experts::{ExpertsSpec, add_experts};
+use latent::{LatentSpec, latent_attention};
 
 /// The widest heads that attention over a cache takes.
 pub const WIDEST_HEAD: usize = 512;
@@ -132,6 +137,8 @@ pub struct AttentionSpec {
     pub shared: Option<StateId>,
     /// Whether the projection of q has as many rows again for a gate, whose sigmoid multiplies what attention gives.
     pub gated: bool,
+    /// The vector of logits, one a head, that join the softmax and are dropped.
+    pub sinks: Option<&'static str>,
     /// A norm between attention and the output projection.
     pub sub_norm: Option<(&'static str, NormSpec)>,
     /// The name of the output projection.
@@ -214,7 +221,7 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
         mask: spec.mask,
         softcap: spec.softcap,
         relative: spec.relative.map(|name| b.vector(name, 32 * spec.heads)),
-        sinks: None,
+        sinks: spec.sinks.map(|n| b.vector(&name(n), spec.heads)),
         head_norm,
         rope: spec.rope.clone().map(|r| b.rope(r)),
         state,
@@ -297,6 +304,10 @@ pub struct Layer {
     pub attention: AttentionSpec,
     /// Its MLP.
     pub mlp: MlpSpec,
+    /// Experts in the MLP's place.
+    pub experts: Option<ExpertsSpec>,
+    /// Latent attention in the attention's place.
+    pub latent: Option<LatentSpec>,
 }
 
 /// What the parts of a decoder are called; norms that a family has not are empty.
@@ -405,6 +416,7 @@ impl Dense {
             relative: None,
             shared: None,
             gated: false,
+            sinks: None,
             sub_norm: None,
             out: "o_proj",
             out_bias: false,
@@ -434,7 +446,7 @@ impl Dense {
             head_bias: false,
             logits_scale: 1.0,
             logits_softcap: 0.0,
-            layers: vec![Layer { attention, mlp }; config.layers("num_hidden_layers")?],
+            layers: vec![Layer { attention, mlp, experts: None, latent: None }; config.layers("num_hidden_layers")?],
         })
     }
 
@@ -513,7 +525,11 @@ impl Dense {
             if name.is_empty() { x } else { norm(b, &format!("{path}.{name}"), self.norm, x) }
         };
         let read = normed(b, names.before_attention, x);
-        let mixed = attention(b, &format!("{path}.{}", names.attention), &layer.attention, read);
+        let attention_path = format!("{path}.{}", names.attention);
+        let mixed = match &layer.latent {
+            Some(latent) => latent_attention(b, &attention_path, latent, read),
+            None => attention(b, &attention_path, &layer.attention, read),
+        };
         let mixed = normed(b, names.after_attention, mixed);
         let sum = b.add(&format!("{path}.attention_residual"), x, mixed);
         let read = match (self.parallel, names.before_mlp) {
@@ -521,7 +537,11 @@ impl Dense {
             (true, "") => read,
             (true, name) => normed(b, name, x),
         };
-        let outer = mlp(b, &format!("{path}.{}", names.mlp), &layer.mlp, read);
+        let mlp_path = format!("{path}.{}", names.mlp);
+        if let Some(experts) = &layer.experts {
+            return add_experts(b, &mlp_path, experts, read, sum);
+        }
+        let outer = mlp(b, &mlp_path, &layer.mlp, read);
         let outer = normed(b, names.after_mlp, outer);
         b.add(&format!("{path}.mlp_residual"), sum, outer)
     }

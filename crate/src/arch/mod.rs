@@ -5,6 +5,7 @@ mod bert;
 mod bitnet;
 pub mod blocks;
 pub mod config;
+mod deepseek;
 pub mod encoder;
 mod ernie;
 mod exaone;
@@ -13,12 +14,14 @@ mod gemma;
 mod gemma4;
 mod glm;
 mod gpt2;
+mod gpt_oss;
 mod granite;
 mod hunyuan;
 pub mod hybrid;
 mod lfm2;
 mod llama;
 mod mamba2;
+mod mixtral;
 mod modernbert;
 pub mod moonshine;
 mod nanocodec;
@@ -64,6 +67,9 @@ pub static FAMILIES: &[&[Family]] = &[
     neox::FAMILIES,
     gpt2::FAMILIES,
     bitnet::FAMILIES,
+    mixtral::FAMILIES,
+    gpt_oss::FAMILIES,
+    deepseek::FAMILIES,
     bert::FAMILIES,
     modernbert::FAMILIES,
     nomic::FAMILIES,

@@ -1,6 +1,7 @@
-//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases on q, k, v), Qwen3 (norms on the heads of q and k).
-//! Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`.
+//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases on q, k, v), Qwen3 (norms on the heads of q and k), Qwen3-MoE.
+//! Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`, `modeling_qwen3_moe.py`.
 
+use super::blocks::experts::ExpertsSpec;
 use super::blocks::{Dense, NormSpec, QkNorm};
 use super::config::Config;
 use super::family::Family;
@@ -26,6 +27,20 @@ pub(super) static FAMILIES: &[Family] = &[
         mlc: &[mlc::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
         ..Family::NONE
     },
+    Family {
+        classes: &["Qwen3MoeForCausalLM"],
+        model_types: &["qwen3_moe"],
+        decoder: Some(qwen3_moe),
+        gguf: &[gguf::Architecture {
+            experts: true,
+            fixed: |gguf, out| {
+                gguf::usual(gguf, out);
+                out.insert("norm_topk_prob".into(), true.into());
+            },
+            ..gguf::Architecture::new("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM")
+        }],
+        ..Family::NONE
+    },
 ];
 
 /// `Qwen2ForCausalLM`.
@@ -44,6 +59,28 @@ fn qwen3(config: Config<'_>) -> Result<Graph> {
     dense.attentions(|a| a.qk_norm = Some(head_norm(spec)));
     windows(&mut dense, config)?;
     dense.graph()
+}
+
+/// `Qwen3MoeForCausalLM`.
+fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
+    let mut dense = llama::dense(config, false)?;
+    let spec = dense.norm;
+    dense.attentions(|a| a.qk_norm = Some(head_norm(spec)));
+    windows(&mut dense, config)?;
+    let experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    sparse(&mut dense, config, &experts)?;
+    dense.graph()
+}
+
+/// Experts in the layers that the configuration names: every `decoder_sparse_step`th but for `mlp_only_layers`.
+pub(super) fn sparse(dense: &mut Dense, config: Config<'_>, experts: &ExpertsSpec) -> Result<()> {
+    let step = config.count_or("decoder_sparse_step", 1)?;
+    let only = config.get("mlp_only_layers").and_then(|l| l.as_array());
+    let plain = |index: usize| only.is_some_and(|l| l.iter().any(|v| v.as_u64() == Some(index as u64)));
+    for (index, layer) in dense.layers.iter_mut().enumerate() {
+        layer.experts = (!plain(index) && (index + 1) % step == 0).then(|| experts.clone());
+    }
+    Ok(())
 }
 
 /// The norm of each head of q and k before the rotation, by the names that most families have for it.

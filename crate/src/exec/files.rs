@@ -96,9 +96,15 @@ impl Files {
         for tensor in side_tensors(&checkpoint) {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
         }
-        let config = crate::arch::text_config(&config).into_owned();
+        let mut config = crate::arch::text_config(&config).into_owned();
         let mut weights = detect(&config, &checkpoint, &side);
         crate::arch::sanitize(&config, &mut weights)?;
+        if weights.iter().any(|w| w.name.contains(".experts.")) {
+            let fused = weights.iter().any(|w| w.name.ends_with(".experts.0.gate_up_proj.weight"));
+            if let Some(fields) = config.as_object_mut() {
+                fields.insert(crate::arch::blocks::experts::FUSED.into(), fused.into());
+            }
+        }
         if let Ok(graph) = crate::arch::graph(&config) {
             let cols: BTreeMap<&str, usize> =
                 graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();

@@ -450,8 +450,22 @@ fn mlx_group(product: usize, bits: Option<usize>, group: Option<usize>) -> Optio
     by_both.or_else(by_group).or_else(by_bits).or_else(|| [64, 32, 128].iter().find_map(|g| fits(product / g, *g)))
 }
 
-/// MLX stacks experts as `switch_mlp`; the originals have them one by one.
+/// MLX stacks experts as `switch_mlp`, others as tensors of `experts`; graphs have them one by one.
 fn split_experts(weights: &mut Weights) {
+    let stacks = |s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3;
+    let stacked: Vec<WeightSource> = weights.sources.values().filter(stacks).cloned().collect();
+    for source in stacked {
+        let &[experts, n, k] = &source.shape[..] else { continue };
+        let Some((path, part)) = source.name.split_once(".experts.") else { continue };
+        let part = part.trim_end_matches(".weight");
+        for e in 0..experts.min(4096) {
+            let name = format!("{path}.experts.{e}.{part}.weight");
+            if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
+                weights.sources.entry(name).or_insert(slice);
+            }
+        }
+        weights.sources.remove(&source.name);
+    }
     let stacked: Vec<WeightSource> =
         weights.sources.values().filter(|s| s.name.contains(".switch_mlp.") && s.shape.len() == 3).cloned().collect();
     for source in stacked {

@@ -2,7 +2,8 @@
 //! Knows no kernel.
 
 use super::{
-    Attention, Graph, Linear, Mask, Node, Norm, Op, Recurrent, Rule, StateSpec, ValueId, WeightId, WeightKind, experts,
+    Attention, Graph, HeadPart, Linear, Mask, Node, Norm, Op, Recurrent, Rule, StateSpec, ValueId, WeightId,
+    WeightKind, experts,
 };
 use crate::{Error, Result};
 
@@ -50,6 +51,7 @@ impl Graph {
                 }
             }
             Op::Mix(e) => 2 + usize::from(e.residual),
+            Op::HeadParts { parts, .. } => parts.len(),
             Op::Add | Op::Mul | Op::Gated(_) | Op::Experts(_) => 2,
             Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
             Op::Route(_) | Op::Blend { .. } | Op::AddSoft { .. } => 1,
@@ -93,7 +95,16 @@ impl Graph {
                 let own = alone || (cols(1) == a.kv_heads * a.head_dim && cols(2) == cols(1));
                 cols(0) == a.heads * a.head_dim && own
             }
-            Op::Add | Op::Mul | Op::Gated(_) => cols(0) == cols(1) && cols(0) == out && rows(0) == rows(1),
+            Op::Add | Op::Mul => cols(0) == cols(1) && cols(0) == out && rows(0) == rows(1),
+            // One column may stand for all.
+            Op::Gated(_) => [1, out].contains(&cols(0)) && cols(1) == out && rows(0) == rows(1),
+            Op::HeadParts { head_dim, parts } => {
+                let heads = out / (*head_dim).max(1);
+                let last = |p: &HeadPart| p.first + heads.saturating_sub(1) * p.step + p.cols;
+                let inside = parts.iter().enumerate().all(|(i, p)| last(p) <= cols(i));
+                let whole = parts.iter().map(|p| p.cols).sum::<usize>() <= *head_dim;
+                inside && whole && heads * head_dim == out && matches!(parts.len(), 1 | 2)
+            }
             Op::Route(r) => cols(0) == r.experts && out == 2 * r.picks,
             Op::Experts(e) => {
                 let w = self.weight(e.weight);

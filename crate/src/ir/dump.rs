@@ -84,6 +84,10 @@ impl Graph {
             Op::Gated(act) => format!("gated {act:?}"),
             Op::Unary(act) => format!("{act:?}"),
             Op::Scale(factor) => format!("scale {factor}"),
+            Op::HeadParts { head_dim, parts } => {
+                let part = |p: &super::HeadPart| format!("{} from {} by {}", p.cols, p.first, p.step);
+                format!("heads of {head_dim}[{}]", parts.iter().map(part).collect::<Vec<_>>().join(", "))
+            }
             Op::LastRow => "last row".into(),
             Op::Gather { order } => format!("gather[order of {}]", name(*order)),
             Op::NormEach(norm, group) => format!("{} of each {group}", describe_norm(norm)),

@@ -272,6 +272,17 @@ pub struct Attention {
     pub state: Option<StateId>,
 }
 
+/// Columns of an input that become a part of each head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadPart {
+    /// The first head's first column.
+    pub first: usize,
+    /// Columns to the next head's; 0 where all heads share them.
+    pub step: usize,
+    /// Columns of a head.
+    pub cols: usize,
+}
+
 /// What a node does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
@@ -319,12 +330,19 @@ pub enum Op {
     Add,
     /// `a * b`.
     Mul,
-    /// `act(a) * b`.
+    /// `act(a) * b`, where `a` may have one column for all.
     Gated(Activation),
     /// `act(a)`.
     Unary(Activation),
     /// `a * factor`.
     Scale(f32),
+    /// Heads of so many columns put together of one input's columns or of two's, the rest zero.
+    HeadParts {
+        /// Columns of a head.
+        head_dim: usize,
+        /// What is taken of each input.
+        parts: Vec<HeadPart>,
+    },
     /// The row of the step's last token.
     LastRow,
     /// The columns in another order.
@@ -409,7 +427,7 @@ impl Op {
             Op::Upsample(u) => vec![Some(u.weight), u.bias],
             Op::Snake { alpha: one } | Op::Asinh { k: one } | Op::AddPositions { table: one } => vec![Some(*one)],
             Op::GroupNorm { gain, bias, .. } => vec![Some(*gain), Some(*bias)],
-            Op::Windows(_) | Op::Heads { .. } => vec![],
+            Op::Windows(_) | Op::Heads { .. } | Op::HeadParts { .. } => vec![],
         };
         found.into_iter().flatten().collect()
     }
@@ -423,7 +441,7 @@ impl Op {
             Op::GatedNorm(_) => None,
             Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
-            Op::Route(_) | Op::Experts(_) | Op::Mix(_) => None,
+            Op::Route(_) | Op::Experts(_) | Op::Mix(_) | Op::HeadParts { .. } => None,
             Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => None,
@@ -589,7 +607,12 @@ impl Builder {
     /// Declares one vector of parts of any lengths, one after another.
     pub fn joined(&mut self, parts: impl IntoIterator<Item = (String, usize)>) -> WeightId {
         let parts = parts.into_iter().collect();
-        self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
+        self.stacked(parts, 1, WeightKind::Vector)
+    }
+
+    /// Declares a weight that is made of tensors one under another, each with its rows.
+    pub fn stacked(&mut self, parts: Vec<(String, usize)>, cols: usize, kind: WeightKind) -> WeightId {
+        self.graph.weights.push(Weight { parts, cols, kind });
         WeightId(self.graph.weights.len() - 1)
     }
 

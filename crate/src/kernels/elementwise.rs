@@ -13,6 +13,8 @@ pub enum Elementwise {
     Mul,
     /// act(a) * b
     Gated(u32),
+    /// act(a) * b with one column of a
+    GatedByOne(u32),
     /// act(a)
     Unary(u32),
     /// a * factor
@@ -35,7 +37,7 @@ pub fn elementwise<B: Clone>(
     let (code, act, scale) = match op {
         Elementwise::Add => (0, 0, 0.0),
         Elementwise::Mul => (1, 0, 0.0),
-        Elementwise::Gated(act) => (2, act, 0.0),
+        Elementwise::Gated(act) | Elementwise::GatedByOne(act) => (2, act, 0.0),
         Elementwise::Unary(act) => (3, act, 0.0),
         Elementwise::Scale(factor) => (4, 0, factor),
         Elementwise::Asinh => (5, 0, 0.0),
@@ -52,12 +54,53 @@ pub fn elementwise<B: Clone>(
         .set("cols", cols)
         .set("a_offset", inputs[0].offset)
         .set("a_stride", inputs[0].stride)
+        .set("a_step", u32::from(!matches!(op, Elementwise::GatedByOne(_))))
         .set("b_offset", second.map_or(0, |b| b.offset))
         .set("b_stride", second.map_or(0, |b| b.stride))
         .set("out_offset", out.offset)
         .set("out_stride", out.stride)
         .set("act", act)
         .set_f32("scale", scale)
+}
+
+/// Columns of an input that become a part of each head: those of a head, and how far the next head's are (0 where all share
+/// them).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Columns.
+    pub cols: u32,
+    /// Columns to the next head's.
+    pub step: u32,
+}
+
+/// Heads of `head_dim` columns, put together of one input's columns or of two's, the rest zero; views begin at the first
+/// column that is taken.
+pub fn heads<B: Clone>(
+    label: &str,
+    [heads, head_dim]: [u32; 2],
+    parts: &[(View<B>, Part)],
+    out: &View<B>,
+    single: bool,
+) -> Launch<B> {
+    let (first, second) = (&parts[0], parts.get(1));
+    let variant = Variant::new(Kernel::HeadParts).flag_if("BINARY", second.is_some());
+    let x = (heads * head_dim).div_ceil(64);
+    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Tiled { x, per: 1, z: 1 } };
+    Launch::new(label, variant, grid)
+        .bind("a", first.0.buffer.clone())
+        .bind_opt("b", second.map(|b| b.0.buffer.clone()))
+        .bind("out", out.buffer.clone())
+        .set("cols", heads * head_dim)
+        .set("head_dim", head_dim)
+        .set("a_cols", first.1.cols)
+        .set("a_step", first.1.step)
+        .set("a_offset", first.0.offset)
+        .set("a_stride", first.0.stride)
+        .set("b_cols", second.map_or(0, |b| b.1.cols))
+        .set("b_step", second.map_or(0, |b| b.1.step))
+        .set("b_offset", second.map_or(0, |b| b.0.offset))
+        .set("b_stride", second.map_or(0, |b| b.0.stride))
+        .set("out_stride", out.stride)
 }
 
 /// Columns in another order: `out[row, c] = a[row, order[c]]`.

@@ -9,7 +9,7 @@ use crate::device::Caps;
 use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, StateId, ValueId, WeightId};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::blend::{blend, soft};
-use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
+use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
 use crate::kernels::embed::{Numbers, embed};
 use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use crate::kernels::pool::pool;
@@ -196,9 +196,13 @@ impl Lowering<'_> {
             Op::GatedNorm(norm) => self.gated_norm(&name, norm, node),
             Op::Add => self.elementwise(&name, Elementwise::Add, node),
             Op::Mul => self.elementwise(&name, Elementwise::Mul, node),
+            Op::Gated(act) if self.cols(node.inputs[0]) == 1 => {
+                self.elementwise(&name, Elementwise::GatedByOne(*act as u32), node);
+            }
             Op::Gated(act) => self.elementwise(&name, Elementwise::Gated(*act as u32), node),
             Op::Unary(act) => self.elementwise(&name, Elementwise::Unary(*act as u32), node),
             Op::Scale(factor) => self.elementwise(&name, Elementwise::Scale(*factor), node),
+            Op::HeadParts { head_dim, parts } => self.heads(&name, *head_dim, parts, node),
             Op::LastRow => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
                 self.launches.push(last_row(&name, &x, out.buffer, Slot::CURSOR, self.cols(node.output)));
@@ -286,6 +290,18 @@ impl Lowering<'_> {
         let out = self.view(node.output);
         let single = self.single(node.output);
         self.launches.push(elementwise(name, op, &inputs, &out, self.cols(node.output), single));
+    }
+
+    fn heads(&mut self, name: &str, head_dim: usize, parts: &[ir::HeadPart], node: &Node) {
+        let taken = |(part, input): (&ir::HeadPart, &ValueId)| {
+            let mut view = self.view(*input);
+            view.offset += part.first as u32;
+            (view, Part { cols: part.cols as u32, step: part.step as u32 })
+        };
+        let parts: Vec<_> = parts.iter().zip(&node.inputs).map(taken).collect();
+        let (out, single) = (self.view(node.output), self.single(node.output));
+        let count = self.cols(node.output) / head_dim as u32;
+        self.launches.push(heads(name, [count, head_dim as u32], &parts, &out, single));
     }
 
     /// The runs of a weight with their first rows.

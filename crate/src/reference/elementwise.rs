@@ -5,6 +5,21 @@ pub fn last_row(x: &[f32], cols: usize, rows: usize) -> Vec<f32> {
     x[(rows - 1) * cols..rows * cols].to_vec()
 }
 
+/// Heads put together of inputs of `cols` columns: of each its first head's first column, the columns to the next head's and
+/// how many are taken; the rest is zero.
+pub fn heads(parts: &[([usize; 3], &[f32])], cols: usize, [rows, heads, head_dim]: [usize; 3]) -> Vec<f32> {
+    let mut out = vec![0.0; rows * heads * head_dim];
+    for (at, head) in out.chunks_mut(head_dim).enumerate() {
+        let mut place = 0;
+        for ([first, step, taken], x) in parts {
+            let from = at / heads * cols + first + at % heads * step;
+            head[place..place + taken].copy_from_slice(&x[from..from + taken]);
+            place += taken;
+        }
+    }
+    out
+}
+
 /// The activation of that number in shaders/common/activation.wgsl.
 pub fn activate(kind: u32, x: f32) -> f32 {
     let x = f64::from(x);

@@ -122,6 +122,13 @@ CASES = {
  "gpt_oss": causal("GptOssForCausalLM", "GptOssConfig", base(hidden_size=64, num_attention_heads=4, num_local_experts=4, num_experts_per_tok=2, intermediate_size=32, sliding_window=8, layer_types=SF, tie_word_embeddings=False,
         rope_parameters=rope("yarn", 150000.0, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, truncate=False)),
     "attention sinks, window 8 in even layers, yarn without truncation, clamped SwiGLU with interleaved gate/up columns, biased router and experts; bf16 experts whose values are exact in MXFP4", mxfp4=True),
+ "phimoe": causal("PhimoeForCausalLM", "PhimoeConfig", small(head_dim=..., num_local_experts=6, num_experts_per_tok=2, intermediate_size=20, attention_bias=True, lm_head_bias=True, tie_word_embeddings=False, router_jitter_noise=0.2), "sparse mixer (the tolerance wide enough that neighbours join the softmax), LayerNorm, biases of attention and head"),
+ "deepseek_v2": causal("DeepseekV2ForCausalLM", "DeepseekV2Config", small(head_dim=..., num_key_value_heads=4, moe_intermediate_size=20, n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=2, topk_method="group_limited_greedy", n_group=4, topk_group=2, routed_scaling_factor=2.0,
+        first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=None, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=12, rope_parameters=rope("yarn", factor=8.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, mscale=0.707, mscale_all_dim=0.707)),
+    "latent attention without a latent of queries, softmax router limited to groups, two shared experts, one dense layer, yarn with mscale"),
+ "deepseek_v3": causal("DeepseekV3ForCausalLM", "DeepseekV3Config", small(head_dim=..., num_key_value_heads=4, moe_intermediate_size=20, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, num_mtp_layers=0, tie_word_embeddings=False,
+        first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12),
+    "latent attention, sigmoid router with a bias that selects, groups by their two best, a shared expert, one dense layer"),
  "gpt_oss_mxfp4": dict(kind="mxfp4", note="the same weights as gpt_oss with packed experts: *_blocks u8 [E,out,in/32,16], *_scales u8 [E,out,in/32]; same goldens"),
  # ---- BitNet
  "bitnet": dict(kind="bitnet", mode="online", note="bf16 master weights, quantised on the fly to ternary*mean|w|, activations to 8 bit per token, squared ReLU, sub-norms"),
@@ -160,7 +167,7 @@ def perturb(m, seed):
         elif n.endswith(("gate_up_proj", "down_proj")) and float(p.abs().max()) == 0: p.copy_(torch.randn(p.shape, generator=g) * 0.12)
         elif "conv" in n: p.mul_(2.0)
     for n, p in m.named_buffers():                       # buffers that travel in the checkpoint
-        if n.endswith(("layer_scalar", "expert_bias", "correct_output_scale")): p.add_(torch.randn(p.shape, generator=g) * 0.15)
+        if n.endswith(("layer_scalar", "expert_bias", "e_score_correction_bias", "correct_output_scale")): p.add_(torch.randn(p.shape, generator=g) * 0.15)
     return m
 
 def round_to(m, dtype):

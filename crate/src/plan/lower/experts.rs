@@ -34,6 +34,9 @@ impl Lowering<'_> {
         let (x, picks) = (self.view(node.inputs[0]), self.view(node.inputs[1]));
         let mut out = self.view(node.output);
         let buckets = self.buckets(e.count, e.each);
+        if buckets.is_some() && e.norm.is_some() {
+            return Err(Error::Internal(format!("{name}: products of many rows take no norm along")));
+        }
         if let Some(buckets) = &buckets {
             self.sorted = self.sorted.max(buckets.bytes());
             self.launches.push(buckets.launch(&format!("{name}, sorted"), &picks, self.cursor(node.output)));

@@ -1,0 +1,109 @@
+//! Attention over latents (DeepSeek), as a function over a spec: keys and values are expanded before they are kept, so that
+//! plain attention reads them. Knows no family.
+
+use super::{NormSpec, WIDEST_HEAD, norm};
+use crate::arch::config::Config;
+use crate::ir::{Attention, Builder, HeadPart, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
+use crate::{Error, Result};
+
+/// Attention whose queries, keys and values come of latents; only a part of each head is rotated, and all heads share the
+/// keys' one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatentSpec {
+    /// Heads.
+    pub heads: usize,
+    /// Columns of the latent of queries, if they have one.
+    query: Option<usize>,
+    /// Columns of the latent of keys and values.
+    latent: usize,
+    /// Columns of a head that are not rotated, that are, and of its values.
+    plain: usize,
+    rotated: usize,
+    value: usize,
+    rope: RopeSpec,
+    scale: f32,
+    bias: bool,
+}
+
+impl LatentSpec {
+    /// The sizes by the names that configurations have for them.
+    ///
+    /// # Errors
+    /// `Config` or `UnsupportedOption` by the field.
+    pub fn from_config(config: Config<'_>, interleaved: bool) -> Result<Self> {
+        let (plain, rotated) = (config.count("qk_nope_head_dim")?, config.count("qk_rope_head_dim")?);
+        let (value, latent) = (config.count("v_head_dim")?, config.count("kv_lora_rank")?);
+        let head = plain + rotated;
+        if [plain, rotated, value, latent].iter().any(|n| n % 4 != 0) || head > WIDEST_HEAD || value > head {
+            return Err(Error::UnsupportedOption {
+                architecture: config.architecture(),
+                option: format!("heads of {plain} and {rotated} columns with values of {value}"),
+                hint: format!("The kernels want multiples of 4, {WIDEST_HEAD} in all, and values no wider than keys."),
+            });
+        }
+        let mut rope = config.rope(rotated, 10_000.0)?;
+        rope.interleaved = interleaved;
+        let mut scale = (head as f64).powf(-0.5);
+        if let RopeScaling::Yarn { factor, .. } = rope.scaling {
+            let s = config.get("rope_parameters").or_else(|| config.get("rope_scaling")).map(Config);
+            let all = s.map_or(Ok(0.0), |s| s.number_or("mscale_all_dim", 0.0))?;
+            if all != 0.0 && factor > 1.0 {
+                scale *= (0.1 * all * factor.ln() + 1.0).powi(2);
+            }
+        }
+        let query = config.get("q_lora_rank").map(|_| config.count("q_lora_rank")).transpose()?;
+        let (heads, bias) = (config.heads()?.0, config.flag_or("attention_bias", false));
+        Ok(Self { heads, query, latent, plain, rotated, value, rope, scale: scale as f32, bias })
+    }
+
+    /// Columns of a head of queries and keys.
+    pub fn head_dim(&self) -> usize {
+        self.plain + self.rotated
+    }
+}
+
+/// Attention over `x` with tensors under `path`; gives columns of `x`.
+pub fn latent_attention(b: &mut Builder, path: &str, spec: &LatentSpec, x: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let LatentSpec { heads, latent, plain, rotated, value, .. } = *spec;
+    let dim = spec.head_dim();
+    // The norms of latents have an epsilon of their own.
+    let norms = NormSpec::rms(1e-6);
+    let q = match spec.query {
+        Some(rank) => {
+            let q = b.linear(&name("q_a_proj"), x, rank, spec.bias);
+            let q = norm(b, &name("q_a_layernorm"), norms, q);
+            b.linear(&name("q_b_proj"), q, heads * dim, false)
+        }
+        None => b.linear(&name("q_proj"), x, heads * dim, false),
+    };
+    let both = b.linear(&name("kv_a_proj_with_mqa"), x, latent + rotated, spec.bias);
+    let (kv, k_rotated) = (b.view(&name("kv"), both, 0, latent), b.view(&name("k_rotated"), both, latent, rotated));
+    let kv = norm(b, &name("kv_a_layernorm"), norms, kv);
+    let kv = b.linear(&name("kv_b_proj"), kv, heads * (plain + value), false);
+    let part = |first, step, cols| HeadPart { first, step, cols };
+    let put = |b: &mut Builder, what: &str, head_dim: usize, parts: Vec<HeadPart>, inputs: &[ValueId]| {
+        b.node(&name(what), Op::HeadParts { head_dim, parts }, inputs, heads * head_dim)
+    };
+    // Rotation is of a head's first columns: scores do not mind the order.
+    let q = put(b, "q", dim, vec![part(plain, dim, rotated), part(0, dim, plain)], &[q, q]);
+    let k = put(b, "k", dim, vec![part(0, 0, rotated), part(0, plain + value, plain)], &[k_rotated, kv]);
+    let v = put(b, "v", dim, vec![part(plain, plain + value, value)], &[kv]);
+    let attention = Attention {
+        heads,
+        kv_heads: heads,
+        head_dim: dim,
+        scale: spec.scale,
+        mask: Mask::Causal { window: 0 },
+        softcap: 0.0,
+        relative: None,
+        sinks: None,
+        head_norm: None,
+        rope: Some(b.rope(spec.rope.clone())),
+        state: Some(b.state(StateSpec::Kv { kv_heads: heads, head_dim: dim, window: 0 })),
+    };
+    let mixed = b.node(&name("attention"), Op::Attention(attention), &[q, k, v], heads * dim);
+    let mixed = put(b, "values", value, vec![part(0, dim, value)], &[mixed]);
+    let cols = b.cols(x);
+    b.linear(&name("o_proj"), mixed, cols, spec.bias)
+}

@@ -1,0 +1,68 @@
+//! DeepSeek-V2 and V3 with R1: latent attention, experts in groups, shared experts. Keys and values are kept as plain heads,
+//! not as latents.
+//! Reference: transformers `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`.
+
+use super::blocks::Dense;
+use super::blocks::experts::{ExpertsSpec, Shared};
+use super::blocks::latent::LatentSpec;
+use super::config::Config;
+use super::family::Family;
+use crate::ir::{Graph, Score};
+use crate::{Error, Result};
+
+pub(super) static FAMILIES: &[Family] = &[
+    Family { classes: &["DeepseekV2ForCausalLM"], model_types: &["deepseek_v2"], decoder: Some(v2), ..Family::NONE },
+    Family { classes: &["DeepseekV3ForCausalLM"], model_types: &["deepseek_v3"], decoder: Some(v3), ..Family::NONE },
+];
+
+/// `DeepseekV2ForCausalLM`.
+fn v2(config: Config<'_>) -> Result<Graph> {
+    let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    // Its router never divides, whatever the file says.
+    experts.renormalize = false;
+    match config.text("topk_method").unwrap_or("greedy") {
+        "greedy" => {}
+        "group_limited_greedy" => experts.grouped(config, false)?,
+        other => return Err(refused(config, &format!("topk_method = {other}"))),
+    }
+    graph(config, experts, true)
+}
+
+/// `DeepseekV3ForCausalLM`.
+fn v3(config: Config<'_>) -> Result<Graph> {
+    let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    (experts.score, experts.choice, experts.eps) = (Score::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
+    experts.renormalize = config.flag_or("norm_topk_prob", true);
+    experts.grouped(config, true)?;
+    graph(config, experts, config.flag_or("rope_interleave", true))
+}
+
+fn refused(config: Config<'_>, option: &str) -> Error {
+    Error::UnsupportedOption {
+        architecture: config.architecture(),
+        option: option.into(),
+        hint: "The engine knows what the published models have.".into(),
+    }
+}
+
+fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Result<Graph> {
+    let latent = LatentSpec::from_config(config, interleaved)?;
+    // The sizes of heads are the latent's own.
+    let mut plain = config.0.clone();
+    plain["head_dim"] = latent.head_dim().into();
+    plain["num_key_value_heads"] = latent.heads.into();
+    plain["rope_parameters"] = serde_json::Value::Null;
+    plain["rope_scaling"] = serde_json::Value::Null;
+    let mut dense = Dense::from_config(Config(&plain), false)?;
+    experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
+    let shared = config.get("n_shared_experts").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
+    let size = shared * experts.inner;
+    experts.shared = (shared > 0).then_some(Shared { name: "shared_experts", size, gate: None });
+    let first = config.get("first_k_dense_replace").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
+    let every = config.count_or("moe_layer_freq", 1)?;
+    for (index, layer) in dense.layers.iter_mut().enumerate() {
+        layer.latent = Some(latent.clone());
+        layer.experts = (index >= first && index % every == 0).then(|| experts.clone());
+    }
+    dense.graph()
+}

@@ -1,0 +1,47 @@
+//! GPT-OSS: attention with sinks and alternating windows, experts with a clamped gate and biases, whose rows of gate and up
+//! take turns in the published files.
+//! Reference: transformers `modeling_gpt_oss.py`.
+
+use super::blocks::Dense;
+use super::blocks::experts::{ExpertsSpec, FUSED, First};
+use super::config::Config;
+use super::family::Family;
+use crate::Result;
+use crate::format::RowOrder;
+use crate::ir::Graph;
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["GptOssForCausalLM"],
+    model_types: &["gpt_oss"],
+    decoder: Some(gpt_oss),
+    // 16-bit experts are kept as [inputs, outputs].
+    rows: &[
+        (".gate_up_proj.weight", |_| Ok(RowOrder::Transposed)),
+        (".down_proj.weight", |_| Ok(RowOrder::Transposed)),
+    ],
+    ..Family::NONE
+}];
+
+/// `GptOssForCausalLM`.
+fn gpt_oss(config: Config<'_>) -> Result<Graph> {
+    let mut dense = Dense::from_config(config, false)?;
+    let bias = config.flag_or("attention_bias", true);
+    dense.attentions(|a| {
+        (a.qkv_bias, a.out_bias) = (bias, bias);
+        a.sinks = Some("sinks");
+    });
+    let window = config.count_or("sliding_window", 0).unwrap_or(0);
+    dense.windows(|index| {
+        let sliding = config.layer_type(index).map_or(index % 2 == 0, |t| t == "sliding_attention");
+        if sliding { window } else { 0 }
+    });
+    let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
+    let limit = config.number_or("swiglu_limit", 7.0)? as f32;
+    experts.clamp = Some([config.number_or("swiglu_alpha", 1.702)? as f32, limit]);
+    (experts.router, experts.bias, experts.renormalize) = (("router", true), true, true);
+    if config.flag_or(FUSED, true) {
+        experts.first = First::Turns("gate_up_proj");
+    }
+    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
+    dense.graph()
+}
