@@ -1,6 +1,7 @@
 // Softmax attention of many rows over the cache (FlashAttention, arXiv 2205.14135). A workgroup of 128 threads takes 32 rows
 // of one query head and walks over keys 64 at a time with an online softmax. Scores and outputs are made as GEMM makes its
 // tiles: a thread has four rows by four keys of the scores, then four rows by four columns of each SLAB of 64 of the output.
+// ENDS: rows of a picture see all of it that no window hides.
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -23,6 +24,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> state: State;
+#ifdef ENDS
+@group(0) @binding(6) var<storage, read> ends: array<u32>;
+#endif
 #ifdef SINKS
 @group(0) @binding(7) var<storage, read> sinks: array<f32>;
 #endif
@@ -41,13 +45,15 @@ var<workgroup> known: array<array<f32, 32>, 4>;
 // What is left of each row's sums under its new maximum.
 var<workgroup> kept: array<vec4<f32>, 8>;
 
-// The keys [x, y) that a row sees.
+// The keys [x, y) that a row sees. Neither falls from row to row.
 fn visible(row: u32) -> vec2<u32> {
-    let end = state.pos + row + 1u;
-    if (params.window > 0u) {
-        return vec2<u32>(end - min(end, params.window), end);
-    }
-    return vec2<u32>(0u, end);
+    var end = state.pos + row + 1u;
+    var first = 0u;
+    if (params.window > 0u) { first = end - min(end, params.window); }
+#ifdef ENDS
+    end = max(end, ends[row]);
+#endif
+    return vec2<u32>(first, end);
 }
 
 @compute @workgroup_size(128)

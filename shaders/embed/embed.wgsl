@@ -1,6 +1,6 @@
 // Rows of a table by id, scaled. A table that is split over several buffers takes one dispatch for each: a dispatch
 // serves the ids in row0..row0+n and leaves the others' rows alone. With PLACES, a row's number is its position in the
-// sequence.
+// sequence; with PAST, ids from the table's end on, which are pictures', mean one of its rows.
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -9,6 +9,10 @@ struct Params {
     n: u32,
     out_stride: u32,
     scale: f32,
+#ifdef PAST
+    end: u32,
+    past: u32,
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 #ifdef PLACES
@@ -27,7 +31,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #ifdef PLACES
     let id = state.pos + row;
 #else
-    let id = ids[row];
+    var id = ids[row];
+#endif
+#ifdef PAST
+    if (id >= params.end) { id = params.past; }
 #endif
     if (k < params.k && id >= params.row0 && id < params.row0 + params.n) {
         out[(row * params.out_stride + k) / 4u] = w_load4(id - params.row0, k) * params.scale;

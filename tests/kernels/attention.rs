@@ -150,7 +150,7 @@ impl Layer {
             head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope }),
             rope: self.spec().map(|spec| case.b.rope(spec)),
             state: match mask {
-                Mask::Causal { window } => {
+                Mask::Causal { window } | Mask::Pictures { window } => {
                     let (kv_heads, head_dim) = (self.kv_heads, self.head_dim);
                     Some(case.b.state(StateSpec::Kv { kv_heads, head_dim, window }))
                 }
@@ -162,6 +162,10 @@ impl Layer {
         let visible = |row: usize| match mask {
             Mask::Causal { window: 0 } => 0..row + 1,
             Mask::Causal { window } => (row + 1).saturating_sub(window)..row + 1,
+            Mask::Pictures { window } => {
+                let before = if window > 0 { (row + 1).saturating_sub(window) } else { 0 };
+                before..setting.segments[row][1] as usize
+            }
             Mask::Segment { before, after } => {
                 let [first, end] = setting.segments[row].map(|x| x as usize);
                 first.max(row.saturating_sub(before))..end.min(row.saturating_add(after).saturating_add(1))
@@ -170,7 +174,8 @@ impl Layer {
             // Its keys are rows of another sequence: tests/audio has it.
             Mask::Memory => 0..0,
         };
-        let first = |row: usize| setting.segments.get(row).map_or(0, |s| s[0] as usize);
+        let packed = matches!(mask, Mask::Segment { .. });
+        let first = |row: usize| setting.segments.get(row).filter(|_| packed).map_or(0, |s| s[0] as usize);
         nmse(&found, &self.expected(&given, &first, visible))
     }
 
@@ -233,6 +238,25 @@ fn windows_softcaps_and_sinks() {
     }
     Layer { sinks: true, ..PLAIN }.check(&gpu, &[few(1), few(1), many(1)]);
     Layer { softcap: 30.0, ..PLAIN }.check(&gpu, &[many(66), few(1)]);
+}
+
+/// Rows of a picture see all of it, those of a prompt's other parts what comes before them, within a window or not.
+#[test]
+fn pictures_are_seen_both_ways() {
+    let gpu = plain();
+    // Text, a picture over more than one tile of rows, text, a picture, text; each picture whole in its step.
+    let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
+    for (length, picture) in [(45, true), (3, false), (9, true), (14, false)] {
+        let first = segments.len() as u32;
+        let own = |i: u32| if picture { [first, first + length] } else { [first + i, first + i + 1] };
+        segments.extend((0..length).map(own));
+    }
+    let whole = vec![many(82)];
+    for (window, cuts) in [(0, whole.clone()), (7, whole), (7, vec![many(11), many(46), many(11), many(12), few(2)])] {
+        let setting = Setting { capacity: 150, segments: segments.clone(), ..Setting::default() };
+        let error = PLAIN.error(&gpu, 82, &cuts, Mask::Pictures { window }, &setting);
+        assert!(error < 1e-10, "window {window}, {cuts:?}: {error:e}");
+    }
 }
 
 #[test]

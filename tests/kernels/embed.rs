@@ -3,7 +3,7 @@
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, few, many};
 use jerboa::format::layout::{Float, Layout};
-use jerboa::ir::{Ids, Op};
+use jerboa::ir::{Ids, Op, Soft};
 use jerboa::reference::embed::lookup;
 use jerboa_tests::{gpu, nmse};
 
@@ -39,6 +39,20 @@ fn a_table_over_the_limit_lies_in_several_buffers() {
             assert!(error < 1e-12, "{layout}, {per_buffer} rows a buffer: {error:e}");
         }
     }
+}
+
+/// Pictures have numbers past the table; in a prompt they mean one of its rows.
+#[test]
+fn numbers_past_the_table() {
+    let (packed, exact) = weights(Layout::Dense(Float::F32), 37, 12, 5);
+    let mut case = Case::new();
+    let table = case.table(packed);
+    case.ids = vec![3, 37, 900, 36, 7];
+    let soft = Some(Soft::Number(2));
+    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft }, &[], 12);
+    let found = case.run(gpu(), out, &Setting::default(), &[many(4), few(1)]);
+    let error = nmse(&found, &lookup(&exact, 12, &[3, 2, 2, 36, 7], 1.0));
+    assert!(error < 1e-12, "{error:e}");
 }
 
 /// A sequence in chunks and then token by token: each row's number is its position.

@@ -55,7 +55,7 @@ pub struct Setting {
     pub capacity: usize,
     /// The most bytes of a weight's buffer.
     pub max_buffer: u64,
-    /// First and end row of each row's segment.
+    /// First and end row of each row's segment; the end is that of its picture too.
     pub segments: Vec<[u32; 2]>,
 }
 
@@ -135,6 +135,8 @@ impl Case {
             step_ids.resize(most, 0);
             buffers.insert(Slot::Ids, bytes(&step_ids));
             let texts = pack(&setting.segments, &mut buffers);
+            let ends: Vec<u32> = setting.segments.iter().skip(pos).map(|s| s[1]).collect();
+            buffers.insert(Slot::Ends, bytes(&ends));
             let counts = Counts { rows: cut.rows, sequences: texts };
             for dim in graph.values.iter().map(|v| v.rows).filter(|dim| matches!(dim, Dim::Rows(_))) {
                 state[1] = dim.of(counts) as u32;

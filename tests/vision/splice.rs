@@ -1,9 +1,9 @@
 //! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept prefixes.
 
-use super::towers::{eye_on, pictures, processor};
-use jerboa::exec::{Eye, Overrides, RunOptions, Session, content};
+use super::towers::{eye_on, pictures, processor, tiles};
+use jerboa::exec::{Decode, Eye, Lookup, Overrides, RunOptions, Session, Start, content};
 use jerboa::kernels::attention::Kv;
-use jerboa_tests::golden::{Golden, golden, greedy, load};
+use jerboa_tests::golden::{Golden, go_on, golden, greedy, load};
 use jerboa_tests::{open, relative_l2};
 
 const IMAGE: i32 = 300;
@@ -17,7 +17,7 @@ fn session(name: &str, chunk: usize) -> Session {
 /// Encodes a picture unless the session's album has it; the number of its first token.
 fn look(session: &Session, eye: &mut Eye, name: &str, picture: &jerboa::vision::Picture) -> (u32, usize) {
     let processor = processor(name);
-    let tiles = processor.tiles(picture).expect("tiles");
+    let tiles = tiles(name, &processor, picture);
     let content = content(&tiles);
     let found = session.album().borrow().find(content);
     let first = found.unwrap_or_else(|| {
@@ -45,7 +45,9 @@ fn check(name: &str, chunk: usize) {
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < 3e-4, "{name}: {error:e}");
     let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
-    assert_eq!(greedy(&mut session, &ids, 16), wanted, "{name}");
+    pollster::block_on(session.prefill(&ids, 0)).expect("the prompt");
+    session.checkpoint().expect("a checkpoint");
+    assert_eq!(go_on(&mut session, 16), wanted, "{name}");
     // A further question on the same pictures: nothing is encoded and only what is new runs.
     for picture in pictures(&expected) {
         look(&session, &mut eye, name, &picture);
@@ -56,7 +58,9 @@ fn check(name: &str, chunk: usize) {
     let kept = pollster::block_on(session.logits()).expect("logits");
     // The same on a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
-    assert_eq!(pollster::block_on(fork.resume(&more, || Ok(()))).expect("the fork"), more.len() - 1);
+    // Recurrences go back to where they were kept.
+    let back = if fork.is_recurrent() { ids.len() } else { more.len() - 1 };
+    assert_eq!(pollster::block_on(fork.resume(&more, || Ok(()))).expect("the fork"), back, "{name}");
     let mut other = Session::new(session.model()).expect("a session");
     other.show(session.album().clone());
     pollster::block_on(other.resume(&more, || Ok(()))).expect("the whole");
@@ -82,6 +86,63 @@ fn qwen3_vl_with_deeper_features_and_interleaved_positions() {
 #[test]
 fn qwen2_5_vl_with_consecutive_positions() {
     check("qwen2_5_vl", 512);
+}
+
+#[test]
+fn qwen3_5_with_recurrences() {
+    check("qwen3_5", 7);
+}
+
+#[test]
+fn lfm2_vl_with_convolutions() {
+    check("lfm2_vl", 512);
+}
+
+#[test]
+fn gemma_with_pictures_seen_both_ways() {
+    // Of nine tokens a picture, never cut, over rings of eighteen positions; and in one part.
+    check("gemma3", 11);
+    check("gemma3", 512);
+    check("gemma4", 9);
+}
+
+#[test]
+fn a_picture_longer_than_a_part_is_refused() {
+    let mut session = session("gemma3", 8);
+    let mut eye = eye_on(&session.gpu, "gemma3");
+    let expected = Golden::read(&golden("vision/models/gemma3/golden.safetensors"));
+    let (first, tokens) = look(&session, &mut eye, "gemma3", &pictures(&expected)[0]);
+    let ids: Vec<u32> = (0..tokens as u32).map(|i| session.vocab() as u32 + first + i).collect();
+    let error = pollster::block_on(session.prefill(&[&[1], &ids[..]].concat(), 0)).expect_err("eight rows a part");
+    assert!(error.to_string().contains("a picture of 9 tokens"), "{error}");
+}
+
+#[test]
+fn guesses_are_never_pictures() {
+    let mut session = session("qwen3_vl", 512);
+    let mut eye = eye_on(&session.gpu, "qwen3_vl");
+    let expected = Golden::read(&golden("vision/models/qwen3_vl/golden.safetensors"));
+    let (first, tokens) = look(&session, &mut eye, "qwen3_vl", &pictures(&expected)[0]);
+    let vocab = session.vocab() as u32;
+    let picture: Vec<u32> = (0..tokens as u32).map(|i| vocab + first + i).collect();
+    // The last tokens stood before the picture as well.
+    let ids = [&[1, 5, 6], &picture[..], &[8, 5, 6]].concat();
+    let plain = greedy(&mut session, &ids, 12);
+    let guessed = pollster::block_on(async {
+        session.prepare_speculation().await?;
+        session.prefill(&ids, 0).await?;
+        let lookup = Some(Lookup { context: &ids, always: true });
+        let mut decode = Decode::start(&mut session, Start { lookup, ..Start::greedy(ids.len(), 12) })?;
+        let mut tokens = Vec::new();
+        loop {
+            let next = decode.next(&session).await?;
+            if next.is_empty() {
+                return decode.finish(&mut session).await.map(|()| tokens);
+            }
+            tokens.extend(next);
+        }
+    });
+    assert_eq!(guessed.expect("tokens"), plain);
 }
 
 #[test]

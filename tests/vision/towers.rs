@@ -8,12 +8,15 @@ use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, relative_l2};
 use serde_json::{Value, json};
 
-/// The processor of a folder; that of LFM2-VL is written here, so that the pictures keep their size. The reference had its
-/// pixels rounded to 16 bits.
+/// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the pictures keep their size. The
+/// reference had its pixels rounded to 16 bits.
 pub fn processor(name: &str) -> Processor {
     let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
     let config: Value = match std::fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes).expect("JSON"),
+        Err(_) if name == "gemma4" => {
+            json!({ "image_processor_type": "Gemma4ImageProcessor", "pooling_kernel_size": 2, "max_soft_tokens": 6 })
+        }
         Err(_) => {
             json!({ "image_processor_type": "Lfm2VlImageProcessor", "encoder_patch_size": 16, "min_image_tokens": 1 })
         }
@@ -31,6 +34,11 @@ pub fn pictures(golden: &Golden) -> Vec<Picture> {
         Picture::new(shape[1], shape[0], golden.bytes(name)).expect("a picture")
     };
     ["image.0", "image.1"].map(picture).into()
+}
+
+/// The tiles of a picture; Gemma 4's are as large as the reference's were.
+pub fn tiles(name: &str, processor: &Processor, picture: &Picture) -> Vec<Picture> {
+    if name == "gemma4" { vec![picture.clone()] } else { processor.tiles(picture).expect("tiles") }
 }
 
 /// Loads a folder's tower.
@@ -54,7 +62,7 @@ fn check(name: &str) {
     let cols = eye.cols();
     let mut found: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
     for picture in pictures(&expected) {
-        let tiles = processor.tiles(&picture).expect("tiles");
+        let tiles = tiles(name, &processor, &picture);
         let rows = pollster::block_on(async {
             let encoded = eye.encode(gpu(), &tiles, &processor).await.expect("rows");
             eye.read(gpu(), &encoded).await.expect("numbers")
@@ -95,6 +103,11 @@ fn smolvlm_and_idefics3() {
 #[test]
 fn gemma3() {
     check("gemma3");
+}
+
+#[test]
+fn gemma4() {
+    check("gemma4");
 }
 
 #[test]

@@ -209,8 +209,10 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
     }
     let (kv_heads, head_dim) = (spec.kv_heads, spec.head_dim);
     let state = match spec.mask {
-        Mask::Causal { .. } if spec.shared.is_some() => spec.shared,
-        Mask::Causal { window } => Some(b.state(StateSpec::Kv { kv_heads, head_dim, window })),
+        mask if mask.causal().is_some() && spec.shared.is_some() => spec.shared,
+        Mask::Causal { window } | Mask::Pictures { window } => {
+            Some(b.state(StateSpec::Kv { kv_heads, head_dim, window }))
+        }
         Mask::Segment { .. } | Mask::Window | Mask::Memory => None,
     };
     let attention = Attention {

@@ -4,6 +4,7 @@
 use super::config::Config;
 use super::encoder::{Body, Score};
 use super::families;
+use super::vision::{self, Sees, Tower};
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
 use crate::ir::{Builder, Graph};
 use crate::{Error, Result};
@@ -30,6 +31,8 @@ pub struct Family {
     pub prefixes: &'static [(&'static str, &'static str)],
     /// Weights by the end of their name whose rows lie in another order than the graph's.
     pub rows: &'static [(&'static str, Order)],
+    /// How it sees.
+    pub sees: Option<Sees>,
     /// How GGUF files hold it.
     pub gguf: &'static [gguf::Architecture],
     /// How MLC holds it.
@@ -46,6 +49,7 @@ impl Family {
         score: None,
         prefixes: &[],
         rows: &[],
+        sees: None,
         gguf: &[],
         mlc: &[],
     };
@@ -65,6 +69,45 @@ pub(super) fn of_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> O
     let by_class = families().find(|f| f.classes.contains(&name.as_str()) && what(f));
     let unnamed = config.get("architectures").is_none();
     by_class.or_else(|| families().find(|f| unnamed && f.model_types.contains(&name.as_str()) && what(f)))
+}
+
+/// How the model of a configuration sees; none where it does not.
+pub(super) fn sees(config: &Value) -> Option<&'static Sees> {
+    config.get("vision_config").filter(|v| v.is_object())?;
+    either(Config(config))?.sees.as_ref()
+}
+
+/// The tower of a model.
+///
+/// # Errors
+/// `UnsupportedOption` for models without one, or with one that is not built; `Config` for damaged fields.
+pub fn tower(config: &Value) -> Result<Tower> {
+    let all = Config(config);
+    let refused = || Error::UnsupportedOption {
+        architecture: all.architecture(),
+        option: "pictures".into(),
+        hint: format!(
+            "Pictures go to {}.",
+            families()
+                .filter(|f| f.sees.is_some())
+                .flat_map(|f| f.classes.last().copied())
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    };
+    let sees = sees(config).ok_or_else(refused)?;
+    let vision = config.get("vision_config").map(Config).ok_or_else(refused)?;
+    (sees.tower)(all, vision)
+}
+
+/// What a picture's tokens see in the language model.
+pub fn sight(config: &Value) -> vision::Sight {
+    sees(config).map_or(vision::Sight::Causal, |sees| (sees.sight)(Config(config)))
+}
+
+/// The directions of a rotation's frequencies, where tokens stand in three.
+pub fn sections(config: &Value) -> Option<crate::vision::Sections> {
+    vision::sections(sees(config)?, Config(config))
 }
 
 /// The configuration of the text model: where a file nests it in `text_config`, its fields are brought to the top.

@@ -7,6 +7,7 @@ use super::config::Config;
 use super::encoder::{self, Body, Positions};
 use super::family::Family;
 use super::qwen::head_norm;
+use super::vision::siglip::GEMMA3;
 use crate::Result;
 use crate::format::gguf::{Architecture, Gguf};
 use crate::format::mlc;
@@ -48,6 +49,7 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
         model_types: &["gemma3_text", "gemma3"],
         decoder: Some(gemma3),
+        sees: Some(GEMMA3),
         encoder: Some(embeddinggemma),
         gguf: &[
             in_gguf("gemma3", "gemma3_text", "Gemma3ForCausalLM"),

@@ -7,6 +7,7 @@ use super::blocks::{
 use super::config::Config;
 use super::family::Family;
 use super::qwen::head_norm;
+use super::vision::gemma4::GEMMA4;
 use crate::ir::{Activation, Builder, Graph, Ids, Mask, Op, StateId, ValueId};
 use crate::{Error, Result};
 
@@ -14,6 +15,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
     model_types: &["gemma4_text", "gemma4"],
     decoder: Some(gemma4),
+    sees: Some(GEMMA4),
     ..Family::NONE
 }];
 

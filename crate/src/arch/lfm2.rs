@@ -4,6 +4,7 @@ use super::blocks::{Dense, Inner, Projections, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::hybrid::{ConvSpec, Hybrid, Mixer, Part};
+use super::vision::siglip::LFM2;
 use crate::format::gguf::{Architecture, Gguf, usual};
 use crate::ir::Graph;
 use crate::kernels::conv::MAX_TAPS;
@@ -11,9 +12,10 @@ use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
-    classes: &["Lfm2ForCausalLM"],
-    model_types: &["lfm2"],
+    classes: &["Lfm2ForCausalLM", "Lfm2VlForConditionalGeneration"],
+    model_types: &["lfm2", "lfm2_vl"],
     decoder: Some(lfm2),
+    sees: Some(LFM2),
     gguf: &[Architecture {
         names: &[
             ("token_embd_norm", "model.embedding_norm"),

@@ -5,6 +5,7 @@
 use super::blocks::Dense;
 use super::config::Config;
 use super::family::Family;
+use super::vision::siglip::IDEFICS3;
 use crate::Result;
 use crate::format::{gguf, mlc};
 use crate::ir::Graph;
@@ -27,6 +28,13 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["mistral", "ministral"],
         decoder: Some(mistral),
         mlc: &[mlc::Architecture::new("mistral", "mistral", "MistralForCausalLM")],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"],
+        model_types: &["smolvlm", "idefics3"],
+        decoder: Some(llama),
+        sees: Some(IDEFICS3),
         ..Family::NONE
     },
     Family {

@@ -42,7 +42,7 @@ use crate::ir::{Builder, Graph};
 use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
-pub use family::{Family, canonical, most_positions, of_gguf, of_mlc, sanitize, text_config};
+pub use family::{Family, canonical, most_positions, of_gguf, of_mlc, sanitize, sections, sight, text_config, tower};
 use serde_json::Value;
 pub use speech::Speech;
 
@@ -181,13 +181,18 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
 pub fn graph(config: &Value) -> Result<Graph> {
-    let whole = config;
-    let config = vision::language(config);
-    let config = text_config(&config);
+    let config = text_config(config);
+    let sees = family::sees(&config);
     let config = Config(&config);
     let name = config.architecture();
     match family::of_config(config, |f| f.decoder.is_some()) {
-        Some(Family { decoder: Some(build), .. }) => Ok(vision::with_pictures(build(config)?, whole)),
+        Some(Family { decoder: Some(build), .. }) => {
+            let graph = build(config)?;
+            Ok(match sees {
+                Some(sees) => vision::with_pictures(graph, sees, config),
+                None => graph,
+            })
+        }
         _ => Err(Error::UnknownArchitecture { name, supported: supported().collect::<Vec<_>>().join(", ") }),
     }
 }

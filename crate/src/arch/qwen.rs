@@ -6,6 +6,7 @@ use super::blocks::{Dense, NormSpec, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
+use super::vision::qwen::{QWEN2_5, QWEN3};
 use crate::Result;
 use crate::format::{gguf, mlc};
 use crate::ir::Graph;
@@ -39,6 +40,20 @@ pub(super) static FAMILIES: &[Family] = &[
             },
             ..gguf::Architecture::new("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM")
         }],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Qwen2_5_VLForConditionalGeneration"],
+        model_types: &["qwen2_5_vl"],
+        decoder: Some(qwen2),
+        sees: Some(QWEN2_5),
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Qwen3VLForConditionalGeneration"],
+        model_types: &["qwen3_vl"],
+        decoder: Some(qwen3),
+        sees: Some(QWEN3),
         ..Family::NONE
     },
 ];

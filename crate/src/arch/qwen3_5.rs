@@ -6,6 +6,7 @@ use super::config::Config;
 use super::family::Family;
 use super::hybrid::{DeltaSpec, Hybrid, Mixer, Part};
 use super::qwen::head_norm;
+use super::vision::qwen::QWEN3;
 use crate::format::RowOrder;
 use crate::format::gguf::{Architecture, Gguf, usual};
 use crate::ir::Graph;
@@ -18,6 +19,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
     model_types: &["qwen3_5", "qwen3_5_text"],
     decoder: Some(qwen3_5),
+    sees: Some(QWEN3),
     rows: &[("self_attn.q_proj.weight", gate_apart), ("self_attn.q_proj.bias", gate_apart)],
     gguf: &[Architecture {
         names: &[

@@ -52,7 +52,7 @@ pub struct Decision {
 /// What the configuration asks for and is not built; `Request` for options that the device cannot keep; `OutOfMemory` when
 /// a row of a weight fits no buffer, or the model does not fit where it must: by the options, or on a phone.
 pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOptions) -> Result<Decision> {
-    let mut plain = arch::graph(config)?;
+    let plain = arch::graph(config)?;
     let default = if caps.ios { DEFAULT_CONTEXT_IOS } else { DEFAULT_CONTEXT };
     let known = arch::most_positions(config);
     let asked = options.max_context.unwrap_or(default.min(known)).clamp(1, plain.places());
@@ -61,7 +61,6 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
         let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
         return Err(Error::Request { parameter: "kv".into(), reason });
     }
-    arch::vision::match_language(&mut plain, |name| stored.contains(name));
     let states_of = |capacity: usize| plan_states(&plain, kv, capacity, options.chunk.min(capacity));
     let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());

@@ -134,7 +134,10 @@ impl Decode {
                 return Err(Error::Internal(format!("{} tokens before position {end}", lookup.context.len())));
             }
             first = &session.speculation()?.tail;
-            session.gpu.write(session.buffer(Slot::History)?, 0, bytemuck::cast_slice(lookup.context));
+            // No token that a step could guess stands for a picture's.
+            let known = |id: &u32| (*id).min(session.vocab() as u32 - 1);
+            let history: Vec<u32> = lookup.context.iter().map(known).collect();
+            session.gpu.write(session.buffer(Slot::History)?, 0, bytemuck::cast_slice(&history));
             session.gpu.write(session.buffer(Slot::Tokens)?, u64::from(RING + 2) * 4, &[0; 8]);
             decode.pace = Some(Pace::new(lookup.always));
         }

@@ -6,7 +6,7 @@ use super::session::Session;
 use super::step::rows_bytes;
 use crate::arch::vision::{PICTURES, Sight};
 use crate::gpu::{Backend, Work};
-use crate::ir::Op;
+use crate::ir::{Op, Soft};
 use crate::plan::Slot;
 use crate::{Error, Result};
 use std::cell::RefCell;
@@ -58,22 +58,22 @@ impl Session {
         }
     }
 
-    /// The parts that a prompt runs in: no tile whose tokens see each other both ways is cut.
+    /// The parts of at most `most` tokens that a prompt runs in: no tile whose tokens see each other both ways is cut.
     ///
     /// # Errors
     /// `UnsupportedOption` for such a tile that is longer than a part.
-    pub(super) fn parts(&self, ids: &[u32]) -> Result<Vec<Range<usize>>> {
+    pub(super) fn parts(&self, ids: &[u32], most: usize) -> Result<Vec<Range<usize>>> {
         let (vocab, album) = (self.vocab() as u32, self.album.borrow());
         let mut parts = Vec::new();
         let mut first = 0;
         while first < ids.len() {
-            let mut end = (first + self.chunk).min(ids.len());
-            if self.model.sight == Sight::Both && end < ids.len() {
+            let mut end = (first + most).min(ids.len());
+            if self.model.sight != Sight::Causal && end < ids.len() {
                 match album.tile(ids, vocab, end) {
                     Some((start, _)) if start > first => end = end.min(start),
                     Some((start, after)) if start < end => {
                         let option = format!("a picture of {} tokens", after - start);
-                        let hint = format!("Load the model with chunks of more than {} tokens.", self.chunk);
+                        let hint = format!("Load the model with chunks of more than {most} tokens.");
                         return Err(Error::UnsupportedOption { architecture: self.graph.name.clone(), option, hint });
                     }
                     _ => {}
@@ -83,6 +83,21 @@ impl Session {
             first = end;
         }
         Ok(parts)
+    }
+
+    /// Tells a step how far its rows see, those of a part of the whole sequence `ids`: to their picture's end.
+    ///
+    /// # Errors
+    /// `Internal` when there is nothing to tell it by.
+    pub(super) fn show_ends(&self, ids: &[u32], part: Range<usize>) -> Result<()> {
+        if self.model.sight == Sight::Causal {
+            return Ok(());
+        }
+        let (vocab, album) = (self.vocab() as u32, self.album.borrow());
+        let end = |at: usize| album.tile(ids, vocab, at).map_or(at + 1, |(_, end)| end) as u32;
+        let ends: Vec<u32> = part.map(end).collect();
+        self.gpu.write(self.buffer(Slot::Ends)?, 0, bytemuck::cast_slice(&ends));
+        Ok(())
     }
 
     /// The numbers of a part as a step reads them; rows of pictures are copied to where it finds them. None where the part
@@ -104,7 +119,7 @@ impl Session {
         let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
         // Steps count rows from the end of the table of tokens.
         let tables = self.graph.nodes.iter().filter_map(|n| match n.op {
-            Op::Embed { table, soft: Some(_), .. } => Some(self.graph.weight(table).rows() as u32),
+            Op::Embed { table, soft: Some(Soft::Rows(_)), .. } => Some(self.graph.weight(table).rows() as u32),
             _ => None,
         });
         let base = tables.min().unwrap_or(vocab);

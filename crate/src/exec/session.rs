@@ -11,6 +11,7 @@ use super::step::{
     Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, sound, state, unpadded,
 };
 use super::tail::{MAX_STOPS, RING_BYTES, Tail};
+use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Counts, Dim, InputId, StateId};
@@ -274,8 +275,9 @@ impl Session {
         self.take_short();
         let whole = [&self.tokens[..start], ids].concat();
         self.place_tokens(&whole);
-        for (index, part) in self.parts(ids)?.into_iter().enumerate() {
+        for (index, part) in self.parts(ids, self.chunk)?.into_iter().enumerate() {
             go_on()?;
+            self.show_ends(&whole, start + part.start..start + part.end)?;
             let (pos, part) = (start + part.start, &ids[part]);
             let soft = self.soft_rows(part)?;
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
@@ -364,7 +366,9 @@ impl Session {
         self.fit_ropes(0, ids.len());
         let mut all = Vec::with_capacity(ids.len() * step.output_cols);
         self.place_tokens(ids);
-        for part in ids.chunks(chunk) {
+        for part in self.parts(ids, chunk)? {
+            self.show_ends(ids, part.clone())?;
+            let part = &ids[part];
             let soft = self.soft_rows(part)?;
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(self.tokens.len(), part.len(), 0)?;
@@ -456,12 +460,13 @@ fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
         (Slot::Candidates, 128 * 8 * u64::from(GUESSED_ROWS)),
         (Slot::Output, model.decode.plan.output),
     ];
+    let ends = (model.sight != Sight::Causal).then_some((Slot::Ends, model.chunk as u64 * 4));
     let cursors = dims.iter().map(|dim| (Slot::Cursor(*dim), STATE_BYTES));
     let inputs = model.graph.inputs.iter().enumerate().map(|(index, input)| {
         let rows = input.rows.of(Counts::rows(model.chunk));
         (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
     });
-    for (slot, size) in sizes.into_iter().chain(cursors).chain(inputs) {
+    for (slot, size) in sizes.into_iter().chain(ends).chain(cursors).chain(inputs) {
         own.insert(slot, model.gpu.buffer("session", size, Usage::Storage)?);
     }
     for (index, state) in model.states.iter().enumerate() {

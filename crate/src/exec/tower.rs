@@ -6,7 +6,8 @@ use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::options::RunOptions;
 use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
-use crate::arch::vision::{PATCHES, PLACES, Tower, match_ends, tower};
+use crate::arch::tower;
+use crate::arch::vision::{PATCHES, PLACES, Tower, match_ends};
 use crate::format::{Encoding, Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
@@ -66,14 +67,21 @@ impl Eye {
     pub async fn load(gpu: &Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
         let config = files.full_config();
         let Files { checkpoint, weights: mut stored, .. } = files;
-        for weight in stored.iter_mut().filter(|w| w.shape.len() > 2 && matches!(w.encoding, Encoding::Dense(_))) {
-            // Convolutions over patches are products.
-            let rows = weight.shape[0];
-            weight.shape = vec![rows, weight.shape[1..].iter().product()];
-            weight.stored_rows = rows;
-        }
         let mut tower = tower(&config)?;
         match_ends(&mut tower.graph, &stored.iter().map(|w| w.name.clone()).collect::<Vec<_>>());
+        for (name, rows, cols) in tower.graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (&p.0, p.1, w.cols))) {
+            let Some(weight) = stored.iter_mut().find(|w| w.name == *name) else { continue };
+            // Convolutions over patches are products; tables may lie in several parts.
+            if weight.shape.len() > 2
+                && weight.shape.iter().product::<usize>() == rows * cols
+                && matches!(weight.encoding, Encoding::Dense(_))
+            {
+                (weight.shape, weight.stored_rows) = (vec![rows, cols], rows);
+            }
+            if let Some((_, order)) = tower.rows.iter().find(|(end, _)| name.ends_with(end)) {
+                weight.row_order = *order;
+            }
+        }
         let kept = options.overrides;
         let tables = tower.graph.tables();
         let layout_of = |name: &str| {

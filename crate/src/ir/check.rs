@@ -2,7 +2,7 @@
 //! Knows no kernel.
 
 use super::{
-    Attention, Graph, HeadPart, Linear, Mask, Node, Norm, Op, Recurrent, Rule, StateSpec, ValueId, WeightId,
+    Attention, Graph, HeadPart, Linear, Node, Norm, Op, Recurrent, Rule, Soft, StateSpec, ValueId, WeightId,
     WeightKind, experts,
 };
 use crate::{Error, Result};
@@ -118,8 +118,13 @@ impl Graph {
             }
             Op::Embed { table, soft, .. } => {
                 self.check_kind(*table, &[WeightKind::Table, WeightKind::Matrix])?;
-                let soft = soft.map(|id| self.inputs.get(id.0).map(|input| input.cols));
-                self.weight(*table).cols == out && soft.is_none_or(|cols| cols.is_some_and(|cols| cols >= out))
+                let table = self.weight(*table);
+                let past = match soft {
+                    Some(Soft::Rows(id)) => self.inputs.get(id.0).is_some_and(|input| input.cols >= out),
+                    Some(Soft::Number(number)) => (*number as usize) < table.rows(),
+                    None => true,
+                };
+                table.cols == out && past
             }
             Op::Input(id) => self.inputs.get(id.0).is_some_and(|input| input.cols == out),
             Op::Blend { table, taps } => {
@@ -239,7 +244,7 @@ impl Graph {
             return Err(format!("rotation {rope} is not there or wider than a head of {}", a.head_dim));
         }
         let Some(id) = a.state else { return Ok(()) };
-        let window = if let Mask::Causal { window } = a.mask { window } else { 0 };
+        let window = a.mask.causal().map_or(0, |(window, _)| window);
         match self.states[id.0] {
             StateSpec::Kv { kv_heads, head_dim, .. } | StateSpec::Memory { kv_heads, head_dim, .. }
                 if (kv_heads, head_dim) != (a.kv_heads, a.head_dim) =>

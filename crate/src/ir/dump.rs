@@ -1,6 +1,6 @@
 //! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
 
-use super::{Activation, Graph, Ids, Mask, Norm, Op, Rule};
+use super::{Activation, Graph, Ids, Mask, Norm, Op, Rule, Soft};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -32,7 +32,11 @@ impl Graph {
         match op {
             Op::Embed { table, scale, ids, soft } => {
                 let by = if *ids == Ids::Tokens { String::new() } else { format!(", by {ids:?}") };
-                let soft = soft.map_or(String::new(), |id| format!(", or {}", self.inputs[id.0].name));
+                let soft = match soft {
+                    Some(Soft::Rows(id)) => format!(", or {}", self.inputs[id.0].name),
+                    Some(Soft::Number(number)) => format!(", or its row {number}"),
+                    None => String::new(),
+                };
                 format!("embed[{} * {scale}{by}{soft}]", name(*table))
             }
             Op::Input(id) => format!("input {}", self.inputs[id.0].name),
@@ -69,6 +73,7 @@ impl Graph {
                 let mask = match a.mask {
                     Mask::Causal { window: 0 } => "causal".to_string(),
                     Mask::Causal { window } => format!("causal window {window}"),
+                    Mask::Pictures { window } => format!("causal window {window}, pictures both ways"),
                     Mask::Memory => "memory".to_string(),
                     Mask::Segment { before: usize::MAX, after: usize::MAX } => "segment".to_string(),
                     Mask::Segment { before: usize::MAX, after: 0 } => "segment causal".to_string(),

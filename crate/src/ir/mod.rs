@@ -78,6 +78,26 @@ impl Pooling {
     }
 }
 
+/// What numbers past the end of a table of tokens mean: pictures and other soft tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Soft {
+    /// Rows of an input, which are not scaled.
+    Rows(InputId),
+    /// This number of the table.
+    Number(u32),
+}
+
+impl Mask {
+    /// The window of a causal one, and whether pictures are seen both ways.
+    pub fn causal(self) -> Option<(usize, bool)> {
+        match self {
+            Self::Causal { window } => Some((window, false)),
+            Self::Pictures { window } => Some((window, true)),
+            _ => None,
+        }
+    }
+}
+
 /// A matrix of f32 that the graph computes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
@@ -221,6 +241,11 @@ pub enum Mask {
     },
     /// All rows of another sequence, such as an encoder's output: k and v have rows of their own.
     Memory,
+    /// As causal, and in a prompt those of the row's own picture that come after it.
+    Pictures {
+        /// Only the last so many, its own included; 0 for all.
+        window: usize,
+    },
     /// Those of its own text in a packed step, without a cache.
     Segment {
         /// The most rows that a key may come before the query; `usize::MAX` for all.
@@ -294,9 +319,8 @@ pub enum Op {
         scale: f32,
         /// Which numbers.
         ids: Ids,
-        /// Rows of this input take the place of numbers from the table's end on, in prompts only: pictures and other
-        /// soft tokens. They are not scaled.
-        soft: Option<InputId>,
+        /// What numbers from the table's end on mean, in prompts only.
+        soft: Option<Soft>,
     },
     /// Rows from outside. No inputs.
     Input(InputId),

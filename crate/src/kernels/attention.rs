@@ -157,6 +157,8 @@ pub struct Attention<B> {
     pub v_cache: B,
     /// Where the step stands.
     pub state: B,
+    /// Where what each row of a prompt sees ends, if that is behind the row; none where all see what is before.
+    pub ends: Option<B>,
     /// How few rows are spread.
     pub decode: DecodeChoice,
 }
@@ -233,6 +235,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .kv
             .flags(Variant::new(Kernel::Attention))
             .flag_if("SINKS", self.sinks.is_some())
+            .flag_if("ENDS", self.ends.is_some())
             .set("SLABS", self.head_dim.div_ceil(64).next_power_of_two());
         let grid = GridSpec::Tiled { x: 1, per: 32, z: self.heads };
         let launch = Launch::new(self.label.clone(), variant, grid)
@@ -241,6 +244,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .bind("v_cache", self.v_cache.clone())
             .bind("out", out.buffer.clone())
             .bind("state", self.state.clone())
+            .bind_opt("ends", self.ends.clone())
             .bind_opt("sinks", self.sinks.clone())
             .set("heads", self.heads)
             .set("kv_heads", self.kv_heads)

@@ -13,12 +13,14 @@ pub enum Numbers<B> {
     Places(B),
 }
 
-/// One launch: `out[row] = table[number of row] * scale` for the numbers in `first..first + table.rows`.
+/// One launch: `out[row] = table[number of row] * scale` for the numbers in `first..first + table.rows`; with `past`, those
+/// from its first number on mean its second one.
 pub fn embed<B: Clone>(
     label: &str,
     table: &Weight<B>,
     first: u32,
     numbers: Numbers<B>,
+    past: Option<(u32, u32)>,
     out: &View<B>,
     scale: f32,
 ) -> Launch<B> {
@@ -26,7 +28,7 @@ pub fn embed<B: Clone>(
     let places = matches!(numbers, Numbers::Places(_));
     let (name, Numbers::Listed(buffer) | Numbers::Places(buffer)) = (if places { "state" } else { "ids" }, numbers);
     let grid = GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 };
-    Launch::new(label, variant.flag_if("PLACES", places), grid)
+    let mut launch = Launch::new(label, variant.flag_if("PLACES", places).flag_if("PAST", past.is_some()), grid)
         .bind(name, buffer)
         .bind("w_q", table.q.clone())
         .bind_opt("w_s", table.s.clone())
@@ -37,5 +39,9 @@ pub fn embed<B: Clone>(
         .set("row0", first)
         .set("n", table.rows)
         .set("out_stride", out.stride)
-        .set_f32("scale", scale)
+        .set_f32("scale", scale);
+    if let Some((end, number)) = past {
+        launch = launch.set("end", end).set("past", number);
+    }
+    launch
 }

@@ -6,7 +6,7 @@ mod recurrent;
 use super::memory::{self, Memory};
 use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
-use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, StateId, ValueId, WeightId};
+use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, Soft, StateId, ValueId, WeightId};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::blend::{blend, soft};
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
@@ -327,7 +327,7 @@ impl Lowering<'_> {
         name: &str,
         (table, scale): (WeightId, f32),
         ids: Ids,
-        from: Option<InputId>,
+        soft_ones: Option<Soft>,
         output: ValueId,
     ) -> Result<()> {
         let out = self.view(output);
@@ -338,11 +338,17 @@ impl Lowering<'_> {
             Ids::Positions => Numbers::Places(Slot::CURSOR),
             Ids::Types => Numbers::Listed(Slot::Types),
         };
-        for (first, run) in self.runs(table)? {
-            self.launches.push(embed(name, &run, first, numbers.clone(), &out, scale));
+        let soft_ones = soft_ones.filter(|_| !matches!(self.options.rows, RowsMode::Few(_)));
+        let first = self.graph.weight(table).rows() as u32;
+        let past = match soft_ones {
+            Some(Soft::Number(number)) => Some((first, number)),
+            _ => None,
+        };
+        for (row0, run) in self.runs(table)? {
+            self.launches.push(embed(name, &run, row0, numbers.clone(), past, &out, scale));
         }
-        if let Some(input) = from.filter(|_| !matches!(self.options.rows, RowsMode::Few(_))) {
-            let (first, cols) = (self.graph.weight(table).rows() as u32, self.cols(output));
+        if let Some(Soft::Rows(input)) = soft_ones {
+            let cols = self.cols(output);
             let rows = self.soft(input, 0);
             self.launches.push(soft(&format!("{name}, soft"), None, &rows, Slot::Ids, first, &out, cols));
         }
@@ -436,8 +442,9 @@ impl Lowering<'_> {
     }
 
     fn attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
-        let (window, id) = match (a.mask, a.state) {
-            (Mask::Causal { window }, Some(id)) => (window, id),
+        let (window, pictures, id) = match (a.mask, a.state) {
+            (Mask::Causal { window }, Some(id)) => (window, false, id),
+            (Mask::Pictures { window }, Some(id)) => (window, true, id),
             (Mask::Segment { before, after }, _) => {
                 return self.segments(name, a, (before, after), Slot::Segments, node);
             }
@@ -451,6 +458,9 @@ impl Lowering<'_> {
         };
         if a.relative.is_some() {
             return Err(dropped(name, "the bias by distance, which only attention of packed sequences adds"));
+        }
+        if pictures && a.sinks.is_some() {
+            return Err(dropped(name, "the sinks, beside pictures that are seen both ways"));
         }
         let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32);
         let kept = self.state(name, id)?;
@@ -471,6 +481,7 @@ impl Lowering<'_> {
             k_cache: Slot::Sequence(id, 0),
             v_cache: Slot::Sequence(id, 1),
             state: Slot::CURSOR,
+            ends: pictures.then_some(Slot::Ends),
             decode,
         };
         let q = self.view(node.inputs[0]);

@@ -49,6 +49,8 @@ pub enum Slot {
     Scores,
     /// The first and the end row of each row's text.
     Segments,
+    /// Where what each row of a prompt sees ends, where that is behind the row.
+    Ends,
     /// The first and the end row of each row's window.
     Windows,
     /// The first and the end row of what each row sees of another sequence.

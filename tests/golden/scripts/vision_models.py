@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tiny checkpoints that see, with what the tests compare.  usage: vision_models.py MEDIA OUT      (no packages needed)
-MEDIA holds folders of config.json, model.safetensors (bf16, random), preprocessor_config.json and golden.safetensors (transformers 5.23.0, f32, eager attention). Intermediates are left out;
-qwen3_5 and lfm2_vl keep their towers alone, since their language models have goldens of their own."""
+MEDIA holds folders of config.json, model.safetensors (bf16, random), preprocessor_config.json and golden.safetensors (transformers 5.23.0, f32, eager attention). Intermediates are left out."""
 import json, os, shutil, struct, sys
 media, out = sys.argv[1:3]
 KEEP = ("image.", "visual_tokens", "deepstack.", "input_ids", "position_ids", "rope_delta", "logits", "greedy")
@@ -15,10 +14,9 @@ def cut(source, target, keep):
     text = json.dumps(new, separators=(",", ":")).encode(); text += b" " * (-len(text) % 8)
     open(target, "wb").write(struct.pack("<Q", len(text)) + text + body)
 
-for name in ("qwen3_vl", "qwen3_5", "qwen2_5_vl", "smolvlm", "idefics3", "gemma3", "lfm2_vl"):
+for name in ("qwen3_vl", "qwen3_5", "qwen2_5_vl", "smolvlm", "idefics3", "gemma3", "gemma4", "lfm2_vl"):
     a, b = f"{media}/{name}", f"{out}/{name}"; os.makedirs(b, exist_ok=True)
-    tower_only = name in ("qwen3_5", "lfm2_vl")
-    cut(f"{a}/model.safetensors", f"{b}/model.safetensors", lambda k: not tower_only or "language_model" not in k and k != "lm_head.weight")
-    cut(f"{a}/golden.safetensors", f"{b}/golden.safetensors", lambda k: k.startswith(KEEP[:3] if tower_only else KEEP) and k != "logits_causal")
+    cut(f"{a}/model.safetensors", f"{b}/model.safetensors", lambda k: True)
+    cut(f"{a}/golden.safetensors", f"{b}/golden.safetensors", lambda k: k.startswith(KEEP) and k != "logits_causal")
     for file in ("config.json", "preprocessor_config.json"):
         if os.path.exists(f"{a}/{file}"): shutil.copy(f"{a}/{file}", f"{b}/{file}"); os.chmod(f"{b}/{file}", 0o644)

@@ -1,0 +1,98 @@
+//! Gemma 4's tower: sandwich norms, heads normed and rotated in halves by column and row, means of blocks of patches.
+//! Reference: transformers `modeling_gemma4.py`.
+
+use super::vit::{Vit, embedded, norm, rope_base, text_columns};
+use super::{Sees, Sight, Tower};
+use crate::arch::blocks;
+use crate::arch::config::Config;
+use crate::format::RowOrder;
+use crate::ir::{Activation, Builder, HeadNorm, Norm, Op, Pooling, RopeSpec, ValueId};
+use crate::vision::{Axial, Table};
+use crate::{Error, Result};
+
+/// Gemma 4.
+pub const GEMMA4: Sees = Sees { tower: gemma4, sight, consecutive: false };
+
+/// Only some sizes let a picture's tokens see each other both ways.
+fn sight(config: Config<'_>) -> Sight {
+    let text = config.get("text_config").map_or(config, Config);
+    if text.text("use_bidirectional_attention") == Some("vision") { Sight::Windows } else { Sight::Causal }
+}
+
+fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+    for option in ["use_clipped_linears", "standardize"] {
+        if config.flag_or(option, false) {
+            return Err(Error::UnsupportedOption {
+                architecture: all.architecture(),
+                option: format!("{option} of vision_config"),
+                hint: "The engine sees with towers that have neither clipped products nor standardized outputs.".into(),
+            });
+        }
+    }
+    let eps = config.number_or("rms_norm_eps", 1e-6)? as f32;
+    let heads = config.count("num_attention_heads")?;
+    let hidden = config.count("hidden_size")?;
+    let head_dim = config.head_dim(hidden, heads, blocks::WIDEST_HEAD)?;
+    if config.count_or("num_key_value_heads", heads)? != heads {
+        return Err(Error::UnsupportedOption {
+            architecture: all.architecture(),
+            option: "num_key_value_heads of vision_config".into(),
+            hint: "The engine's towers have as many heads of keys as of queries.".into(),
+        });
+    }
+    let base = config.get("rope_parameters").map_or(Ok(100.0), |_| rope_base(config))?;
+    let vit = Vit { hidden, heads, head_dim, rms: true, eps, rope: Some(RopeSpec::plain(head_dim, base)) };
+    let (patch, merge) = (config.count_or("patch_size", 16)?, config.count_or("pooling_kernel_size", 3)?);
+    let table = Table::Sum(config.count_or("position_embedding_size", 10_240)?);
+    let size = config.count("intermediate_size")?;
+    let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
+    let mut b = Builder::new(&all.architecture());
+    let places = "patch_embedder.position_embedding_table";
+    let cols = 3 * patch * patch;
+    let mut h = embedded(&mut b, "patch_embedder.input_proj", cols, hidden, false, table, places);
+    for index in 0..config.layers("num_hidden_layers")? {
+        h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, (size, act), h);
+    }
+    let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], hidden);
+    let scaled = b.node("scaled", Op::Scale((hidden as f32).sqrt()), &[pooled], hidden);
+    let bare = Norm { gain: None, bias: None, layer: false, offset: 0.0, eps };
+    let x = b.node("normed", Op::Norm(bare), &[scaled], hidden);
+    let hidden = b.linear("embed_vision.embedding_projection", x, text_columns(all)?, false);
+    let graph = b.finish(hidden, None)?;
+    // The halves of a head turn by themselves, each as a whole head does elsewhere: with the second and third quarter
+    // exchanged it is one rotation.
+    let turned = RowOrder::Apart { groups: 2, runs: [head_dim / 4, head_dim / 4, 0, 0] };
+    let parts = ["q_proj.linear.weight", "k_proj.linear.weight", "q_norm.weight", "k_norm.weight"];
+    Ok(Tower {
+        table,
+        rope: Some(Axial { dim: head_dim, base, column_first: true }),
+        affine: [2.0, -1.0],
+        rows: parts.map(|part| (part, turned)).into(),
+        ..Tower::plain(graph, patch, merge)
+    })
+}
+
+fn layer(b: &mut Builder, path: &str, vit: &Vit, (size, act): (usize, Activation), h: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let rms = |b: &mut Builder, part: &str, x: ValueId| norm(b, &format!("{path}.{part}"), x, false, vit.eps, 0.0);
+    let x = rms(b, "input_layernorm", h);
+    let wide = vit.heads * vit.head_dim;
+    let project = |b: &mut Builder, part: &str| b.linear(&format!("{path}.self_attn.{part}.linear"), x, wide, false);
+    let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|part| project(b, part));
+    let bare = Norm { gain: None, bias: None, layer: false, offset: 0.0, eps: vit.eps };
+    let v = b.node(&name("self_attn.v_norm"), Op::NormEach(bare, vit.head_dim), &[v], wide);
+    let gains = [name("self_attn.q_norm.weight"), name("self_attn.k_norm.weight")];
+    let gains = b.vectors(&gains, vit.head_dim);
+    let normed = HeadNorm { gains, offset: 0.0, eps: vit.eps, after_rope: false };
+    let mixed = vit.attention_of(b, path, [q, k, v], false, 1.0, Some(normed));
+    let x = b.linear(&name("self_attn.o_proj.linear"), mixed, vit.hidden, false);
+    let x = rms(b, "post_attention_layernorm", x);
+    let h = b.add(&name("attention_residual"), h, x);
+    let x = rms(b, "pre_feedforward_layernorm", h);
+    let gate = b.linear(&name("mlp.gate_proj.linear"), x, size, false);
+    let up = b.linear(&name("mlp.up_proj.linear"), x, size, false);
+    let x = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
+    let x = b.linear(&name("mlp.down_proj.linear"), x, vit.hidden, false);
+    let x = rms(b, "post_feedforward_layernorm", x);
+    b.add(&name("mlp_residual"), h, x)
+}

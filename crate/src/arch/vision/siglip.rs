@@ -1,0 +1,90 @@
+//! SigLIP towers: Idefics 3, SmolVLM, Gemma 3 and LFM2-VL, which differ in how patches become tokens.
+//! Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those named at each.
+
+use super::vit::{Vit, dense, embedded, norm, side, text_columns, tile_side};
+use super::{Sees, Sight, Tower};
+use crate::Result;
+use crate::arch::config::Config;
+use crate::ir::{Activation, Builder, Op, Pooling, ValueId, WeightKind};
+use crate::vision::Table;
+
+/// Idefics 3 and SmolVLM.
+pub const IDEFICS3: Sees = Sees { tower: idefics3, sight: |_| Sight::Causal, consecutive: false };
+/// Gemma 3.
+pub const GEMMA3: Sees = Sees { tower: gemma3, sight: |_| Sight::Both, ..IDEFICS3 };
+/// LFM2-VL.
+pub const LFM2: Sees = Sees { tower: lfm2, ..IDEFICS3 };
+
+/// SigLIP as Idefics 3, Gemma 3 and LFM2-VL have it, to the last norm. Reference: `modeling_siglip.py`.
+fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Result<ValueId> {
+    let vit = Vit::of(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-6)? as f32)?;
+    let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
+    let cols = config.count_or("num_channels", 3)? * patch * patch;
+    let name = "embeddings.patch_embedding";
+    let mut h = embedded(b, name, cols, vit.hidden, true, table, "embeddings.position_embedding.weight");
+    for index in 0..config.layers("num_hidden_layers")? {
+        let path = format!("encoder.layers.{index}");
+        let x = vit.norm(b, &format!("{path}.layer_norm1"), h);
+        let project = |b: &mut Builder, part: &str| b.linear(&format!("{path}.self_attn.{part}"), x, vit.hidden, true);
+        let qkv = [project(b, "q_proj"), project(b, "k_proj"), project(b, "v_proj")];
+        let mixed = vit.attention(b, &path, qkv, false);
+        let x = b.linear(&format!("{path}.self_attn.out_proj"), mixed, vit.hidden, true);
+        h = b.add(&format!("{path}.attention_residual"), h, x);
+        let x = vit.norm(b, &format!("{path}.layer_norm2"), h);
+        let x = dense(b, &format!("{path}.mlp.fc1"), x, size, true, act);
+        let x = dense(b, &format!("{path}.mlp.fc2"), x, vit.hidden, true, Activation::None);
+        h = b.add(&format!("{path}.mlp_residual"), h, x);
+    }
+    Ok(vit.norm(b, "post_layernorm", h))
+}
+
+/// Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.
+fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+    let (patch, merge) = (config.count_or("patch_size", 32)?, all.count_or("scale_factor", 2)?);
+    let side = tile_side(config, patch, merge)?;
+    let mut b = Builder::new(&all.architecture());
+    let h = siglip(&mut b, config, patch, Table::Nearest(side))?;
+    let joined = b.fold("joined", h, merge * merge);
+    let hidden = b.linear("connector.modality_projection.proj", joined, text_columns(all)?, false);
+    let graph = b.finish(hidden, None)?;
+    let tile_tokens = Some((side / merge).pow(2));
+    Ok(Tower { table: Table::Nearest(side), tile_tokens, ..Tower::plain(graph, patch, merge) })
+}
+
+/// Gemma 3. Reference: `modeling_gemma3.py`.
+fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+    let (patch, tokens) = (config.count("patch_size")?, all.count_or("mm_tokens_per_image", 256)?);
+    let patches = config.count_or("image_size", 224)? / patch;
+    let merge = patches / tokens.isqrt().max(1);
+    let side = tile_side(config, patch, merge.max(1))?;
+    let mut b = Builder::new(&all.architecture());
+    let h = siglip(&mut b, config, patch, Table::Nearest(side))?;
+    let cols = b.cols(h);
+    let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], cols);
+    let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
+    let x = norm(&mut b, "multi_modal_projector.mm_soft_emb_norm", pooled, false, eps, 1.0);
+    let out = text_columns(all)?;
+    // Stored [in, out].
+    let weight = b.weight("multi_modal_projector.mm_input_projection_weight", cols, out, WeightKind::Table);
+    let hidden = b.node("projected", Op::Blend { table: weight, taps: 0 }, &[x], out);
+    let graph = b.finish(hidden, None)?;
+    Ok(Tower { table: Table::Nearest(side), tile_tokens: Some(tokens), ..Tower::plain(graph, patch, merge) })
+}
+
+/// LFM2-VL. Reference: `modeling_lfm2_vl.py`, `modeling_siglip2.py`.
+fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+    let (patch, merge) = (config.count("patch_size")?, all.count_or("downsample_factor", 2)?);
+    let table = Table::Resized(side(config, "num_patches")?);
+    let mut b = Builder::new(&all.architecture());
+    let h = siglip(&mut b, config, patch, table)?;
+    let mut x = b.fold("joined", h, merge * merge);
+    if all.flag_or("projector_use_layernorm", true) {
+        x = norm(&mut b, "multi_modal_projector.layer_norm", x, true, 1e-5, 0.0);
+    }
+    let (size, bias) = (all.count("projector_hidden_size")?, all.flag_or("projector_bias", true));
+    let act = all.activation("projector_hidden_act", "gelu")?;
+    let x = dense(&mut b, "multi_modal_projector.linear_1", x, size, bias, act);
+    let hidden = dense(&mut b, "multi_modal_projector.linear_2", x, text_columns(all)?, bias, Activation::None);
+    let graph = b.finish(hidden, None)?;
+    Ok(Tower { table, ..Tower::plain(graph, patch, merge) })
+}
