@@ -1,6 +1,6 @@
 //! The npm package in dist/jerboa and the demo page in dist/www: each stage is skipped while its inputs stay as they are.
 
-use crate::command::{run, say, step};
+use crate::command::{command, run, say, step};
 use crate::manifest::{self, Manifest};
 use crate::setup::{self, Toolchain};
 use crate::stamp::{files, unless_fresh};
@@ -92,6 +92,7 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
             copy(&file, &package.join(inside))?;
         }
     }
+    minify(package)?;
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&workspace::path(name), &package.join(name))?;
     }
@@ -100,6 +101,16 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
     let description = fs::read_to_string(&description).with_context(|| format!("reading {}", description.display()))?;
     fs::write(package.join("package.json"), with_version(&description)?)?;
     Ok(())
+}
+
+/// Makes every module of the package small, each by itself, with maps that lead debuggers to the sources.
+fn minify(package: &Path) -> Result<()> {
+    let scripts = files(package)?.into_iter().filter(|file| file.extension().is_some_and(|text| text == "js"));
+    // A program of its own once it is installed, not one of node's.
+    run(command(&npm::path("esbuild/bin/esbuild").display().to_string())
+        .args(["--minify", "--sourcemap", "--log-level=warning", "--allow-overwrite"])
+        .args([format!("--outdir={}", package.display()), format!("--outbase={}", package.display())])
+        .args(scripts))
 }
 
 /// The package has the version of the crate: one number, kept in Cargo.toml.
