@@ -4,6 +4,7 @@ import type {
   CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, GenerationResult, Measurement,
   MeasureOptions, MemoryUse,
 } from "./contract.js";
+import { defined } from "./defined.js";
 import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { Replay } from "./replay.js";
 
@@ -144,7 +145,10 @@ export class Host implements Backend {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
       // Another call may have had it loaded anew by now.
       if (this.#engine === used) this.#drop();
-      await this.#restored(method, signal);
+      // Where no device comes back, the loss is what ended the call.
+      await this.#restored(method, signal).catch((error: unknown) => {
+        throw signal.aborted ? error : thrown;
+      });
       replay?.again();
       const result = await this.#run(method, given, signal, heard);
       replay?.end();
@@ -226,9 +230,9 @@ export class Host implements Backend {
       case "detokenize":
         return engine.detokenize(args[0] as Uint32Array, args[1] as boolean);
       case "renderChat":
-        return engine.renderChat(args[0] as unknown[], args[1] as object);
+        return engine.renderChat(defined(args[0] as unknown[]), defined(args[1] as object));
       case "generate":
-        return (args[1] === undefined ? engine : this.#session(args[1] as number)).generate({ ...(args[0] as EngineRequest), signal }, onEvent, args[2] as number | undefined);
+        return (args[1] === undefined ? engine : this.#session(args[1] as number)).generate({ ...defined(args[0] as EngineRequest), signal }, onEvent, args[2] as number | undefined);
       case "createSession":
         return this.#keep(engine.createSession());
       case "forkSession":
@@ -236,7 +240,7 @@ export class Host implements Backend {
       case "disposeSession":
         return this.#dispose(args[0] as number);
       case "embed":
-        return engine.embed(args[0] as string[], { ...(args[1] as EngineEmbedOptions), signal }, onEvent);
+        return engine.embed(args[0] as string[], { ...defined(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "rerank":
         return engine.rerank(args[0] as string, args[1] as string[], { ...(args[2] as object), signal });
       case "logits":
@@ -246,7 +250,7 @@ export class Host implements Backend {
       case "memory":
         return engine.memory();
       case "measure":
-        return engine.measure(args[0] as MeasureOptions);
+        return engine.measure(defined(args[0] as MeasureOptions));
       case "setGroup":
         return engine.setGroup(args[0] as string);
       case "deleteFromCache":

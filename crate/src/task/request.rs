@@ -73,20 +73,28 @@ impl GenerateRequest {
     /// # Errors
     /// `Request` that says which field is wrong.
     pub fn from_json(text: &str) -> Result<Self> {
-        let refuse = |reason: String| Error::Request { parameter: "request".into(), reason };
-        let request: Self = serde_json::from_str(text).map_err(|e| refuse(e.to_string()))?;
-        let given = [request.prompt.is_some(), request.ids.is_some(), request.messages.is_some()];
+        let refuse = |e: serde_json::Error| Error::Request { parameter: "request".into(), reason: e.to_string() };
+        serde_json::from_str::<Self>(text).map_err(refuse)?.checked()
+    }
+
+    /// The request, where its fields go together.
+    ///
+    /// # Errors
+    /// `Request` that says which field is wrong.
+    pub fn checked(self) -> Result<Self> {
+        let given = [self.prompt.is_some(), self.ids.is_some(), self.messages.is_some()];
         if given.iter().filter(|g| **g).count() != 1 {
-            return Err(refuse("exactly one of prompt, ids and messages is needed".into()));
+            let reason = "exactly one of prompt, ids and messages is needed".into();
+            return Err(Error::Request { parameter: "request".into(), reason });
         }
-        if request.max_tokens == Some(0) {
+        if self.max_tokens == Some(0) {
             let reason = "0 tokens were asked for; ask for at least one".into();
             return Err(Error::Request { parameter: "maxTokens".into(), reason });
         }
-        if request.top_logprobs > 20 {
-            let reason = format!("{} alternatives were asked for; at most 20 are given", request.top_logprobs);
+        if self.top_logprobs > 20 {
+            let reason = format!("{} alternatives were asked for; at most 20 are given", self.top_logprobs);
             return Err(Error::Request { parameter: "topLogprobs".into(), reason });
         }
-        Ok(request)
+        Ok(self)
     }
 }

@@ -9,8 +9,10 @@ use crate::kernels::attention::Kv;
 use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Task, TextParts};
 use crate::text::ChatInput;
 use crate::{Error, Result};
-use js_sys::{Array, Float32Array, Function, JSON, Object, Reflect, Uint32Array};
+use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint32Array};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use serde_wasm_bindgen::Serializer;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use wasm_bindgen::prelude::*;
@@ -55,7 +57,7 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
 #[wasm_bindgen(js_name = diagnose)]
 pub async fn diagnose(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
     let run = async { checks(&Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?).await };
-    run.await.map(|checks| from_json(&checks)).map_err(|e| to_js(&e))
+    run.await.map(|checks| plain(&checks)).map_err(|e| to_js(&e))
 }
 
 fn group_named(name: &str) -> Result<Group> {
@@ -89,15 +91,16 @@ fn text_of(object: &JsValue, name: &str) -> Option<String> {
     get(object, name).as_string()
 }
 
-/// A plain JavaScript value as JSON; functions and signals in it are left out.
-fn to_json(value: &JsValue) -> Result<String> {
-    let refuse = || Error::Request { parameter: "request".into(), reason: "is not a plain object".into() };
-    JSON::stringify(value).ok().and_then(|s| s.as_string()).ok_or_else(refuse)
+/// A JavaScript value as one of the engine's: objects or Maps, arrays or typed ones, numbers or bigints.
+fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
+    let refuse = |e: serde_wasm_bindgen::Error| Error::Request { parameter: parameter.into(), reason: e.to_string() };
+    serde_wasm_bindgen::from_value(value).map_err(refuse)
 }
 
-fn from_json(value: &impl serde::Serialize) -> JsValue {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    JSON::parse(&text).unwrap_or(JsValue::NULL)
+/// A value of the engine as a plain JavaScript one: objects, arrays, numbers; null where there is none.
+fn plain(value: &impl Serialize) -> JsValue {
+    // Nothing that the engine tells is outside of what JavaScript's values hold.
+    value.serialize(&Serializer::json_compatible()).unwrap_or(JsValue::NULL)
 }
 
 fn abort_flag(options: &JsValue) -> AbortFlag {
@@ -150,7 +153,7 @@ fn progress_to(callback: Function) -> Progress {
             "fromCache": event.from_cache,
         });
         // A callback that throws must not stop the load.
-        let _ = callback.call1(&JsValue::NULL, &from_json(&report));
+        let _ = callback.call1(&JsValue::NULL, &plain(&report));
     })
 }
 
@@ -206,10 +209,13 @@ impl Engine {
     }
 
     /// A conversation that is made of this one.
-    fn beside(&self, make: impl Fn(&Loaded) -> Result<Loaded>) -> Result<Engine> {
+    async fn beside(&self, make: impl Fn(&Loaded) -> Result<Loaded>) -> Result<Engine> {
         let taken = self.take(Task::Generate)?;
         let Some(AnyModel::Generate(loaded)) = &taken.model else { return Err(misplaced()) };
-        let made = AnyModel::Generate(Box::new(make(loaded)?));
+        let made = make(loaded)?;
+        // Where there is no room for its states the device tells so later.
+        made.session.gpu.check().await?;
+        let made = AnyModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
         Ok(Engine { text: self.text.clone(), info: self.info.clone(), source: self.source.clone(), busy })
     }
@@ -268,18 +274,18 @@ impl Engine {
 
     /// Another conversation on the same model, empty; its calls run beside this one's.
     #[wasm_bindgen(js_name = createSession)]
-    pub fn create_session(&self) -> std::result::Result<Engine, JsValue> {
-        self.beside(Loaded::create_session).map_err(|e| to_js(&e))
+    pub async fn create_session(&self) -> std::result::Result<Engine, JsValue> {
+        self.beside(Loaded::create_session).await.map_err(|e| to_js(&e))
     }
 
     /// Another conversation on the same model that goes on where this one stands.
-    pub fn fork(&self) -> std::result::Result<Engine, JsValue> {
-        self.beside(Loaded::fork).map_err(|e| to_js(&e))
+    pub async fn fork(&self) -> std::result::Result<Engine, JsValue> {
+        self.beside(Loaded::fork).await.map_err(|e| to_js(&e))
     }
 
     /// What the model is and what it costs.
     pub fn info(&self) -> JsValue {
-        from_json(&self.info)
+        plain(&self.info)
     }
 
     /// The ids of a text; special tokens in it are not honoured.
@@ -297,18 +303,14 @@ impl Engine {
     #[wasm_bindgen(js_name = renderChat)]
     pub fn render_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<String, JsValue> {
         let render = || -> Result<String> {
-            let parse = |value: &JsValue| -> Result<Value> {
-                serde_json::from_str(&to_json(value)?)
-                    .map_err(|e| Error::Request { parameter: "messages".into(), reason: e.to_string() })
-            };
             let list = |value: Value| value.as_array().cloned();
-            let mut variables = match parse(options) {
+            let mut variables = match from_js("options", options.clone()) {
                 Ok(Value::Object(map)) => map,
                 _ => serde_json::Map::new(),
             };
             let generation = variables.remove("addGenerationPrompt").and_then(|v| v.as_bool()).unwrap_or(true);
             let input = ChatInput {
-                messages: list(parse(messages)?).unwrap_or_default(),
+                messages: from_js("messages", messages.clone())?,
                 tools: variables.remove("tools").and_then(list),
                 documents: variables.remove("documents").and_then(list),
                 add_generation_prompt: generation,
@@ -328,18 +330,19 @@ impl Engine {
         seed: Option<f64>,
     ) -> std::result::Result<JsValue, JsValue> {
         let abort = abort_flag(&request);
-        let mut parsed = to_json(&request).and_then(|text| GenerateRequest::from_json(&text)).map_err(|e| to_js(&e))?;
+        let parsed = from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
+        let mut parsed = parsed.map_err(|e| to_js(&e))?;
         parsed.fallback_seed = seed.map(|s| s as u64);
         let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
         let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let outcome = loaded
             .generate(&parsed, &abort, |event| {
-                let _ = on_event.call1(&JsValue::NULL, &from_json(event));
+                let _ = on_event.call1(&JsValue::NULL, &plain(event));
             })
             .await;
         drop(taken);
         wasm_bindgen_futures::spawn_local(settle(Rc::downgrade(&self.busy)));
-        outcome.map(|o| from_json(&o)).map_err(|e| to_js(&e))
+        outcome.map(|o| plain(&o)).map_err(|e| to_js(&e))
     }
 
     /// Logits of the last token, or of all: for tests and tools.
@@ -359,12 +362,12 @@ impl Engine {
     ) -> std::result::Result<Array, JsValue> {
         let embed = async {
             let abort = abort_flag(&options);
-            let request = EmbedRequest::from_json(&to_json(&options)?)?;
+            let request: EmbedRequest = from_js("embed", options)?;
             let texts = strings("input", &texts)?;
             let mut taken = self.take(Task::Embed)?;
             let Some(AnyModel::Embed(model)) = &mut taken.model else { return Err(misplaced()) };
             let report = |done: usize, total: usize| {
-                let _ = on_progress.call1(&JsValue::NULL, &from_json(&json!({ "done": done, "total": total })));
+                let _ = on_progress.call1(&JsValue::NULL, &plain(&json!({ "done": done, "total": total })));
             };
             model.embed(&texts, &request, &abort, report).await
         };
@@ -393,13 +396,11 @@ impl Engine {
 
     /// Numbers about how the model runs here: see the facade's `measure`.
     pub async fn measure(&self, options: JsValue) -> std::result::Result<JsValue, JsValue> {
-        let refuse = |e: serde_json::Error| Error::Request { parameter: "measure".into(), reason: e.to_string() };
-        let parsed = to_json(&options).and_then(|text| serde_json::from_str(&text).map_err(refuse));
-        let options: MeasureOptions = parsed.map_err(|e| to_js(&e))?;
+        let options: MeasureOptions = from_js("measure", options).map_err(|e| to_js(&e))?;
         let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
         let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let result = loaded.measure(&options).await;
-        result.map(|m| from_json(&m)).map_err(|e| to_js(&e))
+        result.map(|m| plain(&m)).map_err(|e| to_js(&e))
     }
 
     /// Hands work over in other groups from now on: `free`, `all`, or a number of dispatches.
@@ -417,7 +418,7 @@ impl Engine {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
         let wasm = get(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
         let gpu = self.busy.borrow().as_ref().map_or(0, AnyModel::gpu_bytes);
-        from_json(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
+        plain(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
     }
 
     /// Removes the model's files from the browser's cache.
@@ -436,7 +437,7 @@ pub async fn cached_models() -> std::result::Result<JsValue, JsValue> {
         .iter()
         .map(|m| json!({ "source": m.source, "files": m.files, "bytes": m.bytes, "complete": m.complete }))
         .collect();
-    Ok(from_json(&list))
+    Ok(plain(&list))
 }
 
 /// Removes a source from the cache, named as `cachedModels` does.
@@ -451,7 +452,7 @@ pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
 #[wasm_bindgen(js_name = deviceReport)]
 pub async fn device_report(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
     let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await.map_err(|e| to_js(&e))?;
-    let report = from_json(gpu.caps());
+    let report = plain(gpu.caps());
     let _ = Reflect::set(&report, &"engine".into(), &version().into());
     Ok(Object::from(report).into())
 }
