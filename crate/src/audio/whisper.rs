@@ -2,6 +2,7 @@
 //! times. Knows generation_config.json and token ids; logits come from elsewhere.
 
 use super::beam::log_softmax;
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -86,9 +87,8 @@ impl Rules {
             start: need("decoder_start_token_id")?,
             end: need("eos_token_id")?,
             no_timestamps: one("no_timestamps_token_id"),
-            languages: languages.map_or_else(BTreeMap::new, |all| {
-                all.iter().filter_map(|(n, v)| Some((code(n), number(v)?))).collect()
-            }),
+            languages: languages
+                .map_or_else(BTreeMap::new, |all| gather(all.iter().filter_map(|(n, v)| Some((code(n), number(v)?))))),
             translate: tasks("translate"),
             transcribe: tasks("transcribe"),
             // Older files name it only as the last but one of the tokens that never come.

@@ -182,7 +182,7 @@ pub fn bindings(text: &str) -> Vec<BindingDecl> {
             found.push(BindingDecl { binding, name: name.to_string(), access });
         }
     }
-    found.sort_by_key(|b| b.binding);
+    found.sort_unstable_by_key(|b| b.binding);
     found
 }
 

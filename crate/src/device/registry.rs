@@ -2,6 +2,7 @@
 //! It knows texts and names; which variant is right for a job is decided by its siblings.
 
 use super::preprocess::{self, BindingDecl};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -73,7 +74,7 @@ impl Variant {
     pub fn shader(&self, browser: bool) -> Result<Shader> {
         let source = source(self.kernel);
         self.check(source)?;
-        let mut consts: BTreeMap<String, u32> = source.consts.iter().map(|(n, v)| ((*n).to_string(), v[0])).collect();
+        let mut consts: BTreeMap<String, u32> = gather(source.consts.iter().map(|(n, v)| ((*n).to_string(), v[0])));
         consts.extend(self.consts.iter().map(|(n, v)| ((*n).to_string(), *v)));
         let has = |f: &str| self.flags.contains(f);
         let body =

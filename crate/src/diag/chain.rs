@@ -7,6 +7,7 @@ use crate::kernels::Launch;
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::matmul::View;
 use crate::kernels::norm::{Norm, norm};
+use crate::util::lists::sort_by;
 use crate::{Error, Result};
 
 /// Dispatches, as many as a model of 30 layers has.
@@ -102,7 +103,7 @@ pub(super) async fn steps(
     rows: u32,
 ) -> Result<Vec<StepDesc>> {
     let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
-    variants.sort();
+    sort_by(&mut variants, Ord::cmp);
     variants.dedup();
     let shaders = variants.iter().map(|v| v.shader(cfg!(target_arch = "wasm32"))).collect::<Result<Vec<_>>>()?;
     let pipelines = gpu.pipelines(&shaders).await?;

@@ -4,6 +4,7 @@
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{Checkpoint, Float, Role, Weights, detect, detect::side_tensors, mlc};
 use crate::hub::{Chunk, Source};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -107,7 +108,7 @@ impl Files {
         }
         if let Ok(graph) = crate::arch::graph(&config) {
             let cols: BTreeMap<&str, usize> =
-                graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();
+                gather(graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))));
             for weight in weights.iter_mut() {
                 if let Some(cols) = cols.get(weight.name.as_str()) {
                     weight.fit_cols(*cols);

@@ -5,6 +5,7 @@ use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage,
 use crate::ir::{Counts, Dim, Graph, RopeSpec};
 use crate::kernels::GridSpec;
 use crate::plan::{Plan, Slot};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 
@@ -78,7 +79,7 @@ pub fn compile(gpu: &Gpu, plans: &[&Plan], known: &Pipelines) -> impl Future<Out
     async {
         let (shaders, pipelines) = begun?;
         let pipelines = pipelines.await?;
-        Ok(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p))).collect())
+        Ok(gather(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p)))))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::hub::Source;
 use crate::ir::{Counts, Dim, Graph, WeightKind};
 use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
+use crate::util::lists::gather;
 use crate::vision::{Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
@@ -165,7 +166,7 @@ impl Eye {
     }
 
     fn dims(&self) -> BTreeSet<Dim> {
-        self.graph.values.iter().map(|v| v.rows).collect()
+        gather(self.graph.values.iter().map(|v| v.rows))
     }
 
     /// The rows of a picture's tiles.

@@ -4,6 +4,7 @@
 use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::layout::Float;
 use super::{Checkpoint, Dtype, TensorInfo};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub struct Weights {
 impl Weights {
     /// Weights from a list of them.
     pub fn from_list(list: Vec<WeightSource>) -> Weights {
-        Weights { sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(), refused: BTreeMap::new() }
+        Weights { sources: gather(list.into_iter().map(|s| (s.name.clone(), s))), refused: BTreeMap::new() }
     }
 
     /// The weight of that name; an error that says what it is instead where it cannot be read.
@@ -56,14 +57,11 @@ impl Weights {
     /// Gives weights other names; those for which `name` has none keep theirs.
     pub fn rename(&mut self, name: impl Fn(&str) -> Option<String>) {
         let renamed = |old: String| name(&old).unwrap_or(old);
-        self.sources = std::mem::take(&mut self.sources)
-            .into_values()
-            .map(|mut source| {
-                source.name = renamed(source.name);
-                (source.name.clone(), source)
-            })
-            .collect();
-        self.refused = std::mem::take(&mut self.refused).into_iter().map(|(old, e)| (renamed(old), e)).collect();
+        self.sources = gather(std::mem::take(&mut self.sources).into_values().map(|mut source| {
+            source.name = renamed(source.name);
+            (source.name.clone(), source)
+        }));
+        self.refused = gather(std::mem::take(&mut self.refused).into_iter().map(|(old, e)| (renamed(old), e)));
     }
 
     pub(super) fn insert(&mut self, name: &str, source: Result<WeightSource>) {

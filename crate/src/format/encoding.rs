@@ -4,6 +4,7 @@
 use super::TensorInfo;
 use super::ggml_type::GgmlType;
 use super::layout::{Float, Form, Layout};
+use crate::util::lists::sort_by;
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -188,7 +189,7 @@ impl Encoding {
             return Ok(None);
         }
         let mut order: Vec<u32> = (0..groups.len() as u32).collect();
-        order.sort_by_key(|k| groups[*k as usize]);
+        sort_by(&mut order, |a, b| groups[*a as usize].cmp(&groups[*b as usize]));
         if order.iter().enumerate().any(|(at, k)| groups[*k as usize] != home(at)) {
             return Err("Its groups are of uneven size.");
         }

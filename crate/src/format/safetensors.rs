@@ -4,6 +4,7 @@
 //! crate it refuses duplicate names, names the tensor in every message, and caps the header at [`MAX_HEADER`]. The crate
 //! keeps offsets as `usize`, 32 bits in a page, where shards are often larger than 4 GB: its reader cannot take the place of this.
 
+use crate::util::lists::sort_by;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
@@ -67,7 +68,7 @@ pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header>
     for (name, info) in raw.tensors {
         tensors.push(check_tensor(file, name, &info, data_start, data_size)?);
     }
-    tensors.sort_by_key(|t| (t.range.start, t.range.end));
+    sort_by(&mut tensors, |a, b| (a.range.start, a.range.end).cmp(&(b.range.start, b.range.end)));
     check_layout(file, &tensors, data_start..file_size)?;
     Ok(Header { tensors, metadata: raw.metadata })
 }

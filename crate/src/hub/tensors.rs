@@ -1,6 +1,7 @@
 //! From a model's files to its tensors: reads the headers, then streams the tensors' bytes over parallel ranges, whole
 //! words at a time, so that a sink can write them to GPU buffers as they come. Knows nothing of GPUs.
 
+use crate::util::lists::sort_by;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
@@ -202,7 +203,7 @@ impl<'a, R> Plan<'a, R> {
                     "a tensor names file {index}, which the checkpoint does not have"
                 )));
             };
-            tensors.sort_by_key(|t| t.range.start);
+            sort_by(&mut tensors, |a, b| a.range.start.cmp(&b.range.start));
             // The same tensor asked for twice, as tied weights may be, is read once.
             tensors.dedup_by_key(|t| t.range.start);
             let size = source.part_size();

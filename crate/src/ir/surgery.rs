@@ -1,6 +1,7 @@
 //! Changes that make one graph into another with a different result, and what is read off a graph. Knows graphs alone.
 
 use super::{Graph, WeightId, WeightKind};
+use crate::util::lists::gather;
 use std::collections::BTreeSet;
 
 impl Graph {
@@ -15,7 +16,7 @@ impl Graph {
     /// The names of the tensors that tables are made of: what tokens are read from and compared with.
     pub fn tables(&self) -> BTreeSet<String> {
         let tables = self.weights.iter().filter(|weight| weight.kind == WeightKind::Table);
-        tables.flat_map(|weight| weight.parts.iter().map(|part| part.0.clone())).collect()
+        gather(tables.flat_map(|weight| weight.parts.iter().map(|part| part.0.clone())))
     }
 
     /// The weights that nodes use, each once, in the order of use.

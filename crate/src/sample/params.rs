@@ -1,5 +1,6 @@
 //! Sampling parameters: their defaults, where they may come from and what is allowed. Knows no logits.
 
+use crate::util::lists::gather;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -161,7 +162,7 @@ impl Params {
             };
         }
         if let Some(bias) = &request.logit_bias {
-            merged.logit_bias = bias.iter().map(|(key, value)| (key.0, *value)).collect();
+            merged.logit_bias = gather(bias.iter().map(|(key, value)| (key.0, *value)));
         }
         if let Some(seed) = request.seed {
             merged.seed = Some(seed as u64);

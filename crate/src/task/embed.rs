@@ -6,6 +6,7 @@ use super::sentence::SentenceConfig;
 use crate::exec::{Encoder, Outputs, Tokens};
 use crate::hub::AbortFlag;
 use crate::util::clock::now_ms;
+use crate::util::lists::sort_by;
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -32,17 +33,6 @@ pub struct EmbedRequest {
     pub normalize: Option<bool>,
     /// Keeps the first so many numbers.
     pub truncate_dim: Option<usize>,
-}
-
-impl EmbedRequest {
-    /// Reads a request.
-    ///
-    /// # Errors
-    /// `Request` that says which field is wrong.
-    pub fn from_json(text: &str) -> Result<Self> {
-        let refuse = |e: serde_json::Error| Error::Request { parameter: "embed".into(), reason: e.to_string() };
-        serde_json::from_str(text).map_err(refuse)
-    }
 }
 
 /// A loaded embedding model.
@@ -155,7 +145,7 @@ pub(super) async fn run_all<T>(
         while !made.is_empty() && (last || total >= queue.budget || made.len() >= encoder.most_texts) {
             abort.check("embedding")?;
             // Neighbours of one length share tiles of attention; the longest come first.
-            made.sort_by_key(|(_, t)| std::cmp::Reverse(t.ids.len()));
+            sort_by(&mut made, |(_, a): &(usize, Tokens), (_, b)| b.ids.len().cmp(&a.ids.len()));
             let batch: Vec<(usize, Tokens)> = made.drain(..queue.fitting(&made)).collect();
             total = made.iter().map(|(_, t)| t.ids.len()).sum();
             queue.submit(&batch)?;

@@ -10,6 +10,7 @@ use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::sample::Params;
 use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
 use serde_json::{Value, json};
@@ -227,9 +228,12 @@ impl Loaded {
             }
         }
         let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
+        let session = Session::new(&model)?;
+        // Where there is no room for its states the device tells so later.
+        session.gpu.check().await?;
         progress.phase(Phase::Ready);
         Ok(Self {
-            session: Session::new(&model)?,
+            session,
             text: Rc::new(text),
             name: name.to_string(),
             revision: source.commit(),
@@ -367,7 +371,7 @@ pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: 
     let number =
         |names: [&str; 2]| names.iter().find_map(|n| config.get(n).and_then(Value::as_u64)).unwrap_or_default();
     let matrices = weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
-    let layouts: std::collections::BTreeSet<String> = matrices.map(|w| w.layout.name()).collect();
+    let layouts: std::collections::BTreeSet<String> = gather(matrices.map(|w| w.layout.name()));
     json!({
         "modelType": config.get("model_type").cloned().unwrap_or(Value::Null),
         "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),

@@ -4,6 +4,7 @@
 use crate::arch::DenseLayer;
 use crate::hub::Source;
 use crate::ir::{Activation, Pooling};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -75,7 +76,7 @@ impl SentenceConfig {
         }
         if let Some(own) = json(source, "config_sentence_transformers.json").await? {
             let prompts = own.get("prompts").and_then(Value::as_object).into_iter().flatten();
-            config.prompts = prompts.filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string()))).collect();
+            config.prompts = gather(prompts.filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string()))));
             config.default_prompt = own.get("default_prompt_name").and_then(Value::as_str).map(str::to_string);
         }
         Ok(Some(config))

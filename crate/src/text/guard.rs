@@ -6,6 +6,7 @@
 //! of it is replaced by a private-use character that stands for it, and taken back after the rendering, when its place
 //! is known: no special token may cover it.
 
+use crate::util::lists::gather;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -119,7 +120,7 @@ impl<'a> Guard<'a> {
         if self.stand_ins.is_empty() {
             return Prompt::trusted(rendered);
         }
-        let originals: BTreeMap<char, char> = self.stand_ins.iter().map(|(original, c)| (*c, *original)).collect();
+        let originals: BTreeMap<char, char> = gather(self.stand_ins.iter().map(|(original, c)| (*c, *original)));
         let mut prompt = Prompt { text: String::with_capacity(rendered.len()), protected: Vec::new() };
         for c in rendered.chars() {
             match originals.get(&c) {

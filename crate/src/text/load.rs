@@ -3,6 +3,7 @@
 //! The vocabulary and the merges are read straight into the library's maps, because its own reader holds them three
 //! times over and a page has little memory. Here too is what the library leaves to the honesty of the file.
 
+use crate::util::lists::sort_by;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -237,7 +238,7 @@ fn added_vocabulary(
     token_to_id: impl Fn(&str) -> Option<u32>,
 ) -> Result<AddedVocabulary> {
     let mut order: Vec<&AddedEntry> = added.iter().collect();
-    order.sort_by_key(|entry| entry.id);
+    sort_by(&mut order, |a, b| a.id.cmp(&b.id));
     if let Some(bad) = order.iter().find(|e| e.content.len() > MAX_TOKEN_BYTES) {
         return Err(tokenizer_error(format!("tokenizer.json: the added token {} is too long", bad.id)));
     }

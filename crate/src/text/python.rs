@@ -1,6 +1,7 @@
 //! What chat templates expect of Python and the template engine does not bring: `json.dumps`, `indent`, and
 //! string methods where Rust's idea of white space differs. It knows values, not conversations.
 
+use crate::util::lists::sort_by;
 use std::fmt::Write as _;
 
 use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
@@ -84,7 +85,7 @@ impl Json {
             ValueKind::Map => {
                 let mut keys: Vec<Value> = value.try_iter()?.collect();
                 if self.sort {
-                    keys.sort();
+                    sort_by(&mut keys, Ord::cmp);
                 }
                 self.block(&keys, ('{', '}'), depth, out, |key, out| {
                     let name = match key.kind() {

@@ -1,6 +1,7 @@
-//! What every room may use and none owns: time, and a hash for names. Knows nothing of models.
+//! What every room may use and none owns: time, short lists, and a hash for names. Knows nothing of models.
 
 pub(crate) mod clock;
+pub(crate) mod lists;
 
 /// FNV-1a: separates versions of one thing, not attackers.
 pub(crate) fn fnv(text: &str) -> u64 {

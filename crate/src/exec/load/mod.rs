@@ -12,6 +12,7 @@ use crate::hub::Source;
 use crate::ir::Graph;
 use crate::plan::{Plan, WeightPlans};
 use crate::util::clock;
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join3};
 use loader::Loader;
@@ -76,7 +77,8 @@ pub async fn load_compiled(
         let made = plan()?;
         gate.open();
         let before = gpu.created().pipelines;
-        let total = made.iter().flat_map(|p| &p.launches).map(|l| &l.variant).collect::<BTreeSet<_>>().len() as u64;
+        let variants: BTreeSet<_> = gather(made.iter().flat_map(|p| &p.launches).map(|l| &l.variant));
+        let total = variants.len() as u64;
         let work = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new());
         let there = || gpu.created().pipelines.saturating_sub(before);
         let pipelines = source.progress().compiling(total, there, work).await?;

@@ -12,6 +12,7 @@ pub use names::{Architecture, usual};
 use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::ggml::GgmlType;
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo, Weights};
+use crate::util::lists::{gather, sort_by};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -276,7 +277,7 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
 
 /// Checks that the tensors lie in the file and not in one another.
 fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<BTreeMap<String, GgufTensor>> {
-    table.sort_by_key(|t| t.start);
+    sort_by(&mut table, |a, b| a.start.cmp(&b.start));
     let starts: Vec<u64> = table.iter().map(|t| t.start).collect();
     let mut out = BTreeMap::new();
     for (i, mut tensor) in table.into_iter().enumerate() {
@@ -342,7 +343,7 @@ impl Gguf {
     /// The tensors as a checkpoint of one file; blocks appear as rows of bytes.
     pub fn checkpoint(&self) -> Checkpoint {
         let file = CheckpointFile { name: self.file.clone(), size: self.size };
-        let tensors = self.tensors.values().map(|t| (t.name.clone(), info(t))).collect();
+        let tensors = gather(self.tensors.values().map(|t| (t.name.clone(), info(t))));
         Checkpoint { files: vec![file], tensors, metadata: BTreeMap::new() }
     }
 
