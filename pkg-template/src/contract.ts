@@ -63,6 +63,8 @@ export interface Tuning {
   peakBytes: number;
   /** By the layout of weights: what runs, what would run without, and microseconds of a product of 8192 by 2048. */
   choices: { layout: string; chosen: KernelForm; own: KernelForm; us: Partial<Record<KernelForm, number>> }[];
+  /** Workgroups of 64 threads that keep the GPU busy, where that was measured. */
+  width?: number;
   /** Why it failed. */
   failure?: string;
 }
@@ -328,7 +330,7 @@ export interface MeasureOptions {
   /** Decode steps over which the host's cost is taken. */
   steps?: number;
   /** Decode steps that verify drafts (`speculation`), likewise: they need eight positions of the context each. */
-  guesses?: number;
+  drafts?: number;
 }
 
 /** Numbers about how a model runs on this device. */
@@ -342,7 +344,7 @@ export interface Measurement {
   /** What the host spends on a decode step, and how many WebGPU objects `steps` of them made. */
   host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
   /** The same of steps that verify drafts. */
-  guessing: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
+  drafting: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
   /** Milliseconds on the GPU by kernel, each dispatch timed by itself; empty where the device has no timestamps. */
   profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
   /** Bytes of all GPU buffers. */

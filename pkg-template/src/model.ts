@@ -123,7 +123,7 @@ export class Model {
 
   /** Numbers about how the model runs here: time by kernel, the device's limits, the host's cost of a step. For benchmarks. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
-    const spec = { position: mustBe.integer(0), profile: mustBe.array, limits: mustBe.boolean, steps: mustBe.integer(0), guesses: mustBe.integer(0) };
+    const spec = { position: mustBe.integer(0), profile: mustBe.array, limits: mustBe.boolean, steps: mustBe.integer(0), drafts: mustBe.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 

@@ -1,6 +1,6 @@
-// Takes what a step with guessed rows brings: the best of the first row is the next token; while the guess in the row
+// Takes what a step with drafted rows brings: the best of the first row is the next token; while the draft in the row
 // after it is that token, that row's best is the next one. State, ring and stop as in sample/advance; two more words
-// after the ring count the rows that were guessed and the guesses that held.
+// after the ring count the rows that were drafted and the accepted drafts.
 struct Params {
     slices: u32,
     stops: u32,

@@ -1,4 +1,4 @@
-// Guesses the tokens to come by prompt lookup (Saxena, 2023): the last tokens are looked up in the text so far, and what
+// Drafts the tokens to come by prompt lookup (Saxena, 2023): the last tokens are looked up in the text so far, and what
 // followed them there becomes rows of this step, after the last token. Of all places the one with the longest common
 // ending counts, of equally long ones the latest. Where the text there runs into its own end, it goes on as a repetition.
 struct Params {

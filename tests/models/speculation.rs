@@ -1,4 +1,4 @@
-//! Guessed tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
+//! Drafted tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
 
 use super::{exact, greedy, start, with_kv};
 use jerboa::exec::{Decode, Lookup, RunOptions, Session, Start};
@@ -24,14 +24,14 @@ const MODELS: [&str; 8] = [
 #[derive(Debug, PartialEq)]
 struct Found {
     tokens: Vec<u32>,
-    guessed: usize,
-    held: usize,
+    drafted: usize,
+    accepted: usize,
 }
 
 impl Found {
     /// Steps after the prompt.
     fn steps(&self) -> usize {
-        self.tokens.len() - 1 - self.held
+        self.tokens.len() - 1 - self.accepted
     }
 }
 
@@ -50,9 +50,9 @@ fn decode(model: &mut Session, context: &[u32], stops: &[u32], budget: usize, al
             }
             tokens.extend(next);
         }
-        let (guessed, held) = decode.guesses();
+        let (drafted, accepted) = decode.drafts();
         decode.finish(model).await.expect("finish");
-        Found { tokens, guessed, held }
+        Found { tokens, drafted, accepted }
     })
 }
 
@@ -84,7 +84,7 @@ fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
         (DeviceOptions { subgroups: false, ..full }, Kv::F16),
         (DeviceOptions { subgroups: false, ..exact() }, Kv::Packed),
     ];
-    let mut held = 0;
+    let mut accepted = 0;
     for (index, name) in MODELS.iter().enumerate() {
         // Each model with one of the cases, the first with all.
         for (case, (device, kv)) in cases.iter().enumerate() {
@@ -96,11 +96,11 @@ fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
                 let expected = greedy(&mut model, &prompt, 40);
                 let found = decode(&mut model, &prompt, &[], 40, true);
                 assert_eq!(found.tokens, expected, "{name}, {kv:?}, prompt {number}, {device:?}");
-                held += found.held;
+                accepted += found.accepted;
             }
         }
     }
-    assert!(held > 100, "{held} guesses held");
+    assert!(accepted > 100, "{accepted} drafts accepted");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_repetitive_prompt_takes_fewer_steps_than_tokens() {
     let expected = greedy(&mut model, &prompt, 60);
     let found = decode(&mut model, &prompt, &[], 60, true);
     assert_eq!(found.tokens, expected);
-    assert!(found.held > 0 && found.guessed > found.held, "{found:?}");
+    assert!(found.accepted > 0 && found.drafted > found.accepted, "{found:?}");
     let steps = found.steps();
     println!("{} tokens in {steps} steps: {:.2} steps a token", found.tokens.len() - 1, steps as f64 / 59.0);
     assert!(steps < 45, "{steps} steps for 59 tokens");
@@ -180,7 +180,7 @@ fn a_step_makes_no_object_and_memory_is_counted() {
     // Beside that only staging buffers came.
     assert!(model.gpu.created().bytes >= alive + added);
     let made = model.gpu.created();
-    assert_eq!(block_on(model.guessing_cost(16, 0)).expect("steps").objects_made, 0);
+    assert_eq!(block_on(model.drafting_cost(16, 0)).expect("steps").objects_made, 0);
     for always in [true, false] {
         decode(&mut model, &prompt, &[], 50, always);
         let after = model.gpu.created();

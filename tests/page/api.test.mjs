@@ -98,7 +98,7 @@ test("a prompt of more than 64 tokens is read as it was written", { timeout: PAT
   assert.deepEqual(best.slice(from - 1, -1), golden.newIds);
 });
 
-test("guessed tokens change the count of steps and not the text", { timeout: 2 * PATIENCE }, async () => {
+test("drafted tokens change the count of steps and not the text", { timeout: 2 * PATIENCE }, async () => {
   const result = await page.evaluate(async (story) => {
     // In halves, a prefix from the cache is enough to settle a tie otherwise.
     const model = await jerboa.loadModel(files, { kv: "f32", features: { f16: false } });
@@ -107,20 +107,20 @@ test("guessed tokens change the count of steps and not the text", { timeout: 2 *
     const options = { temperature: 0, maxTokens: 64, ignoreEos: true };
     const before = await model.memory();
     const plain = await model.generate(ids, options).details;
-    const guessed = await model.generate(ids, { ...options, speculation: "prompt-lookup" }).details;
+    const drafted = await model.generate(ids, { ...options, speculation: "prompt-lookup" }).details;
     const drawn = await model.generate(ids, { ...options, maxTokens: 2, temperature: 0.8, seed: 1, speculation: "prompt-lookup" }).details;
-    const { guessing } = await model.measure({ guesses: 16 });
+    const { drafting } = await model.measure({ drafts: 16 });
     const more = (await model.memory()).gpuBytes - before.gpuBytes;
     await model.unload();
-    return { plain, guessed, drawn, guessing, more };
+    return { plain, drafted, drawn, drafting, more };
   }, golden.ids);
-  assert.deepEqual(result.guessed.ids, result.plain.ids);
-  assert.equal(result.guessed.text, result.plain.text);
+  assert.deepEqual(result.drafted.ids, result.plain.ids);
+  assert.equal(result.drafted.text, result.plain.text);
   assert.equal(result.plain.draftedTokens, 0);
-  assert.ok(result.guessed.acceptedTokens > 0, `${result.guessed.draftedTokens} guessed`);
-  assert.ok(result.guessed.draftedTokens >= result.guessed.acceptedTokens);
-  assert.equal(result.drawn.draftedTokens, 0, "drawn tokens are not guessed");
-  assert.deepEqual([result.guessing.steps, result.guessing.objectsMade], [16, 0], "such a step makes no buffer, no pipeline and no bind group");
+  assert.ok(result.drafted.acceptedTokens > 0, `${result.drafted.draftedTokens} drafted`);
+  assert.ok(result.drafted.draftedTokens >= result.drafted.acceptedTokens);
+  assert.equal(result.drawn.draftedTokens, 0, "drawn tokens are not drafted");
+  assert.deepEqual([result.drafting.steps, result.drafting.objectsMade], [16, 0], "such a step makes no buffer, no pipeline and no bind group");
   assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
 

@@ -201,7 +201,7 @@ leavesUsable("a device without enough memory", async () => {
   assert.match(error.message, /model needs \d+ bytes, more than the device gives.*smaller/);
 });
 
-leavesUsable("a device that is lost", async () => {
+leavesUsable("a device that is lost and does not come back", async () => {
   const error = await page.evaluate(async () => {
     const { requestDevice } = GPUAdapter.prototype;
     let device;
@@ -209,11 +209,12 @@ leavesUsable("a device that is lost", async () => {
       return (device = await requestDevice.apply(this, given));
     };
     const model = await kit.load(kit.files(kit.file));
-    GPUAdapter.prototype.requestDevice = requestDevice;
+    GPUAdapter.prototype.requestDevice = () => Promise.reject(new DOMException("The GPU is gone.", "OperationError"));
     device.destroy();
     const run = () => model.generate(kit.ids("input_ids"), { temperature: 0, maxTokens: 8 }).details;
     const error = await run().then(() => ({ code: "none" }), kit.tell);
     await model.unload();
+    GPUAdapter.prototype.requestDevice = requestDevice;
     return error;
   });
   assert.equal(error.code, "device_lost", error.message);

@@ -1,4 +1,4 @@
-//! Speculation as a request asks for it: the same text, with what was guessed in the outcome, where the likeliest is taken.
+//! Speculation as a request asks for it: the same text, with what was drafted in the outcome, where the likeliest is taken.
 
 use super::{events, reference, request, run, stories};
 use jerboa::task::{Finish, GenerateRequest};
@@ -20,7 +20,7 @@ fn ask(ids: &[u32], max: usize) -> Value {
 }
 
 #[test]
-fn the_text_is_the_same_and_the_guesses_are_counted() {
+fn the_text_is_the_same_and_the_drafts_are_counted() {
     let (mut plain, mut model) = (stories(256), stories(256));
     for ids in [repetitive(), reference().prompt_ids.clone()] {
         let expected = run(&mut plain, ask(&ids, 80));
@@ -30,10 +30,10 @@ fn the_text_is_the_same_and_the_guesses_are_counted() {
         assert_eq!((expected.drafted_tokens, expected.accepted_tokens), (0, 0));
         assert!(found.accepted_tokens <= found.drafted_tokens);
         if ids == repetitive() {
-            assert!(found.accepted_tokens > 0, "{} guessed", found.drafted_tokens);
+            assert!(found.accepted_tokens > 0, "{} drafted", found.drafted_tokens);
         }
     }
-    // Steps without guesses follow those with them, and a prefix is used again.
+    // Steps without drafts follow those with them, and a prefix is used again.
     let next = [&repetitive()[..], &run(&mut plain, ask(&repetitive(), 20)).ids[..]].concat();
     let (expected, found) = (run(&mut plain, ask(&next, 30)), run(&mut model, with_lookup(ask(&next, 30))));
     assert_eq!(found.ids, expected.ids);

@@ -31,7 +31,7 @@ pub fn command(command: Command) -> Command {
             parsed("seed", "N", value_parser!(u64), "Same seed, same answer"),
             value("stop", "TEXT", "A text that ends the answer; may be given several times").action(ArgAction::Append),
             flag("ignore-eos", "Go on after the end-of-text token"),
-            parsed("speculation", "HOW", ["off", "prompt-lookup"], "Guess tokens ahead"),
+            parsed("speculation", "HOW", ["off", "prompt-lookup"], "Draft tokens ahead"),
             flag("json", "Print the outcome as JSON"),
         ])
 }
@@ -91,7 +91,7 @@ fn summary(outcome: &Outcome) -> String {
         text += &format!(" at {:.1} tok/s", (tokens - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3));
     }
     if outcome.drafted_tokens > 0 {
-        text += &format!("\n{} tokens were guessed, {} of them held", outcome.drafted_tokens, outcome.accepted_tokens);
+        text += &format!("\n{} tokens were drafted, {} accepted", outcome.drafted_tokens, outcome.accepted_tokens);
     }
     text
 }

@@ -17,18 +17,18 @@ pub(super) enum Short {
     Ready(Prepared),
 }
 
-/// The plans of a generation with guesses, which sessions share.
+/// The plans of a generation with drafts, which sessions share.
 pub(super) struct Drafting {
-    /// From the guesses to the tokens that hold.
-    pub guessing: Prepared,
+    /// From the drafts to the tokens that hold.
+    pub verify: Prepared,
     /// What follows a plain step.
     pub tail: Prepared,
 }
 
-/// The steps of a generation with guesses.
+/// The steps of a generation with drafts.
 pub(super) struct Speculation {
-    /// From the guesses to the tokens that hold.
-    pub guessing: Step,
-    /// What follows a plain step: the token is kept for later guesses.
+    /// From the drafts to the tokens that hold.
+    pub verify: Step,
+    /// What follows a plain step: the token is kept for later drafts.
     pub tail: Step,
 }

@@ -1,12 +1,12 @@
 //! Decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
-//! itself; tokens are read back in batches while later steps run. Steps with guesses bring one token or several.
+//! itself; tokens are read back in batches while later steps run. Steps with drafts bring one token or several.
 
 use super::pace::{Kind, Pace};
 use super::session::Session;
 use super::speculate::Lookup;
 use super::tail::{MAX_BATCH, MAX_STOPS, RING, RING_BYTES, Tail};
 use crate::gpu::{Backend, Readback, Work};
-use crate::kernels::sample::GUESSED_ROWS;
+use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
@@ -29,7 +29,7 @@ pub struct Start<'a> {
     pub step: usize,
     /// How tokens are picked.
     pub tail: Tail,
-    /// Guess tokens by looking them up, greedily picked ones only; [`Session::prepare_speculation`] comes before.
+    /// Draft tokens by looking them up, greedily picked ones only; [`Session::prepare_speculation`] comes before.
     pub lookup: Option<Lookup<'a>>,
 }
 
@@ -63,8 +63,8 @@ pub struct Decode {
     reached: usize,
     tail: Tail,
     pace: Option<Pace>,
-    guessed: usize,
-    held: usize,
+    drafted: usize,
+    accepted: usize,
     done: bool,
 }
 
@@ -76,10 +76,10 @@ impl Session {
     }
 
     /// The same in a generation with lookups.
-    pub(super) fn submit_looked_up(&self, count: usize, guessing: bool) -> Result<()> {
+    pub(super) fn submit_looked_up(&self, count: usize, drafting: bool) -> Result<()> {
         let steps = self.speculation()?;
-        match guessing {
-            true => self.submit_often(count, &[steps.guessing.recorded()]),
+        match drafting {
+            true => self.submit_often(count, &[steps.verify.recorded()]),
             false => self.submit_often(count, &[self.decode.recorded(), steps.tail.recorded()]),
         }
     }
@@ -106,7 +106,7 @@ impl Decode {
         let budget = budget.min(session.capacity + 1 - end);
         let reached = session.reached;
         // How far the device really comes is known at the end.
-        session.reached = session.reached.max(session.capacity.min(end + budget + GUESSED_ROWS as usize));
+        session.reached = session.reached.max(session.capacity.min(end + budget + DRAFT_ROWS as usize));
         let session = &*session;
         let mut words = [u32::MAX; MAX_STOPS];
         words[..stops.len()].copy_from_slice(stops);
@@ -124,8 +124,8 @@ impl Decode {
             reached,
             tail,
             pace: None,
-            guessed: 0,
-            held: 0,
+            drafted: 0,
+            accepted: 0,
             done: budget == 0,
         };
         let mut first = session.tail(tail)?;
@@ -148,9 +148,9 @@ impl Decode {
         Ok(decode)
     }
 
-    /// Tokens that were guessed so far, and how many of them held.
-    pub fn guesses(&self) -> (usize, usize) {
-        (self.guessed, self.held)
+    /// Tokens that were drafted so far, and how many of them accepted.
+    pub fn drafts(&self) -> (usize, usize) {
+        (self.drafted, self.accepted)
     }
 
     fn read(&mut self, session: &Session, batch: Batch) -> Result<()> {
@@ -204,7 +204,7 @@ impl Decode {
         let tokens: Vec<u32> = (self.taken..count).map(|i| words[i % RING as usize]).collect();
         self.done = words[RING as usize + 1] != 0 || count >= self.budget;
         if let Some(pace) = &mut self.pace {
-            (self.guessed, self.held) = (words[RING as usize + 2] as usize, words[RING as usize + 3] as usize);
+            (self.drafted, self.accepted) = (words[RING as usize + 2] as usize, words[RING as usize + 3] as usize);
             // The first token's time is the prompt's.
             if self.taken > self.first {
                 pace.took(batch.kind, batch.steps, tokens.len(), took);
@@ -254,7 +254,7 @@ impl Decode {
         let before = session.tokens.len();
         session.tokens.extend_from_slice(run);
         // Drafts that were not accepted were written all the same.
-        let beyond = if self.pace.is_some() { GUESSED_ROWS as usize } else { 0 };
+        let beyond = if self.pace.is_some() { DRAFT_ROWS as usize } else { 0 };
         let written = session.capacity.min(before + run.len() + beyond);
         session.reached = self.reached.max(written);
         Ok(())

@@ -6,7 +6,7 @@ use super::session::Session;
 use super::tail::{MAX_BATCH, Tail};
 use crate::gpu::{Backend, Created};
 use crate::ir::{Node, Op};
-use crate::kernels::sample::GUESSED_ROWS;
+use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
@@ -25,8 +25,8 @@ pub struct MeasureOptions {
     pub limits: bool,
     /// Decode steps over which the host's cost is taken; none for 0.
     pub steps: usize,
-    /// Decode steps with guessed tokens, likewise.
-    pub guesses: usize,
+    /// Decode steps with drafted tokens, likewise.
+    pub drafts: usize,
 }
 
 /// What came out.
@@ -43,8 +43,8 @@ pub struct Measurement {
     pub limits: Option<Limits>,
     /// What the host does for a step.
     pub host: Option<HostCost>,
-    /// What it does for a step with guessed tokens.
-    pub guessing: Option<HostCost>,
+    /// What it does for a step with drafted tokens.
+    pub drafting: Option<HostCost>,
     /// Where the GPU's time goes; empty where the device has no timestamps.
     pub profiles: Vec<Profile>,
     /// Bytes of all buffers that are alive.
@@ -129,18 +129,18 @@ impl Session {
         self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy)).await
     }
 
-    /// The same for steps that have seven guesses each, whatever comes of them.
+    /// The same for steps that have seven drafts each, whatever comes of them.
     ///
     /// # Errors
     /// `ContextFull` when the steps do not fit; what the device reports.
-    pub async fn guessing_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
+    pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
         self.prepare_speculation().await?;
         self.clear();
         // Where all tokens are the same, anything repeats them.
         let text = vec![0u32; self.capacity];
         self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
-        let rows = GUESSED_ROWS as usize;
+        let rows = DRAFT_ROWS as usize;
         self.cost(steps, position, rows, |count| self.submit_looked_up(count, true)).await
     }
 
@@ -217,9 +217,9 @@ impl Session {
             0 => None,
             steps => Some(self.host_cost(steps, position).await?),
         };
-        let guessing = match options.guesses {
+        let drafting = match options.drafts {
             0 => None,
-            steps => Some(self.guessing_cost(steps, position).await?),
+            steps => Some(self.drafting_cost(steps, position).await?),
         };
         Ok(Measurement {
             dispatches_per_token: self.dispatches(),
@@ -227,7 +227,7 @@ impl Session {
             position,
             limits,
             host,
-            guessing,
+            drafting,
             profiles,
             bytes_alive: self.gpu.created().bytes,
         })

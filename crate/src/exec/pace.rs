@@ -1,10 +1,10 @@
-//! Whether steps with guessed rows pay: what they bring and cost beside plain steps, as this generation measures both.
+//! Whether steps with drafted rows pay: what they bring and cost beside plain steps, as this generation measures both.
 //! It knows counts and milliseconds, not what runs. A device may report a batch when the one behind it is done, so that
 //! a time counts only among its like, and a trial is timed with the plain batches around it.
 
-/// Plain steps at first, and at least, between trials; they say what a token costs without guesses.
+/// Plain steps at first, and at least, between trials; they say what a token costs without drafts.
 const SHORTEST_PAUSE: usize = 8;
-/// The most plain steps until guesses are tried again.
+/// The most plain steps until drafts are tried again.
 const LONGEST_PAUSE: usize = 512;
 /// Steps of the batches at first, so that there soon are [`ALIKE`] of them.
 const FIRST: usize = 4;
@@ -12,18 +12,18 @@ const FIRST: usize = 4;
 const ALIKE: usize = 4;
 /// Steps of a trial.
 const TRIAL: usize = 4;
-/// How much cheaper a token must become for guesses to go on after a trial.
+/// How much cheaper a token must become for drafts to go on after a trial.
 const MARGIN: f64 = 1.1;
 
 /// What the steps of a batch are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Without guesses.
+    /// Without drafts.
     Plain,
-    /// With guesses, to see what they bring.
+    /// With drafts, to see what they bring.
     Trial,
-    /// With guesses, since they pay.
-    Guessing,
+    /// With drafts, since they pay.
+    Drafting,
 }
 
 /// What is submitted next.
@@ -33,8 +33,8 @@ enum Mode {
     Plain(usize),
     /// So many steps of a trial, then plain ones until its end is known.
     Trial(usize),
-    /// Steps with guesses as long as they pay.
-    Guessing,
+    /// Steps with drafts as long as they pay.
+    Drafting,
 }
 
 /// A trial so far, with a plain batch before it and one behind.
@@ -63,21 +63,21 @@ pub(super) struct Pace {
     done: Vec<Done>,
     trial: Trial,
     plain_ms: Option<f64>,
-    guessing_ms: Option<f64>,
+    drafting_ms: Option<f64>,
     gain: f64,
     pause: usize,
 }
 
 impl Pace {
-    /// `always` guesses whatever it costs.
+    /// `always` drafts whatever it costs.
     pub fn new(always: bool) -> Self {
         Self {
-            mode: if always { Mode::Guessing } else { Mode::Plain(SHORTEST_PAUSE) },
+            mode: if always { Mode::Drafting } else { Mode::Plain(SHORTEST_PAUSE) },
             always,
             done: Vec::new(),
             trial: Trial::default(),
             plain_ms: None,
-            guessing_ms: None,
+            drafting_ms: None,
             gain: 1.0,
             pause: SHORTEST_PAUSE,
         }
@@ -85,13 +85,13 @@ impl Pace {
 
     /// Tokens that a step brings now.
     pub fn gain(&self) -> f64 {
-        if self.mode == Mode::Guessing { self.gain.max(1.0) } else { 1.0 }
+        if self.mode == Mode::Drafting { self.gain.max(1.0) } else { 1.0 }
     }
 
     /// How many steps come next, of at most `most`, and what they are.
     pub fn next(&mut self, most: usize) -> (usize, Kind) {
         match &mut self.mode {
-            Mode::Guessing => (most, Kind::Guessing),
+            Mode::Drafting => (most, Kind::Drafting),
             Mode::Trial(0) => (most, Kind::Plain),
             Mode::Trial(left) => {
                 let count = most.min(*left);
@@ -120,7 +120,7 @@ impl Pace {
         if self.done.len() == ALIKE && self.done.iter().all(|d| (d.kind, d.steps) == (kind, steps)) {
             let sum: f64 = self.done[..ALIKE - 1].iter().map(|d| d.ms).sum();
             let now = sum / ((ALIKE - 1) * steps) as f64;
-            let known = if kind == Kind::Plain { &mut self.plain_ms } else { &mut self.guessing_ms };
+            let known = if kind == Kind::Plain { &mut self.plain_ms } else { &mut self.drafting_ms };
             *known = Some(known.map_or(now, |known| 0.5 * (known + now)));
         }
         match kind {
@@ -138,10 +138,10 @@ impl Pace {
                 self.trial.tokens += brought;
                 self.trial.ms += ms;
             }
-            Kind::Guessing => {
+            Kind::Drafting => {
                 let weight = steps as f64 / (steps + 3) as f64;
                 self.gain += weight * (brought as f64 / steps as f64 - self.gain);
-                if self.mode == Mode::Guessing && !self.always && !self.pays(1.0) {
+                if self.mode == Mode::Drafting && !self.always && !self.pays(1.0) {
                     self.mode = Mode::Plain(self.pause);
                 }
             }
@@ -149,8 +149,8 @@ impl Pace {
     }
 
     fn pays(&self, margin: f64) -> bool {
-        match (self.plain_ms, self.guessing_ms) {
-            (Some(plain), Some(guessing)) => self.gain * plain >= guessing * margin,
+        match (self.plain_ms, self.drafting_ms) {
+            (Some(plain), Some(drafting)) => self.gain * plain >= drafting * margin,
             _ => false,
         }
     }
@@ -160,9 +160,9 @@ impl Pace {
         let trial = std::mem::take(&mut self.trial);
         let steps = trial.steps as f64;
         self.gain = trial.tokens as f64 / steps;
-        self.guessing_ms = self.plain_ms.map(|plain| ((trial.ms - plain * trial.plain as f64) / steps).max(plain));
+        self.drafting_ms = self.plain_ms.map(|plain| ((trial.ms - plain * trial.plain as f64) / steps).max(plain));
         if self.pays(MARGIN) {
-            (self.mode, self.pause) = (Mode::Guessing, SHORTEST_PAUSE);
+            (self.mode, self.pause) = (Mode::Drafting, SHORTEST_PAUSE);
         } else {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
             self.mode = Mode::Plain(self.pause);
@@ -175,12 +175,12 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// A generation of `count` tokens where a plain step costs 1 and one with guesses `cost`, and brings what `gain` says
+    /// A generation of `count` tokens where a plain step costs 1 and one with drafts `cost`, and brings what `gain` says
     /// of the place; two batches are in flight, `late` of them are done before the first is reported. Returns what it
-    /// costs and how many steps had guesses.
+    /// costs and how many steps had drafts.
     fn run(count: usize, cost: f64, late: usize, gain: impl Fn(usize) -> usize) -> (f64, usize) {
         let (mut pace, mut flight) = (Pace::new(false), VecDeque::new());
-        let (mut at, mut total, mut guesses, mut most) = (0, 0.0, 0, 1);
+        let (mut at, mut total, mut drafts, mut most) = (0, 0.0, 0, 1);
         let ms = |(steps, kind): (usize, Kind)| steps as f64 * if kind == Kind::Plain { 1.0 } else { cost };
         while at < count {
             while flight.len() < 2 + late {
@@ -191,24 +191,24 @@ mod tests {
             let before = at;
             (0..steps).for_each(|_| at += if kind == Kind::Plain { 1 } else { gain(at) });
             total += ms((steps, kind));
-            guesses += if kind == Kind::Plain { 0 } else { steps };
+            drafts += if kind == Kind::Plain { 0 } else { steps };
             let reported = if late == 0 { ms((steps, kind)) } else { ms(flight[late - 1]) };
             pace.took(kind, steps, at - before, reported);
         }
-        (total, guesses)
+        (total, drafts)
     }
 
     #[test]
-    fn guesses_that_never_hold_cost_little() {
+    fn drafts_that_never_hold_cost_little() {
         for late in [0, 1] {
-            let (total, guesses) = run(1000, 2.0, late, |_| 1);
+            let (total, drafts) = run(1000, 2.0, late, |_| 1);
             assert!(total < 1060.0, "{total}");
-            assert!(guesses > 0, "it is tried");
+            assert!(drafts > 0, "it is tried");
         }
     }
 
     #[test]
-    fn guesses_that_hold_go_on() {
+    fn drafts_that_hold_go_on() {
         for late in [0, 1] {
             let (total, _) = run(1000, 2.0, late, |_| 8);
             assert!(total < 330.0, "{total}");
@@ -226,9 +226,9 @@ mod tests {
     #[test]
     fn a_text_that_begins_to_repeat_itself_is_noticed_and_its_end_too() {
         for late in [0, 1] {
-            let (total, guesses) = run(3000, 1.5, late, |at| if (1000..2000).contains(&at) { 8 } else { 1 });
+            let (total, drafts) = run(3000, 1.5, late, |at| if (1000..2000).contains(&at) { 8 } else { 1 });
             assert!(total < 2000.0 + 1000.0 * 0.6, "{total}");
-            assert!(guesses < 300, "{guesses}");
+            assert!(drafts < 300, "{drafts}");
         }
     }
 
@@ -236,8 +236,8 @@ mod tests {
     fn always_means_always() {
         let mut pace = Pace::new(true);
         for _ in 0..9 {
-            assert_eq!(pace.next(3), (3, Kind::Guessing));
-            pace.took(Kind::Guessing, 3, 3, 100.0);
+            assert_eq!(pace.next(3), (3, Kind::Drafting));
+            pace.took(Kind::Drafting, 3, 3, 100.0);
         }
     }
 }

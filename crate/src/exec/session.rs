@@ -15,8 +15,9 @@ use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Counts, Dim, InputId, StateId};
-use crate::kernels::sample::GUESSED_ROWS;
+use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{RowsMode, Slot, fuse};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -90,7 +91,7 @@ impl Session {
         let plans = [&model.decode.plan, &model.prefill.plan];
         let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
         let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
-        let dims: BTreeSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
+        let dims: BTreeSet<Dim> = gather(dims.filter(|dim| *dim != Dim::TOKENS));
         let own = own_buffers(model, &dims)?;
         let step = |name: &str, prepared: &Prepared| {
             Step::new(&model.gpu, name, prepared, &[&own, &model.shared], &model.pipelines.borrow(), 1)
@@ -453,11 +454,11 @@ impl Session {
 fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
     let mut own = Buffers::new();
     let sizes = [
-        (Slot::Ids, model.chunk.max(GUESSED_ROWS as usize) as u64 * 4),
+        (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),
         (Slot::CURSOR, STATE_BYTES),
         (Slot::Tokens, RING_BYTES),
         (Slot::Stops, MAX_STOPS as u64 * 4),
-        (Slot::Candidates, 128 * 8 * u64::from(GUESSED_ROWS)),
+        (Slot::Candidates, 128 * 8 * u64::from(DRAFT_ROWS)),
         (Slot::Output, model.decode.plan.output),
     ];
     let ends = (model.sight != Sight::Causal).then_some((Slot::Ends, model.chunk as u64 * 4));
@@ -472,7 +473,7 @@ fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
     for (index, state) in model.states.iter().enumerate() {
         for (plane, bytes) in state.planes.iter().enumerate() {
             let slot = Slot::Sequence(StateId(index), plane as u8);
-            own.insert(slot, model.gpu.buffer("state", *bytes, Usage::Storage)?);
+            own.insert(slot, model.gpu.buffer(state.spec.name(), *bytes, Usage::Storage)?);
         }
     }
     rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| {

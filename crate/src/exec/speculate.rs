@@ -1,4 +1,4 @@
-//! Speculation by prompt lookup: the step that runs the last token with guesses of what follows it, whose kernels the GPU
+//! Speculation by prompt lookup: the step that runs the last token with drafts of what follows it, whose kernels the GPU
 //! needs beside a plain step's. What the kernels compute is told in shaders/sample.
 
 use super::asked::{Drafting, Speculation};
@@ -7,7 +7,7 @@ use super::session::Session;
 use super::step::Prepared;
 use super::tail::{MAX_STOPS, RING, Tail};
 use crate::gpu::{Backend, Usage};
-use crate::kernels::sample::{Advance, GUESSED_ROWS, accept, argmax_rows, draft, slices};
+use crate::kernels::sample::{Advance, DRAFT_ROWS, accept, argmax_rows, draft, slices};
 use crate::plan::{Plan, RowsMode, Slot, fuse};
 use crate::{Error, Result};
 
@@ -16,12 +16,12 @@ use crate::{Error, Result};
 pub struct Lookup<'a> {
     /// All tokens before the generation.
     pub context: &'a [u32],
-    /// Guess in every step, also where guesses do not pay: for tests and measurements.
+    /// Draft in every step, also where drafts do not pay: for tests and measurements.
     pub always: bool,
 }
 
 impl Session {
-    /// Makes the kernels and buffers ready that guesses need.
+    /// Makes the kernels and buffers ready that drafts need.
     ///
     /// # Errors
     /// What the device reports.
@@ -38,10 +38,10 @@ impl Session {
             self.own.insert(Slot::History, history);
         }
         let tail = self.step_of("sample", &drafting.tail, 1)?;
-        let guessing = self.step_of("guesses", &drafting.guessing, GUESSED_ROWS as usize)?;
+        let verify = self.step_of("drafts", &drafting.verify, DRAFT_ROWS as usize)?;
         self.gpu.check().await?;
         self.model.count(|bytes| bytes.activations += self.gpu.created().bytes - before);
-        self.speculation = Some(Speculation { guessing, tail });
+        self.speculation = Some(Speculation { verify, tail });
         Ok(())
     }
 
@@ -56,14 +56,14 @@ impl Model {
         if self.drafting.get().is_some() {
             return Ok(());
         }
-        let guessing = self.guessing_plan()?;
-        let tail = Tail::Greedy.plan(guessing.output_cols as u32, Some(Slot::History))?;
-        self.compile(&[&guessing, &tail]).await?;
+        let verify = self.verify_plan()?;
+        let tail = Tail::Greedy.plan(verify.output_cols as u32, Some(Slot::History))?;
+        self.compile(&[&verify, &tail]).await?;
         // Its logits are those of many rows.
-        let guessing = Prepared::new(&self.gpu, "guesses", guessing, true)?;
+        let verify = Prepared::new(&self.gpu, "drafts", verify, true)?;
         let tail = Prepared::new(&self.gpu, "sample", tail, false)?;
         // Another session may have made them meanwhile.
-        let _ = self.drafting.set(Drafting { guessing, tail });
+        let _ = self.drafting.set(Drafting { verify, tail });
         Ok(())
     }
 
@@ -71,9 +71,9 @@ impl Model {
         self.drafting.get().ok_or_else(|| Error::Internal("drafting was not prepared".into()))
     }
 
-    fn guessing_plan(&self) -> Result<Plan> {
+    fn verify_plan(&self) -> Result<Plan> {
         let graph = fuse::few_rows(fuse::all_rows(self.graph.clone()), self.options.fusions);
-        let mut plan = self.plan(&graph, RowsMode::Few(GUESSED_ROWS as usize))?;
+        let mut plan = self.plan(&graph, RowsMode::Few(DRAFT_ROWS as usize))?;
         let vocabulary = plan.output_cols as u32;
         plan.launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
         plan.launches.push(argmax_rows(Slot::Output, Slot::Candidates, vocabulary, Slot::CURSOR));

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::kernels::Launch;
 use crate::kernels::sample::{
-    Adjust, Advance, GUESSED_ROWS, MAX_VOCABULARY, SETTINGS_BYTES, Sample, advance, argmax, needs_adjust, runs_on_gpu,
+    Adjust, Advance, DRAFT_ROWS, MAX_VOCABULARY, SETTINGS_BYTES, Sample, advance, argmax, needs_adjust, runs_on_gpu,
     slices, work_bytes,
 };
 use crate::plan::{Plan, Slot};
@@ -12,9 +12,9 @@ use crate::sample::Params;
 
 /// The most steps of one submit; two submits are in flight.
 pub(super) const MAX_BATCH: usize = 16;
-/// Sampled tokens that the GPU holds before the first is overwritten: those of the longest batch of steps with guesses.
-pub(super) const RING: u32 = MAX_BATCH as u32 * GUESSED_ROWS;
-/// Bytes of the ring and of the words after it: tokens, whether it stopped, guesses, guesses that held.
+/// Sampled tokens that the GPU holds before the first is overwritten: those of the longest batch of steps with drafts.
+pub(super) const RING: u32 = MAX_BATCH as u32 * DRAFT_ROWS;
+/// Bytes of the ring and of the words after it: tokens, whether it stopped, drafts, accepted drafts.
 pub(super) const RING_BYTES: u64 = (RING as u64 + 4) * 4;
 /// Stop tokens that the GPU compares with.
 pub(super) const MAX_STOPS: usize = 64;

@@ -48,4 +48,14 @@ impl StateSpec {
     pub fn is_recurrent(&self) -> bool {
         matches!(self, Self::Conv { .. } | Self::Matrix { .. })
     }
+
+    /// What messages and buffer labels call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Kv { .. } => "kv cache",
+            Self::Conv { .. } => "convolution state",
+            Self::Matrix { .. } => "recurrent state",
+            Self::Memory { .. } => "cross-attention cache",
+        }
+    }
 }

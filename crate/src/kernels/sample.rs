@@ -1,5 +1,5 @@
 //! The next token on the GPU: the largest of the logits, or a draw that agrees with `sample::Sampler` bit by bit, and the
-//! step from one token to the next, or to several that were guessed. Knows vocabularies and sampling parameters, not what they belong to.
+//! step from one token to the next, or to several that were drafted. Knows vocabularies and sampling parameters, not what they belong to.
 
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
@@ -72,12 +72,12 @@ pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
         .set("ring", a.ring)
 }
 
-/// The most rows of a step with guesses: the last token and seven that may follow.
-pub const GUESSED_ROWS: u32 = 8;
+/// The most rows of a step with drafts: the last token and seven that may follow.
+pub const DRAFT_ROWS: u32 = 8;
 /// Tokens of the longest and of the shortest ending that is looked up.
 pub const ENDINGS: (u32, u32) = (4, 2);
 
-/// Guesses the rows after the last token: `history` has the tokens of positions 0 to the state's.
+/// Drafts the rows after the last token: `history` has the tokens of positions 0 to the state's.
 pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
     Launch::new("draft", Variant::new(Kernel::Draft), GridSpec::Fixed { units: 1 })
         .bind("history", history)
@@ -85,11 +85,11 @@ pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
         .bind("ids", ids)
         .set("longest", ENDINGS.0)
         .set("shortest", ENDINGS.1)
-        .set("most", GUESSED_ROWS - 1)
+        .set("most", DRAFT_ROWS - 1)
 }
 
-/// Takes the tokens of a step with guessed rows and moves the state on. `candidates` has the slices of each of
-/// [`GUESSED_ROWS`] rows, `tokens` four words after the ring.
+/// Takes the tokens of a step with drafted rows and moves the state on. `candidates` has the slices of each of
+/// [`DRAFT_ROWS`] rows, `tokens` four words after the ring.
 pub fn accept<B: Clone>(a: Advance<B>) -> Launch<B> {
     Launch::new("accept", Variant::new(Kernel::Accept), GridSpec::Fixed { units: 1 })
         .bind("candidates", a.candidates)

@@ -2,7 +2,7 @@
 
 use crate::ir::{Graph, StateSpec};
 use crate::kernels::attention::Kv;
-use crate::kernels::sample::GUESSED_ROWS;
+use crate::kernels::sample::DRAFT_ROWS;
 
 /// How a state lies on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<
         };
         let (positions, ring, planes) = match *spec {
             StateSpec::Kv { kv_heads, head_dim, window } => {
-                let kept = (window + chunk.max(GUESSED_ROWS as usize)).next_multiple_of(8);
+                let kept = (window + chunk.max(DRAFT_ROWS as usize)).next_multiple_of(8);
                 let ring = window > 0 && kept < capacity;
                 let positions = if ring { kept } else { capacity };
                 (positions, ring, by_position(positions, kv_heads, head_dim))

@@ -16,7 +16,7 @@ pub fn argmax(logits: &[f32]) -> Option<u32> {
     logits.iter().position(|v| *v == best).map(|i| i as u32)
 }
 
-/// The tokens that prompt lookup guesses to follow a text: what followed the longest of its endings that occurs before,
+/// The tokens that prompt lookup drafts to follow a text: what followed the longest of its endings that occurs before,
 /// at the latest place. A copy that comes to the text's end reads what it has copied.
 pub fn draft(history: &[u32], endings: (usize, usize), most: usize) -> Vec<u32> {
     let (longest, shortest) = endings;
@@ -31,10 +31,10 @@ pub fn draft(history: &[u32], endings: (usize, usize), most: usize) -> Vec<u32> 
     Vec::new()
 }
 
-/// The tokens that a step with guesses brings, from the best of each row; and whether the last of them ends it all.
-pub fn accept(best: &[u32], guesses: &[u32], stops: &[u32], budget: usize) -> (Vec<u32>, bool) {
-    let held = guesses.iter().zip(best).take_while(|(guess, best)| guess == best).count();
-    let mut tokens = best[..(held + 1).min(budget)].to_vec();
+/// The tokens that a step with drafts brings, from the best of each row; and whether the last of them ends it all.
+pub fn accept(best: &[u32], drafts: &[u32], stops: &[u32], budget: usize) -> (Vec<u32>, bool) {
+    let accepted = drafts.iter().zip(best).take_while(|(draft, best)| draft == best).count();
+    let mut tokens = best[..(accepted + 1).min(budget)].to_vec();
     let end = tokens.iter().position(|token| stops.contains(token));
     tokens.truncate(end.map_or(tokens.len(), |at| at + 1));
     let stopped = end.is_some() || tokens.len() == budget;

@@ -139,9 +139,9 @@ struct Run<'a> {
     max_tokens: usize,
     eos: Vec<u32>,
     first_token_ms: f64,
-    /// Whether tokens are guessed; how many were, and how many of them held.
-    guessing: bool,
-    guesses: (usize, usize),
+    /// Whether tokens are drafted; how many were, and how many were accepted.
+    drafting: bool,
+    drafts: (usize, usize),
 }
 
 impl Run<'_> {
@@ -201,11 +201,11 @@ impl Loaded {
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
-        // The guesses are compared with the likeliest token, as the model gives it.
-        let guessing = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
+        // The drafts are compared with the likeliest token, as the model gives it.
+        let drafting = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
             // Drafts that are not accepted would stay in such states.
             && !self.session.is_recurrent();
-        if guessing {
+        if drafting {
             self.session.prepare_speculation().await?;
         }
         let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
@@ -219,8 +219,8 @@ impl Loaded {
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
             eos: if request.ignore_eos { Vec::new() } else { self.eos.to_vec() },
             first_token_ms: start_ms,
-            guessing,
-            guesses: (0, 0),
+            drafting,
+            drafts: (0, 0),
         };
         let mut context = prompt.clone();
         let mut cached = None;
@@ -258,8 +258,8 @@ impl Loaded {
             prompt_tokens: prompt.len(),
             cached_tokens: cached.unwrap_or(0),
             completion_tokens: run.ids.len(),
-            drafted_tokens: run.guesses.0,
-            accepted_tokens: run.guesses.1,
+            drafted_tokens: run.drafts.0,
+            accepted_tokens: run.drafts.1,
             prefill_ms: run.first_token_ms - start_ms,
             decode_ms: end_ms - run.first_token_ms,
             ids: run.ids,
@@ -277,7 +277,7 @@ impl Loaded {
     ) -> Result<()> {
         let session = &mut self.session;
         let budget = run.max_tokens - run.ids.len();
-        let lookup = run.guessing.then_some(Lookup { context, always: false });
+        let lookup = run.drafting.then_some(Lookup { context, always: false });
         let (end, step) = (context.len(), sampler.step() as usize);
         let start = Start { end, stops: &run.eos, budget, step, tail, lookup };
         let mut decode = Decode::start(session, start)?;
@@ -293,8 +293,8 @@ impl Loaded {
             tokens.iter().for_each(|token| sampler.accept(*token));
             on_event(&run.take(&tokens, None));
         }
-        let (guessed, held) = decode.guesses();
-        run.guesses = (run.guesses.0 + guessed, run.guesses.1 + held);
+        let (drafted, accepted) = decode.drafts();
+        run.drafts = (run.drafts.0 + drafted, run.drafts.1 + accepted);
         decode.finish(session).await
     }
 

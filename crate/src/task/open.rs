@@ -73,7 +73,7 @@ impl AnyModel {
         let Some(config) = config else {
             return Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?)));
         };
-        match task.unwrap_or_else(|| guess(&config, sentence.is_some(), name)) {
+        match task.unwrap_or_else(|| inferred_task(&config, sentence.is_some(), name)) {
             Task::Generate => Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?))),
             Task::Embed => {
                 let embedder = embedder(gpu, source, name, config, sentence, options).await?;
@@ -126,7 +126,7 @@ impl AnyModel {
 }
 
 /// What a model is for, by its files; decoders that rank are known by their name alone.
-fn guess(config: &Value, pools: bool, name: &str) -> Task {
+fn inferred_task(config: &Value, pools: bool, name: &str) -> Task {
     let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
     if architecture.ends_with("ForSequenceClassification") {
         return Task::Rerank;

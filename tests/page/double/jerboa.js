@@ -98,8 +98,8 @@ export class Engine {
     }
     this.busy = false;
     const ids = done.map((_, i) => i + 1);
-    const guesses = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
-    return { text: done.join(""), ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...guesses, prefillMs: 3, decodeMs: 4 };
+    const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
+    return { text: done.join(""), ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
   }
 
   createSession() {
