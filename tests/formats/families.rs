@@ -2,6 +2,9 @@
 //! checkpoints; graphs of published configurations. JERBOA_CONFIGS names a folder with more of these.
 
 use jerboa::arch;
+use jerboa::format::quantize;
+use jerboa::kernels::attention::Kv;
+use jerboa::plan::{StatePlan, WeightPlan, plan_states, plan_weights};
 use jerboa_tests::golden::golden;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -58,8 +61,18 @@ fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
     Some(all)
 }
 
-/// The number of parameters of a published configuration whose names all are where they are looked for; or the refusal.
-fn parameters(folder: &Path) -> Result<usize, String> {
+/// What a published configuration comes to.
+struct Found {
+    /// Parameters.
+    parameters: usize,
+    /// Bytes of the weights at 4 bits.
+    weights: u64,
+    /// Bytes of what a sequence of 32,768 tokens keeps, in halves.
+    states: u64,
+}
+
+/// The sizes of a published configuration whose names all are where they are looked for; or the refusal.
+fn sizes(folder: &Path) -> Result<Found, String> {
     let config = json(&folder.join("config.json"));
     let is_encoder = arch::is_encoder(&config);
     let graph =
@@ -82,20 +95,37 @@ fn parameters(folder: &Path) -> Result<usize, String> {
             assert!(wanted.contains_key(name), "{}: nobody reads {name}", folder.display());
         }
     }
-    Ok(parts().map(|(_, numbers)| numbers).sum())
+    let four_bits = |name: &str| quantize::layout(if graph.tables().contains(name) { 8 } else { 4 });
+    let weights = plan_weights(&graph, &four_bits, 4 << 30).expect("a plan").values().map(WeightPlan::bytes).sum();
+    let states = plan_states(&graph, Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum();
+    Ok(Found { parameters: parts().map(|(_, numbers)| numbers).sum(), weights, states })
 }
 
-/// Millions of parameters of those that run.
-const SIZES: &[(&str, usize)] = &[
-    ("Qwen__Qwen3-0.6B", 596),
-    ("Qwen__Qwen3-14B-MLX-4bit", 14_768),
-    ("root-hypercube__qwen3-mlx-root", 1_720),
-    ("microsoft__Phi-3-mini-4k-instruct", 3_821),
-    ("microsoft__Phi-3-mini-128k-instruct", 3_821),
-    ("microsoft__Phi-3-medium-4k-instruct", 13_960),
-    ("microsoft__phi-2", 2_779),
-    ("mistralai__Devstral-Small-2507", 23_572),
-    ("Supabase__gte-small", 33),
+/// Of those that run: millions of parameters, MB of weights at 4 bits (tables at 8), MB kept of 32,768 tokens in halves.
+const SIZES: &[(&str, [u64; 3])] = &[
+    ("Qwen__Qwen3-0.6B", [596, 450, 3758]),
+    ("Qwen__Qwen3-14B-MLX-4bit", [14_768, 10_009, 5368]),
+    ("root-hypercube__qwen3-mlx-root", [1720, 1231, 3758]),
+    ("Qwen__Qwen3-30B-A3B", [30_532, 19_394, 3221]),
+    ("Qwen__Qwen3.5-27B", [26_895, 17_454, 2304]),
+    ("Qwen__Qwen3.5-35B-A3B", [34_660, 21_921, 736]),
+    ("microsoft__Phi-3-mini-4k-instruct", [3821, 2487, 1006]),
+    ("microsoft__Phi-3-mini-128k-instruct", [3821, 2487, 12_884]),
+    ("microsoft__Phi-3-medium-4k-instruct", [13_960, 8890, 524]),
+    ("microsoft__phi-2", [2779, 1871, 10_737]),
+    ("mistralai__Devstral-Small-2507", [23_572, 15_405, 5368]),
+    ("mistralai__Mixtral-8x7B-v0.1", [46_702, 29_321, 4294]),
+    ("openai__gpt-oss-20b", [20_914, 13_674, 821]),
+    ("deepseek-ai__DeepSeek-V3", [671_026, 420_321, 196_494]),
+    ("Supabase__gte-small", [33, 26, 0]),
+];
+
+/// Those that are refused, and what is said of them.
+const REFUSED: &[(&str, &str)] = &[
+    ("google__gemma-4-26B-A4B", "enable_moe_block is not supported"),
+    ("ibm-granite__granite-3.1-1b-a400m-instruct", "'GraniteMoeForCausalLM' is not supported"),
+    ("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "layers of kind 'E' is not supported"),
+    ("zai-org__GLM-5.1", "'GlmMoeDsaForCausalLM' is not supported"),
 ];
 
 #[test]
@@ -106,18 +136,29 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
         folders.extend(entries.map(|e| e.expect("an entry").path()).filter(|p| p.join("config.json").exists()));
     }
     folders.sort();
+    let mut wrong = Vec::new();
     for folder in &folders {
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
-        let found = parameters(folder);
-        match &found {
-            Ok(count) => println!("{name}: {} million parameters", count / 1_000_000),
-            Err(refusal) => println!("{name}: {refusal}"),
-        }
-        if let Some((_, millions)) = SIZES.iter().find(|s| s.0 == name) {
-            assert_eq!(found.map(|n| n / 1_000_000), Ok(*millions), "{name}");
+        let (expected, refused) = (SIZES.iter().find(|s| s.0 == name), REFUSED.iter().find(|r| r.0 == name));
+        match sizes(folder) {
+            Ok(found) => {
+                let found = [found.parameters as u64, found.weights, found.states].map(|n| n / 1_000_000);
+                println!("{name}: {found:?} million parameters, MB of weights, MB of states");
+                if expected.is_some_and(|e| e.1 != found) || refused.is_some() {
+                    wrong.push(format!("{name}: {found:?}"));
+                }
+            }
+            Err(refusal) => {
+                println!("{name}: {refusal}");
+                if expected.is_some() || refused.is_some_and(|r| !refusal.contains(r.1)) {
+                    wrong.push(format!("{name}: {refusal}"));
+                }
+            }
         }
     }
-    let missing = SIZES.iter().find(|s| !folders.iter().any(|f| f.ends_with(s.0)));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let mut listed = SIZES.iter().map(|s| s.0).chain(REFUSED.iter().map(|r| r.0));
+    let missing = listed.find(|name| !folders.iter().any(|f| f.ends_with(name)));
     assert_eq!(missing, None, "a configuration is not there");
 }
 

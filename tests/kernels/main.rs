@@ -1,5 +1,6 @@
 //! Every kernel against its CPU twin, over shapes that no tile divides.
 
+mod altup;
 mod argmax;
 mod attention;
 mod blend;

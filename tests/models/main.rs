@@ -1,9 +1,11 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
 mod hybrid;
+mod kept;
 mod sampling;
 mod sessions;
 mod speculation;
+mod trace;
 mod tuning;
 mod variants;
 
@@ -35,7 +37,7 @@ equal_the_reference! {
     qwen2_untied, qwen3, qwen3_f16, phi3, phi3_longrope, phi4_mini, gemma, gemma2, gemma3, gemma4, gemma4_kv, granite,
     olmo2, exaone4, glm4, ernie4_5, helium, hunyuan_dense, starcoder2, phi2, gpt_neox, gpt2, lfm2, lfm2_bias, qwen3_5,
     qwen3_5_odd, granite_hybrid, nemotron_h, mixtral, qwen3_moe, gpt_oss, gpt_oss_mxfp4, phimoe, deepseek_v2,
-    deepseek_v3,
+    deepseek_v3, qwen3_5_moe, qwen3_next, lfm2_moe, gemma3n,
     ;
     // What is rounded to 8 bits turns a last bit into a whole step now and then.
     1e-2:

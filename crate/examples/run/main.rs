@@ -69,6 +69,7 @@ mod native {
         "perplexity" "How well the model foretells a text": text::perplexity_command, text::perplexity;
         "logits" "Writes the logits of token ids to a safetensors file: tensor `logits`, f32": states::logits_command, states::logits;
         "hidden" "Writes the last hidden states of token ids likewise: tensor `last_hidden_state`, f32": states::hidden_command, states::hidden;
+        "trace" "Writes every named value of the graph for token ids to a safetensors file, a row for each token, f32": states::trace_command, states::trace;
         "encode-image" "Writes the rows that the language model gets for pictures: tensors `image_embeds` and `pixel_values`, f32": see::command, see::run;
         "inspect" "Family, sizes, encoding by tensor; what would run and what not": look::inspect_command, look::inspect;
         "plan" "The graph, dispatches of a decode step, bytes": look::plan_command, look::plan;

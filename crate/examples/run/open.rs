@@ -99,9 +99,14 @@ impl Given {
 
     /// The decoder alone.
     pub async fn model(&self) -> Result<Session> {
+        self.session(self.run_options()?).await
+    }
+
+    /// The same with options of its own.
+    pub async fn session(&self, options: RunOptions) -> Result<Session> {
         let source = self.source().await?;
         let files = Files::open(&source, None).await.map_err(told)?;
-        Session::load_files(self.gpu().await?, &source, files, self.run_options()?).await.map_err(told)
+        Session::load_files(self.gpu().await?, &source, files, options).await.map_err(told)
     }
 
     /// The model with its text side.

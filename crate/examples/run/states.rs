@@ -1,12 +1,14 @@
-//! `logits` and `hidden`: rows of numbers to a file, to be compared with another engine's.
+//! `logits`, `hidden` and `trace`: rows of numbers to a file, to be compared with another engine's.
 
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, told, value};
 use crate::see::{placed, with_images};
 use clap::{Command, value_parser};
 use jerboa::arch::Head;
-use jerboa::exec::{Encoder, Files, Tokens};
+use jerboa::exec::{Encoder, Files, RunOptions, Tokens};
+use jerboa::plan::Fusions;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 fn with_ids(command: Command) -> Command {
     on_model(command).args([
@@ -39,6 +41,24 @@ pub async fn hidden(given: &Given) -> Result<()> {
     save(given, "last_hidden_state", values, ids.len(), ids.len())
 }
 
+pub fn trace_command(command: Command) -> Command {
+    with_ids(command)
+}
+
+pub async fn trace(given: &Given) -> Result<()> {
+    let options = RunOptions { fusions: Fusions::NONE, ..given.run_options()? };
+    let mut session = given.session(options).await?;
+    let mut seen = BTreeMap::new();
+    let mut all = Vec::new();
+    for traced in session.trace(&given.all::<u32>("ids")).await.map_err(told)? {
+        // A name that comes again is numbered.
+        let count = seen.entry(traced.name.clone()).and_modify(|n| *n += 1).or_insert(1);
+        let name = if *count == 1 { traced.name } else { format!("{}, {count}", traced.name) };
+        all.push((name, traced.values, traced.cols));
+    }
+    write(given, &all)
+}
+
 /// The hidden states of a model that reads both ways; none for one that generates.
 async fn encoded(given: &Given, ids: &[u32]) -> Result<Option<Vec<f32>>> {
     let source = given.source().await?;
@@ -56,12 +76,20 @@ async fn encoded(given: &Given, ids: &[u32]) -> Result<Option<Vec<f32>>> {
 
 /// Writes the last `rows` of `all` rows.
 fn save(given: &Given, name: &str, mut values: Vec<f32>, all: usize, rows: usize) -> Result<()> {
-    let out: String = given.need("out")?;
     let cols = values.len() / all;
     let values = values.split_off(values.len() - rows * cols);
-    let bytes: &[u8] = bytemuck::cast_slice(&values);
-    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![rows, cols], bytes);
-    let view = view.map_err(|e| e.to_string())?;
-    let data = safetensors::serialize([(name, view)], None).map_err(|e| e.to_string())?;
+    write(given, &[(name.to_string(), values, cols)])
+}
+
+/// Writes tensors by name, values and columns.
+fn write(given: &Given, tensors: &[(String, Vec<f32>, usize)]) -> Result<()> {
+    let out: String = given.need("out")?;
+    let mut views = Vec::new();
+    for (name, values, cols) in tensors {
+        let (shape, bytes) = (vec![values.len() / cols, *cols], bytemuck::cast_slice(values));
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape, bytes);
+        views.push((name, view.map_err(|e| e.to_string())?));
+    }
+    let data = safetensors::serialize(views, None).map_err(|e| e.to_string())?;
     std::fs::write(&out, data).map_err(|e| format!("{out}: {e}"))
 }

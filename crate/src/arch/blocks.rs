@@ -6,7 +6,7 @@ pub mod latent;
 
 use super::config::Config;
 use crate::ir::{
-    Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, StateId, StateSpec,
+    Activation, Attention, Builder, Dim, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeSpec, StateId, StateSpec,
     ValueId, WeightKind,
 };
 use crate::{Error, Result};
@@ -492,12 +492,13 @@ impl Dense {
         self.finish(b, x)
     }
 
-    /// The last norm and the head over a residual stream.
+    /// The last norm and the head over a residual stream, or over the last row of one.
     ///
     /// # Errors
     /// `Internal` when shapes do not meet.
     pub fn finish(&self, mut b: Builder, x: ValueId) -> Result<Graph> {
-        let last = b.node("last_row", Op::LastRow, &[x], self.hidden);
+        let single = b.graph().value(x).rows == Dim::Last;
+        let last = if single { x } else { b.node("last_row", Op::LastRow, &[x], self.hidden) };
         let hidden = norm(&mut b, self.names.last, self.norm, last);
         self.with_head(b, hidden)
     }

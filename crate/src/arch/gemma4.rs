@@ -49,7 +49,8 @@ fn gemma4(config: Config<'_>) -> Result<Graph> {
         x = self::layer(&mut b, &path, &spec, layer, dense.norm, x);
         if let Some((values, cols)) = own {
             let own = b.view(&format!("{path}.per_layer_input"), values, index * cols, cols);
-            x = with_own_input(&mut b, &path, layer.mlp.act, dense.norm, x, own);
+            let made = of_own_input(&mut b, &path, layer.mlp.act, dense.norm, x, own);
+            x = b.add(&format!("{path}.per_layer_residual"), x, made);
         }
         let scalar = b.vector(&format!("{path}.layer_scalar"), 1);
         x = b.node(&format!("{path}.scaled"), Op::Times(scalar), &[x], dense.hidden);
@@ -57,7 +58,7 @@ fn gemma4(config: Config<'_>) -> Result<Graph> {
     dense.finish(b, x)
 }
 
-fn unshared(config: Config<'_>) -> Error {
+pub(super) fn unshared(config: Config<'_>) -> Error {
     let reason = "'num_kv_shared_layers' leaves no layer of a kind that others share with".into();
     Error::Config { file: format!("config.json of {}", config.architecture()), reason }
 }
@@ -125,7 +126,12 @@ fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms
 
 /// What each layer gets of the token beside the residual stream: its columns of a table of all layers, mixed with a
 /// projection of the embedding. Gives the columns of all layers and those of one; None for models without.
-fn own_inputs(config: Config<'_>, b: &mut Builder, dense: &Dense, x: ValueId) -> Result<Option<(ValueId, usize)>> {
+pub(super) fn own_inputs(
+    config: Config<'_>,
+    b: &mut Builder,
+    dense: &Dense,
+    x: ValueId,
+) -> Result<Option<(ValueId, usize)>> {
     let cols = config.number_or("hidden_size_per_layer_input", 0.0)? as usize;
     if cols == 0 {
         return Ok(None);
@@ -139,13 +145,19 @@ fn own_inputs(config: Config<'_>, b: &mut Builder, dense: &Dense, x: ValueId) ->
     Ok(Some((b.node("per_layer_inputs.scaled", Op::Scale(0.5f32.sqrt()), &[both], all), cols)))
 }
 
-/// The layer's own input, gated by the residual stream, joins it.
-fn with_own_input(b: &mut Builder, path: &str, act: Activation, norms: NormSpec, x: ValueId, own: ValueId) -> ValueId {
+/// What the layer's own input, gated by the residual stream, gives.
+pub(super) fn of_own_input(
+    b: &mut Builder,
+    path: &str,
+    act: Activation,
+    norms: NormSpec,
+    x: ValueId,
+    own: ValueId,
+) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let (cols, hidden) = (b.cols(own), b.cols(x));
     let gate = b.linear(&name("per_layer_input_gate"), x, cols, false);
     let gated = b.node(&name("per_layer_gated"), Op::Gated(act), &[gate, own], cols);
     let outer = b.linear(&name("per_layer_projection"), gated, hidden, false);
-    let outer = norm(b, &name("post_per_layer_input_norm"), norms, outer);
-    b.add(&name("per_layer_residual"), x, outer)
+    norm(b, &name("post_per_layer_input_norm"), norms, outer)
 }

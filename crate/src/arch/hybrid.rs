@@ -1,7 +1,8 @@
 //! Layers that keep a state of one size, as functions over specs beside those of blocks.rs, and the decoder whose layers are
 //! any parts one after another. Knows no family. The order of operations is that of transformers' models.
 
-use super::blocks::{AttentionSpec, MlpSpec, NormSpec, attention, embed, mlp, norm, product};
+use super::blocks::experts::{ExpertsSpec, add_experts};
+use super::blocks::{AttentionSpec, Layer, MlpSpec, NormSpec, attention, embed, mlp, norm, product};
 use crate::Result;
 use crate::ir::{
     Activation, Builder, GatedNorm, Graph, Ids, Linear, Op, Recurrent, Rule, ShortConv, StateSpec, ValueId, WeightKind,
@@ -178,6 +179,15 @@ pub enum Mixer {
     Ssm(SsmSpec),
     /// An MLP.
     Mlp(MlpSpec),
+    /// Experts.
+    Experts(ExpertsSpec),
+}
+
+impl Mixer {
+    /// What a layer has for an MLP.
+    pub fn of_mlp(layer: &Layer) -> Self {
+        layer.experts.clone().map_or_else(|| Self::Mlp(layer.mlp.clone()), Self::Experts)
+    }
 }
 
 /// A part of a layer: what it adds to the residual stream is made of the normed stream.
@@ -252,6 +262,7 @@ impl Hybrid {
             Mixer::Delta(spec) => delta_net(b, &path, spec, read),
             Mixer::Ssm(spec) => ssm(b, &path, spec, read),
             Mixer::Mlp(spec) => mlp(b, &path, spec, read),
+            Mixer::Experts(spec) => return add_experts(b, &path, spec, read, x),
         };
         b.add(&format!("{path}.residual"), x, made)
     }

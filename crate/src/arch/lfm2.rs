@@ -1,23 +1,22 @@
-//! LFM2 and LFM2.5: gated short convolutions, attention in some layers. Reference: transformers `modeling_lfm2.py`.
+//! LFM2 and LFM2.5: gated short convolutions, attention in some layers; the larger ones with experts.
+//! Reference: transformers `modeling_lfm2.py`, `modeling_lfm2_moe.py`.
 
+use super::blocks::experts::{ExpertsSpec, FUSED, First};
 use super::blocks::{Dense, Inner, Projections, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::hybrid::{ConvSpec, Hybrid, Mixer, Part};
 use super::vision::siglip::LFM2;
 use crate::format::gguf::{Architecture, Gguf, usual};
-use crate::ir::Graph;
+use crate::ir::{Graph, Score};
 use crate::kernels::conv::MAX_TAPS;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-pub(super) static FAMILIES: &[Family] = &[Family {
-    classes: &["Lfm2ForCausalLM", "Lfm2VlForConditionalGeneration"],
-    model_types: &["lfm2", "lfm2_vl"],
-    decoder: Some(lfm2),
-    sees: Some(LFM2),
-    gguf: &[Architecture {
-        names: &[
+/// What GGUF calls the modules of both.
+macro_rules! names {
+    ($($more:expr),*) => {
+        &[
             ("token_embd_norm", "model.embedding_norm"),
             ("output_norm", "model.embedding_norm"),
             ("attn_norm", "operator_norm"),
@@ -31,12 +30,44 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("shortconv.conv", "conv.conv"),
             ("shortconv.in_proj", "conv.in_proj"),
             ("shortconv.out_proj", "conv.out_proj"),
-        ],
-        fixed: of_gguf,
-        ..Architecture::new("lfm2", "lfm2", "Lfm2ForCausalLM")
-    }],
-    ..Family::NONE
-}];
+            $($more),*
+        ]
+    };
+}
+
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["Lfm2ForCausalLM", "Lfm2VlForConditionalGeneration"],
+        model_types: &["lfm2", "lfm2_vl"],
+        decoder: Some(lfm2),
+        sees: Some(LFM2),
+        gguf: &[Architecture {
+            names: names!(),
+            fixed: of_gguf,
+            ..Architecture::new("lfm2", "lfm2", "Lfm2ForCausalLM")
+        }],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Lfm2MoeForCausalLM"],
+        model_types: &["lfm2_moe"],
+        decoder: Some(lfm2_moe),
+        gguf: &[Architecture {
+            experts: true,
+            names: names!(
+                ("ffn_gate_inp", "feed_forward.gate"),
+                ("exp_probs_b.bias", "feed_forward.expert_bias"),
+                ("ffn_gate_exps", "feed_forward.experts.{e}.w1"),
+                ("ffn_up_exps", "feed_forward.experts.{e}.w3"),
+                ("ffn_down_exps", "feed_forward.experts.{e}.w2")
+            ),
+            fields: &[("leading_dense_block_count", "num_dense_layers")],
+            fixed: of_gguf,
+            ..Architecture::new("lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM")
+        }],
+        ..Family::NONE
+    },
+];
 
 /// What a GGUF file tells by its tensors: which layers have attention, and that the MLP's width is the one it names.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
@@ -64,11 +95,29 @@ fn width(config: Config<'_>) -> Result<usize> {
 
 /// `Lfm2ForCausalLM`.
 fn lfm2(config: Config<'_>) -> Result<Graph> {
+    graph(config, width(config)?, |_| None)
+}
+
+/// `Lfm2MoeForCausalLM`.
+fn lfm2_moe(config: Config<'_>) -> Result<Graph> {
+    let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    experts.choice = config.flag_or("use_expert_bias", true).then_some("expert_bias");
+    (experts.score, experts.eps, experts.renormalize) = (Score::Sigmoid, 1e-6, config.flag_or("norm_topk_prob", true));
+    experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
+    if !config.flag_or(FUSED, false) {
+        (experts.first, experts.second) = (First::Apart(["w1", "w3"]), "w2");
+    }
+    let first = config.number_or("num_dense_layers", 2.0)? as usize;
+    graph(config, config.count("intermediate_size")?, |layer| (layer >= first).then(|| experts.clone()))
+}
+
+/// The decoder with MLPs of so many columns, and experts where a layer has some.
+fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<ExpertsSpec>) -> Result<Graph> {
     // The sizes that it shares with dense families, under its own names.
     let mut own = config.0.clone();
     let theta = config.get("theta").or(config.get("rope_theta")).cloned().unwrap_or(json!(1e6));
     let eps = config.get("norm_eps").or(config.get("block_norm_eps")).cloned().unwrap_or(json!(1e-5));
-    for (field, value) in [("intermediate_size", json!(width(config)?)), ("rope_theta", theta), ("rms_norm_eps", eps)] {
+    for (field, value) in [("intermediate_size", json!(width)), ("rope_theta", theta), ("rms_norm_eps", eps)] {
         own[field] = value;
     }
     let dense = Dense::from_config(Config(&own), true)?;
@@ -95,11 +144,12 @@ fn lfm2(config: Config<'_>) -> Result<Graph> {
         layer.attention.projections = Projections::Apart(["q_proj", "k_proj", "v_proj"]);
         (layer.mlp.inner, layer.mlp.down) = (Inner::Gated(["w1", "w3"]), "w2");
         let mixer = if attends(index) {
-            Part { norm: "operator_norm", path: "self_attn", mixer: Mixer::Attention(layer.attention) }
+            Part { norm: "operator_norm", path: "self_attn", mixer: Mixer::Attention(layer.attention.clone()) }
         } else {
             Part { norm: "operator_norm", path: "conv", mixer: Mixer::Conv(conv.clone()) }
         };
-        vec![mixer, Part { norm: "ffn_norm", path: "feed_forward", mixer: Mixer::Mlp(layer.mlp) }]
+        layer.experts = experts(index);
+        vec![mixer, Part { norm: "ffn_norm", path: "feed_forward", mixer: Mixer::of_mlp(&layer) }]
     });
     Hybrid {
         name: dense.name,

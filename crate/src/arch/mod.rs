@@ -11,6 +11,7 @@ mod ernie;
 mod exaone;
 pub mod family;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt2;
@@ -53,6 +54,7 @@ pub static FAMILIES: &[&[Family]] = &[
     qwen::FAMILIES,
     phi3::FAMILIES,
     gemma::FAMILIES,
+    gemma3n::FAMILIES,
     gemma4::FAMILIES,
     phi::FAMILIES,
     granite::FAMILIES,

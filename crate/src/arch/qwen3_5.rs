@@ -1,11 +1,13 @@
-//! Qwen3.5 (dense, the text part of the one that sees) and the layers of Qwen3-Next: Gated DeltaNets, with gated attention in
-//! every fourth layer. Reference: transformers `modeling_qwen3_5.py`, `modeling_qwen3_next.py`.
+//! Qwen3.5 (the text part of those that see), with experts or without, and Qwen3-Next: Gated DeltaNets, with gated attention
+//! in every fourth layer.
+//! Reference: transformers `modeling_qwen3_5.py`, `modeling_qwen3_5_moe.py`, `modeling_qwen3_next.py`.
 
-use super::blocks::{Dense, Layer, NormSpec};
+use super::blocks::experts::{ExpertsSpec, Shared};
+use super::blocks::{Dense, NormSpec};
 use super::config::Config;
-use super::family::Family;
+use super::family::{Family, Order};
 use super::hybrid::{DeltaSpec, Hybrid, Mixer, Part};
-use super::qwen::head_norm;
+use super::qwen::{head_norm, sparse};
 use super::vision::qwen::QWEN3;
 use crate::format::RowOrder;
 use crate::format::gguf::{Architecture, Gguf, usual};
@@ -15,13 +17,13 @@ use crate::kernels::recurrent::Recurrent;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-pub(super) static FAMILIES: &[Family] = &[Family {
-    classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
-    model_types: &["qwen3_5", "qwen3_5_text"],
-    decoder: Some(qwen3_5),
-    sees: Some(QWEN3),
-    rows: &[("self_attn.q_proj.weight", gate_apart), ("self_attn.q_proj.bias", gate_apart)],
-    gguf: &[Architecture {
+/// Rows that lie in another order than the graphs'.
+type Rows = &'static [(&'static str, Order)];
+
+const ROWS: Rows = &[("self_attn.q_proj.weight", gate_apart), ("self_attn.q_proj.bias", gate_apart)];
+
+const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static str) -> Architecture {
+    Architecture {
         names: &[
             ("attn_qkv", "linear_attn.in_proj_qkv"),
             ("attn_gate", "linear_attn.in_proj_z"),
@@ -42,10 +44,42 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("ssm.time_step_rank", "linear_num_value_heads"),
         ],
         fixed: of_gguf,
-        ..Architecture::new("qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM")
-    }],
-    ..Family::NONE
-}];
+        ..Architecture::new(name, model_type, class)
+    }
+}
+
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
+        model_types: &["qwen3_5", "qwen3_5_text"],
+        decoder: Some(qwen3_5),
+        sees: Some(QWEN3),
+        rows: ROWS,
+        gguf: &[in_gguf("qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM")],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
+        model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+        decoder: Some(qwen3_5_moe),
+        sees: Some(QWEN3),
+        rows: ROWS,
+        gguf: &[Architecture { experts: true, ..in_gguf("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM") }],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Qwen3NextForCausalLM"],
+        model_types: &["qwen3_next"],
+        decoder: Some(qwen3_next),
+        rows: &[
+            ROWS[0],
+            ROWS[1],
+            ("linear_attn.in_proj_qkvz.weight", |config| by_key_head(config, true)),
+            ("linear_attn.in_proj_ba.weight", |config| by_key_head(config, false)),
+        ],
+        ..Family::NONE
+    },
+];
 
 /// What llama.cpp's conversion did: rates lie as they are used, heads of values take turns with the keys.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
@@ -67,25 +101,57 @@ pub(super) fn gate_apart(config: Config<'_>) -> Result<RowOrder> {
     Ok(RowOrder::Apart { groups: heads, runs: [head, head, 0, 0] })
 }
 
-/// `Qwen3_5ForCausalLM`.
-fn qwen3_5(config: Config<'_>) -> Result<Graph> {
-    hybrid(config, false, |layer| Mixer::Mlp(layer.mlp.clone()))
+/// Queries, keys, values and gates of each head of keys lie together, and so do beta and dt.
+fn by_key_head(config: Config<'_>, values: bool) -> Result<RowOrder> {
+    let DeltaSpec { key_heads, heads, key_dim, value_dim, .. } = delta(config, true, 0.0)?;
+    let each = heads / key_heads;
+    let runs = if values { [key_dim, key_dim, each * value_dim, each * value_dim] } else { [each, each, 0, 0] };
+    Ok(RowOrder::Apart { groups: key_heads, runs })
 }
 
-/// The decoder with what a layer has for an MLP; `fused` as Qwen3-Next keeps the projections of its DeltaNets.
-pub(super) fn hybrid(config: Config<'_>, fused: bool, mlp: impl Fn(&Layer) -> Mixer) -> Result<Graph> {
+/// `Qwen3_5ForCausalLM`.
+fn qwen3_5(config: Config<'_>) -> Result<Graph> {
+    hybrid(config, false, None)
+}
+
+/// `Qwen3_5MoeForCausalLM`, whose router always divides.
+fn qwen3_5_moe(config: Config<'_>) -> Result<Graph> {
+    let experts = ExpertsSpec { renormalize: true, ..experts(config)? };
+    hybrid(config, false, Some(&experts))
+}
+
+/// `Qwen3NextForCausalLM`.
+fn qwen3_next(config: Config<'_>) -> Result<Graph> {
+    let experts = ExpertsSpec { renormalize: config.flag_or("norm_topk_prob", true), ..experts(config)? };
+    hybrid(config, true, Some(&experts))
+}
+
+/// The experts, with one that every token takes.
+fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
+    let size = config.count_or("shared_expert_intermediate_size", 512)?;
+    let shared = Some(Shared { name: "shared_expert", size, gate: Some("shared_expert_gate") });
+    Ok(ExpertsSpec { shared, ..ExpertsSpec::from_config(config, "moe_intermediate_size")? })
+}
+
+/// The decoder, with experts where it has some; `fused` as Qwen3-Next keeps the projections of its DeltaNets.
+fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
     // What transformers takes where the file is silent.
     let mut own = config.0.clone();
     if let Some(rope) = own.get_mut("rope_parameters").and_then(Value::as_object_mut) {
         rope.entry("partial_rotary_factor").or_insert(json!(0.25));
     }
-    for (field, value) in [("head_dim", json!(256)), ("partial_rotary_factor", json!(0.25))] {
+    let width = config.get("moe_intermediate_size").filter(|_| experts.is_some()).cloned().unwrap_or_default();
+    let silent = [("head_dim", json!(256)), ("partial_rotary_factor", json!(0.25)), ("intermediate_size", width)];
+    for (field, value) in silent {
         if config.get(field).is_none() {
             own[field] = value;
         }
     }
     let mut dense = Dense::from_config(Config(&own), false)?;
     dense.norm = NormSpec { offset: 1.0, ..dense.norm };
+    if let Some(experts) = experts {
+        sparse(&mut dense, config, experts)?;
+    }
     let (norm, bias) = (dense.norm, config.flag_or("attention_bias", false));
     dense.attentions(|a| {
         a.qk_norm = Some(head_norm(norm));
@@ -104,7 +170,7 @@ pub(super) fn hybrid(config: Config<'_>, fused: bool, mlp: impl Fn(&Layer) -> Mi
             ("self_attn", Mixer::Attention(layer.attention.clone()))
         };
         let read = Part { norm: "input_layernorm", path, mixer };
-        vec![read, Part { norm: "post_attention_layernorm", path: "mlp", mixer: mlp(layer) }]
+        vec![read, Part { norm: "post_attention_layernorm", path: "mlp", mixer: Mixer::of_mlp(layer) }]
     });
     Hybrid {
         name: dense.name.clone(),

@@ -24,6 +24,7 @@ mod speculate;
 mod step;
 mod tail;
 mod tower;
+mod trace;
 mod tune;
 
 pub use album::Album;
@@ -44,4 +45,5 @@ pub use speculate::Lookup;
 pub use step::StepTimes;
 pub use tail::Tail;
 pub use tower::{Encoded, Eye, content};
+pub use trace::Traced;
 pub use tune::{Choice, Origin, Tune, Tuning};

@@ -14,7 +14,7 @@ use super::tail::{MAX_STOPS, RING_BYTES, Tail};
 use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, InputId, StateId};
+use crate::ir::{Counts, Dim, Graph, InputId, StateId};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{RowsMode, Slot, fuse};
 use crate::util::lists::gather;
@@ -352,15 +352,21 @@ impl Session {
     /// # Errors
     /// As [`Self::prefill`]; `NotFinite` when they are not numbers.
     pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
+        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
+        let all = self.rows_of(&fuse::all_rows(graph), ids).await?;
+        finite(&all)?;
+        Ok(all)
+    }
+
+    /// What a graph over the model's weights and states gives for each of `ids`, which are the sequence afterwards.
+    pub(super) async fn rows_of(&mut self, graph: &Graph, ids: &[u32]) -> Result<Vec<f32>> {
         self.check_ids(ids, 0)?;
         self.trim(0)?;
-        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
-        let graph = fuse::all_rows(graph);
         let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
         // So many rows as there are and as fit one buffer.
         let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
         let chunk = self.chunk.min(ids.len()).min(fit);
-        let plan = self.model.plan(&graph, RowsMode::Many(chunk))?;
+        let plan = self.model.plan(graph, RowsMode::Many(chunk))?;
         self.model.compile(&[&plan]).await?;
         let prepared = Prepared::new(&self.gpu, "every row", plan, true)?;
         let step = self.step_of("every row", &prepared, 1)?;
@@ -381,7 +387,6 @@ impl Session {
             all.extend(unpadded(&bytes, step.output_cols));
         }
         self.gpu.check().await?;
-        finite(&all)?;
         Ok(all)
     }
 

@@ -64,6 +64,7 @@ impl Graph {
             Op::Recurrent(r) if matches!(r.rule, Rule::Delta { .. }) => 4,
             Op::Recurrent(_) => 2,
             Op::GatedNorm(_) => 2,
+            Op::AltUp(a) => a.inputs(node.inputs.len()),
         };
         if node.inputs.len() != wanted {
             return Err(format!("has {} inputs, {wanted} are read", node.inputs.len()));
@@ -84,6 +85,12 @@ impl Graph {
                 self.check_vector(n.gain, out)?;
                 let runs = n.runs > 0 && out.is_multiple_of(n.runs);
                 cols(0) == out && cols(1) == out && rows(0) == rows(1) && runs
+            }
+            Op::AltUp(a) => {
+                let all: Vec<usize> = (0..node.inputs.len()).map(cols).collect();
+                let (fits, numbers) = a.fits(&all, out);
+                a.weights().into_iter().flatten().try_for_each(|id| self.check_vector(id, numbers))?;
+                fits && (1..all.len()).all(|i| rows(i) == rows(0))
             }
             Op::Linear(l) => {
                 self.check_linear(l, cols(0), out)?;

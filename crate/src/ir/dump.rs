@@ -1,6 +1,6 @@
 //! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
 
-use super::{Activation, Graph, Ids, Mask, Norm, Op, Rule, Soft};
+use super::{Activation, AltUp, Graph, Ids, Mask, Norm, Op, Rule, Soft};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -132,6 +132,12 @@ impl Graph {
                     (format!("{} of {}", r.key_heads, r.key_dim), format!("{} of {}", r.heads, r.value_dim));
                 format!("{rule}[{values} over {keys}, state {}]", r.state.0)
             }
+            Op::AltUp(a) => match a {
+                AltUp::Predict { coefs, count } => format!("predict[{}, {count} streams]", name(*coefs)),
+                AltUp::Correct { coefs, count } => format!("correct[{}, {count} streams]", name(*coefs)),
+                AltUp::Match => "match".into(),
+                AltUp::Sparse { act, factor } => format!("sparse {act:?} above {factor}"),
+            },
             Op::GatedNorm(n) => format!("gated rms norm[{}, {} runs]", name(n.gain), n.runs),
         }
     }

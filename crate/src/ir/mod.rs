@@ -2,6 +2,7 @@
 //! neither how weights are encoded nor what a GPU is. The sequence length is symbolic: one graph serves prefill,
 //! decode and encoding.
 
+mod altup;
 mod check;
 mod dim;
 mod dump;
@@ -13,6 +14,7 @@ mod state;
 mod surgery;
 
 use crate::Result;
+pub use altup::AltUp;
 pub use dim::{Counts, Dim, Stride};
 pub use experts::{ExpertsIn, ExpertsOut, Groups, Routing, Score};
 pub use recurrent::{GatedNorm, Recurrent, Rule, ShortConv};
@@ -429,6 +431,8 @@ pub enum Op {
     Recurrent(Recurrent),
     /// A norm with a gate.
     GatedNorm(GatedNorm),
+    /// What Gemma 3n does with its streams.
+    AltUp(AltUp),
 }
 
 impl Op {
@@ -446,6 +450,7 @@ impl Op {
             Op::ShortConv(c) => vec![Some(c.weight), c.bias],
             Op::Recurrent(r) => vec![Some(r.gains)],
             Op::GatedNorm(n) => vec![Some(n.gain)],
+            Op::AltUp(a) => a.weights(),
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
             Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside | Op::Round(None) => vec![],
             Op::Upsample(u) => vec![Some(u.weight), u.bias],
@@ -462,7 +467,7 @@ impl Op {
             Op::Attention(a) => a.state,
             Op::ShortConv(c) => Some(c.state),
             Op::Recurrent(r) => Some(r.state),
-            Op::GatedNorm(_) => None,
+            Op::GatedNorm(_) | Op::AltUp(_) => None,
             Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
             Op::Route(_) | Op::Experts(_) | Op::Mix(_) | Op::HeadParts { .. } => None,

@@ -1,6 +1,7 @@
 //! Kernel choice: one file per family turns what must be computed (a key) into a variant, its numbers and its grid.
 //! The families know shaders and capabilities; they know neither graphs nor wgpu.
 
+pub mod altup;
 pub mod attention;
 pub mod blend;
 pub mod conv;

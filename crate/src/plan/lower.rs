@@ -1,5 +1,6 @@
 //! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
 
+mod altup;
 mod experts;
 mod recurrent;
 
@@ -194,6 +195,7 @@ impl Lowering<'_> {
             Op::ShortConv(conv) => self.short_conv(&name, conv, node)?,
             Op::Recurrent(recurrent) => self.recurrent(&name, recurrent, node)?,
             Op::GatedNorm(norm) => self.gated_norm(&name, norm, node),
+            Op::AltUp(op) => self.altup(&name, op, node),
             Op::Add => self.elementwise(&name, Elementwise::Add, node),
             Op::Mul => self.elementwise(&name, Elementwise::Mul, node),
             Op::Gated(act) if self.cols(node.inputs[0]) == 1 => {

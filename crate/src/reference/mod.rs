@@ -1,5 +1,6 @@
 //! CPU twins of the kernels, plain and readable, in f64 where that costs nothing; for tests and diagnostics only.
 
+pub mod altup;
 pub mod attention;
 pub mod blend;
 pub mod conv;

@@ -6,7 +6,7 @@ with `{n}` for each number and how often each occurs: tensors.json.
 """
 import collections, json, os, re, shutil, sys
 
-NAMES = """Qwen__Qwen3-0.6B Qwen__Qwen3-14B-MLX-4bit root-hypercube__qwen3-mlx-root Qwen__Qwen3-30B-A3B Qwen__Qwen3-VL-2B-Instruct Qwen__Qwen3.5-27B
+NAMES = """Qwen__Qwen3-0.6B Qwen__Qwen3-14B-MLX-4bit root-hypercube__qwen3-mlx-root Qwen__Qwen3-30B-A3B Qwen__Qwen3-VL-2B-Instruct Qwen__Qwen3.5-27B Qwen__Qwen3.5-35B-A3B
 microsoft__Phi-3-mini-4k-instruct microsoft__Phi-3-mini-128k-instruct microsoft__Phi-3-medium-4k-instruct microsoft__phi-2 mistralai__Devstral-Small-2507
 mistralai__Mixtral-8x7B-v0.1 openai__gpt-oss-20b google__gemma-4-26B-A4B ibm-granite__granite-3.1-1b-a400m-instruct deepseek-ai__DeepSeek-V3
 nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 remodlai__qwen-2.5-vl-7b-instruct-lexiq zai-org__GLM-5.1 Supabase__gte-small""".split()

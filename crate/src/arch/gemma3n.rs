@@ -1,0 +1,236 @@
+//! Gemma 3n (text): several streams of which a layer reads the first and predicts and corrects all (AltUp), a low-rank
+//! residual beside attention (LAuReL), embeddings of each layer's own, gates of which a share is left, keys and values that
+//! the last layers share. Reference: transformers `modeling_gemma3n.py`.
+
+use super::blocks::{AttentionSpec, Dense, MlpSpec, attention, embed, mlp, norm};
+use super::config::Config;
+use super::encoder::rope_of;
+use super::family::Family;
+use super::gemma4::{of_own_input, own_inputs, unshared};
+use super::qwen::head_norm;
+use crate::ir::{Activation, AltUp, Builder, Graph, Ids, Linear, Mask, Op, StateId, ValueId, WeightKind};
+use crate::{Error, Result};
+use serde_json::Value;
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
+    model_types: &["gemma3n_text", "gemma3n"],
+    decoder: Some(gemma3n),
+    ..Family::NONE
+}];
+
+/// What a layer is.
+struct Layer {
+    attention: AttentionSpec,
+    mlp: MlpSpec,
+    full: bool,
+    shares: bool,
+    /// Deviations above the mean that a column of the gate must have.
+    sparse: Option<f32>,
+}
+
+/// The streams of a row.
+#[derive(Clone, Copy)]
+struct Streams {
+    /// Side by side.
+    all: ValueId,
+    /// What still has to be added to all but the first.
+    added: Option<ValueId>,
+}
+
+/// The decoder with its streams.
+struct Model {
+    dense: Dense,
+    streams: usize,
+    rank: usize,
+    scaled: bool,
+}
+
+/// `Gemma3nForCausalLM`, and the text part of `Gemma3nForConditionalGeneration`.
+fn gemma3n(config: Config<'_>) -> Result<Graph> {
+    if config.number_or("altup_active_idx", 0.0)? != 0.0 {
+        return Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: "altup_active_idx other than 0".into(),
+            hint: "Layers of the published models read the first stream.".into(),
+        });
+    }
+    // Older files have the width of each layer in a list.
+    let mut own = config.0.clone();
+    if let Some(width) = config.get("intermediate_size").and_then(|list| list.get(0)) {
+        own["intermediate_size"] = width.clone();
+    }
+    let mut dense = Dense::from_config(Config(&own), true)?;
+    dense.embed_scale = (dense.hidden as f32).sqrt();
+    dense.logits_softcap = config.number_or("final_logit_softcapping", 30.0)? as f32;
+    let streams = config.count_or("altup_num_inputs", 4)?;
+    let (rank, scaled) = (config.count_or("laurel_rank", 64)?, config.flag_or("altup_correct_scale", true));
+    let layers = layers(config, &dense)?;
+    let mut model = Model { dense, streams, rank, scaled };
+    let mut b = Builder::new(&model.dense.name);
+    let dense = &model.dense;
+    let x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, Ids::Tokens);
+    let own = own_inputs(config, &mut b, dense, x)?;
+    let mut now = Streams { all: model.spread(&mut b, x), added: None };
+    // What the last layer of each kind that has keys of its own keeps: with a window, and full.
+    let mut states: [Option<StateId>; 2] = [None, None];
+    for (index, mut layer) in layers.into_iter().enumerate() {
+        let kind = usize::from(layer.full);
+        if layer.shares {
+            layer.attention.shared = Some(states[kind].ok_or_else(|| unshared(config))?);
+        } else {
+            states[kind] = Some(StateId(b.graph().states.len()));
+        }
+        let own = own.map(|(values, cols)| b.view(&format!("{index}.per_layer_input"), values, index * cols, cols));
+        now = model.layer(&mut b, &format!("model.layers.{index}"), &layer, now, own);
+    }
+    let x = model.gather(&mut b, now);
+    // The mean of the streams is left to the norm that follows.
+    model.dense.norm.eps *= (streams * streams) as f32;
+    model.dense.finish(b, x)
+}
+
+fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
+    let count = dense.layers.len();
+    let shared = config.number_or("num_kv_shared_layers", 0.0)? as usize;
+    let window = config.count_or("sliding_window", 512)?;
+    let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
+    let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
+    let of_layer = |field: &str, index: usize| config.get(field).and_then(|list| list.get(index));
+    let mut out = Vec::with_capacity(count);
+    for (index, layer) in dense.layers.iter().enumerate() {
+        let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
+        let full = config.layer_type(index).map_or((index + 1) % 5 == 0, |kind| kind == "full_attention");
+        attention.rope = Some(match (full, by_kind) {
+            (true, true) => config.rope_of_kind("full_attention", attention.head_dim, 1_000_000.0)?,
+            (true, false) => config.rope(attention.head_dim, 1_000_000.0)?,
+            _ => rope_of(config, "sliding_attention", "rope_local_base_freq", 10_000.0, attention.head_dim)?,
+        });
+        attention.mask = Mask::Causal { window: if full { 0 } else { window } };
+        (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
+        attention.qk_norm = Some(head_norm(dense.norm));
+        let size = of_layer("intermediate_size", index).and_then(Value::as_u64);
+        (mlp.act, mlp.size) = (act, size.map_or(mlp.size, |n| n as usize));
+        let share = of_layer("activation_sparsity_pattern", index).and_then(Value::as_f64).unwrap_or(0.0);
+        let sparse = (share > 0.0 && share < 1.0).then(|| quantile(share) as f32);
+        out.push(Layer { attention, mlp, full, shares: index + shared >= count, sparse });
+    }
+    Ok(out)
+}
+
+/// Where the standard normal distribution has that share below, by halving an interval.
+fn quantile(share: f64) -> f64 {
+    // The density's integral from 0, by Simpson's rule.
+    let below = |x: f64| {
+        let (steps, density) = (2000, |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt());
+        let h = x / f64::from(steps);
+        let weight = |i: i32| if i == 0 || i == steps { 1.0 } else { f64::from(2 + i % 2 * 2) };
+        0.5 + (0..=steps).map(|i| weight(i) * density(f64::from(i) * h)).sum::<f64>() * h / 3.0
+    };
+    let (mut low, mut high) = (-8.0, 8.0);
+    for _ in 0..52 {
+        let middle = (low + high) / 2.0;
+        if below(middle) < share { low = middle } else { high = middle }
+    }
+    (low + high) / 2.0
+}
+
+impl Model {
+    /// The streams that a row of the embedding becomes, side by side.
+    fn spread(&self, b: &mut Builder, x: ValueId) -> ValueId {
+        let (hidden, more) = (self.dense.hidden, self.streams - 1);
+        if more == 0 {
+            return x;
+        }
+        let parts = (0..more).map(|i| (format!("model.altup_projections.{i}.weight"), hidden)).collect();
+        let weight = b.stacked(parts, hidden, WeightKind::Matrix);
+        let others = b.node("altup.projected", Op::Linear(Linear::new(weight, None)), &[x], more * hidden);
+        let others = b.node("altup.matched", Op::AltUp(AltUp::Match), &[others, x], more * hidden);
+        b.node("altup.streams", Op::Beside, &[x, others], self.streams * hidden)
+    }
+
+    /// The sum of the last row's streams, all at the magnitude of the first.
+    fn gather(&self, b: &mut Builder, of: Streams) -> ValueId {
+        let hidden = self.dense.hidden;
+        let x = b.node("altup.last", Op::LastRow, &[of.all], self.streams * hidden);
+        let added = of.added.map(|row| b.node("altup.last_added", Op::LastRow, &[row], hidden));
+        let first = b.view("altup.first", x, 0, hidden);
+        let mut sum = first;
+        for i in 0..self.streams - 1 {
+            let mut stream = b.view(&format!("altup.{i}"), x, (i + 1) * hidden, hidden);
+            if let Some(added) = added {
+                stream = b.add(&format!("altup.{i}.added"), stream, added);
+            }
+            let made = b.linear(&format!("model.altup_unembed_projections.{i}"), stream, hidden, false);
+            sum = b.node(&format!("altup.{i}.sum"), Op::AltUp(AltUp::Match), &[made, first, sum], hidden);
+        }
+        sum
+    }
+
+    /// A number for each stream, of a row.
+    fn modes(&self, b: &mut Builder, path: &str, x: ValueId) -> ValueId {
+        let (hidden, streams) = (self.dense.hidden, self.streams);
+        let x = norm(b, &format!("{path}.router_norm"), self.dense.norm, x);
+        let weight = b.matrix(&format!("{path}.modality_router.weight"), streams, hidden);
+        let scale = 1.0 / hidden as f32;
+        let router = Linear { act: Activation::Tanh, scale, ..Linear::new(weight, None) };
+        b.node(&format!("{path}.modes"), Op::Linear(router), &[x], streams)
+    }
+
+    /// A layer over the streams and its own input.
+    fn layer(&self, b: &mut Builder, path: &str, layer: &Layer, of: Streams, own: Option<ValueId>) -> Streams {
+        let (hidden, streams, norms) = (self.dense.hidden, self.streams, self.dense.norm);
+        let (name, altup) = (|part: &str| format!("{path}.{part}"), format!("{path}.altup"));
+        let active = b.view(&name("altup.active"), of.all, 0, hidden);
+        let modes = self.modes(b, &altup, active);
+        let coefs = b.vector(&format!("{altup}.prediction_coefs.weight"), streams.pow(3));
+        let inputs: Vec<ValueId> = [of.all, modes].into_iter().chain(of.added).collect();
+        let predict = Op::AltUp(AltUp::Predict { coefs, count: streams });
+        let predicted = b.node(&name("altup.predicted"), predict, &inputs, streams * hidden);
+        let first = b.view(&name("altup.first"), predicted, 0, hidden);
+        let made = self.both_parts(b, path, layer, first);
+        let modes = self.modes(b, &altup, made);
+        let coefs = b.vector(&format!("{altup}.correction_coefs.weight"), streams.pow(2));
+        let correct = Op::AltUp(AltUp::Correct { coefs, count: streams });
+        let all = b.node(&name("altup.corrected"), correct, &[predicted, modes, made], streams * hidden);
+        let Some(own) = own else { return Streams { all, added: None } };
+        let mut first = b.view(&name("altup.corrected_first"), all, 0, hidden);
+        if self.scaled {
+            let scale = b.vector(&format!("{altup}.correct_output_scale"), hidden);
+            first = b.node(&name("altup.scaled"), Op::Times(scale), &[first], hidden);
+        }
+        Streams { all, added: Some(of_own_input(b, path, layer.mlp.act, norms, first, own)) }
+    }
+
+    /// Attention and MLP of a layer over its stream.
+    fn both_parts(&self, b: &mut Builder, path: &str, layer: &Layer, x: ValueId) -> ValueId {
+        let (hidden, norms, name) = (self.dense.hidden, self.dense.norm, |part: &str| format!("{path}.{part}"));
+        let read = norm(b, &name("input_layernorm"), norms, x);
+        let low = b.linear(&name("laurel.linear_left"), read, self.rank, false);
+        let laurel = b.linear(&name("laurel.linear_right"), low, hidden, false);
+        let laurel = norm(b, &name("laurel.post_laurel_norm"), norms, laurel);
+        let laurel = b.add(&name("laurel.residual"), read, laurel);
+        let mixed = attention(b, &name("self_attn"), &layer.attention, read);
+        let mixed = norm(b, &name("post_attention_layernorm"), norms, mixed);
+        let x = b.add(&name("attention_residual"), x, mixed);
+        let x = b.add(&name("laurel.sum"), x, laurel);
+        let x = b.node(&name("laurel.scaled"), Op::Scale(0.5f32.sqrt()), &[x], hidden);
+        let read = norm(b, &name("pre_feedforward_layernorm"), norms, x);
+        let outer = match layer.sparse {
+            Some(factor) => sparse_mlp(b, &name("mlp"), &layer.mlp, factor, read),
+            None => mlp(b, &name("mlp"), &layer.mlp, read),
+        };
+        let outer = norm(b, &name("post_feedforward_layernorm"), norms, outer);
+        b.add(&name("mlp_residual"), x, outer)
+    }
+}
+
+/// An MLP of whose gate the largest columns are left.
+fn sparse_mlp(b: &mut Builder, path: &str, spec: &MlpSpec, factor: f32, x: ValueId) -> ValueId {
+    let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
+    let gate = b.linear(&name("gate_proj"), x, spec.size, false);
+    let up = b.linear(&name("up_proj"), x, spec.size, false);
+    let sparse = Op::AltUp(AltUp::Sparse { act: spec.act, factor });
+    let inner = b.node(&name("sparse"), sparse, &[gate, up], spec.size);
+    b.linear(&name("down_proj"), inner, cols, false)
+}

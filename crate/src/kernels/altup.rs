@@ -1,0 +1,101 @@
+//! Gemma 3n's streams and what takes a whole row: predictions, corrections, rows of one magnitude, gates of which a share is
+//! left. Knows neither layers nor where buffers come from.
+
+use super::matmul::View;
+use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
+
+/// `count` streams of `cols` columns each, by coefficients `[..][count]` that the row's modes multiply: the prediction, with
+/// `second` added to all but the first before; or the correction by what the layer gives, `second`.
+#[derive(Debug, Clone)]
+pub struct Streams<B> {
+    /// Whether it corrects.
+    pub correct: bool,
+    /// Streams.
+    pub count: u32,
+    /// Columns of a stream.
+    pub cols: u32,
+    /// The coefficients.
+    pub coefs: B,
+}
+
+impl<B: Clone> Streams<B> {
+    /// One launch over all rows (`single`: over one).
+    pub fn launch(
+        &self,
+        label: &str,
+        [x, modes]: [&View<B>; 2],
+        second: Option<&View<B>>,
+        out: &View<B>,
+        single: bool,
+    ) -> Launch<B> {
+        let variant =
+            Variant::new(Kernel::Streams).flag_if("CORRECT", self.correct).flag_if("SECOND", second.is_some());
+        let groups = self.cols.div_ceil(64);
+        let grid = if single { GridSpec::Exact([groups, 1, 1]) } else { GridSpec::Tiled { x: groups, per: 1, z: 1 } };
+        Launch::new(label, variant, grid)
+            .bind("x", x.buffer.clone())
+            .bind("modes", modes.buffer.clone())
+            .bind("coefs", self.coefs.clone())
+            .bind_opt("y", second.map(|y| y.buffer.clone()))
+            .bind("out", out.buffer.clone())
+            .set("cols", self.cols)
+            .set("count", self.count)
+            .set("x_offset", x.offset)
+            .set("x_stride", x.stride)
+            .set("modes_offset", modes.offset)
+            .set("modes_stride", modes.stride)
+            .set("y_offset", second.map_or(0, |y| y.offset))
+            .set("y_stride", second.map_or(0, |y| y.stride))
+            .set("out_stride", out.stride)
+    }
+}
+
+/// What becomes of a row by numbers of the whole of it.
+#[derive(Debug, Clone)]
+pub enum Rows<B> {
+    /// `runs` runs of columns at the magnitude of the other row, and a row that is added.
+    Match {
+        /// Runs.
+        runs: u32,
+        /// Added.
+        added: Option<View<B>>,
+    },
+    /// `act(relu(x - (mean + factor * deviation))) * y`.
+    Sparse {
+        /// The activation.
+        act: u32,
+        /// Deviations above the mean.
+        factor: f32,
+    },
+}
+
+impl<B: Clone> Rows<B> {
+    /// One launch over all rows (`single`: over one); `cols` are those of a run.
+    pub fn launch(&self, label: &str, [x, y]: [&View<B>; 2], out: &View<B>, cols: u32, single: bool) -> Launch<B> {
+        let (runs, added, act, factor) = match self {
+            Self::Match { runs, added } => (*runs, added.as_ref(), 0, 0.0),
+            Self::Sparse { act, factor } => (1, None, *act, *factor),
+        };
+        let variant = Variant::new(Kernel::RowScale)
+            .flag_if("MATCH", matches!(self, Self::Match { .. }))
+            .flag_if("ADDED", added.is_some());
+        let grid = if single { GridSpec::Fixed { units: runs } } else { GridSpec::Rows { units: runs, per: 1 } };
+        Launch::new(label, variant, grid)
+            .bind("x", x.buffer.clone())
+            .bind("y", y.buffer.clone())
+            .bind_opt("z", added.map(|z| z.buffer.clone()))
+            .bind("out", out.buffer.clone())
+            .set("cols", cols)
+            .set("runs", runs)
+            .set("x_offset", x.offset)
+            .set("x_stride", x.stride)
+            .set("y_offset", y.offset)
+            .set("y_stride", y.stride)
+            .set("z_offset", added.map_or(0, |z| z.offset))
+            .set("z_stride", added.map_or(0, |z| z.stride))
+            .set("out_stride", out.stride)
+            .set("act", act)
+            .set_f32("factor", factor)
+    }
+}

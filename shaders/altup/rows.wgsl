@@ -1,0 +1,80 @@
+// What takes a whole row's numbers. MATCH: each run of `cols` columns of x at the magnitude (root of the mean square) of the row of y; with ADDED, a row of z is
+// added. Without: act(relu(x - (mean + factor · deviation))) · y, which leaves a share of the columns. A workgroup takes one run.
+struct Params {
+    cols: u32,
+    runs: u32,
+    x_offset: u32,
+    x_stride: u32,
+    y_offset: u32,
+    y_stride: u32,
+    z_offset: u32,
+    z_stride: u32,
+    out_stride: u32,
+    act: u32,
+    factor: f32,
+}
+#import common/activation
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> y: array<f32>;
+#ifdef ADDED
+@group(0) @binding(3) var<storage, read> z: array<f32>;
+#endif
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+
+var<workgroup> partial: array<f32, 256>;
+var<workgroup> sixteenths: array<f32, 16>;
+
+// The mean over the columns of what the threads have summed; every thread gets it.
+fn mean(lid: u32, value: f32) -> f32 {
+    workgroupBarrier();
+    partial[lid] = value;
+    workgroupBarrier();
+    if (lid < 16u) {
+        var sum = 0.0;
+        for (var i = lid; i < 256u; i += 16u) { sum += partial[i]; }
+        sixteenths[lid] = sum;
+    }
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < 16u; i++) { sum += sixteenths[i]; }
+    return sum / f32(params.cols);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let part = wid.x + wid.y * groups.x;
+    let row = part / params.runs;
+    let first = part % params.runs * params.cols;
+    let at = params.x_offset + row * params.x_stride + first;
+    let other = params.y_offset + row * params.y_stride;
+    var sum = 0.0;
+#ifdef MATCH
+    var wanted = 0.0;
+    for (var c = lid; c < params.cols; c += 256u) {
+        sum += x[at + c] * x[at + c];
+        wanted += y[other + c] * y[other + c];
+    }
+    let factor = sqrt(mean(lid, wanted)) * inverseSqrt(max(mean(lid, sum), 1e-5));
+#else
+    for (var c = lid; c < params.cols; c += 256u) { sum += x[at + c]; }
+    let middle = mean(lid, sum);
+    var squares = 0.0;
+    for (var c = lid; c < params.cols; c += 256u) {
+        let v = x[at + c] - middle;
+        squares += v * v;
+    }
+    let least = middle + params.factor * sqrt(mean(lid, squares));
+#endif
+    for (var c = lid; c < params.cols; c += 256u) {
+#ifdef MATCH
+        var v = x[at + c] * factor;
+#ifdef ADDED
+        v += z[params.z_offset + row * params.z_stride + first + c];
+#endif
+#else
+        let v = activate(params.act, max(x[at + c] - least, 0.0)) * y[other + c];
+#endif
+        out[row * params.out_stride + first + c] = v;
+    }
+}

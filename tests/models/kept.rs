@@ -1,0 +1,151 @@
+//! What families keep of a sequence: windows that have come round many times, keys that layers share, states of one size, in
+//! each element type and over thousands of tokens; and experts in one tensor for all, as published files have them.
+
+use super::{exact, start, with_kv};
+use jerboa::exec::{RunOptions, Session};
+use jerboa::gpu::DeviceOptions;
+use jerboa::kernels::attention::Kv;
+use jerboa_tests::golden::{Golden, go_on, golden, load};
+use jerboa_tests::{open, relative_l2};
+use pollster::block_on;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn logits(session: &Session) -> Vec<f32> {
+    block_on(session.logits()).expect("logits")
+}
+
+/// Families with windows in some layers or in all, states of one size, latent attention; short steps make rings small.
+const FAMILIES: [&str; 10] = [
+    "gemma2",
+    "gemma3",
+    "gemma3n",
+    "gemma4",
+    "gpt_oss",
+    "deepseek_v3",
+    "lfm2_moe",
+    "qwen3_next",
+    "granite_hybrid",
+    "nemotron_h",
+];
+
+#[test]
+fn chunks_turns_and_going_back_give_the_reference() {
+    for name in FAMILIES {
+        let (mut session, golden) = start(name, &exact(), RunOptions { chunk: 8, ..with_kv(Kv::F32) });
+        let (ids, expected, answer) = (golden.ids("input_ids"), golden.floats("logits"), golden.ids("greedy"));
+        let last = &expected[expected.len() - expected.len() / ids.len()..];
+        let same = |session: &Session, what: &str| {
+            let error = relative_l2(&logits(session), last);
+            assert!(error < 3e-4, "{name}, {what}: {error:e}");
+        };
+        block_on(session.prefill(&ids, 0)).expect("prefill");
+        same(&session, "in chunks of 8");
+        session.checkpoint().expect("a checkpoint");
+        assert_eq!(go_on(&mut session, 24), answer, "{name}");
+        for to in [ids.len() + 20, ids.len() - 3, ids.len() / 2, 1] {
+            let held = session.trim(to).expect("trim");
+            assert!(held <= to, "{name}: {held} of {to}");
+            block_on(session.resume(&ids, || Ok(()))).expect("resume");
+            same(&session, &format!("back to {to}"));
+        }
+        assert_eq!(go_on(&mut session, 24), answer, "{name}, regenerated");
+        let mut fork = session.fork().expect("a fork");
+        block_on(fork.resume(&ids, || Ok(()))).expect("resume");
+        same(&fork, "forked");
+    }
+}
+
+/// Windows of 8 among full layers over 200 tokens, and keys that later layers share: rings of 16 as caches of all positions.
+#[test]
+fn windows_that_come_round_forget_nothing_they_need() {
+    for name in ["gemma3", "gemma3n", "gemma4", "gpt_oss"] {
+        let (mut ring, golden) = start(name, &exact(), RunOptions { chunk: 8, ..with_kv(Kv::F32) });
+        let (mut full, _) = start(name, &exact(), RunOptions { chunk: 512, ..with_kv(Kv::F32) });
+        assert!(ring.states.iter().any(|s| s.ring) && full.states.iter().all(|s| !s.ring), "{name}");
+        let ids: Vec<u32> = golden.ids("input_ids").iter().copied().cycle().take(200).collect();
+        block_on(ring.prefill(&ids, 0)).expect("prefill");
+        block_on(full.prefill(&ids, 0)).expect("prefill");
+        let error = relative_l2(&logits(&ring), &logits(&full));
+        assert!(error < 1e-5, "{name}: {error:e}");
+        assert_eq!(go_on(&mut ring, 24), go_on(&mut full, 24), "{name}");
+    }
+}
+
+/// Token ids from a seed.
+fn ids(count: usize) -> Vec<u32> {
+    let mut state = 0x2545_f491u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        3 + (state >> 16) % 240
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[test]
+fn halves_hold_after_two_thousand_tokens() {
+    for name in ["qwen3", "gemma3", "lfm2", "qwen3_5", "granite_hybrid"] {
+        let long = ids(2008);
+        let end = |device: &DeviceOptions, kv: Kv| {
+            let options = RunOptions { max_context: Some(2304), ..with_kv(kv) };
+            let (mut session, _) = start(name, device, options);
+            block_on(session.prefill(&long[..2000], 0)).expect("prefill");
+            let mut all = logits(&session);
+            for (pos, id) in long.iter().enumerate().skip(2000) {
+                session.step(*id, pos).expect("step");
+                all.extend(logits(&session));
+            }
+            all
+        };
+        let expected = end(&exact(), Kv::F32);
+        for (device, kv) in [(DeviceOptions::default(), Kv::F16), (exact(), Kv::Packed)] {
+            let error = relative_l2(&end(&device, kv), &expected);
+            assert!(error < 1.5e-2, "{name} {kv:?}: {error:e}");
+        }
+    }
+}
+
+/// Experts of a layer of models/qwen3_5_moe.
+const EXPERTS: usize = 4;
+
+/// The checkpoint of a folder with the tensors of a layer's experts stacked in one for gate and up and one for down.
+fn stacked(name: &str) -> PathBuf {
+    let (from, to) = (golden(&format!("models/{name}")), Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+    std::fs::create_dir_all(&to).expect("a folder");
+    std::fs::copy(from.join("config.json"), to.join("config.json")).expect("a copy");
+    let bytes = std::fs::read(from.join("model.safetensors")).expect("a checkpoint");
+    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let mut all: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    // Expert by expert, the gate before up: the order of names but for the numbers, of which there are fewer than ten.
+    let mut names = file.names();
+    names.sort_by_key(|n| n.replace("gate_proj", "a").replace("up_proj", "b"));
+    for name in names {
+        let tensor = file.tensor(name).expect("a tensor");
+        let Some((path, rest)) = name.split_once(".experts.") else {
+            all.insert(name.into(), (tensor.shape().to_vec(), tensor.data().to_vec()));
+            continue;
+        };
+        let part = if rest.contains("down") { "down_proj" } else { "gate_up_proj" };
+        let (shape, data) = all.entry(format!("{path}.experts.{part}")).or_default();
+        data.extend(tensor.data());
+        let (cols, count) = (tensor.shape()[1], EXPERTS);
+        *shape = vec![count, data.len() / 2 / cols / count, cols];
+    }
+    let view = |(name, (shape, data)): (&String, &(Vec<usize>, Vec<u8>))| {
+        (name.clone(), TensorView::new(Dtype::BF16, shape.clone(), data.clone().leak()).expect("a tensor"))
+    };
+    let file = safetensors::serialize(all.iter().map(view), None).expect("a file");
+    std::fs::write(to.join("model.safetensors"), file).expect("a checkpoint");
+    to
+}
+
+#[test]
+fn experts_of_one_tensor_are_those_of_many() {
+    let folder = stacked("qwen3_5_moe");
+    let mut session = load(open(&exact()), &folder, with_kv(Kv::F32)).expect("a model");
+    let golden = Golden::read(&golden("models/qwen3_5_moe/golden.safetensors"));
+    let found = block_on(session.every_row(&golden.ids("input_ids"), false)).expect("logits");
+    let error = relative_l2(&found, &golden.floats("logits"));
+    assert!(error < 2e-4, "{error:e}");
+}
