@@ -230,7 +230,7 @@ export interface EngineLoadOptions {
   /** Weights over so many bytes lie in several buffers, also where the device has room for more in one; for tests. */
   maxWeightBuffer?: number;
   /** How the KV cache is kept; `auto` takes what suits the device. */
-  kv?: "auto" | "f32" | "f16" | "packed";
+  kv?: "auto" | "f32" | "f16" | "packed" | "int8";
   /**
    * Which kernels are the fastest on this device: `auto` takes what was measured before and else measures for some 50 ms, except on a software adapter;
    * `off` takes the usual ones, `again` measures in any case. What was measured is kept as files are (see `cache`).

@@ -46,7 +46,7 @@ const OPTIONS = {
   embeddingWeights: mustBe.oneOf("auto", "f32", "f16", "q8", "q4"),
   maxMemory: mustBe.integer(1),
   maxWeightBuffer: mustBe.integer(1),
-  kv: mustBe.oneOf("auto", "f32", "f16", "packed"),
+  kv: mustBe.oneOf("auto", "f32", "f16", "packed", "int8"),
   tune: mustBe.oneOf("auto", "off", "again"),
   shortPrompts: mustBe.boolean,
   features: mustBe.object,

@@ -31,6 +31,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read> sinks: array<f32>;
 #endif
 #import attention/ring
+#import common/kv_scale
 
 const NONE = -1e30;
 
@@ -100,7 +101,9 @@ fn main(
 
     var q_next = q[q_at + min(part, d4 - 1u)];
 #for p in 0..2
-    var k_next$p = k_cache[(place(min(range.x + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head) * d4 + min(part, d4 - 1u)];
+    let k_first$p = kv_at(place(min(range.x + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head, d4);
+    var k_next$p = k_cache[k_first$p + min(part, d4 - 1u)];
+    var k_most$p = k_most(k_first$p);
 #endfor
     for (var first = range.x; first < range.y; first += 64u) {
         // Not left to the declaration: SwiftShader keeps what the round before left.
@@ -116,7 +119,7 @@ fn main(
             tile[16u + part * 2u + $eu / 2u][$eu % 2u * 8u + ((mine / 4u) ^ swap)][mine % 4u] = query[$e];
 #endfor
 #for p in 0..2
-            var key$p = kv_unpack(k_next$p);
+            var key$p = kv_read(k_next$p, k_most$p);
             if (!within) { key$p = vec4<f32>(0.0); }
 #for e in 0..4
             tile[part * 4u + $eu][($pu * 8u + mine / 4u) ^ swap][mine % 4u] = key$p[$e];
@@ -133,7 +136,9 @@ fn main(
             column = min(column + part, d4 - 1u);
             q_next = q[q_at + column];
 #for p in 0..2
-            k_next$p = k_cache[(place(min(next + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head) * d4 + column];
+            let k_at$p = kv_at(place(min(next + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head, d4);
+            k_next$p = k_cache[k_at$p + column];
+            k_most$p = k_most(k_at$p);
 #endfor
 #for u in 0..16
             {
@@ -147,7 +152,9 @@ fn main(
         }
         // The first values are on their way while the scores are weighed.
 #for p in 0..2
-        var v_next$p = v_cache[(place(min(first + v_key$p, range.y - 1u)) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
+        let v_first$p = kv_at(place(min(first + v_key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+        var v_next$p = v_cache[v_first$p + min(v_col$p, d4 - 1u)];
+        var v_most$p = v_most(v_first$p);
 #endfor
 #for e in 0..4
         scores[kg * 4u + $eu][rg ^ (kg % 8u)] = vec4<f32>(s0[$e], s1[$e], s2[$e], s3[$e]);
@@ -186,11 +193,13 @@ fn main(
         for (var key = 0u; key < min(64u, range.y - first); key += 16u / SLABS) {
             workgroupBarrier();
 #for p in 0..2
-            tile[v_key$p * SLABS + v_col$p / 16u][v_col$p % 16u] = kv_unpack(v_next$p);
+            tile[v_key$p * SLABS + v_col$p / 16u][v_col$p % 16u] = kv_read(v_next$p, v_most$p);
 #endfor
             workgroupBarrier();
 #for p in 0..2
-            v_next$p = v_cache[(place(min(first + key + 16u / SLABS + v_key$p, range.y - 1u)) * params.kv_heads + kv_head) * d4 + min(v_col$p, d4 - 1u)];
+            let v_at$p = kv_at(place(min(first + key + 16u / SLABS + v_key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+            v_next$p = v_cache[v_at$p + min(v_col$p, d4 - 1u)];
+            v_most$p = v_most(v_at$p);
 #endfor
 #for j in 0..16/SLABS
             {

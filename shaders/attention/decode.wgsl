@@ -39,6 +39,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read> state: State;
 #import attention/splits
 #import attention/ring
+#import common/kv_scale
 
 const NONE = -1e30;
 
@@ -118,6 +119,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             }
             pool[item] = value;
         } else if (fresh) {
+#ifdef KV_INT8
+            let at = params.v_offset + kv_head * d + 4u * i;
+            fresh_k[i] = rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d);
+            fresh_v[i] = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]);
+#else
             let at = params.v_offset + kv_head * d + 4u * i;
             let key = kv_pack(rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d));
             let value = kv_pack(vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]));
@@ -128,8 +134,37 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 k_cache[cache] = key;
                 v_cache[cache] = value;
             }
+#endif
         }
     }
+#ifdef KV_INT8
+    workgroupBarrier();
+    var key_most = 0.0;
+    var value_most = 0.0;
+    for (var i = 0u; i < d4; i++) {
+        key_most = max(key_most, kv_most(fresh_k[i]));
+        value_most = max(value_most, kv_most(fresh_v[i]));
+    }
+    workgroupBarrier();
+    if (fresh) {
+        let at = kv_at(place(pos) * params.kv_heads + kv_head, d4);
+        let writes = wid.x % tiles == 0u;
+        for (var i = lid; i < d4; i += 128u) {
+            let key = kv_write(fresh_k[i], key_most);
+            let value = kv_write(fresh_v[i], value_most);
+            fresh_k[i] = kv_read(key, key_most);
+            fresh_v[i] = kv_read(value, value_most);
+            if (writes) {
+                k_cache[at + i] = key;
+                v_cache[at + i] = value;
+            }
+        }
+        if (writes && lid == 0u) {
+            k_cache[at - 1u] = bitcast<u32>(key_most);
+            v_cache[at - 1u] = bitcast<u32>(value_most);
+        }
+    }
+#endif
 #else
     for (var item = lid; item < HEADS * d4; item += 128u) {
         let at = params.q_offset + wid.z * params.q_stride + (head0 + min(item / d4, count - 1u)) * d + item % d4 * 4u;
@@ -148,7 +183,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var first = begin; first < end; first += TILE) {
         // The values come first and are asked for with the keys: nothing they wait for is theirs.
 #for j in 0..TILE/CUTS
-        let v$j = v_cache[(place(min(first + $ju * CUTS + cut, end - 1u)) * params.kv_heads + kv_head) * d4 + column];
+        let v_at$j = kv_at(place(min(first + $ju * CUTS + cut, end - 1u)) * params.kv_heads + kv_head, d4);
+        let v$j = v_cache[v_at$j + column];
+        let v_most$j = v_most(v_at$j);
 #endfor
         // Several threads score a key, each some of its columns.
         let key = first + lid / SHARERS;
@@ -156,13 +193,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for r in 0..HEADS
         var s$r = 0.0;
 #endfor
-        let row = (place(min(key, end - 1u)) * params.kv_heads + kv_head) * d4;
+        let row = kv_at(place(min(key, end - 1u)) * params.kv_heads + kv_head, d4);
+        let row_most = k_most(row);
         for (var j = 0u; j < (d4 + SHARERS - 1u) / SHARERS; j++) {
             let i = SHARERS * j + sharer;
             if (ragged && i >= d4) {
                 break;
             }
-            var k = kv_unpack(k_cache[row + i]);
+            var k = kv_read(k_cache[row + i], row_most);
 #ifdef FUSED
             if (fresh && key == pos) { k = fresh_k[i]; }
 #endif
@@ -212,7 +250,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for j in 0..TILE/CUTS
             {
                 let i = $ju * CUTS + cut;
-                var v = kv_unpack(v$j);
+                var v = kv_read(v$j, v_most$j);
 #ifdef FUSED
                 if (fresh && min(first + i, end - 1u) == pos) { v = fresh_v[column]; }
 #endif

@@ -35,6 +35,15 @@ struct Params {
 #import attention/staged_head
 #ifndef QUERIES
 #import attention/ring
+#ifdef KV_INT8
+var<workgroup> largest: array<f32, 64>;
+#endif
+
+// Four elements as the cache keeps them: of a value as they are, of a key normed and rotated.
+fn kept(is_v: bool, i: u32, pos: u32, factor: f32) -> vec4<f32> {
+    if (is_v) { return vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]); }
+    return rotated4(0u, 4u * i, pos, factor, params.head_dim);
+}
 #endif
 
 @compute @workgroup_size(64)
@@ -72,16 +81,31 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     }
     let factor = staged_factor(lid);
+#ifndef QUERIES
+    var most = 1.0;
+#ifdef KV_INT8
+    var own = 0.0;
+    for (var i = lid; i < d / 4u; i += 64u) { own = max(own, kv_most(kept(is_v, i, pos, factor))); }
+    largest[lid] = own;
+    workgroupBarrier();
+    most = 0.0;
+    for (var i = 0u; i < 64u; i++) { most = max(most, largest[i]); }
+#endif
+    let cache = kv_at(place(pos) * params.kv_heads + h, d / 4u);
+#ifdef KV_INT8
+    if (lid == 0u && is_v) { v_cache[cache - 1u] = bitcast<u32>(most); }
+    if (lid == 0u && !is_v && !is_q) { k_cache[cache - 1u] = bitcast<u32>(most); }
+#endif
+#endif
     for (var i = lid; i < d / 4u; i += 64u) {
 #ifndef KEYS
         if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(0u, 4u * i, pos, factor, 0u); }
 #endif
 #ifndef QUERIES
-        let cache = ((place(pos) * params.kv_heads + h) * d) / 4u + i;
         if (is_v) {
-            v_cache[cache] = kv_pack(vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]));
+            v_cache[cache + i] = kv_write(kept(true, i, pos, factor), most);
         } else if (!is_q) {
-            k_cache[cache] = kv_pack(rotated4(0u, 4u * i, pos, factor, d));
+            k_cache[cache + i] = kv_write(kept(false, i, pos, factor), most);
         }
 #endif
     }

@@ -1,4 +1,4 @@
-// The KV cache by its element type: f32, f16, or two halves packed in a word. Indices count groups of four elements.
+// The KV cache by its element type: f32, f16, two halves packed in a word, or 8 bits. Indices count groups of four elements. `most` is what kv_scale gives.
 #ifdef KV_F32
 alias Kv4 = vec4<f32>;
 fn kv_unpack(v: Kv4) -> vec4<f32> { return v; }
@@ -14,3 +14,17 @@ alias Kv4 = vec2<u32>;
 fn kv_unpack(v: Kv4) -> vec4<f32> { return vec4<f32>(unpack2x16float(v.x), unpack2x16float(v.y)); }
 fn kv_pack(v: vec4<f32>) -> Kv4 { return vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw)); }
 #endif
+#ifdef KV_INT8
+// Shares of the largest magnitude of the head, which comes before its elements.
+alias Kv4 = u32;
+const KV_FIRST = 1u;
+fn kv_read(v: Kv4, most: f32) -> vec4<f32> { return unpack4x8snorm(v) * most; }
+fn kv_write(v: vec4<f32>, most: f32) -> Kv4 { return pack4x8snorm(v / max(most, 1e-30)); }
+fn kv_most(v: vec4<f32>) -> f32 { return max(max(abs(v.x), abs(v.y)), max(abs(v.z), abs(v.w))); }
+#else
+const KV_FIRST = 0u;
+fn kv_read(v: Kv4, most: f32) -> vec4<f32> { return kv_unpack(v); }
+fn kv_write(v: vec4<f32>, most: f32) -> Kv4 { return kv_pack(v); }
+#endif
+// Where the elements of a head of `d4` groups begin.
+fn kv_at(head: u32, d4: u32) -> u32 { return head * (d4 + KV_FIRST) + KV_FIRST; }

@@ -3,6 +3,7 @@
 
 use jerboa::arch;
 use jerboa::format::quantize;
+use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::{StatePlan, WeightPlan, plan_states, plan_weights};
 use jerboa_tests::golden::golden;
@@ -95,7 +96,7 @@ fn sizes(folder: &Path) -> Result<Found, String> {
             assert!(wanted.contains_key(name), "{}: nobody reads {name}", folder.display());
         }
     }
-    let four_bits = |name: &str| quantize::layout(if graph.tables().contains(name) { 8 } else { 4 });
+    let four_bits = |name: &str| quantize::layout(if graph.kind_of(name) == WeightKind::Table { 8 } else { 4 });
     let weights = plan_weights(&graph, &four_bits, 4 << 30).expect("a plan").values().map(WeightPlan::bytes).sum();
     let states = plan_states(&graph, Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum();
     Ok(Found { parameters: parts().map(|(_, numbers)| numbers).sum(), weights, states })

@@ -98,7 +98,11 @@ impl Layer {
     ) -> Vec<f32> {
         let (q_gain, k_gain) = given.gains.split_at(self.head_dim);
         let stored = |x: Vec<f32>| -> Vec<f32> {
-            if self.kv == Kv::F32 { x } else { x.iter().map(|v| f16::from_f32(*v).to_f32()).collect() }
+            match self.kv {
+                Kv::F32 => x,
+                Kv::F16 | Kv::Packed => x.iter().map(|v| f16::from_f32(*v).to_f32()).collect(),
+                Kv::Int8 => twin::eight_bits(&x, self.head_dim),
+            }
         };
         let (q, k) =
             (self.turned(&given.q, self.heads, q_gain, first), self.turned(&given.k, self.kv_heads, k_gain, first));
@@ -185,7 +189,10 @@ impl Layer {
         let setting = Setting { kv: self.kv, capacity: 150, ..Setting::default() };
         let error = self.error(gpu, rows, cuts, Mask::Causal { window: self.window }, &setting);
         // Rounding to halves flips where the twin's f64 and the kernel's f32 meet the middle, and f16 devices multiply in f16.
-        let limit = if gpu.caps().f16 {
+        let limit = if self.kv == Kv::Int8 {
+            // A share that flips is a 127th of the largest.
+            1e-5
+        } else if gpu.caps().f16 {
             3e-6
         } else if self.kv == Kv::F32 {
             1e-10
@@ -211,7 +218,7 @@ fn turns(prompt: usize) -> Vec<Cut> {
 fn heads_of_every_width_in_every_cache() {
     let plain = plain();
     for head_dim in [12, 20, 64, 80, 96, 128, 192, 256, 320, 512] {
-        for kv in [Kv::F32, Kv::Packed] {
+        for kv in [Kv::F32, Kv::Packed, Kv::Int8] {
             let layer = Layer { head_dim, kv, rope: Some((head_dim / 8 * 4, false)), heads: 2, kv_heads: 1, ..PLAIN };
             layer.check(&plain, &turns(70));
         }

@@ -83,7 +83,7 @@ impl Case {
             state: 4,
         };
         assert!(Recurrent::<u8>::fits(dk as u32, dv as u32));
-        let stale = bytes(&vec![0x7000_7000u32; heads * dk * dv * self.kv.bytes() / 4]);
+        let stale = bytes(&vec![0x7000_7000u32; self.kv.bytes(heads * dk * dv) / 4]);
         let (mut memory, mut found, mut pos) = (stale, Vec::new(), 0);
         for (form, rows) in cuts {
             let given = |cols: usize, of: &dyn Fn(usize) -> Vec<f32>| {

@@ -1,7 +1,7 @@
 //! What families keep of a sequence: windows that have come round many times, keys that layers share, states of one size, in
 //! each element type and over thousands of tokens; and experts in one tensor for all, as published files have them.
 
-use super::{exact, start, with_kv};
+use super::{exact, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
@@ -102,6 +102,19 @@ fn halves_hold_after_two_thousand_tokens() {
         for (device, kv) in [(DeviceOptions::default(), Kv::F16), (exact(), Kv::Packed)] {
             let error = relative_l2(&end(&device, kv), &expected);
             assert!(error < 1.5e-2, "{name} {kv:?}: {error:e}");
+        }
+    }
+}
+
+/// A cache of 8 bits in every kind of family: in windows, shared, and beside states of one size.
+#[test]
+fn a_cache_of_8_bits_serves_every_family() {
+    for name in ["llama_bias", "gemma3", "gemma4", "gpt_oss", "lfm2", "qwen3_5", "deepseek_v3", "granite_hybrid"] {
+        let (mut session, golden) = start(name, &exact(), with_kv(Kv::Int8));
+        let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
+        for found in [block_on(session.every_row(&ids, false)).expect("logits"), stepwise(&mut session, &ids)] {
+            let error = relative_l2(&found, &expected);
+            assert!(error < 6e-2, "{name}: {error:e}");
         }
     }
 }

@@ -18,18 +18,23 @@ fn tables_are_told_by_their_use_and_not_by_their_name() {
     let x = b.node("x", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], 64);
     let x = b.linear("patch_embed.proj", x, 64, false);
     let graph = b.finish(x, None).expect("a graph");
-    assert_eq!(graph.tables(), ["wte.weight".to_owned()].into());
+    assert_eq!(
+        ["wte.weight", "patch_embed.proj.weight"].map(|n| graph.kind_of(n)),
+        [WeightKind::Table, WeightKind::Matrix]
+    );
     let asked = Overrides { precision: Precision::Q4, ..Overrides::default() };
-    let kept = [WeightKind::Table, WeightKind::Matrix].map(|kind| asked.precision_of(kind));
-    assert_eq!(kept, [Precision::Q8, Precision::Q4]);
+    let kinds = [WeightKind::Table, WeightKind::Matrix, WeightKind::Router];
+    assert_eq!(kinds.map(|kind| asked.precision_of(kind)), [Precision::Q8, Precision::Q4, Precision::Auto]);
     let untied = json!({
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 64,
         "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
         "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
         "tie_word_embeddings": false,
     });
-    let names = ["lm_head.weight", "model.embed_tokens.weight"].map(str::to_owned);
-    assert_eq!(jerboa::arch::graph(&untied).expect("a graph").tables(), names.into());
+    let graph = jerboa::arch::graph(&untied).expect("a graph");
+    let mut names: Vec<&str> = graph.weights.iter().flat_map(|w| w.parts.iter().map(|part| part.0.as_str())).collect();
+    names.retain(|name| graph.kind_of(name) == WeightKind::Table);
+    assert_eq!(names, ["model.embed_tokens.weight", "lm_head.weight"]);
 }
 
 /// A device of the usual kind: all features, NVIDIA's choices.

@@ -2,6 +2,7 @@
 //! aborts, stop strings, log-probabilities and draws.
 
 mod context;
+mod families;
 mod sampling;
 mod speculation;
 mod stops;
@@ -76,7 +77,7 @@ fn stories(context: usize) -> Loaded {
 }
 
 fn stories_with(context: usize, options: RunOptions) -> Loaded {
-    let overrides = Overrides { kv: Some(Kv::F32), ..options.overrides };
+    let overrides = Overrides { kv: options.overrides.kv.or(Some(Kv::F32)), ..options.overrides };
     let options = RunOptions { max_context: Some(context), overrides, ..options };
     let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
     block_on(async {

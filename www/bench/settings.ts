@@ -11,7 +11,7 @@ export interface Settings {
   /** How the engine keeps unquantised weights. */
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
   embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
-  kv: "auto" | "f32" | "f16" | "packed";
+  kv: "auto" | "f32" | "f16" | "packed" | "int8";
   /** Whether tokens are drafted and verified (speculative decoding). */
   speculation: "off" | "prompt-lookup";
   /** After so many ids a prompt repeats itself; 0 for never. Drafts come from text that repeats. */
@@ -59,7 +59,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     stored: oneOf(query.get("stored"), ["mlx4", "f16"]),
     weights: oneOf(query.get("weights"), ["auto", "f32", "f16", "q8", "q4"]),
     embeddingWeights: oneOf(query.get("embeddingWeights"), ["auto", "f32", "f16", "q8", "q4"]),
-    kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed"]),
+    kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed", "int8"]),
     speculation: oneOf(query.get("speculation"), ["off", "prompt-lookup"]),
     repeat: number("repeat", 0),
     tune: oneOf(query.get("tune"), ["auto", "off", "again"]),

@@ -26,7 +26,8 @@ pub fn with_model(command: Command) -> Command {
         parsed("weights", "TYPE", PRECISIONS, "What weights that the checkpoint does not quantize are kept as")
             .default_value("auto"),
         parsed("embedding-weights", "TYPE", PRECISIONS, "The same for embeddings and lm_head").default_value("auto"),
-        parsed("kv", "TYPE", ["auto", "f32", "f16", "packed"], "What the KV cache is kept as").default_value("auto"),
+        parsed("kv", "TYPE", ["auto", "f32", "f16", "packed", "int8"], "What the KV cache is kept as")
+            .default_value("auto"),
         parsed("context", "N", value_parser!(usize), "The most tokens that prompt and answer hold together"),
         parsed("chunk", "N", value_parser!(usize), "Rows of a prefill step"),
         parsed("memory", "BYTES", value_parser!(u64), "GPU memory that the model may take"),

@@ -171,7 +171,7 @@ impl Model {
     fn modes(&self, b: &mut Builder, path: &str, x: ValueId) -> ValueId {
         let (hidden, streams) = (self.dense.hidden, self.streams);
         let x = norm(b, &format!("{path}.router_norm"), self.dense.norm, x);
-        let weight = b.matrix(&format!("{path}.modality_router.weight"), streams, hidden);
+        let weight = b.weight(&format!("{path}.modality_router.weight"), streams, hidden, WeightKind::Router);
         let scale = 1.0 / hidden as f32;
         let router = Linear { act: Activation::Tanh, scale, ..Linear::new(weight, None) };
         b.node(&format!("{path}.modes"), Op::Linear(router), &[x], streams)

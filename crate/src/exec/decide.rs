@@ -65,12 +65,10 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
     let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
-    let tables = plain.tables();
     let planned = |precision| {
         let overrides = options.overrides.with(precision);
         let layout_of = |name: &str| {
-            let kind = if tables.contains(name) { WeightKind::Table } else { WeightKind::Matrix };
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kind, overrides))
+            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, plain.kind_of(name), overrides))
         };
         fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
     };

@@ -12,7 +12,7 @@ use crate::arch::{self, Head, Positions};
 use crate::format::{Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph, WeightKind};
+use crate::ir::{Counts, Dim, Graph};
 use crate::kernels::attention::Kv;
 use crate::plan::{PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::{Error, Result};
@@ -103,10 +103,8 @@ impl Encoder {
         let kept = options.overrides;
         let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
-        let tables = graph.tables();
         let layout_of = |name: &str| {
-            let kind = if tables.contains(name) { WeightKind::Table } else { WeightKind::Matrix };
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kind, kept))
+            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, graph.kind_of(name), kept))
         };
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));

@@ -69,8 +69,11 @@ impl Overrides {
 
     /// What a weight is kept in where it is not quantised in the checkpoint, by what it is used as.
     pub fn precision_of(&self, kind: WeightKind) -> Precision {
-        if kind != WeightKind::Table {
-            return self.precision;
+        match (kind, self.precision) {
+            (WeightKind::Table, _) => {}
+            // A few numbers on which all others of a row depend.
+            (WeightKind::Router, Precision::Q4 | Precision::Q8) => return Precision::Auto,
+            (_, others) => return others,
         }
         match (self.tables, self.precision) {
             // The tables that words are read from and compared with suffer most from few bits.

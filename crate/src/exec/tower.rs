@@ -11,7 +11,7 @@ use crate::arch::vision::{PATCHES, PLACES, Tower, match_ends};
 use crate::format::{Encoding, Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph, WeightKind};
+use crate::ir::{Counts, Dim, Graph};
 use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::util::lists::gather;
@@ -84,10 +84,8 @@ impl Eye {
             }
         }
         let kept = options.overrides;
-        let tables = tower.graph.tables();
         let layout_of = |name: &str| {
-            let kind = if tables.contains(name) { WeightKind::Table } else { WeightKind::Matrix };
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, kind, kept))
+            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, tower.graph.kind_of(name), kept))
         };
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, plans, _) = fused(&tower.graph, options.fusions, &layout_of, &|_| None, limit)?;

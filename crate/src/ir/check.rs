@@ -214,7 +214,7 @@ impl Graph {
     }
 
     fn check_linear(&self, l: &Linear, cols: usize, out: usize) -> Sound {
-        self.check_kind(l.weight, &[WeightKind::Matrix, WeightKind::Table])?;
+        self.check_kind(l.weight, &[WeightKind::Matrix, WeightKind::Table, WeightKind::Router])?;
         let w = self.weight(l.weight);
         let rows = if l.gated { 2 * out } else { out };
         let part = !l.gated && l.bias.is_none() && l.row0 + rows <= w.rows();

@@ -120,6 +120,8 @@ pub enum WeightKind {
     Matrix,
     /// `[rows, cols]`, looked up by row; may be quantized, and be the output head as well.
     Table,
+    /// `[rows, cols]`, of few rows whose product decides what else is computed; never quantized while loading.
+    Router,
     /// `[experts * rows, cols]`, used by products of experts; may be quantized. An expert's rows stay together.
     Experts {
         /// Rows of an expert.
@@ -619,6 +621,13 @@ impl Builder {
     /// Declares a matrix `[rows, cols]`.
     pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> WeightId {
         self.weight(name, rows, cols, WeightKind::Matrix)
+    }
+
+    /// `y = x Wᵀ (+ bias)` that decides what else is computed.
+    pub fn router(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
+        let weight = self.weight(&format!("{name}.weight"), rows, self.cols(x), WeightKind::Router);
+        let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
+        self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
     }
 
     /// Declares a vector.

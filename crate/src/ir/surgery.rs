@@ -1,8 +1,6 @@
 //! Changes that make one graph into another with a different result, and what is read off a graph. Knows graphs alone.
 
-use super::{Graph, WeightId, WeightKind};
-use crate::util::lists::gather;
-use std::collections::BTreeSet;
+use super::{Graph, Weight, WeightId, WeightKind};
 
 impl Graph {
     /// Drops the output head: the graph ends with the hidden states.
@@ -13,10 +11,11 @@ impl Graph {
         self
     }
 
-    /// The names of the tensors that tables are made of: what tokens are read from and compared with.
-    pub fn tables(&self) -> BTreeSet<String> {
-        let tables = self.weights.iter().filter(|weight| weight.kind == WeightKind::Table);
-        gather(tables.flat_map(|weight| weight.parts.iter().map(|part| part.0.clone())))
+    /// What a tensor is used as: a table, which tokens are read from and compared with, a router, or a matrix.
+    pub fn kind_of(&self, tensor: &str) -> WeightKind {
+        let special = |w: &&Weight| matches!(w.kind, WeightKind::Table | WeightKind::Router);
+        let mut all = self.weights.iter().filter(special);
+        all.find(|w| w.parts.iter().any(|part| part.0 == tensor)).map_or(WeightKind::Matrix, |w| w.kind)
     }
 
     /// The weights that nodes use, each once, in the order of use.

@@ -20,12 +20,18 @@ pub enum Kv {
     F16,
     /// Two halves in a word, for devices without native halves.
     Packed,
+    /// 8 bits: shares of the largest magnitude of the head, which is kept with it.
+    Int8,
 }
 
 impl Kv {
-    /// Bytes of an element.
-    pub fn bytes(self) -> usize {
-        if self == Kv::F32 { 4 } else { 2 }
+    /// Bytes of a head of a position.
+    pub fn bytes(self, head_dim: usize) -> usize {
+        match self {
+            Kv::F32 => 4 * head_dim,
+            Kv::F16 | Kv::Packed => 2 * head_dim,
+            Kv::Int8 => head_dim + 4,
+        }
     }
 
     /// By its name in options.
@@ -34,6 +40,7 @@ impl Kv {
             "f32" => Some(Self::F32),
             "f16" => Some(Self::F16),
             "packed" => Some(Self::Packed),
+            "int8" => Some(Self::Int8),
             _ => None,
         }
     }
@@ -44,6 +51,7 @@ impl Kv {
             Kv::F32 => "f32",
             Kv::F16 => "f16",
             Kv::Packed => "packed",
+            Kv::Int8 => "int8",
         }
     }
 
@@ -52,6 +60,7 @@ impl Kv {
             Kv::F32 => variant.flag("KV_F32"),
             Kv::F16 => variant.flag("KV_F16").flag("F16"),
             Kv::Packed => variant.flag("KV_PACKED"),
+            Kv::Int8 => variant.flag("KV_INT8"),
         }
     }
 }

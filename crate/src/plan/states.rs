@@ -61,7 +61,7 @@ impl StatePlan {
 pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<StatePlan> {
     let plan = |spec: &StateSpec| {
         let by_position = |positions: usize, kv_heads: usize, head_dim: usize| {
-            vec![(positions * kv_heads * head_dim * kv.bytes()) as u64; 2]
+            vec![(positions * kv_heads * kv.bytes(head_dim)) as u64; 2]
         };
         let (positions, ring, planes) = match *spec {
             StateSpec::Kv { kv_heads, head_dim, window } => {
@@ -95,6 +95,14 @@ mod tests {
             plan_states(b.graph(), Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum::<u64>()
         };
         assert!(shape(true) * 4 < shape(false), "{} of {}", shape(true), shape(false));
+    }
+
+    #[test]
+    fn eight_bits_take_half_of_sixteen() {
+        let mut b = Builder::new("test");
+        b.state(StateSpec::Kv { kv_heads: 8, head_dim: 128, window: 0 });
+        let [halves, eight] = [Kv::F16, Kv::Int8].map(|kv| plan_states(b.graph(), kv, 4096, 512)[0].bytes());
+        assert_eq!((halves, eight), (16_777_216, 8_650_752));
     }
 
     #[test]

@@ -23,6 +23,16 @@ pub struct Attention<'a> {
     pub relative: Option<&'a [f32]>,
 }
 
+/// What a cache of 8 bits holds of heads: shares of each one's largest magnitude.
+pub fn eight_bits(x: &[f32], head_dim: usize) -> Vec<f32> {
+    let head = |head: &[f32]| {
+        let most = head.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+        let share = |v: &f32| (v / most.max(1e-30) * 127.0 + 0.5).floor() / 127.0 * most;
+        head.iter().map(share).collect::<Vec<f32>>()
+    };
+    x.chunks(head_dim).flat_map(head).collect()
+}
+
 /// T5's bucket of a distance, both ways: of 32, half for keys that come later; exact up to 8, then by logarithm up to 128.
 pub fn bucket(row: usize, key: usize) -> usize {
     let (side, far) = if key > row { (16, key - row) } else { (0, row - key) };

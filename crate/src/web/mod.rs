@@ -133,7 +133,7 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     }
     run.short = get(options, "shortPrompts").as_bool();
     if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
-        let reason = || format!("'{kv}' is not one of auto, f32, f16, packed");
+        let reason = || format!("'{kv}' is not one of auto, f32, f16, packed, int8");
         let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
         run.overrides.kv = Some(Kv::from_name(&kv).ok_or_else(refuse)?);
     }

@@ -36,7 +36,7 @@ export function Advanced({ open }: { open: boolean }) {
         <Text label="Context length" value={maxContext} type="number" placeholder="as the model and the device allow" />
         <Choice label="Weights" value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
         <Choice label="Embeddings" value={embeddingWeights} names={["auto", "f32", "f16", "q8", "q4"]} />
-        <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed"]} />
+        <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed", "int8"]} />
       </div>
     </details>
   );

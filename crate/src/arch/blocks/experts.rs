@@ -149,12 +149,12 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
         };
         let mut y = mlp(b, &name(shared.name), &inner, x);
         if let Some(gate) = shared.gate {
-            let gate = b.linear(&name(gate), x, 1, false);
+            let gate = b.router(&name(gate), x, 1, false);
             y = b.node(&name("shared_gated"), Op::Gated(Activation::Sigmoid), &[gate, y], cols);
         }
         sum = b.add(&name("shared_residual"), rest, y);
     }
-    let logits = b.linear(&name(spec.router.0), x, spec.count, spec.router.1);
+    let logits = b.router(&name(spec.router.0), x, spec.count, spec.router.1);
     let routing = Routing {
         experts: spec.count,
         picks: spec.each,

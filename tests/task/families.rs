@@ -1,0 +1,108 @@
+//! Answers of families that keep other things than full caches: stopped within a batch of steps, aborted, regenerated, forked.
+//! And what a cache of 8 bits costs.
+
+use super::{request, run, stories_with};
+use jerboa::exec::{Overrides, RunOptions};
+use jerboa::gpu::DeviceOptions;
+use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::kernels::attention::Kv;
+use jerboa::task::{Finish, Loaded};
+use jerboa_tests::golden::{Golden, golden};
+use jerboa_tests::open;
+use pollster::block_on;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The character that a token of the tiny models is.
+fn character(id: u32) -> char {
+    char::from_u32(0x4e00 + id).expect("a character")
+}
+
+fn text(ids: &[u32]) -> String {
+    ids.iter().copied().map(character).collect()
+}
+
+/// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters.
+fn tiny(name: &str) -> (Loaded, Golden) {
+    let from = golden(&format!("models/{name}"));
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("task-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&to).expect("a folder");
+    for file in ["config.json", "generation_config.json", "model.safetensors"] {
+        std::fs::copy(from.join(file), to.join(file)).expect("a copy");
+    }
+    let vocab: Map<String, Value> = (0..256).map(|id| (character(id).to_string(), id.into())).collect();
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": { "type": "Fuse" },
+        "model": { "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [] },
+    });
+    std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).expect("a tokenizer");
+    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+    let options = RunOptions { max_context: Some(256), chunk: 16, overrides, ..RunOptions::default() };
+    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    let loaded = block_on(async {
+        let model = ModelRef::parse(&to.to_string_lossy()).expect("a folder");
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        Loaded::load(gpu, &source, name, options).await
+    });
+    (loaded.unwrap_or_else(|e| panic!("{name}: {e}")), Golden::read(&from.join("golden.safetensors")))
+}
+
+fn greedy(ids: &[u32], max: usize, stop: &[&str]) -> Value {
+    json!({ "ids": ids, "temperature": 0, "maxTokens": max, "ignoreEos": true, "stop": stop })
+}
+
+#[test]
+fn answers_are_stopped_aborted_regenerated_and_forked() {
+    for name in ["lfm2", "gemma3", "qwen3_5"] {
+        let (mut model, golden) = tiny(name);
+        let (ids, answer) = (golden.ids("input_ids"), golden.ids("greedy"));
+        let full = |model: &mut Loaded, after: &str| {
+            assert_eq!(run(model, greedy(&ids, 24, &[])).ids, answer, "{name}, {after}");
+        };
+        full(&mut model, "at first");
+        // Two tokens that come together for the first time in the midst of a batch.
+        let first = |at: &usize| answer.windows(2).position(|two| two == &answer[*at..at + 2]) == Some(*at);
+        let at = (6..20).find(first).expect("a place");
+        let stopped = run(&mut model, greedy(&ids, 24, &[&text(&answer[at..at + 2])]));
+        assert_eq!((stopped.finish_reason, &stopped.text), (Finish::Stop, &text(&answer[..at])), "{name}");
+        // What ran ahead of the stop is not in the way of what follows.
+        let so_far = [&ids[..], &answer[..at]].concat();
+        assert_eq!(run(&mut model, greedy(&so_far, 24 - at, &[])).ids, answer[at..], "{name}, gone on after a stop");
+        full(&mut model, "regenerated");
+        let (abort, mut seen) = (AbortFlag::new(), 0);
+        let aborted = block_on(model.generate(&request(greedy(&ids, 180, &[])), &abort, |event| {
+            seen += event.ids.len();
+            if seen >= 5 {
+                abort.abort();
+            }
+        }));
+        let aborted = aborted.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(aborted.finish_reason, Finish::Abort, "{name}");
+        let common = aborted.ids.len().min(24);
+        assert_eq!(aborted.ids[..common], answer[..common], "{name}");
+        full(&mut model, "after an abort");
+        // The fork goes on where this one stands, which does something else meanwhile.
+        let mut fork = model.fork().expect("a fork");
+        let other: Vec<u32> = ids.iter().rev().copied().collect();
+        run(&mut model, greedy(&other, 9, &[]));
+        let half = [&ids[..], &answer[..12]].concat();
+        assert_eq!(run(&mut fork, greedy(&half, 12, &[])).ids, answer[12..], "{name}, forked");
+        full(&mut model, "beside a fork");
+    }
+}
+
+/// The perplexity of the story, of more than 2,000 tokens, with a cache of 8 bits beside one of halves.
+#[test]
+fn a_cache_of_8_bits_foretells_as_well_as_one_of_halves() {
+    let story = std::fs::read_to_string(golden("stories260K/story.txt")).expect("story.txt");
+    let [halves, eight] = [Kv::Packed, Kv::Int8].map(|kv| {
+        let overrides = Overrides { kv: Some(kv), ..Overrides::default() };
+        let mut model = stories_with(512, RunOptions { chunk: 128, overrides, ..RunOptions::default() });
+        block_on(model.perplexity(&story)).expect("a perplexity")
+    });
+    println!("{halves:?}, with 8 bits {eight:?}");
+    assert!(halves.1 > 2000, "{} tokens", halves.1);
+    assert!((eight.0 / halves.0 - 1.0).abs() < 0.005, "{} becomes {}", halves.0, eight.0);
+}
