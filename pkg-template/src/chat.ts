@@ -6,6 +6,7 @@ import { aborted, JerboaError, refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
+import { withoutPictures, withPictures } from "./pictures.js";
 import { type Piece, ToolCallParser } from "./tools.js";
 
 /** A request of `chat.completions.create`: OpenAI's, with the sampling options of local models beside. */
@@ -95,6 +96,8 @@ export interface ChatLogprobs {
 export interface Timings {
   prefill_ms: number;
   decode_ms: number;
+  /** Milliseconds in which pictures were encoded before, where any were. */
+  encode_ms?: number;
 }
 
 /** An answer as a whole. */
@@ -214,6 +217,7 @@ export class Completions {
     const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
     const request = this.#request(given);
     if (request.tools) await this.#refuseUnreadTools(request);
+    request.messages = await withPictures(WHERE, request.messages ?? []);
     const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const parser = request.tools ? new ToolCallParser() : undefined;
@@ -224,7 +228,8 @@ export class Completions {
 
   /** A template that knows no tools drops them without a word: the model would never hear of them. */
   async #refuseUnreadTools({ messages = [], tools, chatTemplate }: EngineRequest): Promise<void> {
-    const render = (more: object): Promise<string> => this.#backend.call("renderChat", [messages, { addGenerationPrompt: true, ...chatTemplate, ...more }]);
+    const bare = await withoutPictures(messages);
+    const render = (more: object): Promise<string> => this.#backend.call("renderChat", [bare, { addGenerationPrompt: true, ...chatTemplate, ...more }]);
     if ((await render({ tools })) !== (await render({}))) return;
     throw new JerboaError(
       "chat_template",
@@ -254,7 +259,7 @@ export class Completions {
     checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: mustBe.boolean });
     const tools = p.tool_choice === "none" || !p.tools?.length ? undefined : p.tools;
     return defined({
-      messages: engineMessages(WHERE, p.messages),
+      messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
       chatTemplate: p.chat_template_kwargs,
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
@@ -366,8 +371,8 @@ export function usageOf({ promptTokens, completionTokens, cachedTokens, draftedT
 }
 
 /** Milliseconds in our shape. */
-export function timingsOf({ prefillMs, decodeMs }: GenerationResult): Timings {
-  return { prefill_ms: prefillMs, decode_ms: decodeMs };
+export function timingsOf({ encodeMs, prefillMs, decodeMs }: GenerationResult): Timings {
+  return { prefill_ms: prefillMs, decode_ms: decodeMs, ...(encodeMs > 0 ? { encode_ms: encodeMs } : {}) };
 }
 
 function logprobsOf(event: GenerationEvent): ChatLogprobs | null {

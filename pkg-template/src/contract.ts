@@ -111,6 +111,8 @@ export interface EngineInfo {
   dimensions?: number;
   /** Texts that go before inputs, by the task that names them; of embedding models. */
   prompts?: Record<string, string>;
+  /** What it takes: `"text"`, and `"image"` where it sees. */
+  capabilities?: ("text" | "image" | (string & {}))[];
   /** False for a base model: `chat.completions` then refuses, `generate` works. */
   hasChatTemplate: boolean;
   /** More that the engine knows about this model. */
@@ -160,6 +162,8 @@ export interface GenerationResult {
   draftedTokens: number;
   /** Accepted drafts: so many steps were saved. */
   acceptedTokens: number;
+  /** Milliseconds in which pictures were encoded for it, before it began; 0 where they had been before. */
+  encodeMs: number;
   /** Milliseconds from the request to the first token. */
   prefillMs: number;
   /** Milliseconds from the first token to the last. */
@@ -351,6 +355,27 @@ export interface Measurement {
   bytesAlive: number;
 }
 
+/** A picture that the engine was shown. */
+export interface SeenImage {
+  /** Its number in conversations. */
+  picture: number;
+  /** How many tokens stand for it. */
+  tokens: number;
+  /** Tokens down and across of each of its tiles. */
+  grids: [number, number][];
+  /** Columns and rows of each tile in pixels, after resizing. */
+  tiles: [number, number][];
+  /** Milliseconds of encoding; 0 where it was encoded before. */
+  ms: number;
+}
+
+/** A picture on its way into the engine. */
+export interface EngineRows {
+  /** The next rows, RGBA. */
+  push(rgba: Uint8Array): void;
+  free(): void;
+}
+
 /** A sequence of its own on a loaded model, as the wasm module gives it. */
 export interface EngineSession {
   generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void): Promise<GenerationResult>;
@@ -372,6 +397,12 @@ export interface Engine {
   embed(texts: string[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
+  rows(width: number, height: number): EngineRows;
+  see(rows: EngineRows): Promise<SeenImage>;
+  /** Whether a conversation can still name a picture. */
+  knows(picture: number): boolean;
+  pictureTokens(picture: number): Promise<Float32Array>;
+  unloadTower(): Promise<void>;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Promise<Measurement>;
   /** Hands work over in other groups from now on (see `features.group`). */
@@ -390,6 +421,8 @@ export interface EngineModule {
   implementation(touchPoints: number): string;
   /** Whether a long chain of kernels in groups of this size comes out as one by one. */
   calibrate(group: string): Promise<boolean>;
+  /** Columns and rows of a picture's file by its first bytes; refuses what should not be decoded. */
+  imageSize(head: Uint8Array): Uint32Array;
   cachedModels(): Promise<CachedSource[]>;
   /** Removes what the cache holds of a source, named as `cachedModels` does. */
   deleteModel(source: string): Promise<void>;

@@ -68,14 +68,20 @@ export const SAMPLING = {
   signal: mustBe.signal,
 };
 
-/** Starts a generation, in whatever session the backend stands for. */
-export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
+/** The engine's request of options, still without a prompt, and what gives it up. */
+export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined] {
   if (backend.closed) throw unloaded();
   if (info.task !== "generate") throw refused(`${info.model} does not generate text; it is for ${info.task}.`);
-  const { signal, stop, ...rest } = checked("generate", options, SAMPLING);
-  if (rest.topLogprobs && !rest.logprobs) throw refused("generate: 'topLogprobs' needs logprobs: true.");
+  const { signal, stop, ...rest } = checked(where, options, SAMPLING);
+  if (rest.topLogprobs && !rest.logprobs) throw refused(`${where}: 'topLogprobs' needs logprobs: true.`);
   const request: EngineRequest = { ...rest };
   if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
+  return [request, signal];
+}
+
+/** Starts a generation, in whatever session the backend stands for. */
+export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
+  const [request, signal] = requestOf(backend, info, "generate", options);
   if (typeof prompt === "string") request.prompt = prompt;
   else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
   else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);

@@ -114,6 +114,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
         draftedTokens: 0,
         acceptedTokens: 0,
         completionTokens: ids.length,
+        encodeMs: 0,
         prefillMs: 0,
         decodeMs: 0,
       };

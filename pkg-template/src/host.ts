@@ -2,10 +2,12 @@
 
 import type {
   CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, GenerationResult, Measurement,
-  MeasureOptions, MemoryUse,
+  MeasureOptions, MemoryUse, SeenImage,
 } from "./contract.js";
+import { Shown } from "./decode.js";
 import { defined } from "./defined.js";
 import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import type { GivenImage } from "./pictures.js";
 import { Replay } from "./replay.js";
 
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
@@ -23,6 +25,8 @@ export interface Methods {
   embed(texts: string[], options: EngineEmbedOptions): Float32Array[];
   rerank(query: string, documents: string[], options: object): number[];
   logits(ids: Uint32Array, all: boolean): Float32Array;
+  encodeImage(image: GivenImage): SeenImage & { data: Float32Array };
+  unloadTower(): void;
   info(): EngineInfo;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Measurement;
@@ -75,6 +79,7 @@ export class Host implements Backend {
   readonly #last = new Map<number, Promise<unknown>>();
   readonly #sessions = new Map<number, EngineSession>();
   #nextSession = 1;
+  #shown = new Shown();
 
   /** `input` is what the module's `init` takes; without it the module finds its wasm file beside itself. */
   constructor(module: EngineModule, input?: unknown) {
@@ -127,6 +132,7 @@ export class Host implements Backend {
   #drop(): void {
     for (const session of this.#sessions.values()) session.free();
     this.#sessions.clear();
+    this.#shown = new Shown();
     this.#engine?.free();
     this.#engine = undefined;
   }
@@ -232,7 +238,11 @@ export class Host implements Backend {
       case "renderChat":
         return engine.renderChat(defined(args[0] as unknown[]), defined(args[1] as object));
       case "generate":
-        return (args[1] === undefined ? engine : this.#session(args[1] as number)).generate({ ...defined(args[0] as EngineRequest), signal }, onEvent, args[2] as number | undefined);
+        return this.#generate(engine, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
+      case "encodeImage":
+        return this.#encodeImage(engine, args[0] as GivenImage);
+      case "unloadTower":
+        return engine.unloadTower();
       case "createSession":
         return this.#keep(engine.createSession());
       case "forkSession":
@@ -258,6 +268,18 @@ export class Host implements Backend {
     }
   }
 
+  async #generate(engine: Engine, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
+    const target = session === undefined ? engine : this.#session(session);
+    const messages = request.messages && (await this.#shown.numbered(this.#module, engine, request.messages));
+    if (signal.aborted) throw aborted("generate");
+    return target.generate({ ...defined({ ...request, ...(messages ? { messages } : {}) }), signal }, onEvent, seed);
+  }
+
+  async #encodeImage(engine: Engine, image: GivenImage): Promise<SeenImage & { data: Float32Array }> {
+    const seen = await this.#shown.see(this.#module, engine, image);
+    return { ...seen, data: await engine.pictureTokens(seen.picture) };
+  }
+
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     const engine = await this.#module.Engine.load({ ...options, signal }, onEvent);
     if (signal.aborted) {
@@ -272,7 +294,7 @@ export class Host implements Backend {
 }
 
 /** Calls that hold the model's own sequence, or the whole engine, while they run. */
-const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "measure", "release"]);
+const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "encodeImage", "unloadTower", "measure", "release"]);
 /** The queue of the model's own sequence. */
 const OWN = 0;
 
@@ -287,5 +309,5 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model answers also when it was given back or its device was lost. What a session held is gone with its device. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "rerank", "logits", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
+  "generate", "embed", "rerank", "logits", "encodeImage", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
 ]);

@@ -6,7 +6,8 @@ export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions } from "./generate.js";
-export type { Model, RenderChatOptions } from "./model.js";
+export type { EncodedImage, Model, RenderChatOptions } from "./model.js";
+export type { ImageSource } from "./pictures.js";
 export type { Session } from "./session.js";
 export type { Generation } from "./generation.js";
 export { JerboaError } from "./errors.js";
@@ -17,7 +18,7 @@ export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedOptions, Ranked, RerankOptions,
 } from "./embeddings.js";
-export type { ChatMessage, RefusalPart, TextPart, Tool, ToolCall } from "./messages.js";
+export type { ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall } from "./messages.js";
 export type {
   Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionCreateParams, ChatCompletionCreateParamsNonStreaming,
   ChatCompletionCreateParamsStreaming, ChatDelta, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
@@ -26,5 +27,5 @@ export type {
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream } from "./completions.js";
 export type {
   CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
-  ModelInfo, Overflow, Speculation, TokenLogprob, Tuning,
+  ModelInfo, Overflow, SeenImage, Speculation, TokenLogprob, Tuning,
 } from "./contract.js";

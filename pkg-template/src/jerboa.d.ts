@@ -9,6 +9,7 @@ export declare const deviceReport: EngineModule["deviceReport"];
 export declare const diagnose: EngineModule["diagnose"];
 export declare const implementation: EngineModule["implementation"];
 export declare const calibrate: EngineModule["calibrate"];
+export declare const imageSize: EngineModule["imageSize"];
 export declare const cachedModels: EngineModule["cachedModels"];
 export declare const deleteModel: EngineModule["deleteModel"];
 export declare const version: EngineModule["version"];

@@ -126,7 +126,7 @@ async function load({ backend, warning }: Opened, { wanted, warning: given, begi
 
 /** A backend whose first work proves that a calibration holds. */
 function proving(backend: Backend, calibration: Calibration): Backend {
-  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits"]);
+  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits", "encodeImage"]);
   const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
     const run = (): Promise<ReturnType<Methods[M]>> => backend.call(method, args, options);
     return work.has(method) ? calibration.run(run) : run();

@@ -2,11 +2,24 @@
 
 import { describe } from "./check.js";
 import { refused } from "./errors.js";
+import type { ImagePartSource, ImageSource } from "./pictures.js";
 
 /** A part of a message's content. */
 export interface TextPart {
   type: "text";
   text: string;
+}
+
+/** A picture in OpenAI's shape: an address that the page can read, or a `data:` one. */
+export interface ImageUrlPart {
+  type: "image_url";
+  image_url: { url: string; detail?: "auto" | "low" | "high" };
+}
+
+/** A picture that the page has. */
+export interface ImagePart {
+  type: "image";
+  image: ImageSource;
 }
 
 /** A part of an answer that declined, as OpenAI's models have it; it is read as text. */
@@ -31,14 +44,17 @@ export interface Tool {
 
 /** One message of a conversation. */
 export type ChatMessage =
-  | { role: "system" | "developer" | "user"; content: string | TextPart[]; name?: string }
+  | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart)[]; name?: string }
   | { role: "assistant"; content?: string | (TextPart | RefusalPart)[] | null; refusal?: string | null; tool_calls?: ToolCall[]; name?: string }
   | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string };
 
 const ROLES = ["system", "developer", "user", "assistant", "tool"];
 
-/** Checks a conversation and gives templates what they expect: text content, `system`, arguments as objects. */
-export function engineMessages(where: string, messages: ChatMessage[]): unknown[] {
+/**
+ * Checks a conversation and gives templates what they expect: text content, parts where there are pictures, `system`, arguments as objects. `takes` is what the
+ * model takes.
+ */
+export function engineMessages(where: string, messages: ChatMessage[], takes: readonly string[] = []): unknown[] {
   if (!Array.isArray(messages) || messages.length === 0) throw refused(`${where}: 'messages' must be an array of at least one message.`);
   return messages.map((message, i) => {
     const at = `${where}: messages[${i}]`;
@@ -50,21 +66,33 @@ export function engineMessages(where: string, messages: ChatMessage[]): unknown[
     if (content === undefined) throw refused(`${at} has no 'content'.`);
     const role = message.role === "developer" ? "system" : message.role;
     const { refusal: _, ...rest } = { refusal: undefined, ...message };
-    const result = { ...rest, role, content: text(at, content) };
+    const result = { ...rest, role, content: contentOf(at, content, takes) };
     return calls ? { ...result, tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: parsed(call) } })) } : result;
   });
 }
 
-function text(at: string, content: string | (TextPart | RefusalPart)[]): string {
+type Part = TextPart | RefusalPart | ImageUrlPart | ImagePart;
+
+/** The text of a message; with pictures in it, its parts. */
+function contentOf(at: string, content: string | Part[], takes: readonly string[]): string | (TextPart | ImagePartSource)[] {
   if (typeof content === "string") return content;
-  if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of text parts, not ${describe(content)}.`);
-  return content
-    .map((part) => {
-      if (part?.type === "text" && typeof part.text === "string") return part.text;
-      if (part?.type === "refusal" && typeof part.refusal === "string") return part.refusal;
-      throw refused(`${at}: a part of type ${describe((part as TextPart | undefined)?.type)} cannot be read by this model; only text can.`);
-    })
-    .join("");
+  if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
+  const parts = content.map((part) => enginePart(at, part, takes));
+  if (parts.some(({ type }) => type === "image")) return parts;
+  return parts.map((part) => (part as TextPart).text).join("");
+}
+
+function enginePart(at: string, part: Part, takes: readonly string[]): TextPart | ImagePartSource {
+  if (part?.type === "text" && typeof part.text === "string") return { type: "text", text: part.text };
+  if (part?.type === "refusal" && typeof part.refusal === "string") return { type: "text", text: part.refusal };
+  const sees = takes.includes("image");
+  if (sees && part?.type === "image" && part.image) return { type: "image", source: part.image };
+  if (sees && part?.type === "image_url") {
+    const url = typeof part.image_url === "string" ? part.image_url : part.image_url?.url;
+    if (typeof url === "string" && url) return { type: "image", source: url };
+    throw refused(`${at}: a part of type 'image_url' needs image_url: { url }.`);
+  }
+  throw refused(`${at}: a part of type ${describe((part as TextPart | undefined)?.type)} cannot be read by this model; only ${sees ? "text and pictures" : "text"} can.`);
 }
 
 /** Templates write arguments out themselves: they want the object. Text that is no JSON goes through as it is. */

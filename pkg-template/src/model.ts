@@ -6,10 +6,11 @@ import type { Measurement, MeasureOptions, MemoryUse, ModelInfo } from "./contra
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused, unloaded } from "./errors.js";
-import { generate, type GenerateOptions, ids } from "./generate.js";
-import type { Generation } from "./generation.js";
+import { generate, type GenerateOptions, ids, requestOf } from "./generate.js";
+import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
+import { given, type ImageSource, withoutPictures } from "./pictures.js";
 import { Session } from "./session.js";
 
 /** Options of {@link Model.renderChat}. */
@@ -20,6 +21,22 @@ export interface RenderChatOptions {
   addGenerationPrompt?: boolean;
   /** More variables for the template, such as `enable_thinking`. */
   kwargs?: Record<string, unknown>;
+}
+
+/** What a picture becomes for the language model. */
+export interface EncodedImage {
+  /** A row of `cols` numbers for each token, tile after tile, each row by row. */
+  data: Float32Array;
+  /** How many tokens. */
+  tokens: number;
+  /** Numbers of a row: the width of the language model. */
+  cols: number;
+  /** Tokens down and across of each tile. */
+  grids: [number, number][];
+  /** Columns and rows of each tile in pixels, after resizing. */
+  tiles: [number, number][];
+  /** Milliseconds of encoding; 0 where it was encoded before. */
+  ms: number;
 }
 
 /** A loaded model. `loadModel` makes it. */
@@ -93,7 +110,42 @@ export class Model {
   async renderChat(messages: ChatMessage[], options?: RenderChatOptions): Promise<string> {
     const spec = { tools: mustBe.array, addGenerationPrompt: mustBe.boolean, kwargs: mustBe.object };
     const { kwargs, ...rest } = checked("renderChat", options, spec);
-    return this.#backend.call("renderChat", [engineMessages("renderChat", messages), { addGenerationPrompt: true, ...kwargs, ...rest }]);
+    const bare = await withoutPictures(engineMessages("renderChat", messages, this.info.capabilities));
+    return this.#backend.call("renderChat", [bare, { addGenerationPrompt: true, ...kwargs, ...rest }]);
+  }
+
+  /**
+   * Answers a question about a picture, by default what it shows.
+   *
+   * ```js
+   * const text = await model.describe(file, "What is on the table?");
+   * ```
+   */
+  describe(image: ImageSource, prompt = "Describe this picture.", options?: GenerateOptions): Generation {
+    this.#mustSee("describe");
+    if (mustBe.string(prompt)) throw refused(`describe: the question must be a string, not ${describe(prompt)}.`);
+    const [request, signal] = requestOf(this.#backend, this.info, "describe", options);
+    return new Generation(async (onEvent, s) => {
+      const picture = { type: "image", ...(await given("describe", image)) };
+      const messages = [{ role: "user", content: [picture, { type: "text", text: prompt }] }];
+      return this.#backend.call("generate", [{ ...request, messages }], { signal: s, onEvent });
+    }, signal);
+  }
+
+  /** What the language model gets for a picture. It stays encoded for questions that come. */
+  async encodeImage(image: ImageSource): Promise<EncodedImage> {
+    this.#mustSee("encodeImage");
+    const { picture: _, data, ...rest } = await this.#backend.call("encodeImage", [await given("encodeImage", image)]);
+    return { data, cols: data.length / rest.tokens, ...rest };
+  }
+
+  /** Gives the memory of the part that sees back; the next picture loads it again. Pictures of conversations stay encoded. */
+  async unloadTower(): Promise<void> {
+    return this.#backend.call("unloadTower", []);
+  }
+
+  #mustSee(where: string): void {
+    if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} takes no pictures; model.info.capabilities says what a model takes.`);
   }
 
   /** The vector of a text. */

@@ -16,6 +16,7 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
     (&[("task/generate.rs", "Event")], "GenerationEvent"),
     (&[("task/generate.rs", "Outcome")], "GenerationResult"),
     (&[("task/embed.rs", "EmbedRequest")], "EngineEmbedOptions"),
+    (&[("task/sight.rs", "Seen")], "SeenImage"),
     (&[("exec/load_times.rs", "LoadTimes")], "LoadTimes"),
     (&[("exec/tune/mod.rs", "Tuning")], "Tuning"),
     (&[("exec/measure.rs", "MeasureOptions")], "MeasureOptions"),

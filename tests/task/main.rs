@@ -3,6 +3,7 @@
 
 mod context;
 mod families;
+mod pictures;
 mod sampling;
 mod speculation;
 mod stops;

@@ -19,7 +19,7 @@ fn look(session: &Session, eye: &mut Eye, name: &str, picture: &jerboa::vision::
     let processor = processor(name);
     let tiles = tiles(name, &processor, picture);
     let content = content(&tiles);
-    let found = session.album().borrow().find(content);
+    let found = session.album().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
         let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, &processor)).expect("rows");
         session.album().borrow_mut().add(content, encoded)

@@ -5,7 +5,7 @@ use crate::open::on_model;
 use crate::options::{Given, Result, told, value};
 use crate::out;
 use clap::{Arg, ArgAction, Command};
-use jerboa::exec::{Eye, Files, Session, content};
+use jerboa::exec::{Eye, Files, Session, content, processor};
 use jerboa::vision::decode::decode;
 use jerboa::vision::{Picture, Processor};
 use safetensors::tensor::TensorView;
@@ -34,12 +34,12 @@ pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<V
     let source = given.source().await?;
     let parts = Files::examine(&source, None).await.map_err(told)?;
     let mut eye = Eye::load(&session.gpu, &source, parts, given.run_options()?).await.map_err(told)?;
-    let processor = eye.processor(&source).await.map_err(told)?;
+    let processor = processor(&source, &eye.tower).await.map_err(told)?;
     let mut pictures = Vec::new();
     for file in files {
         let (_, tiles) = read(&file, &processor)?;
         let content = content(&tiles);
-        let known = session.album().borrow().find(content);
+        let known = session.album().borrow_mut().find(content);
         pictures.push(match known {
             Some(first) => first,
             None => {
@@ -66,7 +66,7 @@ pub async fn run(given: &Given) -> Result<()> {
     let files = Files::examine(&source, None).await.map_err(told)?;
     let (gpu, options) = (given.gpu().await?, given.run_options()?);
     let mut eye = Eye::load(&gpu, &source, files, options).await.map_err(told)?;
-    let processor = eye.processor(&source).await.map_err(told)?;
+    let processor = processor(&source, &eye.tower).await.map_err(told)?;
     let (cols, mut pixels) = (eye.cols(), Vec::new());
     // The rows, and the features that deeper layers of the language model get beside them.
     let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
@@ -75,7 +75,7 @@ pub async fn run(given: &Given) -> Result<()> {
         let ((width, height), tiles) = read(&file, &processor)?;
         let start = Instant::now();
         let encoded = eye.encode(&gpu, &tiles, &processor).await.map_err(told)?;
-        for row in eye.read(&gpu, &encoded).await.map_err(told)?.chunks(cols * eye.tower.features) {
+        for row in encoded.read(&gpu).await.map_err(told)?.chunks(cols * eye.tower.features) {
             row.chunks(cols).zip(&mut embeds).for_each(|(part, all)| all.extend(part));
         }
         let ms = start.elapsed().as_secs_f64() * 1e3;

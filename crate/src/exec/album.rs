@@ -13,7 +13,10 @@ struct Shot {
     encoded: Encoded,
 }
 
-/// Encoded pictures by content. Numbers are never used twice.
+/// What the pictures of an album may take on the device; beyond it those go that were not asked for the longest.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Encoded pictures by content, those that were asked for last at the end. Numbers are never used twice.
 #[derive(Default)]
 pub struct Album {
     shots: Vec<Shot>,
@@ -30,8 +33,16 @@ pub(super) struct Place<'a> {
 
 impl Album {
     /// The number of the first token of a picture with this content, if it is here.
-    pub fn find(&self, content: u64) -> Option<u32> {
-        self.shots.iter().find(|s| s.content == content).map(|s| s.first)
+    pub fn find(&mut self, content: u64) -> Option<u32> {
+        let first = self.shots.iter().find(|s| s.content == content)?.first;
+        self.touch(first).then_some(first)
+    }
+
+    /// Whether a picture is here, by its first number; those that were touched stay longer.
+    pub fn touch(&mut self, first: u32) -> bool {
+        let Some(at) = self.shots.iter().position(|s| s.first == first) else { return false };
+        self.shots[at..].rotate_left(1);
+        true
     }
 
     /// Takes a picture in; the number of its first token, from the end of the vocabulary.
@@ -39,17 +50,36 @@ impl Album {
         let first = self.next;
         self.next += encoded.tokens as u32;
         self.shots.push(Shot { content, first, encoded });
+        let bytes = |shots: &[Shot]| shots.iter().map(|s| s.encoded.rows.size()).sum::<u64>();
+        while bytes(&self.shots) > MOST_BYTES && self.shots.len() > 1 {
+            self.shots.remove(0);
+        }
         first
+    }
+
+    /// The error for a number of no picture.
+    pub fn missing(number: u32) -> Error {
+        let reason = format!("{number} is the number of no picture that is here");
+        Error::Request { parameter: "picture".into(), reason }
+    }
+
+    /// A picture's rows.
+    ///
+    /// # Errors
+    /// `Request` for a number of no picture.
+    pub fn encoded(&self, first: u32) -> Result<Encoded> {
+        let found = self.shots.iter().find(|s| s.first == first);
+        found.map(|s| s.encoded.clone()).ok_or_else(|| Self::missing(first))
+    }
+
+    /// Tokens down and across of a picture's tiles.
+    pub fn grids(&self, first: u32) -> Vec<(usize, usize)> {
+        self.at(first).map_or_else(Vec::new, |(shot, _)| shot.encoded.grids.clone())
     }
 
     /// Tokens of a picture that is here.
     pub fn tokens(&self, first: u32) -> usize {
         self.at(first).map_or(0, |(shot, _)| shot.encoded.tokens)
-    }
-
-    /// Leaves out the pictures that none of these numbers names.
-    pub fn keep(&mut self, used: &[u32]) {
-        self.shots.retain(|s| used.iter().any(|n| (s.first..s.first + s.encoded.tokens as u32).contains(n)));
     }
 
     fn at(&self, number: u32) -> Option<(&Shot, usize)> {
@@ -79,6 +109,15 @@ impl Album {
             first = end;
         }
         None
+    }
+
+    /// The first place from `at` on where a sequence may be cut without leaving a part of a picture behind the cut.
+    pub fn whole_from(&self, ids: &[u32], vocab: u32, mut at: usize) -> usize {
+        while let Some((_, end)) = ids.get(at).and_then(|_| self.tile(ids, vocab, at)).filter(|(start, _)| *start < at)
+        {
+            at = end;
+        }
+        at
     }
 
     /// The positions of a prompt in three directions; none where it has no picture.

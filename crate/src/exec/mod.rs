@@ -44,6 +44,6 @@ pub use session::Session;
 pub use speculate::Lookup;
 pub use step::StepTimes;
 pub use tail::Tail;
-pub use tower::{Encoded, Eye, content};
+pub use tower::{Encoded, Eye, content, processor};
 pub use trace::Traced;
 pub use tune::{Choice, Origin, Tune, Tuning};

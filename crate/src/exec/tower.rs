@@ -102,32 +102,6 @@ impl Eye {
         Ok(eye)
     }
 
-    /// The image processor of the model's files.
-    ///
-    /// # Errors
-    /// `MissingFile` without settings; what they ask for that is not built.
-    pub async fn processor(&self, source: &Source) -> Result<Processor> {
-        let mut found = None;
-        for file in ["preprocessor_config.json", "processor_config.json"] {
-            if let Some(bytes) = source.read_optional(file).await? {
-                let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: e.to_string() };
-                let config: serde_json::Value = serde_json::from_slice(&bytes).map_err(fault)?;
-                if config.get("image_processor").or_else(|| config.get("image_processor_type")).is_some() {
-                    found = Some(config);
-                    break;
-                }
-            }
-        }
-        let missing = || Error::MissingFile {
-            file: "preprocessor_config.json".into(),
-            place: "the model's files".into(),
-            hint: "It says how pictures are resized; without it the model takes text alone.".into(),
-        };
-        let mut processor = Processor::from_config(&found.ok_or_else(missing)?)?;
-        processor.tile_tokens = self.tower.tile_tokens.or(processor.tile_tokens);
-        Ok(processor)
-    }
-
     /// Columns of the language model.
     pub fn cols(&self) -> usize {
         self.graph.value(self.graph.hidden).cols / self.tower.features
@@ -257,18 +231,46 @@ impl Eye {
         let copy = Work::Copy { from: (&made.step.output, 0), to: out, size };
         gpu.submit(&[made.step.with_grids(&grids), copy])
     }
+}
 
+impl Encoded {
     /// The rows as numbers, `[tokens, cols]`, tile after tile, each row by row.
     ///
     /// # Errors
     /// `NotFinite` when they are not numbers.
-    pub async fn read(&self, gpu: &Gpu, picture: &Encoded) -> Result<Vec<f32>> {
-        let bytes = gpu.read(&picture.rows, 0, rows_bytes(picture.tokens, picture.cols)).await?;
-        let rows = unpadded(&bytes, picture.cols);
+    pub async fn read(&self, gpu: &Gpu) -> Result<Vec<f32>> {
+        let bytes = gpu.read(&self.rows, 0, rows_bytes(self.tokens, self.cols)).await?;
+        let rows = unpadded(&bytes, self.cols);
         finite(&rows)?;
-        let row = |at: &u32| &rows[*at as usize * picture.cols..(*at as usize + 1) * picture.cols];
-        Ok(picture.order.iter().flat_map(|at| row(at).iter().copied()).collect())
+        let row = |at: &u32| &rows[*at as usize * self.cols..(*at as usize + 1) * self.cols];
+        Ok(self.order.iter().flat_map(|at| row(at).iter().copied()).collect())
     }
+}
+
+/// The image processor of a model's files, for its tower.
+///
+/// # Errors
+/// `MissingFile` without settings; what they ask for that is not built.
+pub async fn processor(source: &Source, tower: &Tower) -> Result<Processor> {
+    let mut found = None;
+    for file in ["preprocessor_config.json", "processor_config.json"] {
+        if let Some(bytes) = source.read_optional(file).await? {
+            let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: e.to_string() };
+            let config: serde_json::Value = serde_json::from_slice(&bytes).map_err(fault)?;
+            if config.get("image_processor").or_else(|| config.get("image_processor_type")).is_some() {
+                found = Some(config);
+                break;
+            }
+        }
+    }
+    let missing = || Error::MissingFile {
+        file: "preprocessor_config.json".into(),
+        place: "the model's files".into(),
+        hint: "It says how pictures are resized; without it the model takes text alone.".into(),
+    };
+    let mut processor = Processor::from_config(&found.ok_or_else(missing)?)?;
+    processor.tile_tokens = tower.tile_tokens.or(processor.tile_tokens);
+    Ok(processor)
 }
 
 /// What tells pictures apart: their tiles' sizes and bytes (FNV-1a).

@@ -71,6 +71,8 @@ pub struct Outcome {
     pub drafted_tokens: usize,
     /// Accepted drafts.
     pub accepted_tokens: usize,
+    /// Milliseconds in which pictures were encoded for it, before it began.
+    pub encode_ms: f64,
     /// Milliseconds to the first token.
     pub prefill_ms: f64,
     /// Milliseconds from there to the last.
@@ -241,7 +243,10 @@ impl Loaded {
                     run.finish = Some(Finish::Length);
                 } else {
                     // The older half goes, but for the first token, which attention leans on.
-                    let keep = context.split_off(context.len() - self.session.capacity / 2);
+                    let half = context.len() - self.session.capacity / 2;
+                    let vocab = self.session.vocab() as u32;
+                    let cut = self.session.album().borrow().whole_from(&context, vocab, half);
+                    let keep = context.split_off(cut);
                     context.truncate(1);
                     context.extend(keep);
                 }
@@ -260,6 +265,7 @@ impl Loaded {
             completion_tokens: run.ids.len(),
             drafted_tokens: run.drafts.0,
             accepted_tokens: run.drafts.1,
+            encode_ms: self.sight.as_ref().map_or(0.0, |sight| sight.take_ms()),
             prefill_ms: run.first_token_ms - start_ms,
             decode_ms: end_ms - run.first_token_ms,
             ids: run.ids,

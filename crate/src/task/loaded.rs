@@ -1,6 +1,7 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::request::{GenerateRequest, Overflow};
+use super::sight::{Sight, listed, pictures_of};
 use crate::exec::{Bytes, Files, MeasureOptions, Measurement, Model, RunOptions, Session};
 use crate::format::gguf::Gguf;
 use crate::format::{mlc, mlc_chat};
@@ -49,27 +50,22 @@ impl TextParts {
         template.render(input, tokenizer.special_tokens(), tokenizer.special_spellings())
     }
 
-    /// The ids of a request's prompt; for conversations `drop` of the oldest turns that may go are left out.
-    pub(super) fn prompt_ids(&self, request: &GenerateRequest, drop: usize) -> Result<Option<Vec<u32>>> {
-        if let Some(ids) = &request.ids {
-            return Ok(Some(ids.clone()));
-        }
-        if let Some(prompt) = &request.prompt {
-            return self.tokenizer()?.encode(prompt, true).map(Some);
-        }
-        let Some(messages) = without_oldest(request.messages.as_deref().unwrap_or_default(), drop) else {
-            return Ok(None);
-        };
-        let input = ChatInput {
-            messages,
-            tools: request.tools.clone(),
-            documents: request.documents.clone(),
-            add_generation_prompt: true,
-            variables: request.chat_template.clone(),
-            clock: None,
-        };
-        self.tokenizer()?.encode_prompt(&self.render(&input)?).map(Some)
+    /// Whether the template reads contents as lists of parts only.
+    fn wants_parts(&self) -> bool {
+        self.template.as_ref().is_some_and(|template| !template.reads_strings())
     }
+}
+
+/// The conversation of a request, without `drop` of the oldest turns that may go; None where none is left.
+fn conversation(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
+    Some(ChatInput {
+        messages: without_oldest(request.messages.as_deref().unwrap_or_default(), drop)?,
+        tools: request.tools.clone(),
+        documents: request.documents.clone(),
+        add_generation_prompt: true,
+        variables: request.chat_template.clone(),
+        clock: None,
+    })
 }
 
 /// The conversation without its `drop` oldest turns: system messages stay, and so does the last message. A turn is a
@@ -174,6 +170,8 @@ pub struct Loaded {
     pub(super) forgotten: bool,
     /// Texts that end an answer, beside those of a request.
     pub(super) stops: Rc<[String]>,
+    /// How it sees, after [`Self::open_eyes`].
+    pub(super) sight: Option<Rc<Sight>>,
 }
 
 impl Loaded {
@@ -242,6 +240,39 @@ impl Loaded {
             eos: eos.into(),
             forgotten: false,
             stops: texts_of(&generation["stop_strings"]).into(),
+            sight: None,
+        })
+    }
+
+    /// Lets conversations name pictures, where the model sees; its tower is loaded when the first one comes. Conversations that
+    /// are made of this one later see the same pictures. Why a model that sees takes none here is told by a warning.
+    ///
+    /// # Errors
+    /// What the source reports.
+    pub async fn open_eyes(&mut self, source: Rc<Source>, gguf: Option<&str>, options: RunOptions) -> Result<()> {
+        use Error::{Config, MissingFile, UnsupportedOption};
+        self.sight = match Sight::open(self.session.model(), source, gguf, options).await {
+            Err(error @ (Config { .. } | MissingFile { .. } | UnsupportedOption { .. })) => {
+                self.warnings.push(format!("It takes no pictures here: {error}"));
+                None
+            }
+            found => found?.map(Rc::new),
+        };
+        if let Some(sight) = &self.sight {
+            self.session.show(sight.album.clone());
+        }
+        Ok(())
+    }
+
+    /// How it sees.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for a model that does not.
+    pub fn sight(&self) -> Result<&Rc<Sight>> {
+        self.sight.as_ref().ok_or_else(|| Error::UnsupportedOption {
+            architecture: self.session.graph.name.clone(),
+            option: "pictures".into(),
+            hint: "Load a model that takes them; model.info.capabilities says so.".into(),
         })
     }
 
@@ -250,7 +281,9 @@ impl Loaded {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn create_session(&self) -> Result<Self> {
-        Ok(self.beside(Session::new(self.session.model())?))
+        let mut session = Session::new(self.session.model())?;
+        session.show(self.session.album().clone());
+        Ok(self.beside(session))
     }
 
     /// Another conversation on the same model that goes on from here.
@@ -272,6 +305,7 @@ impl Loaded {
             eos: self.eos.clone(),
             forgotten: self.forgotten,
             stops: self.stops.clone(),
+            sight: self.sight.clone(),
         }
     }
 
@@ -293,6 +327,8 @@ impl Loaded {
         info["tuning"] = json!(model.tuning);
         info["warnings"] = json!(self.warnings);
         info["hasChatTemplate"] = json!(self.text.has_template());
+        let takes = if self.sight.is_some() { &["text", "image"][..] } else { &["text"] };
+        info["capabilities"] = json!(takes);
         info
     }
 
@@ -343,18 +379,42 @@ impl Loaded {
         self.session.measure(options).await
     }
 
+    /// The ids of a request's prompt; for conversations `drop` of the oldest turns that may go are left out.
+    fn prompt_ids(&self, request: &GenerateRequest, drop: usize) -> Result<Option<Vec<u32>>> {
+        if let Some(ids) = &request.ids {
+            return Ok(Some(ids.clone()));
+        }
+        let tokenizer = self.text.tokenizer()?;
+        if let Some(prompt) = &request.prompt {
+            return tokenizer.encode(prompt, true).map(Some);
+        }
+        let Some(mut input) = conversation(request, drop) else { return Ok(None) };
+        let pictures = pictures_of(&input.messages);
+        if self.sight.is_some() && self.text.wants_parts() {
+            listed(&mut input.messages);
+        }
+        let mut prompt = self.text.render(&input)?;
+        if pictures.is_empty() {
+            return tokenizer.encode_prompt(&prompt).map(Some);
+        }
+        let sight = self.sight()?;
+        sight.expand(&mut prompt, &pictures)?;
+        let ids = tokenizer.encode_prompt(&prompt)?;
+        self.session.filled(&ids, sight.placeholder(tokenizer)?, &pictures).map(Some)
+    }
+
     /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.
     pub(super) fn fitting_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
         let limit = self.session.capacity.saturating_sub(room).max(1);
         let full = |tokens| Err(Error::ContextFull { tokens, limit: self.session.capacity });
-        let mut ids = self.text.prompt_ids(request, 0)?.unwrap_or_default();
+        let mut ids = self.prompt_ids(request, 0)?.unwrap_or_default();
         if request.overflow == Overflow::Error {
             return if ids.len() <= self.session.capacity { Ok(ids) } else { full(ids.len()) };
         }
         let mut dropped = 0;
         while ids.len() > limit {
             dropped += 1;
-            match self.text.prompt_ids(request, dropped)? {
+            match self.prompt_ids(request, dropped)? {
                 Some(shorter) if request.messages.is_some() => ids = shorter,
                 // There are no turns: the oldest tokens go, but for the first, which attention leans on.
                 _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),

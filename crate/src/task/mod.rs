@@ -8,6 +8,7 @@ mod open;
 mod request;
 mod rerank;
 mod sentence;
+mod sight;
 
 pub use embed::{EmbedRequest, Embedder};
 pub use generate::{Event, Finish, Outcome, TokenInfo};
@@ -16,3 +17,4 @@ pub use open::{AnyModel, Task};
 pub use request::{GenerateRequest, Overflow};
 pub use rerank::{Asking, Reranker};
 pub use sentence::SentenceConfig;
+pub use sight::{Seen, Sight};

@@ -94,6 +94,11 @@ impl ChatTemplate {
         &self.names
     }
 
+    /// Whether messages may have their content as a string: templates of models that see may read lists of parts only.
+    pub fn reads_strings(&self) -> bool {
+        !self.sources.contains("content") || self.sources.contains("is string") || !self.sources.contains("'image'")
+    }
+
     /// Renders a conversation. `special_spellings` are those of the tokenizer: where a message contains one, the prompt
     /// notes that it is no special token ([`super::Tokenizer::special_spellings`], [`super::Tokenizer::encode_prompt`]).
     pub fn render(

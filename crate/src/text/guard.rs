@@ -27,6 +27,30 @@ impl Prompt {
     }
 }
 
+impl Prompt {
+    /// Puts texts in the place of a mark that no message wrote, in their order; tells how often the mark was there. Where it
+    /// is there more often than there are texts, it stays.
+    pub fn replace(&mut self, mark: &str, texts: &[String]) -> usize {
+        let (mut text, mut protected) = (String::with_capacity(self.text.len()), Vec::new());
+        let (mut at, mut found) = (0, 0);
+        let own = |start: usize| !self.protected.iter().any(|p| (start..start + mark.len()).contains(p));
+        let places: Vec<usize> = self.text.match_indices(mark).map(|(i, _)| i).filter(|i| own(*i)).collect();
+        let mut copy = |text: &mut String, from: usize, to: usize| {
+            let inside = self.protected.iter().filter(|p| (from..to).contains(p));
+            protected.extend(inside.map(|p| p - from + text.len()));
+            text.push_str(&self.text[from..to]);
+        };
+        for place in places {
+            copy(&mut text, at, place);
+            text.push_str(texts.get(found).map_or(mark, String::as_str));
+            (at, found) = (place + mark.len(), found + 1);
+        }
+        copy(&mut text, at, self.text.len());
+        (self.text, self.protected) = (text, protected);
+        found
+    }
+}
+
 /// The stand-ins of one rendering.
 pub(super) struct Guard<'a> {
     specials: &'a [String],
@@ -197,6 +221,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn marks_of_the_template_are_replaced_and_those_of_messages_stay() {
+        let mut prompt = Prompt { text: "a<s>b<s>c<s>d".into(), protected: vec![6] };
+        assert_eq!(prompt.replace("<s>", &["one".into(), "two".into()]), 2);
+        assert_eq!((prompt.text.as_str(), &prompt.protected[..]), ("aoneb<s>ctwod", &[6][..]));
+        assert_eq!(Prompt::trusted("<s><s>").replace("<s>", &["x".into()]), 2);
     }
 
     #[test]

@@ -32,6 +32,11 @@ impl Intake {
         Self { layout, filter, parts, row: 0 }
     }
 
+    /// What becomes of the picture.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// The next rows, with 3 (RGB) or 4 (RGBA, alpha is dropped) bytes a pixel.
     ///
     /// # Errors

@@ -6,8 +6,9 @@ use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
 use crate::gpu::{Backend, DeviceOptions, Gpu, Group, Implementation};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
-use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Task, TextParts};
+use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Sight, Task, TextParts};
 use crate::text::ChatInput;
+use crate::vision::{Intake, header::Header};
 use crate::{Error, Result};
 use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint32Array};
 use serde::{Serialize, de::DeserializeOwned};
@@ -69,6 +70,7 @@ fn group_named(name: &str) -> Result<Group> {
 #[wasm_bindgen]
 pub struct Engine {
     text: Rc<TextParts>,
+    sight: Option<Rc<Sight>>,
     info: Value,
     source: String,
     busy: Rc<RefCell<Option<AnyModel>>>,
@@ -192,9 +194,15 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     };
     let gpu = Gpu::open(&device).await?;
     let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
-    let loaded = AnyModel::load(gpu, &source, &name, task, run).await?;
+    let source = Rc::new(source);
+    let mut loaded = AnyModel::load(gpu, &source, &name, task, run).await?;
+    let mut sight = None;
+    if let AnyModel::Generate(loaded) = &mut loaded {
+        loaded.open_eyes(source.clone(), None, run).await?;
+        sight = loaded.sight().ok().cloned();
+    }
     let (text, info) = (loaded.text().clone(), loaded.info());
-    Ok(Engine { text, info, source: source.name().to_string(), busy: Rc::new(RefCell::new(Some(loaded))) })
+    Ok(Engine { text, sight, info, source: source.name().to_string(), busy: Rc::new(RefCell::new(Some(loaded))) })
 }
 
 impl Engine {
@@ -217,7 +225,8 @@ impl Engine {
         made.session.gpu.check().await?;
         let made = AnyModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
-        Ok(Engine { text: self.text.clone(), info: self.info.clone(), source: self.source.clone(), busy })
+        let (text, sight, info) = (self.text.clone(), self.sight.clone(), self.info.clone());
+        Ok(Engine { text, sight, info, source: self.source.clone(), busy })
     }
 
     /// Takes the model for one call; only one runs at a time. It goes back when the guard does.
@@ -227,6 +236,36 @@ impl Engine {
         let model = self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
         Ok(Taken { model: Some(model), home: self.busy.clone() })
     }
+}
+
+impl Engine {
+    fn sight(&self) -> std::result::Result<&Rc<Sight>, JsValue> {
+        self.sight.as_ref().ok_or_else(|| {
+            let architecture = self.info.get("architecture").and_then(Value::as_str).unwrap_or_default().into();
+            let hint = "Load a model whose info.capabilities have 'image'.".into();
+            to_js(&Error::UnsupportedOption { architecture, option: "pictures".into(), hint })
+        })
+    }
+}
+
+/// A picture on its way in: its rows come one after another.
+#[wasm_bindgen]
+pub struct Rows(Intake);
+
+#[wasm_bindgen]
+impl Rows {
+    /// The next rows, of 4 bytes a pixel: red, green, blue, and alpha, which is dropped.
+    pub fn push(&mut self, rgba: &[u8]) -> std::result::Result<(), JsValue> {
+        self.0.push(rgba, 4).map_err(|e| to_js(&e))
+    }
+}
+
+/// The columns and rows of a picture's file, upright, by its first bytes; refuses what no browser should decode.
+#[wasm_bindgen(js_name = imageSize)]
+pub fn image_size(head: &[u8]) -> std::result::Result<Vec<u32>, JsValue> {
+    let header = Header::read(head).map_err(|e| to_js(&e))?;
+    let (width, height) = (header.width, header.height);
+    Ok(if header.turns() { vec![height, width] } else { vec![width, height] })
 }
 
 /// Milliseconds without a request after which a model may settle.
@@ -343,6 +382,36 @@ impl Engine {
         drop(taken);
         wasm_bindgen_futures::spawn_local(settle(Rc::downgrade(&self.busy)));
         outcome.map(|o| plain(&o)).map_err(|e| to_js(&e))
+    }
+
+    /// Takes the rows of a picture of this size in.
+    pub fn rows(&self, width: u32, height: u32) -> std::result::Result<Rows, JsValue> {
+        self.sight()?.intake(width as usize, height as usize).map(Rows).map_err(|e| to_js(&e))
+    }
+
+    /// Encodes a picture whose rows have come, unless one of the same content was before.
+    pub async fn see(&self, rows: Rows) -> std::result::Result<JsValue, JsValue> {
+        self.sight()?.see(rows.0).await.map(|seen| plain(&seen)).map_err(|e| to_js(&e))
+    }
+
+    /// Whether a conversation can still name a picture.
+    pub fn knows(&self, picture: u32) -> bool {
+        self.sight.as_ref().is_some_and(|sight| sight.knows(picture))
+    }
+
+    /// What the language model gets for a picture, a row for each token.
+    #[wasm_bindgen(js_name = pictureTokens)]
+    pub async fn picture_tokens(&self, picture: u32) -> std::result::Result<Float32Array, JsValue> {
+        let rows = self.sight()?.rows(picture).await;
+        rows.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
+    }
+
+    /// Gives the tower's memory back until the next picture comes.
+    #[wasm_bindgen(js_name = unloadTower)]
+    pub async fn unload_tower(&self) {
+        if let Some(sight) = &self.sight {
+            sight.unload_tower().await;
+        }
     }
 
     /// Logits of the last token, or of all: for tests and tools.

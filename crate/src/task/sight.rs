@@ -1,0 +1,230 @@
+//! How a model that sees is shown pictures: its image processor, its tower, loaded when the first picture comes, and the text
+//! that stands for a picture in a conversation. It knows tiles and numbers of pictures, no files of pictures.
+
+use crate::arch::tower;
+use crate::exec::{Album, Eye, Files, Model, RunOptions, content, processor};
+use crate::gpu::Backend;
+use crate::hub::Source;
+use crate::text::{Prompt, Tokenizer};
+use crate::util::clock::now_ms;
+use crate::vision::{Intake, Layout, Marks, Picture, Processor};
+use crate::{Error, Result};
+use futures_util::lock::Mutex;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The most tokens that a picture becomes unless more are asked for: larger pictures are made smaller, where the family
+/// leaves the size open.
+const USUAL_TOKENS: usize = 1024;
+
+/// A picture that a conversation may name.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seen {
+    /// Its number: that of its first token.
+    pub picture: u32,
+    /// Its tokens.
+    pub tokens: usize,
+    /// Tokens down and across of each of its tiles.
+    pub grids: Vec<(usize, usize)>,
+    /// Columns and rows of each tile in pixels, after resizing.
+    pub tiles: Vec<(usize, usize)>,
+    /// Milliseconds of encoding; 0 where it was encoded before.
+    pub ms: f64,
+}
+
+/// What the conversations on a model share to see.
+pub struct Sight {
+    model: Rc<Model>,
+    source: Rc<Source>,
+    gguf: Option<String>,
+    options: RunOptions,
+    processor: Processor,
+    marks: Marks,
+    /// The pictures that are encoded.
+    pub album: Rc<RefCell<Album>>,
+    /// Sizes of pictures by their numbers.
+    layouts: RefCell<BTreeMap<u32, Layout>>,
+    eye: Mutex<Option<Eye>>,
+    encodes: Cell<usize>,
+    /// Milliseconds of encoding that no answer has told yet.
+    untold_ms: Cell<f64>,
+}
+
+impl Sight {
+    /// How a model sees; None where it does not.
+    ///
+    /// # Errors
+    /// A processor that is not built or whose settings are missing; what the source reports.
+    pub async fn open(
+        model: &Rc<Model>,
+        source: Rc<Source>,
+        gguf: Option<&str>,
+        options: RunOptions,
+    ) -> Result<Option<Self>> {
+        let Ok(tower) = tower(&model.config) else { return Ok(None) };
+        let mut processor = processor(&source, &tower).await?;
+        let side = tower.patch * tower.merge;
+        processor.limit(USUAL_TOKENS.min(model.capacity / 2).max(1) * side * side);
+        let names = match source.read_optional("tokenizer_config.json").await? {
+            Some(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
+            None => json!({}),
+        };
+        let marks = Marks::of(&processor, &names);
+        Ok(Some(Self {
+            model: model.clone(),
+            source,
+            gguf: gguf.map(String::from),
+            options,
+            processor,
+            marks,
+            album: Rc::default(),
+            layouts: RefCell::default(),
+            eye: Mutex::new(None),
+            encodes: Cell::new(0),
+            untold_ms: Cell::new(0.0),
+        }))
+    }
+
+    /// Takes the rows of a picture of this size.
+    ///
+    /// # Errors
+    /// `Request` for sizes that the processor refuses.
+    pub fn intake(&self, width: usize, height: usize) -> Result<Intake> {
+        Ok(Intake::new(&self.processor, self.processor.layout(width, height)?))
+    }
+
+    /// The tiles of a picture that lies in memory as a whole, with its sizes.
+    ///
+    /// # Errors
+    /// `Request` for sizes that the processor refuses.
+    pub fn whole(&self, picture: &Picture) -> Result<Intake> {
+        let mut intake = self.intake(picture.width, picture.height)?;
+        intake.push(&picture.rgb, 3)?;
+        Ok(intake)
+    }
+
+    /// Encodes a picture, unless one of the same content was before; the tower is loaded when it is needed.
+    ///
+    /// # Errors
+    /// `Request` when rows are missing; what loading the tower and the device report.
+    pub async fn see(&self, intake: Intake) -> Result<Seen> {
+        let layout = intake.layout().clone();
+        let tiles = intake.finish()?;
+        let content = content(&tiles);
+        let start = now_ms();
+        let mut eye = self.eye.lock().await;
+        let known = self.album.borrow_mut().find(content);
+        let picture = match known {
+            Some(picture) => picture,
+            None => {
+                let eye = match &mut *eye {
+                    Some(eye) => eye,
+                    none => none.insert(self.load().await?),
+                };
+                let encoded = eye.encode(&self.model.gpu, &tiles, &self.processor).await?;
+                // How long it took shows when it is done.
+                self.model.gpu.wait_idle().await?;
+                self.encodes.set(self.encodes.get() + 1);
+                self.album.borrow_mut().add(content, encoded)
+            }
+        };
+        let ms = if known.is_some() { 0.0 } else { now_ms() - start };
+        self.untold_ms.set(self.untold_ms.get() + ms);
+        let tiles = layout.tile_sizes().map(|(h, w)| (w, h)).collect();
+        self.layouts.borrow_mut().insert(picture, layout);
+        let album = self.album.borrow();
+        self.layouts.borrow_mut().retain(|picture, _| album.tokens(*picture) > 0);
+        Ok(Seen { picture, tokens: album.tokens(picture), grids: album.grids(picture), tiles, ms })
+    }
+
+    async fn load(&self) -> Result<Eye> {
+        let files = Files::examine(&self.source, self.gguf.as_deref()).await?;
+        Eye::load(&self.model.gpu, &self.source, files, self.options).await
+    }
+
+    /// Whether a picture can still be named; it then stays longer than others.
+    pub fn knows(&self, picture: u32) -> bool {
+        self.album.borrow_mut().touch(picture)
+    }
+
+    /// A picture's rows, `[tokens, columns of the language model]`, tile after tile, each row by row.
+    ///
+    /// # Errors
+    /// `Request` for a number of no picture; `NotFinite` when they are no numbers.
+    pub async fn rows(&self, picture: u32) -> Result<Vec<f32>> {
+        let encoded = self.album.borrow().encoded(picture)?;
+        let rows = encoded.read(&self.model.gpu).await?;
+        // The features of deeper layers lie beside.
+        let cols = self.model.config.get("hidden_size").and_then(Value::as_u64).map_or(encoded.cols, |n| n as usize);
+        Ok(rows.chunks_exact(encoded.cols).flat_map(|row| row[..cols.min(row.len())].iter().copied()).collect())
+    }
+
+    /// Gives the tower's memory back; the next picture loads it again. Encoded pictures stay.
+    pub async fn unload_tower(&self) {
+        self.eye.lock().await.take();
+    }
+
+    /// How many pictures were encoded so far.
+    pub fn encodes(&self) -> usize {
+        self.encodes.get()
+    }
+
+    /// Bytes of the tower on the device; 0 while it is not loaded.
+    pub fn tower_bytes(&self) -> u64 {
+        self.eye.try_lock().and_then(|eye| eye.as_ref().map(|eye| eye.bytes)).unwrap_or(0)
+    }
+
+    /// Milliseconds of encoding since this was asked last.
+    pub(super) fn take_ms(&self) -> f64 {
+        self.untold_ms.take()
+    }
+
+    /// Puts what stands for pictures in the place of the template's placeholders, in their order.
+    ///
+    /// # Errors
+    /// `Request` for a number of no picture; `ChatTemplate` when the template writes other than one placeholder a picture.
+    pub(super) fn expand(&self, prompt: &mut Prompt, pictures: &[u32]) -> Result<()> {
+        let layouts = self.layouts.borrow();
+        let mut texts = Vec::with_capacity(pictures.len());
+        for picture in pictures {
+            let layout = layouts.get(picture).ok_or_else(|| Album::missing(*picture))?;
+            texts.push(self.processor.expansion(layout, &self.marks)?);
+        }
+        let found = prompt.replace(&self.marks.placeholder, &texts);
+        if found != texts.len() {
+            let (mark, count) = (&self.marks.placeholder, texts.len());
+            let reason =
+                format!("it writes {found} times {mark} for {count} pictures; it may not read pictures at all");
+            return Err(Error::ChatTemplate { reason });
+        }
+        Ok(())
+    }
+
+    /// The token whose places the rows of pictures take.
+    ///
+    /// # Errors
+    /// `Tokenizer` when there is none.
+    pub(super) fn placeholder(&self, tokenizer: &Tokenizer) -> Result<u32> {
+        let reason = || format!("it has no token {}, which stands for pictures", self.marks.image);
+        tokenizer.token_to_id(&self.marks.image).ok_or_else(|| Error::Tokenizer { reason: reason() })
+    }
+}
+
+/// The numbers of the pictures in a conversation, in their order.
+pub(super) fn pictures_of(messages: &[Value]) -> Vec<u32> {
+    let parts = messages.iter().filter_map(|m| m.get("content")?.as_array()).flatten();
+    parts.filter_map(|part| part.get("picture")?.as_u64()).map(|n| n as u32).collect()
+}
+
+/// Texts as lists of parts, for templates that read nothing else.
+pub(super) fn listed(messages: &mut [Value]) {
+    for content in messages.iter_mut().filter_map(|m| m.get_mut("content")) {
+        if let Some(text) = content.as_str() {
+            *content = json!([{ "type": "text", "text": text }]);
+        }
+    }
+}

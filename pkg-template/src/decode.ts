@@ -1,0 +1,112 @@
+/** Decodes pictures with the browser's own decoder and hands their rows to the engine, a strip at a time. Does not know what they are for. */
+
+import type { Engine, EngineModule, SeenImage } from "./contract.js";
+import { JerboaError, refused } from "./errors.js";
+import type { GivenImage } from "./pictures.js";
+
+/** Pixels of a strip: what is copied to the engine at a time. */
+const STRIP = 1 << 18;
+/** Bytes of a file that are looked at first; most headers end there. */
+const HEAD = 1 << 18;
+/** The most pixels of a picture, as the engine has it for files. */
+const MOST = 1e8;
+
+/** The pictures that an engine was shown, by their keys. */
+export class Shown {
+  readonly #known = new Map<number, number>();
+
+  /** Shows the engine a picture, unless it was shown before and is still there. */
+  async see(module: EngineModule, engine: Engine, given: GivenImage): Promise<SeenImage> {
+    const seen = await decoded(module, engine, given);
+    if (given.key !== undefined) this.#known.set(given.key, seen.picture);
+    return seen;
+  }
+
+  /** The conversation with the numbers of its pictures in their places. */
+  async numbered(module: EngineModule, engine: Engine, messages: unknown[]): Promise<unknown[]> {
+    const numbered = [];
+    for (const message of messages) {
+      const { content } = message as { content?: unknown };
+      if (!Array.isArray(content)) numbered.push(message);
+      else numbered.push({ ...(message as object), content: await this.#parts(module, engine, content) });
+    }
+    return numbered;
+  }
+
+  async #parts(module: EngineModule, engine: Engine, parts: unknown[]): Promise<unknown[]> {
+    const numbered = [];
+    for (const part of parts) {
+      const { type, image, key } = part as { type?: string } & Partial<GivenImage>;
+      if (type !== "image" || !image) numbered.push(part);
+      else {
+        const known = key === undefined ? undefined : this.#known.get(key);
+        const there = known !== undefined && engine.knows(known);
+        const given = key === undefined ? { image } : { image, key };
+        numbered.push({ type, picture: there ? known : (await this.see(module, engine, given)).picture });
+      }
+    }
+    return numbered;
+  }
+}
+
+async function decoded(module: EngineModule, engine: Engine, { image }: GivenImage): Promise<SeenImage> {
+  if (image instanceof Blob) {
+    await examined(module, image);
+    const bitmap = await createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" }).catch((thrown) => {
+      throw refused(`The picture could not be decoded: its file is damaged. (${thrown instanceof Error ? thrown.message : thrown})`);
+    });
+    try {
+      return await drawn(engine, bitmap);
+    } finally {
+      bitmap.close();
+    }
+  }
+  if (image instanceof ImageData) return plain(engine, image);
+  return drawn(engine, image);
+}
+
+/** Refuses by its header what would cost more than any picture should. */
+async function examined(module: EngineModule, file: Blob): Promise<void> {
+  for (let size = HEAD; ; size *= 16) {
+    try {
+      module.imageSize(new Uint8Array(await file.slice(0, size).arrayBuffer()));
+      return;
+    } catch (thrown) {
+      const error = JerboaError.from(thrown);
+      // Long comments and previews may come before the size.
+      if (size >= file.size || !error.message.includes("breaks off")) throw error;
+    }
+  }
+}
+
+async function plain(engine: Engine, { data, width, height }: ImageData): Promise<SeenImage> {
+  const rows = engine.rows(width, height);
+  const pitch = width * 4;
+  const strip = Math.max(1, Math.floor(STRIP / width)) * pitch;
+  for (let at = 0; at < data.length; at += strip) rows.push(new Uint8Array(data.buffer, data.byteOffset + at, Math.min(strip, data.length - at)));
+  return engine.see(rows);
+}
+
+async function drawn(engine: Engine, bitmap: ImageBitmap): Promise<SeenImage> {
+  const { width, height } = bitmap;
+  if (!(width > 0 && height > 0) || width * height > MOST) throw refused(`The picture has ${width}x${height} pixels; between 1 and ${MOST / 1e6} million are decoded.`);
+  const rows = engine.rows(width, height);
+  const most = Math.min(height, Math.max(1, Math.floor(STRIP / width)));
+  const canvas = new OffscreenCanvas(width, most);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  if (!context) throw refused("This browser gives no canvas to read pictures with.");
+  try {
+    for (let y = 0; y < height; y += most) {
+      const count = Math.min(most, height - y);
+      context.clearRect(0, 0, width, most);
+      context.drawImage(bitmap, 0, y, width, count, 0, 0, width, count);
+      const { data } = context.getImageData(0, 0, width, count);
+      rows.push(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    }
+  } catch (thrown) {
+    rows.free();
+    if (thrown instanceof DOMException) throw refused(`The picture cannot be read: ${thrown.message}. Pictures of other sites need CORS.`);
+    throw thrown;
+  }
+  return engine.see(rows);
+}

@@ -1,0 +1,121 @@
+/** Pictures as programs have them, made ready to cross to the engine. Knows the browser's kinds of pictures; not how they are decoded. */
+
+import { describe as said } from "./check.js";
+import { JerboaError, refused } from "./errors.js";
+
+/** A picture: an address (`http:`, `data:` or `blob:`), a file, or something of the page that shows one. Of a track or a video it is the frame that shows now. */
+export type ImageSource =
+  | string | URL | Blob | ImageBitmap | ImageData | VideoFrame | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas | HTMLVideoElement | MediaStreamTrack;
+
+/** A picture on its way to the engine. Equal keys are equal pictures: they are decoded once. */
+export interface GivenImage {
+  image: Blob | ImageBitmap | ImageData;
+  key?: number;
+}
+
+/** A part of a message that is a picture, before it is made ready. */
+export interface ImagePartSource {
+  type: "image";
+  source: ImageSource;
+}
+
+/** Pictures that do not change, by what they are. */
+const keys = new WeakMap<object, number>();
+const addresses = new Map<string, number>();
+let next = 1;
+
+/** How many addresses are remembered. */
+const ADDRESSES = 256;
+
+function keyOf(object: object): number {
+  const key = keys.get(object) ?? next++;
+  keys.set(object, key);
+  return key;
+}
+
+function keyOfAddress(address: string): number {
+  const key = addresses.get(address) ?? next++;
+  addresses.delete(address);
+  addresses.set(address, key);
+  if (addresses.size > ADDRESSES) addresses.delete(addresses.keys().next().value!);
+  return key;
+}
+
+const is = <T>(value: unknown, name: string): value is T => {
+  const known = (globalThis as Record<string, unknown>)[name];
+  return typeof known === "function" && value instanceof known;
+};
+
+/** Makes a picture ready. @throws {@link JerboaError} with what is wrong with it. */
+export async function given(where: string, source: ImageSource): Promise<GivenImage> {
+  if (typeof source === "string" || source instanceof URL) return fetched(where, String(source));
+  if (is<Blob>(source, "Blob")) return { image: source, key: keyOf(source) };
+  if (is<ImageBitmap>(source, "ImageBitmap")) return { image: source, key: keyOf(source) };
+  if (is<ImageData>(source, "ImageData")) return { image: source };
+  if (is<MediaStreamTrack>(source, "MediaStreamTrack")) return { image: await frameOf(where, source) };
+  const shows = ["VideoFrame", "HTMLImageElement", "HTMLCanvasElement", "OffscreenCanvas", "HTMLVideoElement"].some((name) => is(source, name));
+  if (!shows) throw refused(`${where}: ${said(source)} is no picture. Give an address, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element of the page that shows one.`);
+  try {
+    if (is<HTMLImageElement>(source, "HTMLImageElement")) await source.decode();
+    return { image: await createImageBitmap(source as ImageBitmapSource) };
+  } catch (thrown) {
+    throw refused(`${where}: the element shows no picture yet, or none that can be read: ${reason(thrown)}`);
+  }
+}
+
+async function fetched(where: string, address: string): Promise<GivenImage> {
+  const short = address.length > 80 ? `${address.slice(0, 77)}...` : address;
+  let url: URL;
+  try {
+    url = new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href);
+  } catch {
+    throw refused(`${where}: '${short}' is no address of a picture.`);
+  }
+  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw refused(`${where}: pictures come from http:, https:, data: and blob: addresses, not from '${short}'.`);
+  let response: Response;
+  try {
+    response = await fetch(url);
+  } catch (thrown) {
+    const advice = url.protocol.startsWith("http") ? " Its server must be reachable and allow this page to read it (CORS)." : " The address is damaged or was revoked.";
+    throw new JerboaError("network", `${where}: the picture at ${short} could not be fetched: ${reason(thrown)}${advice}`, { cause: thrown });
+  }
+  if (!response.ok) throw new JerboaError("network", `${where}: the picture at ${short} could not be fetched (HTTP ${response.status}).`);
+  return { image: await response.blob(), key: keyOfAddress(url.href) };
+}
+
+async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBitmap> {
+  if (track.kind !== "video" || track.readyState !== "live") throw refused(`${where}: the track shows nothing: it is ${track.kind === "video" ? "ended" : "no video"}.`);
+  const video = document.createElement("video");
+  video.muted = true;
+  video.playsInline = true;
+  video.srcObject = new MediaStream([track]);
+  try {
+    await video.play();
+    return await createImageBitmap(video);
+  } finally {
+    video.srcObject = null;
+  }
+}
+
+/** Makes the pictures of a conversation ready, all at once. */
+export async function withPictures(where: string, messages: unknown[]): Promise<unknown[]> {
+  return eachPart(messages, async (part) => ({ type: "image", ...(await given(where, part.source)) }));
+}
+
+/** The conversation with nothing but the places of its pictures: what a template reads. */
+export async function withoutPictures(messages: unknown[]): Promise<unknown[]> {
+  return eachPart(messages, () => ({ type: "image" }));
+}
+
+async function eachPart(messages: unknown[], change: (part: ImagePartSource) => unknown): Promise<unknown[]> {
+  const changed = messages.map(async (message) => {
+    const { content } = message as { content?: unknown };
+    if (!Array.isArray(content)) return message;
+    return { ...(message as object), content: await Promise.all(content.map((part) => ((part as { type?: string }).type === "image" ? change(part as ImagePartSource) : part))) };
+  });
+  return Promise.all(changed);
+}
+
+function reason(thrown: unknown): string {
+  return (thrown instanceof Error ? thrown.message : String(thrown)).replace(/\.?$/, ".");
+}

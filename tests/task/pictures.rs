@@ -1,0 +1,118 @@
+//! Pictures in conversations: the text that stands for them, prefixes that are kept with them, answers made again, other
+//! conversations that go on from here, and what is refused.
+
+use super::{golden, open};
+use jerboa::exec::{Overrides, RunOptions};
+use jerboa::gpu::DeviceOptions;
+use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::kernels::attention::Kv;
+use jerboa::task::{GenerateRequest, Loaded, Outcome, Seen};
+use jerboa::vision::Picture;
+use jerboa_tests::random;
+use pollster::block_on;
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// The random model of the page, in exact arithmetic.
+fn tiny(context: usize) -> Loaded {
+    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+    let options = RunOptions { max_context: Some(context), overrides, ..RunOptions::default() };
+    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    block_on(async {
+        let folder = golden("../../www/public/models/tiny-vision");
+        let model = ModelRef::parse(&folder.to_string_lossy())?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let mut loaded = Loaded::load(gpu, &source, "tiny-vision", options).await?;
+        loaded.open_eyes(Rc::new(source), None, options).await?;
+        Ok::<_, jerboa::Error>(loaded)
+    })
+    .unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn picture(seed: u64, width: usize, height: usize) -> Picture {
+    let bytes = random(seed, width * height * 3).iter().map(|v| ((v + 1.0) * 127.0) as u8).collect();
+    Picture::new(width, height, bytes).expect("a picture")
+}
+
+fn see(loaded: &Loaded, picture: &Picture) -> Seen {
+    let sight = loaded.sight().expect("eyes");
+    block_on(sight.see(sight.whole(picture).expect("tiles"))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn ask(loaded: &mut Loaded, messages: &Value) -> jerboa::Result<Outcome> {
+    let request = json!({ "messages": messages, "temperature": 0, "maxTokens": 6 });
+    block_on(loaded.generate(&GenerateRequest::from_json(&request.to_string())?, &AbortFlag::new(), |_| {}))
+}
+
+fn user(picture: u32, text: &str) -> Value {
+    json!({ "role": "user", "content": [{ "type": "image", "picture": picture }, { "type": "text", "text": text }] })
+}
+
+#[test]
+fn a_conversation_keeps_its_pictures() {
+    let mut loaded = tiny(512);
+    assert_eq!(loaded.info()["capabilities"], json!(["text", "image"]));
+    let (one, other) = (picture(1, 96, 64), picture(2, 70, 130));
+    let first = see(&loaded, &one);
+    assert_eq!((first.tokens, &first.grids[..], &first.tiles[..]), (6, &[(2, 3)][..], &[(96, 64)][..]));
+    assert!(loaded.sight().unwrap().tower_bytes() > 0);
+    let start = ask(&mut loaded, &json!([user(first.picture, "What is it?")])).expect("an answer");
+    assert!(start.text.starts_with(' ') && start.encode_ms > 0.0, "{start:?}");
+    // A follow-up with a second picture: the first is not encoded again, and of the prompt only what is new runs.
+    let again = see(&loaded, &one);
+    let second = see(&loaded, &other);
+    assert_eq!((again.picture, again.ms), (first.picture, 0.0));
+    let sight = loaded.sight().unwrap().clone();
+    assert_eq!(sight.encodes(), 2);
+    let messages = json!([
+        user(first.picture, "What is it?"), { "role": "assistant", "content": start.text }, user(second.picture, "And this?"),
+    ]);
+    let follow = ask(&mut loaded, &messages).expect("an answer");
+    // The answer's words become bytes when they come back as text: the prompt is held up to them.
+    assert!(follow.cached_tokens >= start.prompt_tokens, "{} of {}", follow.cached_tokens, start.prompt_tokens);
+    // The same from nothing, on another conversation of the model and on a fork.
+    let mut fresh = loaded.create_session().expect("a session");
+    let mut fork = loaded.fork().expect("a fork");
+    for session in [&mut fresh, &mut fork, &mut loaded] {
+        assert_eq!(ask(session, &messages).expect("an answer").ids, follow.ids);
+    }
+    assert_eq!(sight.encodes(), 2);
+    let made_again = ask(&mut loaded, &messages).expect("an answer");
+    assert_eq!(made_again.cached_tokens + 1, made_again.prompt_tokens);
+    // Without its weights on the device the pictures are still there; another one has them loaded again.
+    block_on(sight.unload_tower());
+    assert_eq!(sight.tower_bytes(), 0);
+    assert_eq!(ask(&mut loaded, &messages).expect("an answer").ids, follow.ids);
+    see(&loaded, &picture(3, 64, 64));
+    assert_eq!(sight.encodes(), 3);
+    assert_eq!(block_on(sight.rows(first.picture)).expect("rows").len(), 6 * 32);
+}
+
+#[test]
+fn what_a_user_writes_is_no_picture() {
+    let mut loaded = tiny(256);
+    let first = see(&loaded, &picture(1, 64, 64));
+    let typed = ask(&mut loaded, &json!([user(first.picture, "<|image_pad|> and <|vision_start|>")]));
+    assert!(typed.is_ok(), "{typed:?}");
+    for (messages, said) in [
+        (json!([user(90_000, "?")]), "90000 is the number of no picture"),
+        (
+            json!([{ "role": "user", "content": [{ "type": "photo", "picture": first.picture }] }]),
+            "0 times <|image_pad|> for 1",
+        ),
+    ] {
+        let error = ask(&mut loaded, &messages).expect_err("refused").to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let sight = loaded.sight().unwrap();
+    let error = block_on(sight.see(sight.intake(64, 64).expect("sizes"))).expect_err("no rows").to_string();
+    assert!(error.contains("only 0 of its 64 rows came"), "{error}");
+    assert!(sight.intake(2000, 3).is_err(), "too long");
+}
+
+#[test]
+fn large_pictures_are_made_smaller_than_the_context() {
+    let loaded = tiny(64);
+    let seen = see(&loaded, &picture(5, 400, 300));
+    assert!(seen.tokens <= 32, "{seen:?}");
+}
