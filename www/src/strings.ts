@@ -62,6 +62,30 @@ export const HISTORY = {
   clear: "Delete all",
 };
 
+export const VISION = {
+  pictures: "Pictures",
+  open: "Drop, paste or open pictures",
+  camera: "Camera",
+  take: "Take the picture",
+  photo: "Photo",
+  noCamera: (why: string) => `No camera can be used here: ${why}`,
+  example: "Add an example picture",
+  exampleName: "House and tree",
+  unnamed: "Picture",
+  looking: "The model looks at it…",
+  looked: (name: string) => `${name} is read.`,
+  answered: "The answer is complete.",
+  begin: "Add a picture and ask about it. Later questions can name it too: it is not read again.",
+  usual: "What does this picture show?",
+  conversation: "Conversation",
+  fresh: "New conversation",
+  encoded: (time: string) => `Pictures were encoded in ${time} before.`,
+  noise: "This small model of random numbers comes with the page and shows how pictures run. Its answers are noise. Choose a real one above.",
+  bundledNote: "Comes with this page and works offline. Random numbers: its answers are noise.",
+  blind: (name: string) => `${name} takes no pictures.`,
+  blindWhy: "It reads text alone. Choose a model that sees.",
+};
+
 export const EMBEDDING = {
   wrongTask: (name: string) => `${name} is not an embedding model.`,
   generates: "It generates text. Choose a model for sentence embeddings.",

@@ -3,6 +3,7 @@
 import type { ComponentType } from "preact";
 import { ChatTab } from "./chat/tab";
 import { EmbeddingTab } from "./embedding/tab";
+import { VisionTab } from "./vision/tab";
 
 export interface Tab {
   /** Its place in the address, after `#`. */
@@ -13,5 +14,6 @@ export interface Tab {
 
 export const TABS: readonly Tab[] = [
   { id: "chat", label: "Chat", View: ChatTab },
+  { id: "vision", label: "Vision", View: VisionTab },
   { id: "embedding", label: "Embedding", View: EmbeddingTab },
 ];

@@ -7,6 +7,9 @@ const beside = (folder: string): string => new URL(`models/${folder}/`, document
 /** The model that lies beside the page. */
 export const BUNDLED: Wanted = { source: beside("stories260K"), label: "stories260K", options: {} };
 
+/** The model that sees and lies beside the page. */
+export const SEEING: Wanted = { source: beside("tiny-vision"), label: "tiny-vision", options: {} };
+
 /** The encoder that lies beside the page. */
 export const ENCODER: Wanted = { source: beside("words-encoder"), label: "words-encoder", options: {} };
 
@@ -48,6 +51,13 @@ export const EMBEDDING_SUGGESTIONS: readonly Suggestion[] = [
   { id: "BAAI/bge-small-en-v1.5", name: "bge-small-en", parameters: "33M", bytes: 133e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "Better at questions, English" },
   { id: "intfloat/multilingual-e5-small", name: "multilingual-e5-small", parameters: "118M", bytes: 471e6, memory: 0.5e9, bits: 16, licence: "MIT", note: "A hundred languages" },
   { id: "Qwen/Qwen3-Embedding-0.6B", name: "Qwen3-Embedding 0.6B", parameters: "0.6B", bytes: 1192e6, memory: 1.4e9, bits: 16, licence: "Apache 2.0", note: "Long texts, many languages" },
+];
+
+/** Models that see and are small enough for a page. */
+export const VISION_SUGGESTIONS: readonly Suggestion[] = [
+  { id: "HuggingFaceTB/SmolVLM-256M-Instruct", name: "SmolVLM 256M", parameters: "256M", bytes: 513e6, memory: 0.8e9, bits: 16, licence: "Apache 2.0", note: "The smallest, short answers" },
+  { id: "LiquidAI/LFM2-VL-450M", name: "LFM2-VL 450M", parameters: "450M", bytes: 902e6, memory: 1.2e9, bits: 16, licence: "LFM 1.0", note: "Quick, good at scenes" },
+  { id: "Qwen/Qwen3.5-0.8B", name: "Qwen3.5 0.8B", parameters: "0.8B", bytes: 1750e6, memory: 2.2e9, bits: 16, licence: "Apache 2.0", note: "Reads text in pictures, many languages" },
 ];
 
 /** What the picker loads for a suggestion. */

@@ -1,0 +1,142 @@
+/** The measurements of tower.html, which says how it is served. */
+
+import { deviceReport, loadModel } from "/dist/jerboa/index.js";
+
+const asked = new URLSearchParams(location.search);
+const side = Number(asked.get("side") ?? 768);
+const rounds = Number(asked.get("rounds") ?? 12);
+const [depth, wide, heads, inner] = (asked.get("tower") ?? "12x768x12x3072").split("x").map(Number);
+const TEXT = { hidden_size: 1024, num_hidden_layers: 4, intermediate_size: 3072, num_attention_heads: 16, num_key_value_heads: 8, head_dim: 128, vocab_size: 1024 };
+const PATCH = 16;
+
+function say(line) {
+  document.querySelector("#lines").textContent += `${line}\n`;
+  fetch("/log", { method: "POST", body: line }).catch(() => {});
+}
+
+/** Random halves of about 0.02, the same block again and again. */
+const noise = Uint16Array.from({ length: 1 << 18 }, (_, i) => (Math.imul(i + 1, 0x9e3779b1) >>> 16 & 0x83ff) | 0x2400);
+
+/** A checkpoint of these tensors as a file, whose data is never in memory as a whole. */
+function safetensors(tensors) {
+  const header = {};
+  let at = 0;
+  const parts = [];
+  for (const [name, shape] of tensors) {
+    const bytes = 2 * shape.reduce((a, b) => a * b);
+    header[name] = { dtype: "F16", shape, data_offsets: [at, at + bytes] };
+    at += bytes;
+    for (let left = bytes; left > 0; left -= noise.byteLength) parts.push(left < noise.byteLength ? new Uint8Array(noise.buffer, 0, left) : noise);
+  }
+  const text = new TextEncoder().encode(JSON.stringify(header).padEnd(Math.ceil(JSON.stringify(header).length / 8) * 8));
+  const size = new Uint8Array(8);
+  new DataView(size.buffer).setUint32(0, text.length, true);
+  return new File([size, text, ...parts], "model.safetensors");
+}
+
+function tensors() {
+  const list = [];
+  const add = (name, ...shape) => list.push([name, shape]);
+  const linear = (name, rows, cols) => (add(`${name}.weight`, rows, cols), add(`${name}.bias`, rows));
+  const norm = (name, cols) => (add(`${name}.weight`, cols), add(`${name}.bias`, cols));
+  const { hidden_size: hidden, head_dim: head } = TEXT;
+  add("model.language_model.embed_tokens.weight", TEXT.vocab_size, hidden);
+  add("lm_head.weight", TEXT.vocab_size, hidden);
+  add("model.language_model.norm.weight", hidden);
+  for (let i = 0; i < TEXT.num_hidden_layers; i++) {
+    const path = `model.language_model.layers.${i}`;
+    for (const name of ["input_layernorm", "post_attention_layernorm"]) add(`${path}.${name}.weight`, hidden);
+    for (const name of ["q_norm", "k_norm"]) add(`${path}.self_attn.${name}.weight`, head);
+    add(`${path}.self_attn.q_proj.weight`, TEXT.num_attention_heads * head, hidden);
+    for (const name of ["k_proj", "v_proj"]) add(`${path}.self_attn.${name}.weight`, TEXT.num_key_value_heads * head, hidden);
+    add(`${path}.self_attn.o_proj.weight`, hidden, TEXT.num_attention_heads * head);
+    for (const name of ["gate_proj", "up_proj"]) add(`${path}.mlp.${name}.weight`, TEXT.intermediate_size, hidden);
+    add(`${path}.mlp.down_proj.weight`, hidden, TEXT.intermediate_size);
+  }
+  const path = "model.visual";
+  add(`${path}.patch_embed.proj.weight`, wide, 3, 2, PATCH, PATCH);
+  add(`${path}.patch_embed.proj.bias`, wide);
+  add(`${path}.pos_embed.weight`, 48 * 48, wide);
+  for (let i = 0; i < depth; i++) {
+    const block = `${path}.blocks.${i}`;
+    norm(`${block}.norm1`, wide);
+    norm(`${block}.norm2`, wide);
+    linear(`${block}.attn.qkv`, 3 * wide, wide);
+    linear(`${block}.attn.proj`, wide, wide);
+    linear(`${block}.mlp.linear_fc1`, inner, wide);
+    linear(`${block}.mlp.linear_fc2`, wide, inner);
+  }
+  norm(`${path}.merger.norm`, wide);
+  linear(`${path}.merger.linear_fc1`, 4 * wide, 4 * wide);
+  linear(`${path}.merger.linear_fc2`, hidden, 4 * wide);
+  return list;
+}
+
+function files() {
+  const json = (name, value) => ({ name, file: new File([JSON.stringify(value)], name) });
+  const rope_parameters = { rope_type: "default", rope_theta: 1e7, mrope_interleaved: true, mrope_section: [24, 20, 20] };
+  const text_config = { model_type: "qwen3_vl_text", ...TEXT, max_position_embeddings: 32768, rms_norm_eps: 1e-6, hidden_act: "silu", rope_parameters };
+  const vision_config = {
+    model_type: "qwen3_vl", depth, hidden_size: wide, num_heads: heads, intermediate_size: inner, patch_size: PATCH, spatial_merge_size: 2, temporal_patch_size: 2,
+    in_channels: 3, num_position_embeddings: 48 * 48, out_hidden_size: TEXT.hidden_size, hidden_act: "gelu_pytorch_tanh", deepstack_visual_indexes: [],
+  };
+  return [
+    json("config.json", { architectures: ["Qwen3VLForConditionalGeneration"], model_type: "qwen3_vl", image_token_id: 1000, tie_word_embeddings: false, text_config, vision_config }),
+    json("preprocessor_config.json", { image_processor_type: "Qwen2VLImageProcessor", patch_size: PATCH, merge_size: 2, temporal_patch_size: 2, size: { shortest_edge: 65536, longest_edge: 16777216 }, image_mean: [0.5, 0.5, 0.5], image_std: [0.5, 0.5, 0.5] }),
+    { name: "model.safetensors", file: safetensors(tensors()) },
+  ];
+}
+
+/** A picture that no other is like. */
+function picture(round) {
+  const canvas = new OffscreenCanvas(side, side);
+  const context = canvas.getContext("2d");
+  for (let i = 0; i < 200; i++) {
+    context.fillStyle = `hsl(${(i * 37 + round * 61) % 360} 60% ${20 + ((i * 13) % 60)}%)`;
+    context.fillRect((i * 97 + round * 31) % side, (i * 53) % side, side / 5, side / 9);
+  }
+  return context.getImageData(0, 0, side, side);
+}
+
+const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+async function run() {
+  const device = await deviceReport();
+  say(`${device.vendor} ${device.architecture} ${device.description}, Jerboa ${device.engine}`);
+  if (device.software && !asked.has("software")) return { device, error: "This adapter computes on the processor: nothing is measured (?software does it all the same)." };
+  const model = await loadModel(files(), { cache: false, maxContext: 4096 });
+  const encode = [];
+  const whole = [];
+  let tokens = 0;
+  for (let round = 0; round < rounds + 2; round++) {
+    const start = performance.now();
+    const { ms, tokens: count } = await model.encodeImage(picture(round));
+    // The first ones load the tower and make its kernels.
+    if (round < 2) continue;
+    encode.push(ms);
+    whole.push(performance.now() - start);
+    tokens = count;
+  }
+  const patches = tokens * 4;
+  const weights = depth * (4 * wide * wide + 2 * wide * inner) + 3 * 2 * PATCH * PATCH * wide;
+  const products = 2 * patches * weights + 2 * tokens * (16 * wide * wide + 4 * wide * TEXT.hidden_size);
+  const attention = 4 * depth * patches * patches * wide;
+  const rows = 512;
+  const { profiles } = await model.measure({ profile: [rows], limits: false, steps: 0 });
+  const gemm = profiles.find((profile) => profile.rows === rows)?.kernels.gemm;
+  const { hidden_size: hidden, head_dim: head, intermediate_size: mlp, num_attention_heads: q, num_key_value_heads: kv, num_hidden_layers: layers } = TEXT;
+  const prompt = 2 * rows * layers * (hidden * head * (2 * q + 2 * kv) + 3 * hidden * mlp);
+  const ms = median(encode);
+  const reached = products / ms / 1e9;
+  const ofPrompt = gemm ? prompt / gemm.ms / 1e9 : undefined;
+  const result = { device, side, tokens, patches, rounds, ms, wholeMs: median(whole), all: encode, productTflops: reached, tflops: (products + attention) / ms / 1e9, promptTflops: ofPrompt, share: ofPrompt && (products + attention) / ms / 1e9 / ofPrompt };
+  say(`${side} x ${side}: ${patches} patches, ${tokens} tokens; encoded in ${ms.toFixed(2)} ms (median of ${rounds}), with resizing and the page ${result.wholeMs.toFixed(2)} ms`);
+  say(`${result.tflops.toFixed(2)} TFLOP/s, its products alone ${reached.toFixed(2)}; products of a prompt of ${rows}: ${ofPrompt?.toFixed(2) ?? "no timestamps"}; share ${result.share ? `${(100 * result.share).toFixed(0)} %` : "unknown"}`);
+  await model.unload();
+  return result;
+}
+
+window.result = await run().catch((error) => ({ error: `${error.code ?? ""} ${error.message}` }));
+if (window.result.error) say(window.result.error);
+await fetch("/result", { method: "POST", body: JSON.stringify(window.result) }).catch(() => {});
+say("done");

@@ -1,0 +1,229 @@
+/** Pictures in Chromium: every kind of source, what is refused, memory, conversations; then the Vision tab. One browser for all. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch, shot, warmUp, watch } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { PACKAGE, PAGE, ROOT } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+const PATIENCE = 300_000;
+const options = { timeout: PATIENCE };
+
+let server, browser, context, page, problems;
+
+before(async () => {
+  assertBuilt();
+  server = await serve({ "/": PAGE, "/package/": PACKAGE, "/files/": `${ROOT}/tests/golden/vision/files` });
+  browser = await launch();
+  context = await browser.newContext({ viewport: { width: 1280, height: 860 } });
+  page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE / 3);
+  await page.goto(`${server.url}/package/package.json`);
+  await warmUp(page);
+  await page.evaluate(async () => {
+    window.jerboa = await import("/package/index.js");
+    window.model = await jerboa.loadModel(`${location.origin}/models/tiny-vision/`, { cache: false, maxContext: 1024, tune: "off" });
+    /** A canvas of colours that differ in every corner. */
+    window.drawn = (width, height) => {
+      const canvas = Object.assign(document.createElement("canvas"), { width, height });
+      const context = canvas.getContext("2d");
+      for (let i = 0; i < 24; i++) {
+        context.fillStyle = `hsl(${i * 47} 70% ${30 + (i % 5) * 10}%)`;
+        context.fillRect((i % 6) * (width / 6), Math.floor(i / 6) * (height / 4), width / 5, height / 3);
+      }
+      return canvas;
+    };
+    window.fileOf = (canvas, type) => new Promise((resolve) => canvas.toBlob(resolve, type, 0.9));
+    window.failure = (promise) => promise.then(() => "no error", (error) => `${error.code}: ${error.message}`);
+  });
+}, options);
+
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+test("every kind of source is the same picture", options, async () => {
+  const found = await page.evaluate(async () => {
+    const canvas = drawn(96, 64);
+    const png = await fileOf(canvas, "image/png");
+    const image = Object.assign(new Image(), { src: URL.createObjectURL(png) });
+    const data = await new Promise((resolve) => {
+      const reader = new FileReader();
+      reader.onload = () => resolve(reader.result);
+      reader.readAsDataURL(png);
+    });
+    const offscreen = new OffscreenCanvas(96, 64);
+    offscreen.getContext("2d").drawImage(canvas, 0, 0);
+    const sources = {
+      canvas,
+      png,
+      file: new File([png], "a.png"),
+      bitmap: await createImageBitmap(canvas),
+      pixels: canvas.getContext("2d").getImageData(0, 0, 96, 64),
+      image,
+      data,
+      blob: URL.createObjectURL(png),
+      offscreen,
+    };
+    const results = {};
+    for (const [name, source] of Object.entries(sources)) {
+      const { ms, tokens, grids, tiles, data, cols } = await model.encodeImage(source);
+      results[name] = { known: ms === 0, tokens, grids, tiles, length: data.length, cols };
+    }
+    // Video is no picture of single bytes: its colours went through another space.
+    const frame = new VideoFrame(canvas, { timestamp: 0 });
+    results.frame = { ...results.canvas, tokens: (await model.encodeImage(frame)).tokens };
+    const [track] = canvas.captureStream(30).getVideoTracks();
+    canvas.getContext("2d").fillRect(0, 0, 1, 1);
+    results.track = { ...results.canvas, tokens: (await model.encodeImage(track)).tokens };
+    track.stop();
+    results.http = { ...results.canvas, tokens: (await model.encodeImage("/files/exact_64x64.png")).tokens + 2 };
+    return { capabilities: model.info.capabilities, results };
+  });
+  assert.deepEqual(found.capabilities, ["text", "image"]);
+  for (const [name, result] of Object.entries(found.results)) {
+    const { known, ...rest } = result;
+    assert.deepEqual(rest, { tokens: 6, grids: [[2, 3]], tiles: [[96, 64]], length: 6 * 32, cols: 32 }, name);
+    if (!["canvas", "frame", "track", "http"].includes(name)) assert.ok(known, `${name} has other pixels than the canvas`);
+  }
+});
+
+test("a file is turned upright and its header is read before it is decoded", options, async () => {
+  const found = await page.evaluate(async () => {
+    const jpeg = new Uint8Array(await (await fileOf(drawn(96, 64), "image/jpeg")).arrayBuffer());
+    const exif = [0xff, 0xe1, 0, 0x22, ...new TextEncoder().encode("Exif\0\0II*\0"), 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
+    const turned = new Blob([jpeg.slice(0, 2), new Uint8Array(exif), jpeg.slice(2)]);
+    const png = new Uint8Array(await (await fileOf(drawn(40, 40), "image/png")).arrayBuffer());
+    const bomb = png.slice();
+    new DataView(bomb.buffer).setUint32(16, 60_000);
+    new DataView(bomb.buffer).setUint32(20, 60_000);
+    const cmyk = new Uint8Array([0xff, 0xd8, 0xff, 0xc0, 0, 11, 8, 0, 5, 0, 3, 4, 1, 0x11, 0]);
+    const fail = (source) => failure(model.encodeImage(source));
+    const holed = png.slice();
+    holed.fill(7, 60);
+    return {
+      tiles: (await model.encodeImage(turned)).tiles,
+      bomb: await fail(new Blob([bomb])),
+      cmyk: await fail(new Blob([cmyk])),
+      damaged: await fail(new Blob([holed])),
+      cut: await fail(new Blob([jpeg.slice(0, 30)])),
+      empty: await fail(new Blob([])),
+      text: await fail(new Blob(["hello"])),
+      gone: await fail("/files/none.png"),
+      scheme: await fail("ftp://x.test/a.png"),
+      long: await fail(drawn(3000, 4)),
+      thing: await fail({}),
+      part: await failure(model.chat.completions.create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] })),
+      sound: await failure(model.chat.completions.create({ messages: [{ role: "user", content: [{ type: "input_audio" }] }] })),
+    };
+  });
+  assert.deepEqual(found.tiles, [[64, 96]]);
+  const said = {
+    bomb: /^request: .*60000x60000 pixels, more than the 100 million/,
+    cmyk: /^request: .*CMYK/,
+    damaged: /^request: The picture could not be decoded: its file is damaged/,
+    cut: /^request: .*breaks off/,
+    empty: /^request: .*empty/,
+    text: /^request: .*JPEG, PNG, WebP and GIF are read/,
+    gone: /^network: .*none\.png could not be fetched \(HTTP 404\)/,
+    scheme: /^request: .*http:, https:, data: and blob:/,
+    long: /^request: .*times as long as wide/,
+    thing: /^request: .*is no picture/,
+    part: /^request: .*needs image_url: \{ url \}/,
+    sound: /^request: .*only text and pictures can/,
+  };
+  for (const [name, pattern] of Object.entries(said)) assert.match(found[name], pattern, name);
+});
+
+test("a photo of 12 megapixels costs little memory", options, async (t) => {
+  const { wasmBytes, tiles } = await page.evaluate(async () => {
+    const photo = await fileOf(drawn(4000, 3000), "image/jpeg");
+    const { tiles } = await model.encodeImage(photo);
+    return { ...(await model.memory()), tiles };
+  });
+  t.diagnostic(`${(wasmBytes / 1e6).toFixed(1)} MB of WebAssembly's memory`);
+  assert.ok(wasmBytes < 120e6, String(wasmBytes));
+  assert.ok(tiles[0][0] * tiles[0][1] <= 65_536, String(tiles));
+});
+
+test("a conversation encodes each picture once; the tower goes and comes back", options, async () => {
+  const found = await page.evaluate(async () => {
+    const url = drawn(70, 130).toDataURL("image/png");
+    const ask = (messages) => model.chat.completions.create({ messages, max_tokens: 5, temperature: 0 });
+    const first = { role: "user", content: [{ type: "text", text: "Look:" }, { type: "image_url", image_url: { url } }, { type: "text", text: "What is it?" }] };
+    const one = await ask([first]);
+    const answer = one.choices[0].message.content;
+    const two = await ask([first, { role: "assistant", content: answer }, { role: "user", content: "And what else?" }]);
+    const described = await model.describe(drawn(64, 64), undefined, { maxTokens: 5, temperature: 0 });
+    const before = (await model.memory()).gpuBytes;
+    await model.unloadTower();
+    const without = (await model.memory()).gpuBytes;
+    const again = await ask([first]);
+    const session = await model.createSession();
+    const beside = await session.chat.completions.create({ messages: [first], max_tokens: 5, temperature: 0 });
+    await session.dispose();
+    const rendered = await model.renderChat([first]);
+    await model.unload();
+    return { one, two, again, beside, answer, described, before, without, rendered };
+  });
+  assert.match(found.answer, /^( [a-z]+)+$/);
+  assert.ok(found.one.timings.encode_ms > 0);
+  assert.equal(found.two.timings.encode_ms, undefined);
+  assert.ok(found.two.usage.prompt_tokens_details.cached_tokens >= found.one.usage.prompt_tokens, JSON.stringify(found.two.usage));
+  assert.equal(found.again.choices[0].message.content, found.answer);
+  assert.equal(found.beside.choices[0].message.content, found.answer);
+  assert.match(found.described, /^( [a-z]+)+$/);
+  assert.ok(found.without < found.before);
+  assert.match(found.rendered, /Look:<\|vision_start\|><\|image_pad\|><\|vision_end\|>What is it\?/);
+});
+
+const pictures = () => page.getByRole("region", { name: "Pictures" });
+const answers = () => page.locator("article.turn[data-state=done]");
+
+test("the tab opens with a model that says what it is", options, async () => {
+  problems = watch(page);
+  await page.goto(`${server.url}/#vision`);
+  await pictures().waitFor();
+  assert.match(await page.getByRole("main").innerText(), /Its answers are noise/);
+  await shot(page, "vision-1-opened");
+});
+
+test("a dropped picture is read, asked about, asked about again, and removed", options, async () => {
+  const drop = await page.evaluateHandle(async () => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 160, height: 96 });
+    canvas.getContext("2d").fillRect(20, 20, 60, 40);
+    const blob = await new Promise((resolve) => canvas.toBlob(resolve));
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([blob], "square.png", { type: "image/png" }));
+    return transfer;
+  });
+  await pictures().dispatchEvent("drop", { dataTransfer: drop });
+  await pictures().getByText(/160 × 96 pixels · 15 tokens · encoded in/).waitFor();
+  await page.getByRole("img", { name: "Read as 3 rows of 5 tokens" }).waitFor();
+  const question = page.getByRole("textbox", { name: "Question" });
+  await question.fill("What is there?");
+  await page.getByRole("button", { name: "Ask", exact: true }).click();
+  await answers().first().waitFor();
+  assert.match(await answers().first().innerText(), /^\s*[a-z]+ [a-z]+/);
+  await question.fill("And the colour?");
+  await question.press("Enter");
+  await answers().nth(1).waitFor();
+  assert.match(await answers().nth(1).locator(".numbers").textContent(), /prompt [\d,]+, [1-9][\d,]* cached/);
+  await page.getByRole("button", { name: "Regenerate" }).click();
+  await page.locator("article.turn[data-state=running]").waitFor();
+  await page.waitForFunction(() => document.querySelectorAll("article.turn[data-state=done]").length === 2);
+  await pictures().getByRole("button", { name: "Add an example picture" }).click();
+  await pictures().getByText(/encoded in/).waitFor();
+  await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
+  await pictures().getByText(/JPEG, PNG, WebP and GIF are read/).waitFor();
+  await shot(page, "vision-2-desktop");
+  await page.setViewportSize({ width: 390, height: 844 });
+  await shot(page, "vision-3-phone");
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0);
+  await pictures().getByRole("button", { name: "Remove broken.png" }).click();
+  await pictures().getByRole("button", { name: "Remove House and tree" }).click();
+  assert.equal(await pictures().locator("figure").count(), 0);
+  assert.deepEqual(problems, []);
+});

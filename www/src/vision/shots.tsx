@@ -1,0 +1,122 @@
+/** The pictures of the next question: dropped, pasted, picked or taken with the camera, each with the grid that the model reads. */
+
+import { useSignal } from "@preact/signals";
+import type { Model } from "jerboa";
+import type { TargetedDragEvent, TargetedEvent } from "preact";
+import { useEffect } from "preact/hooks";
+import { told } from "../errors";
+import { count, milliseconds } from "../format";
+import { VISION } from "../strings";
+import { Icon } from "../ui/icon";
+import { Camera } from "./camera";
+import { example } from "./example";
+import type { Shot, Talk } from "./talk";
+
+const pictures = (files: Iterable<File> | undefined): File[] => [...(files ?? [])];
+
+export function Shots({ talk, model }: { talk: Talk; model: Model }) {
+  const over = useSignal(false);
+  const camera = useSignal(false);
+  const add = (files: readonly Blob[]): void => void (files.length && talk.add(model, files));
+  useEffect(() => {
+    const paste = (event: ClipboardEvent): void => {
+      const files = pictures(event.clipboardData?.files);
+      if (files.length === 0) return;
+      event.preventDefault();
+      add(files);
+    };
+    addEventListener("paste", paste);
+    return () => removeEventListener("paste", paste);
+  }, [model]);
+  const drop = (event: TargetedDragEvent<HTMLElement>): void => {
+    event.preventDefault();
+    over.value = false;
+    add(pictures(event.dataTransfer?.files));
+  };
+  const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
+    event.preventDefault();
+    over.value = true;
+  };
+  const pick = (event: TargetedEvent<HTMLInputElement>): void => {
+    add(pictures(event.currentTarget.files ?? undefined));
+    event.currentTarget.value = "";
+  };
+  const shots = talk.shots.value;
+  return (
+    <section class={over.value ? "panel panel-over" : "panel"} aria-label={VISION.pictures} onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
+      <div class="panel-head">
+        <h2>{VISION.pictures}</h2>
+      </div>
+      {shots.length > 0 && (
+        <ul class="shots">
+          {shots.map((shot) => (
+            <li key={shot.id}>
+              <Looked shot={shot} />
+              <button type="button" class="icon-button" aria-label={`Remove ${shot.name}`} onClick={() => talk.remove(shot)}>
+                <Icon name="trash" />
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <div class="row">
+        <label class="file-button grow">
+          <Icon name="file" />
+          {VISION.open}
+          <input type="file" multiple accept="image/*" onChange={pick} />
+        </label>
+        <button type="button" class="secondary" onClick={() => (camera.value = true)}>
+          {VISION.camera}
+        </button>
+      </div>
+      {shots.length === 0 && (
+        <button type="button" class="secondary" onClick={() => void example().then((blob) => add([blob]))}>
+          {VISION.example}
+        </button>
+      )}
+      {camera.value && <Camera onTaken={(blob) => add([blob])} onClose={() => (camera.value = false)} />}
+    </section>
+  );
+}
+
+/** A picture with the blocks that its tokens stand for, and what reading it took. */
+export function Looked({ shot }: { shot: Shot }) {
+  const seen = shot.seen.value;
+  const error = shot.error.value;
+  return (
+    <figure class="shot">
+      {error ? (
+        <strong>{shot.name}</strong>
+      ) : (
+        <div class="shot-frame">
+          <img src={shot.url} alt={shot.name} />
+          {seen && <Grid grids={seen.grids} />}
+        </div>
+      )}
+      <figcaption class="hint">{error ? <span class="problem" role="alert">{told(error).text}</span> : seen ? facts(seen) : VISION.looking}</figcaption>
+    </figure>
+  );
+}
+
+function facts({ tokens, tiles, ms }: NonNullable<Shot["seen"]["value"]>): string {
+  const size = tiles.length === 1 ? `${tiles[0]![0]} × ${tiles[0]![1]} pixels` : count(tiles.length, "tile");
+  return [size, count(tokens, "token"), ms > 0 ? `encoded in ${milliseconds(ms)}` : "known already"].join(" · ");
+}
+
+/** Lines between tokens where the picture is one tile. */
+function Grid({ grids }: { grids: [number, number][] }) {
+  const [first] = grids;
+  if (grids.length !== 1 || !first) return null;
+  const [rows, columns] = first;
+  const lines = (n: number): number[] => Array.from({ length: n - 1 }, (_, i) => i + 1);
+  return (
+    <svg class="grid" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" role="img" aria-label={`Read as ${rows} rows of ${columns} tokens`}>
+      {lines(columns).map((x) => (
+        <path key={`x${x}`} d={`M${x} 0V${rows}`} />
+      ))}
+      {lines(rows).map((y) => (
+        <path key={`y${y}`} d={`M0 ${y}H${columns}`} />
+      ))}
+    </svg>
+  );
+}

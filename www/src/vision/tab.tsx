@@ -1,0 +1,170 @@
+/** The Vision tab: a model that sees, pictures, and a conversation about them. */
+
+import { useSignal, useSignalEffect } from "@preact/signals";
+import type { Model } from "jerboa";
+import type { TargetedSubmitEvent } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Message } from "../chat/message";
+import { bytes, milliseconds, parameters } from "../format";
+import { SEEING, VISION_SUGGESTIONS } from "../model/catalog";
+import { Picker } from "../model/picker";
+import { ModelSlot } from "../model/slot";
+import { PendingStage, PendingStrip } from "../model/status";
+import { APP, VISION } from "../strings";
+import { Icon } from "../ui/icon";
+import { Notice } from "../ui/notice";
+import { gpu } from "../webgpu";
+import { Looked, Shots } from "./shots";
+import { type SeeingTurn, Talk } from "./talk";
+
+// Outside the component: changing tabs leaves the model and the conversation as they are.
+const slot = new ModelSlot("vision");
+const talk = new Talk();
+let met: Model | undefined;
+
+export function VisionTab() {
+  const sheet = useSignal<"none" | "model" | "token">("none");
+  const ready = slot.current.value;
+  const pending = slot.pending.value;
+  useEffect(() => {
+    if (slot.idle) void slot.load(slot.remembered.peek() ?? SEEING);
+  }, []);
+  useSignalEffect(() => {
+    const model = slot.model.value;
+    if (model === met) return;
+    met = model;
+    if (model && sees(model)) talk.meet(model);
+  });
+  const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
+  return (
+    <div class="chat">
+      <div class="toolbar toolbar-wide" role="toolbar" aria-label="Model">
+        <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
+          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? "Choose a model"}</span>
+          {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
+          <Icon name="down" />
+        </button>
+        <span class="grow" />
+        {talk.turns.value.length > 0 && (
+          <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={() => talk.clear()}>
+            <Icon name="plus" />
+          </button>
+        )}
+      </div>
+      <div class="stage">
+        <h1 class="unseen">Vision</h1>
+        {gpu.value?.software && <p class="hint software">{APP.software}</p>}
+        {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
+        {ready && <Desk model={ready.model} choose={() => choose(false)} />}
+      </div>
+      <Picker
+        slot={slot}
+        bundled={{ wanted: SEEING, note: VISION.bundledNote, size: "0.3 MB" }}
+        suggestions={VISION_SUGGESTIONS}
+        open={sheet.value !== "none"}
+        advanced={sheet.value === "token"}
+        onClose={() => (sheet.value = "none")}
+      />
+    </div>
+  );
+}
+
+function sees({ info }: Model): boolean {
+  return info.capabilities?.includes("image") === true;
+}
+
+function facts({ info }: Model, fromCache: boolean): string {
+  const parts = [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), `${info.contextLength.toLocaleString("en")} tokens of context`];
+  if (fromCache) parts.push("from this device");
+  return parts.join(" · ");
+}
+
+function Desk({ model, choose }: { model: Model; choose: () => void }) {
+  if (!sees(model)) {
+    return (
+      <Notice
+        title={VISION.blind(model.info.model)}
+        actions={
+          <button type="button" class="primary" onClick={choose}>
+            Choose another model
+          </button>
+        }
+      >
+        {VISION.blindWhy}
+      </Notice>
+    );
+  }
+  return (
+    <div class="desk">
+      <div class="desk-side">
+        {model.info.model === SEEING.source && <p class="hint plain">{VISION.noise}</p>}
+        <Shots talk={talk} model={model} />
+      </div>
+      <div class="desk-main">
+        <Log model={model} />
+        <Ask model={model} />
+      </div>
+    </div>
+  );
+}
+
+function Log({ model }: { model: Model }) {
+  const turns = talk.turns.value;
+  const end = useRef<HTMLDivElement>(null);
+  useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns.length]);
+  if (turns.length === 0) return <p class="hint">{VISION.begin}</p>;
+  const last = turns.at(-1);
+  return (
+    <section class="talk" aria-label={VISION.conversation}>
+      {turns.map((turn) => (
+        <div key={turn.id} class="talk-turn">
+          {turn.shots.length > 0 && (
+            <ul class="shots shots-told">
+              {turn.shots.map((shot) => (
+                <li key={shot.id}>
+                  <Looked shot={shot} />
+                </li>
+              ))}
+            </ul>
+          )}
+          <Message turn={turn} onAgain={turn === last && turn.role === "assistant" ? () => void talk.again(model) : undefined} />
+          <Encoded turn={turn} />
+        </div>
+      ))}
+      <div ref={end} />
+    </section>
+  );
+}
+
+function Encoded({ turn }: { turn: SeeingTurn }) {
+  return turn.encodeMs.value > 0 ? <p class="hint">{VISION.encoded(milliseconds(turn.encodeMs.value))}</p> : null;
+}
+
+function Ask({ model }: { model: Model }) {
+  const question = useSignal("");
+  const field = useRef<HTMLInputElement>(null);
+  const busy = talk.busy.value;
+  const asked = talk.turns.value.length > 0;
+  const ready = !busy && (asked || talk.shots.value.some(({ error }) => !error.value));
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    if (!ready) return;
+    void talk.ask(model, question.value.trim() || VISION.usual);
+    question.value = "";
+    field.current?.focus();
+  };
+  return (
+    <form class="composer composer-wide" onSubmit={submit}>
+      <input ref={field} type="text" class="grow" aria-label="Question" placeholder={VISION.usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
+      {busy ? (
+        <button type="button" class="send" aria-label="Stop" onClick={() => talk.stop()}>
+          <Icon name="stop" />
+        </button>
+      ) : (
+        <button type="submit" class="send" aria-label="Ask" disabled={!ready}>
+          <Icon name="send" />
+        </button>
+      )}
+    </form>
+  );
+}

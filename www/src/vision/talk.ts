@@ -1,0 +1,154 @@
+/** Pictures and the conversation about them. Knows the model's API; not how anything looks. */
+
+import { computed, signal, type Signal } from "@preact/signals";
+import type { ChatMessage, EncodedImage, JerboaError, Model } from "jerboa";
+import { asError } from "../errors";
+import { VISION } from "../strings";
+import { announce } from "../ui/announce";
+import type { Turn } from "../chat/conversation";
+
+/** A picture of the page, and what the model made of it. */
+export interface Shot {
+  id: number;
+  name: string;
+  blob: Blob;
+  /** An address of it for this page. */
+  url: string;
+  seen: Signal<Omit<EncodedImage, "data"> | undefined>;
+  error: Signal<JerboaError | undefined>;
+}
+
+/** A turn; of the user's, with the pictures that it shows. */
+export interface SeeingTurn extends Turn {
+  shots: readonly Shot[];
+  /** Milliseconds of encoding that the answer waited for. */
+  encodeMs: Signal<number>;
+}
+
+/** The most tokens of an answer; of a model without knowledge, few say as much. */
+const most = ({ info }: Model): number => (info.parameters < 1e6 ? 24 : 256);
+
+export class Talk {
+  /** The pictures that go with the next question. */
+  readonly shots = signal<readonly Shot[]>([]);
+  readonly turns = signal<readonly SeeingTurn[]>([]);
+  readonly busy = computed(() => this.turns.value.some((turn) => turn.running.value));
+  #next = 1;
+  #abort: AbortController | undefined;
+  /** Pictures are encoded one after another. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** Adds pictures to the next question; the model looks at them meanwhile. */
+  add(model: Model | undefined, files: readonly (Blob & { name?: string })[]): void {
+    const shots = files.map((blob) => ({
+      id: this.#next++,
+      name: blob.name || VISION.unnamed,
+      blob,
+      url: URL.createObjectURL(blob),
+      seen: signal(undefined),
+      error: signal(undefined),
+    }));
+    this.shots.value = [...this.shots.value, ...shots];
+    if (model) shots.forEach((shot) => this.#look(model, shot));
+  }
+
+  remove(shot: Shot): void {
+    this.shots.value = this.shots.value.filter((each) => each !== shot);
+    URL.revokeObjectURL(shot.url);
+  }
+
+  /** Another model looks at what is there; the conversation was with the one before. */
+  meet(model: Model): void {
+    this.clear();
+    for (const shot of this.shots.peek()) {
+      shot.seen.value = undefined;
+      this.#look(model, shot);
+    }
+  }
+
+  clear(): void {
+    this.stop();
+    const kept = new Set(this.shots.peek());
+    for (const shot of this.turns.peek().flatMap(({ shots }) => shots)) if (!kept.has(shot)) URL.revokeObjectURL(shot.url);
+    this.turns.value = [];
+  }
+
+  stop(): void {
+    this.#abort?.abort();
+  }
+
+  /** Asks about the pictures that are there, and those of the turns before. */
+  async ask(model: Model, text: string): Promise<void> {
+    if (this.busy.peek()) return;
+    const shots = this.shots.peek().filter(({ error }) => !error.peek());
+    this.shots.value = this.shots.peek().filter(({ error }) => error.peek());
+    const question = this.#turn("user", text, shots);
+    await this.#answer(model, [...this.turns.peek(), question]);
+  }
+
+  /** Answers the last question once more, and otherwise. */
+  async again(model: Model): Promise<void> {
+    const turns = this.turns.peek();
+    if (!this.busy.peek() && turns.at(-1)?.role === "assistant") await this.#answer(model, turns.slice(0, -1), 0.8);
+  }
+
+  #look(model: Model, shot: Shot): void {
+    const look = async (): Promise<void> => {
+      if (!this.shots.peek().includes(shot)) return;
+      try {
+        const { data: _, ...seen } = await model.encodeImage(shot.blob);
+        shot.seen.value = seen;
+        shot.error.value = undefined;
+        announce(VISION.looked(shot.name));
+      } catch (thrown) {
+        shot.error.value = asError(thrown);
+      }
+    };
+    this.#last = this.#last.then(look);
+  }
+
+  async #answer(model: Model, turns: readonly SeeingTurn[], temperature?: number): Promise<void> {
+    const turn = this.#turn("assistant", "", []);
+    this.turns.value = [...turns, turn];
+    turn.running.value = true;
+    const controller = new AbortController();
+    this.#abort = controller;
+    const started = performance.now();
+    let firstTokenMs = 0;
+    let decodeMs = 0;
+    try {
+      await this.#last;
+      const given = { messages: turns.map(messageOf), max_completion_tokens: most(model), overflow: "truncate", ...(temperature === undefined ? {} : { temperature }) } as const;
+      const stream = await model.chat.completions.create({ ...given, stream: true, stream_options: { include_usage: true } }, { signal: controller.signal });
+      let reason: "stop" | "length" | "tool_calls" | "abort" = "stop";
+      for await (const chunk of stream) {
+        const choice = chunk.choices[0];
+        if (choice?.delta.content) {
+          firstTokenMs ||= performance.now() - started;
+          turn.text.value += choice.delta.content;
+        }
+        reason = choice?.finish_reason ?? reason;
+        decodeMs = chunk.timings?.decode_ms ?? decodeMs;
+        turn.encodeMs.value = chunk.timings?.encode_ms ?? turn.encodeMs.peek();
+        if (!chunk.usage) continue;
+        const { completion_tokens: tokens, prompt_tokens: promptTokens, prompt_tokens_details: details } = chunk.usage;
+        const tokensPerSecond = tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
+        turn.stats.value = { tokens, promptTokens, cachedTokens: details.cached_tokens, firstTokenMs, tokensPerSecond, reason };
+      }
+      announce(VISION.answered);
+    } catch (thrown) {
+      turn.error.value = asError(thrown);
+    } finally {
+      turn.running.value = false;
+    }
+  }
+
+  #turn(role: Turn["role"], text: string, shots: readonly Shot[]): SeeingTurn {
+    return { id: this.#next++, role, text: signal(text), running: signal(false), stats: signal(undefined), error: signal(undefined), shots, encodeMs: signal(0) };
+  }
+}
+
+function messageOf({ role, text, shots }: SeeingTurn): ChatMessage {
+  if (role === "assistant" || shots.length === 0) return { role, content: text.peek() };
+  return { role, content: [...shots.map(({ blob }) => ({ type: "image" as const, image: blob })), { type: "text" as const, text: text.peek() }] };
+}
