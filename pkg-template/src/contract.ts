@@ -247,9 +247,10 @@ export interface EngineLoadOptions {
   shortPrompts?: boolean;
   /**
    * Switches features of the device off, to compare or to work around a driver. `group` says how many dispatches go into one command buffer, of which
-   * then one is in flight: `free` hands work over as it comes. By default `free`, but on WebKit what a calibration found to be right.
+   * then one is in flight: `free` hands work over as it comes. By default `free`, but on WebKit what a calibration found to be right. `force` sets a number
+   * that a kernel else chooses by itself, such as `gemm.BM=32`: shaders/variants.toml names them.
    */
-  features?: { subgroups?: boolean; f16?: boolean; group?: "free" | "all" | `${number}` };
+  features?: { subgroups?: boolean; f16?: boolean; group?: "free" | "all" | `${number}`; force?: string };
   /** `navigator.maxTouchPoints` of the page: a worker does not have it, and it tells an iPad from a Mac. The facade fills it in. */
   touchPoints?: number;
   /** False leaves the browser's cache alone. True by default. */

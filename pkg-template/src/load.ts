@@ -54,7 +54,7 @@ const OPTIONS = {
   cache: mustBe.boolean,
   task: mustBe.oneOf("generate", "embed", "rerank"),
 };
-const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean, group: mustBe.oneOf("free", "all", "1", "8", "64") };
+const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean, group: mustBe.oneOf("free", "all", "1", "8", "64"), force: mustBe.string };
 
 /**
  * Loads a model and gives it back ready to run.

@@ -163,7 +163,9 @@ fn main(
         var best = top;
 #for i in 0..16
         var p$i = scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u];
-        if (params.softcap > 0.0) { p$i = params.softcap * safe_tanh(p$i / params.softcap); }
+#ifdef SOFTCAP
+        p$i = params.softcap * safe_tanh(p$i / params.softcap);
+#endif
         if (first + key0 + $iu < seen.x || first + key0 + $iu >= seen.y) { p$i = NONE; }
         best = max(best, p$i);
 #endfor

@@ -9,6 +9,8 @@ const EXACT = 2e-4;
 const HALF = 1e-2;
 const CASES = [
   { name: "as the device is", options: {}, limit: HALF },
+  // What a software adapter does without.
+  { name: "tiles", options: { features: { force: "gemm.BM=64" } }, limit: HALF },
   { name: "f16 refused", options: { features: { f16: false } }, limit: HALF },
   { name: "plain", options: { features: { f16: false }, kv: "f32" }, limit: EXACT },
   { name: "no subgroups", options: { features: { f16: false, subgroups: false }, kv: "f32" }, limit: EXACT },

@@ -40,4 +40,4 @@ test("logits in Chromium are those of transformers at the device's plainest, and
 
 // The bundled model's 200 tokens as the device is: package.test.mjs has them.
 test("logits in Chromium are those of transformers as the device is", options, () =>
-  passes("cases=as the device is&models=llama,mistral,smollm3,qwen2,qwen3", 5));
+  passes("cases=tiles&models=llama,mistral,smollm3,qwen2,qwen3", 5));

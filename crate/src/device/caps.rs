@@ -65,6 +65,17 @@ pub struct Force {
     pub value: u32,
 }
 
+impl Force {
+    /// By its name in options: `gemm.BM=32`, as variants.toml names kernels and their choices.
+    pub fn from_name(text: &str) -> Option<Self> {
+        let (kernel, number) = text.split_once('.')?;
+        let (name, value) = number.split_once('=')?;
+        let (kernel, value) = (Kernel::all().find(|k| k.name() == kernel)?, value.parse().ok()?);
+        let (name, values) = super::registry::choices(kernel).find(|(known, _)| *known == name)?;
+        values.contains(&value).then_some(Self { kernel, name, value })
+    }
+}
+
 impl Default for Caps {
     /// What every WebGPU device has and no more: where plans are made without a device.
     fn default() -> Self {
@@ -200,6 +211,19 @@ impl Default for DeviceOptions {
             tuned: None,
             group: None,
             touch_points: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_forced_by_its_name() {
+        assert_eq!(Force::from_name("gemm.BM=32"), Some(Force { kernel: Kernel::Gemm, name: "BM", value: 32 }));
+        for wrong in ["", "gemm", "gemm.BM", "gemm.BM=33", "gemm.BITS=4", "nothing.BM=32", "gemm.BM=x"] {
+            assert_eq!(Force::from_name(wrong), None, "{wrong}");
         }
     }
 }

@@ -245,6 +245,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .flags(Variant::new(Kernel::Attention))
             .flag_if("SINKS", self.sinks.is_some())
             .flag_if("ENDS", self.ends.is_some())
+            .flag_if("SOFTCAP", self.softcap > 0.0)
             .set("SLABS", self.head_dim.div_ceil(64).next_power_of_two());
         let grid = GridSpec::Tiled { x: 1, per: 32, z: self.heads };
         let launch = Launch::new(self.label.clone(), variant, grid)

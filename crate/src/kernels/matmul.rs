@@ -293,12 +293,19 @@ impl GemmChoice {
     /// Rows of x that are a short prompt, or a turn of a chat: lower tiles have the fewer rows to spare.
     pub const SHORT: usize = 32;
 
+    /// Whether products of many rows take tiles. On a page's software adapter their text takes seconds to compile, and what
+    /// serves few rows serves many.
+    pub fn serves(caps: &Caps) -> bool {
+        let forced = caps.force.is_some_and(|force| force.kernel == Kernel::Gemm);
+        forced || !(caps.software && cfg!(target_arch = "wasm32"))
+    }
+
     /// What is known to be good for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
         let bm = caps.choose(Kernel::Gemm, "BM", if rows <= Self::SHORT { 32 } else { 64 });
         let bn = caps.choose(Kernel::Gemm, "BN", 128);
         // Without a GPU it takes longer to compile the text than to run it.
-        let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 4 } else { 16 });
+        let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 128).clamp(1, 16);
         // Somewhat more than fill it: a last round of workgroups that fills it by half costs as much as a full one.

@@ -393,9 +393,10 @@ impl Lowering<'_> {
             });
         }
         let single = self.single(node.output);
-        let tiled = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
+        let many = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
+        let tiled = many && GemmChoice::serves(self.options.caps);
         let norm = linear.norm.as_ref().map(|n| match n.gain {
-            _ if tiled => Err(dropped(name, "the norm of its input: tiles do not take one along")),
+            _ if many => Err(dropped(name, "the norm of its input: tiles do not take one along")),
             _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of its input's norm")),
             None => Err(dropped(name, "the norm of its input, which has no gain")),
             Some(gain) => Ok(NormPrologue { gain: Slot::Vector(gain), offset: n.offset, eps: n.eps }),

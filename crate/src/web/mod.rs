@@ -3,7 +3,7 @@
 
 use crate::diag::{chain::chain, checks};
 use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
-use crate::gpu::{Backend, DeviceOptions, Gpu, Group, Implementation};
+use crate::gpu::{Backend, DeviceOptions, Force, Gpu, Group, Implementation};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
 use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Sight, Task, TextParts};
@@ -59,6 +59,11 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
 pub async fn diagnose(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
     let run = async { checks(&Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?).await };
     run.await.map(|checks| plain(&checks)).map_err(|e| to_js(&e))
+}
+
+fn force_named(text: &str) -> Result<Force> {
+    let reason = || format!("'{text}' is not a choice of shaders/variants.toml, such as gemm.BM=32");
+    Force::from_name(text).ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
 }
 
 fn group_named(name: &str) -> Result<Group> {
@@ -166,6 +171,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         f16: wanted("f16"),
         subgroups: wanted("subgroups"),
         group: text_of(&features, "group").map(|name| group_named(&name)).transpose()?,
+        force: text_of(&features, "force").map(|text| force_named(&text)).transpose()?,
         touch_points: get(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
         ..DeviceOptions::default()
     };
