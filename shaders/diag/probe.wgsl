@@ -2,7 +2,7 @@
 // CHAIN: next to no work, but it has to wait for the dispatch before it. BUSY: products that wait for one another, so that
 // a core takes as many invocations in the time of one as its arithmetic units have stages.
 struct Params {
-    // Vectors of four words in x; BUSY: rounds of 16 products.
+    // Vectors of four words in x; BUSY: rounds of 32 products.
     count: u32,
     // Invocations of the dispatch.
     stride: u32,
@@ -47,9 +47,9 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>, @builtin(local_invocation
     let step = f32(params.stride);
     var v = f32(lid);
     for (var i = 0u; i < params.count; i++) {
-        for (var j = 0u; j < 16u; j++) {
-            v = v * 0.999 + step;
-        }
+#for j in 0..32
+        v = v * 0.999 + step;
+#endfor
     }
     // It never is; without the store there were nothing to compute.
     if (v < 0.0) {

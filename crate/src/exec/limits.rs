@@ -98,7 +98,7 @@ pub(super) async fn counted(
 }
 
 /// Milliseconds until so many repetitions of some programs are done and a word is read back.
-pub(super) async fn timed(gpu: &Gpu, parts: &[(&Program, usize)], result: &Buffer) -> Result<f64> {
+async fn timed(gpu: &Gpu, parts: &[(&Program, usize)], result: &Buffer) -> Result<f64> {
     let programs: Vec<&Program> = parts.iter().flat_map(|(p, times)| std::iter::repeat_n(*p, *times)).collect();
     let start = now_ms();
     for part in programs.chunks(64) {

@@ -116,12 +116,21 @@ impl<'a> Tensors<'a> {
 pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
     let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
-    let config = shapes.get(shape).and_then(|s| s.get("config"));
-    let mut config = config.cloned().ok_or_else(|| format!("there is no shape '{shape}': {}", names()))?;
+    let known = shapes.get(shape).and_then(|s| s.get("config")).cloned();
+    let mut config = match known {
+        Some(config) => config,
+        None if Path::new(shape).is_file() => {
+            let text = std::fs::read(shape).map_err(|e| format!("{shape}: {e}"))?;
+            serde_json::from_slice(&text).map_err(|e| format!("{shape}: {e}"))?
+        }
+        None => return Err(format!("there is no shape '{shape}' and no config.json of that name: {}", names())),
+    };
     if config["model_type"] == "bert" {
         return Err(format!("'{shape}' makes vectors of texts: the bench page measures it"));
     }
-    config["hidden_act"] = json!("silu");
+    if config.get("hidden_act").is_none() && config.get("hidden_activation").is_none() {
+        config["hidden_act"] = json!("silu");
+    }
     config["torch_dtype"] = json!("float16");
     let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;
     if four_bits {
@@ -145,7 +154,11 @@ pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
             }
         }
     }
-    let made = Made(std::env::temp_dir().join(format!("jerboa-bench-{}-{shape}", std::process::id())));
+    let made = Made(std::env::temp_dir().join(format!(
+        "jerboa-bench-{}-{}",
+        std::process::id(),
+        shape.replace(['/', '.'], "-")
+    )));
     let written = std::fs::create_dir_all(made.path())
         .and_then(|()| std::fs::write(made.path().join("config.json"), config.to_string()))
         .and_then(|()| tensors.write(&made.path().join("model.safetensors")));

@@ -16,7 +16,7 @@ use std::time::Instant;
 pub fn command(command: Command) -> Command {
     with_model(command)
         .args([
-            value("shape", "NAME", "A random checkpoint of this shape of www/bench/shapes.json"),
+            value("shape", "NAME", "A random checkpoint of this shape of www/bench/shapes.json, or of a config.json"),
             parsed("stored", "TYPE", ["mlx4", "f16"], "How such a checkpoint is stored").default_value("mlx4"),
             list("prompt", "N,…", value_parser!(usize), "Lengths of prompts").default_value("128,1024"),
             parsed("gen", "N", value_parser!(usize), "New tokens").default_value("256"),

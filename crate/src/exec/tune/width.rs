@@ -1,11 +1,12 @@
 //! How wide a device is: the workgroups that keep it busy, which WebGPU does not tell. Knows arithmetic and a clock.
 
 use crate::Result;
-use crate::exec::limits::{counted, median, timed};
-use crate::gpu::{Backend, Buffer, Gpu, Program, Usage};
+use crate::exec::limits::{counted, median};
+use crate::gpu::{Backend, Buffer, Gpu, Program, Usage, Work};
+use crate::util::clock::now_ms;
 
-/// Milliseconds of the run whose length counts.
-const RUN_MS: f64 = 2.0;
+/// Milliseconds of a run whose length counts.
+const RUN_MS: f64 = 1.0;
 /// Rounds of which the median counts.
 const ROUNDS: usize = 3;
 /// Widths that are believed, in workgroups of 64.
@@ -20,26 +21,25 @@ const FULL: f64 = 4.0;
 /// What the device reports.
 pub async fn measure(gpu: &Gpu) -> Result<Option<u32>> {
     // On a software adapter the number means nothing, it shall only come soon.
-    let (count, sizes) = if gpu.caps().software { (16, [4, 8]) } else { (4096, [256, 2048]) };
+    let (count, sizes) = if gpu.caps().software { (8, [4, 8]) } else { (1024, [256, 2048]) };
     let scratch = gpu.buffer("tune", 4096, Usage::Storage)?;
-    let alone = Timed { program: counted(gpu, "BUSY", &scratch, None, 1, count).await?, groups: 1 };
-    let few = alone.ms(gpu, &scratch, 4).await?;
-    let (mut wide, mut many) = (None, 1);
-    for groups in sizes {
-        let dispatch = Timed { program: counted(gpu, "BUSY", &scratch, None, groups, count).await?, groups };
-        let ms = dispatch.ms(gpu, &scratch, 1).await?;
-        (wide, many) = (Some(dispatch), ((RUN_MS / ms.max(1e-3)).ceil() as usize).clamp(1, 64));
-        if ms >= few * FULL {
+    let program = counted(gpu, "BUSY", &scratch, None, 1, count).await?;
+    let probe = Probe { gpu, program, scratch };
+    probe.run(1, 1).await?;
+    let alone = probe.ms(1, 8).await?;
+    let (mut groups, mut all) = (0, 0.0);
+    for size in sizes {
+        (groups, all) = (size, probe.ms(size, 1).await?);
+        if all >= alone * FULL {
             break;
         }
     }
-    let Some(wide) = wide else { return Ok(None) };
-    let repeated = ((RUN_MS / few.max(1e-3)).ceil() as usize).clamp(1, 256);
+    let times = |ms: f64| ((RUN_MS / ms.max(1e-3)).ceil() as usize).clamp(1, 64);
     let mut widths = Vec::new();
     // In turns, since a clock that rises under load would favour the later one.
     for _ in 0..ROUNDS {
-        let one = alone.ms(gpu, &scratch, repeated).await?;
-        widths.push(width(one, wide.ms(gpu, &scratch, many).await?, wide.groups));
+        let one = probe.ms(1, times(alone)).await?;
+        widths.push(width(one, probe.ms(groups, times(all)).await?, groups));
     }
     let found = median(widths);
     Ok(found.is_finite().then(|| found.clamp(BELIEVED[0], BELIEVED[1]).round() as u32 / 8 * 8))
@@ -50,18 +50,28 @@ fn width(one: f64, all: f64, groups: u32) -> f64 {
     if one > 0.0 && all > 0.0 { f64::from(groups * 4) * one / all } else { f64::NAN }
 }
 
-/// A dispatch of so many workgroups.
-struct Timed {
+/// The kernel that keeps units busy.
+struct Probe<'a> {
+    gpu: &'a Gpu,
     program: Program,
-    groups: u32,
+    scratch: Buffer,
 }
 
-impl Timed {
-    /// Milliseconds of one, from so many of them one after another.
-    async fn ms(&self, gpu: &Gpu, scratch: &Buffer, times: usize) -> Result<f64> {
-        let one = timed(gpu, &[(&self.program, 1)], scratch).await?;
-        let more = timed(gpu, &[(&self.program, 1 + times)], scratch).await?;
-        Ok((more - one) / times as f64)
+impl Probe<'_> {
+    /// Milliseconds of a dispatch of so many workgroups, from so many of them one after another.
+    async fn ms(&self, groups: u32, times: usize) -> Result<f64> {
+        let one = self.run(groups, 1).await?;
+        Ok((self.run(groups, 1 + times).await? - one) / times as f64)
+    }
+
+    /// Milliseconds until all of them are done and a word is read back.
+    async fn run(&self, groups: u32, times: usize) -> Result<f64> {
+        let grids = [[groups, 1, 1]];
+        let work: Vec<_> = (0..times).map(|_| Work::Run { program: &self.program, grids: Some(&grids) }).collect();
+        let start = now_ms();
+        self.gpu.submit(&work)?;
+        self.gpu.read(&self.scratch, 0, 16).await?;
+        Ok(now_ms() - start)
     }
 }
 
