@@ -63,8 +63,6 @@ export interface Tuning {
   peakBytes: number;
   /** By the layout of weights: what runs, what would run without, and microseconds of a product of 8192 by 2048. */
   choices: { layout: string; chosen: KernelForm; own: KernelForm; us: Partial<Record<KernelForm, number>> }[];
-  /** Workgroups of 64 threads that keep the GPU busy, where that was measured. */
-  width?: number;
   /** Why it failed. */
   failure?: string;
 }

@@ -1,8 +1,7 @@
 // What a device reaches at best. FILL: content that no memory compresses. READ: reads all of it, four loads in flight.
-// CHAIN: next to no work, but it has to wait for the dispatch before it. BUSY: products that wait for one another, so that
-// a core takes as many invocations in the time of one as its arithmetic units have stages.
+// CHAIN: next to no work, but it has to wait for the dispatch before it.
 struct Params {
-    // Vectors of four words in x; BUSY: rounds of 32 products.
+    // Vectors of four words in x.
     count: u32,
     // Invocations of the dispatch.
     stride: u32,
@@ -41,19 +40,6 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>, @builtin(local_invocation
 #ifdef CHAIN
     if (lid < params.count) {
         x[lid] = x[(lid + 1u) % params.count] + 1u;
-    }
-#endif
-#ifdef BUSY
-    let step = f32(params.stride);
-    var v = f32(lid);
-    for (var i = 0u; i < params.count; i++) {
-#for j in 0..32
-        v = v * 0.999 + step;
-#endfor
-    }
-    // It never is; without the store there were nothing to compute.
-    if (v < 0.0) {
-        x[lid] = vec4<u32>(bitcast<u32>(v));
     }
 #endif
 }

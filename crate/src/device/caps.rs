@@ -125,16 +125,15 @@ impl Caps {
         self.max_buffer_size.min(self.max_binding_size)
     }
 
-    /// Workgroups of 64 threads that keep the device busy, as it was measured; before that what the vendors' larger
-    /// devices want, since WebGPU does not tell how many cores there are.
+    /// Workgroups of 64 threads that keep the device busy. WebGPU does not tell how many cores there are: this is what
+    /// the vendors' larger devices want.
     pub fn full_load(&self) -> u32 {
-        let known = || match self.vendor.as_str() {
+        match self.vendor.as_str() {
             "nvidia" => 1056,
             "amd" => 512,
             "apple" | "intel" => 160,
             _ => 64,
-        };
-        self.tuned.get().and_then(Tuned::width).unwrap_or_else(known)
+        }
     }
 
     /// Whether devices of a vendor multiply four bytes in one instruction; elsewhere it is made of many.

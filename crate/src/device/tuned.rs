@@ -44,7 +44,6 @@ impl Serialize for GemvPick {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
     gemv: Vec<(Layout, GemvPick)>,
-    width: Option<u32>,
 }
 
 impl Tuned {
@@ -53,17 +52,6 @@ impl Tuned {
         self.gemv.retain(|(l, _)| *l != layout);
         self.gemv.push((layout, pick));
         self
-    }
-
-    /// The table with what keeps the device busy, in workgroups of 64 threads.
-    pub fn wide(mut self, width: Option<u32>) -> Self {
-        self.width = width;
-        self
-    }
-
-    /// Workgroups of 64 threads that keep the device busy, where that was measured.
-    pub fn width(&self) -> Option<u32> {
-        self.width
     }
 
     /// The entry of a layout.

@@ -5,7 +5,6 @@ use crate::device::registry::{Kernel, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
 use crate::kernels::{GridSpec, Launch};
 use crate::util::clock::now_ms;
-use crate::util::lists::sort_by;
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -64,25 +63,15 @@ pub async fn limits(gpu: &Gpu) -> Result<Limits> {
 
 /// The middle of some numbers.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    sort_by(&mut values, f64::total_cmp);
+    values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// A program of one dispatch.
 pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<&Buffer>) -> Result<Program> {
-    let (groups, count) = if what == "CHAIN" { (1, 64) } else { (GROUPS, (x.size() / 16) as u32) };
-    counted(gpu, what, x, out, groups, count).await
-}
-
-/// A program of one dispatch of so many workgroups of 256, with a number that it takes.
-pub(super) async fn counted(
-    gpu: &Gpu,
-    what: &'static str,
-    x: &Buffer,
-    out: Option<&Buffer>,
-    groups: u32,
-    count: u32,
-) -> Result<Program> {
+    let chain = what == "CHAIN";
+    let groups = if chain { 1 } else { GROUPS };
+    let count = if chain { 64 } else { (x.size() / 16) as u32 };
     let variant = Variant::new(Kernel::Probe).flag(what);
     let shader = variant.shader(cfg!(target_arch = "wasm32"))?;
     let launch = Launch::new(what, variant, GridSpec::Exact([groups, 1, 1]))

@@ -3,7 +3,6 @@
 
 mod probe;
 mod record;
-mod width;
 
 use super::load_times::Lap;
 use crate::device::tuned::{GemvPick, Tuned};
@@ -98,9 +97,6 @@ pub struct Tuning {
     pub peak_bytes: u64,
     /// One for each layout that has several forms.
     pub choices: Vec<Choice>,
-    /// Workgroups of 64 threads that keep the device busy, where that was measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub width: Option<u32>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -109,7 +105,7 @@ pub struct Tuning {
 impl Tuning {
     /// Nothing chosen.
     pub(super) fn none(origin: Origin) -> Self {
-        Self { origin, ms: 0.0, peak_bytes: 0, choices: Vec::new(), width: None, failure: None }
+        Self { origin, ms: 0.0, peak_bytes: 0, choices: Vec::new(), failure: None }
     }
 }
 
@@ -148,28 +144,17 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
         _ if caps.software && wanted == Tune::Auto => Origin::Software,
         _ => Origin::Measured,
     };
-    let device = record::device(caps);
-    let known = if wanted == Tune::Again { None } else { record::recall_width(source, &device).await };
     let mut tuning = Tuning::none(origin);
-    tuning.width = known;
-    let told = known.is_some() || caps.software && wanted == Tune::Auto;
-    if origin == Origin::Measured || !told {
+    if origin == Origin::Measured {
         // What the device had to say so far is the load's business, what it says from here on is this one's.
         gpu.check().await?;
-        if origin != Origin::Measured {
-            missing.clear();
-        }
-        let forms: Vec<&Forms> = missing.iter().map(|(forms, _)| *forms).collect();
-        let measured = measured(gpu, &forms, known).await;
+        let measured = probe::measure(gpu, &missing.iter().map(|(forms, _)| *forms).collect::<Vec<_>>()).await;
         match (measured, gpu.check().await) {
             (Err(error @ Error::DeviceLost { .. }), _) | (_, Err(error @ Error::DeviceLost { .. })) => {
                 return Err(error);
             }
-            (Ok((times, peak, width)), Ok(())) => {
-                (tuning.peak_bytes, tuning.width) = (peak, width);
-                if let Some(width) = width.filter(|_| known.is_none()) {
-                    record::remember_width(source, &device, width).await;
-                }
+            (Ok((times, peak)), Ok(())) => {
+                tuning.peak_bytes = peak;
                 for ((forms, key), times) in missing.into_iter().zip(times) {
                     let record = Record::new(key, decide(forms.own, &times), times.medians());
                     record::remember(source, forms, &record).await;
@@ -181,7 +166,7 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
             }
         }
     }
-    let mut tuned = Tuned::default().wide(tuning.width);
+    let mut tuned = Tuned::default();
     for (forms, Record { pick, us, .. }) in records {
         tuned = tuned.with(forms.layout, pick);
         tuning.choices.push(Choice { layout: forms.layout.name(), chosen: pick, own: forms.own, us });
@@ -189,16 +174,6 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     // It was empty above, and nobody else sets it.
     let _ = caps.tuned.set(tuned);
     Ok(tuning)
-}
-
-/// What is not known of the device: times of forms, peak bytes meanwhile, its width.
-async fn measured(gpu: &Gpu, forms: &[&Forms], known: Option<u32>) -> Result<(Vec<Times>, u64, Option<u32>)> {
-    let width = match known {
-        Some(width) => Some(width),
-        None => width::measure(gpu).await?,
-    };
-    let (times, peak) = if forms.is_empty() { (Vec::new(), 0) } else { probe::measure(gpu, forms).await? };
-    Ok((times, peak, width))
 }
 
 /// The layouts of a model's matrices.

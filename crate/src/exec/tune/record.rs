@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 thread_local! {
     /// What this thread has measured or read, by its key.
     static KNOWN: RefCell<BTreeMap<String, Record>> = RefCell::default();
-    /// Widths of devices.
-    static WIDTHS: RefCell<BTreeMap<String, u32>> = RefCell::default();
 }
 
 /// A measurement's outcome.
@@ -48,20 +46,15 @@ impl Record {
     }
 }
 
-/// What a measurement of a layout's kernels holds for: the device, and their texts.
+/// What a measurement holds for: the device and what drives it, what of it is in use, this version, the kernels' texts.
 pub fn key(caps: &Caps, layout: Layout, kernels: u64) -> String {
-    format!("{}; {layout}, kernels {kernels:016x}", device(caps))
-}
-
-/// A device and what drives it, what of it is in use, and this version.
-pub fn device(caps: &Caps) -> String {
     let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
     let version = env!("CARGO_PKG_VERSION");
     let limits = [caps.max_workgroup_storage, caps.max_invocations];
     let packed = caps.packed_dot;
     format!(
         "jerboa {version}; {vendor}, {architecture}, {description}; {}; f16 {f16}, subgroups {subgroups} {least} to {most}, \
-         packed {packed}, limits {limits:?}",
+         packed {packed}, limits {limits:?}; {layout}, kernels {kernels:016x}",
         majors(&caps.agent),
     )
 }
@@ -94,27 +87,6 @@ pub async fn recall(source: &Source, forms: &Forms, key: &str) -> Option<Record>
 pub async fn remember(source: &Source, forms: &Forms, record: &Record) {
     KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
     source.keep(&place(forms), record.json().to_string().into_bytes()).await;
-}
-
-/// Where the record of the device's width is.
-const WIDTH: &str = "tuning/width";
-
-/// The device's width, if it is known.
-pub async fn recall_width(source: &Source, device: &str) -> Option<u32> {
-    if let Some(known) = WIDTHS.with_borrow(|known| known.get(device).copied()) {
-        return Some(known);
-    }
-    let record: Value = serde_json::from_slice(&source.kept(WIDTH).await?).ok()?;
-    let holds = record.get("key")?.as_str()? == device;
-    let width = u32::try_from(record.get("width")?.as_u64()?).ok().filter(|width| holds && *width > 0)?;
-    WIDTHS.with_borrow_mut(|known| known.insert(device.to_string(), width));
-    Some(width)
-}
-
-/// Keeps the device's width.
-pub async fn remember_width(source: &Source, device: &str, width: u32) {
-    WIDTHS.with_borrow_mut(|known| known.insert(device.to_string(), width));
-    source.keep(WIDTH, json!({ "key": device, "width": width }).to_string().into_bytes()).await;
 }
 
 #[cfg(test)]
