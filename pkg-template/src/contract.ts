@@ -78,7 +78,7 @@ export interface EngineInfo {
   /** `model_type` of config.json. */
   modelType: string;
   /** What it is for. */
-  task: "generate" | "embed" | "rerank";
+  task: "generate" | "embed" | "rerank" | "transcribe" | "speak";
   /** The number of parameters. */
   parameters: number;
   /** How the weights lie in GPU memory. */
@@ -109,10 +109,14 @@ export interface EngineInfo {
   dimensions?: number;
   /** Texts that go before inputs, by the task that names them; of embedding models. */
   prompts?: Record<string, string>;
-  /** What it takes: `"text"`, and `"image"` where it sees. */
-  capabilities?: ("text" | "image" | (string & {}))[];
   /** False for a base model: `chat.completions` then refuses, `generate` works. */
   hasChatTemplate: boolean;
+  /** What it takes: `"text"`, and `"image"` where it sees; what it does with sound: `transcribe`, with `translate`, `timestamps` and `words` where it can; `speak`. */
+  capabilities?: ("text" | "image" | "transcribe" | "translate" | "timestamps" | "words" | "speak" | (string & {}))[];
+  /** Of models that hear: the most seconds at once, and the codes of languages that can be asked for. */
+  hears?: { seconds: number; languages: string[] };
+  /** Of models that speak: samples and frames a second, and the numbers of a speaker's vector where they take one. */
+  speaks?: { sampleRate: number; framesPerSecond: number; speaker: number | null };
   /** More that the engine knows about this model. */
   [more: string]: unknown;
 }
@@ -254,7 +258,11 @@ export interface EngineLoadOptions {
   /** False leaves the browser's cache alone. True by default. */
   cache?: boolean;
   /** What the model is for, where its files do not say or say something else. */
-  task?: "generate" | "embed" | "rerank";
+  task?: "generate" | "embed" | "rerank" | "transcribe" | "speak";
+  /** The codec of a model that speaks: a repository or the address of a folder. */
+  codec?: string;
+  /** Silero VAD's weights, for models that hear; see `vad` of `loadModel`. */
+  vad?: Uint8Array;
   /** Refuses a model that is thought not to fit the device's memory, before its weights are fetched. */
   mustFit?: boolean;
 }
@@ -265,6 +273,89 @@ export interface EngineEmbedOptions {
   truncateDim?: number;
   prompt?: string;
   task?: string;
+}
+
+/** How sound is written down. */
+export interface EngineTranscribeOptions {
+  language?: string;
+  translate?: boolean;
+  timestamps?: "none" | "segment" | "word";
+  prompt?: string;
+  ids?: number[];
+  temperatures?: number[];
+  beams?: number;
+  lengthPenalty?: number;
+  maxTokens?: number;
+  vad?: boolean;
+  logprobs?: boolean;
+  seed?: number;
+}
+
+/** A stretch of a transcript that will not change any more, and how far it has come, in seconds. */
+export interface HeardEvent {
+  text: string;
+  start: number;
+  end: number;
+  done: number;
+  total: number;
+}
+
+/** All that was heard: OpenAI's `verbose_json`, and its subtitles. */
+export interface Transcript {
+  task: "transcribe" | "translate";
+  language: string | null;
+  /** Seconds. */
+  duration: number;
+  text: string;
+  segments: {
+    id: number;
+    start: number;
+    end: number;
+    text: string;
+    tokens: number[];
+    /** Null where they were not asked for. */
+    avg_logprob: number | null;
+    compression_ratio: number;
+    no_speech_prob: number | null;
+  }[];
+  words?: { word: string; start: number; end: number }[];
+  srt: string;
+  vtt: string;
+}
+
+/** What came of the last samples of a stream; places count samples at 16 kHz. */
+export interface ListenTurn {
+  level: number;
+  /** Where the utterance under way begins. */
+  start: number | null;
+  /** Utterances that are over. */
+  ended: [number, number][];
+}
+
+/** How a text is spoken. */
+export interface EngineSpeakOptions {
+  input: string;
+  ids?: number[];
+  voice?: string;
+  speaker?: number[];
+  maxTokens?: number;
+  grammar?: boolean;
+  temperature?: number;
+  topP?: number;
+  repetitionPenalty?: number;
+  seed?: number;
+}
+
+/** What a speech came to. */
+export interface Spoken {
+  frames: number;
+  /** Frames that were left out because their codes came out of turn. */
+  dropped: number;
+  seconds: number;
+  finishReason: "stop" | "length";
+  firstMs: number | null;
+  totalMs: number;
+  ids: number[];
 }
 
 /** What the engine's cache holds of one source: `endpoint/org/name@revision`, or a folder's URL. */
@@ -402,6 +493,10 @@ export interface Engine {
   knows(picture: number): boolean;
   pictureTokens(picture: number): Promise<Float32Array>;
   unloadTower(): Promise<void>;
+  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: HeardEvent) => void): Promise<Transcript>;
+  listen(samples: Float32Array, fresh: boolean): ListenTurn;
+  speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onSound: (samples: Float32Array) => void): Promise<Spoken>;
+  measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Promise<Measurement>;
   /** Hands work over in other groups from now on (see `features.group`). */

@@ -2,7 +2,7 @@
 
 import type {
   CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, GenerationResult, Measurement,
-  MeasureOptions, MemoryUse, SeenImage,
+  EngineSpeakOptions, EngineTranscribeOptions, ListenTurn, MeasureOptions, MemoryUse, SeenImage, Spoken, Transcript,
 } from "./contract.js";
 import { Shown } from "./decode.js";
 import { defined } from "./defined.js";
@@ -27,6 +27,10 @@ export interface Methods {
   logits(ids: Uint32Array, all: boolean): Float32Array;
   encodeImage(image: GivenImage): SeenImage & { data: Float32Array };
   unloadTower(): void;
+  transcribe(samples: Float32Array, request: EngineTranscribeOptions): Transcript;
+  listen(samples: Float32Array, fresh: boolean): ListenTurn;
+  speak(request: EngineSpeakOptions): Spoken;
+  measureHearing(samples: Float32Array, tokens: number): { encodeMs: number; tokenMs: number };
   info(): EngineInfo;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Measurement;
@@ -255,6 +259,14 @@ export class Host implements Backend {
         return engine.rerank(args[0] as string, args[1] as string[], { ...(args[2] as object), signal });
       case "logits":
         return engine.logits(args[0] as Uint32Array, args[1] as boolean);
+      case "transcribe":
+        return engine.transcribe(args[0] as Float32Array, { ...(args[1] as EngineTranscribeOptions), signal }, onEvent);
+      case "listen":
+        return engine.listen(args[0] as Float32Array, args[1] as boolean);
+      case "speak":
+        return engine.speak({ ...(args[0] as EngineSpeakOptions), signal }, onEvent);
+      case "measureHearing":
+        return engine.measureHearing(args[0] as Float32Array, args[1] as number);
       case "info":
         return engine.info();
       case "memory":
@@ -294,7 +306,7 @@ export class Host implements Backend {
 }
 
 /** Calls that hold the model's own sequence, or the whole engine, while they run. */
-const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "encodeImage", "unloadTower", "measure", "release"]);
+const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "release"]);
 /** The queue of the model's own sequence. */
 const OWN = 0;
 
@@ -309,5 +321,5 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model answers also when it was given back or its device was lost. What a session held is gone with its device. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "rerank", "logits", "encodeImage", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
+  "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "measureHearing", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
 ]);

@@ -24,8 +24,14 @@ export type {
   ChatCompletionCreateParamsStreaming, ChatDelta, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
   RequestOptions, StreamFinishReason, Timings,
 } from "./chat.js";
+export type { Audio } from "./audio.js";
+export type { Flow } from "./flow.js";
+export type { Heard, ListenOptions } from "./listen.js";
+export type { AudioInput } from "./sound.js";
+export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
+export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream } from "./completions.js";
 export type {
-  CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
-  ModelInfo, Overflow, SeenImage, Speculation, TokenLogprob, Tuning,
+  CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, HeardEvent, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
+  ModelInfo, Overflow, SeenImage, Speculation, TokenLogprob, Transcript, Tuning,
 } from "./contract.js";

@@ -12,7 +12,12 @@ import { inTurn, Notes } from "./notes.js";
 import { keepStorage } from "./storage.js";
 
 /** Options of {@link loadModel}. */
-export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints">, AssetUrls {
+export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints" | "vad">, AssetUrls {
+  /**
+   * Silero VAD's weights (safetensors), as bytes or their address: models that hear then know speech from noise. Without them pauses are told by loudness,
+   * and sound longer than the model hears at once is cut in windows that overlap.
+   */
+  vad?: string | URL | Uint8Array;
   /** Hears what arrives, with bytes, rate and time left. */
   onProgress?: (progress: LoadProgress) => void;
   /** Aborts the load; downloaded parts stay cached and the next load resumes them. */
@@ -52,7 +57,9 @@ const OPTIONS = {
   features: mustBe.object,
   worker: mustBe.boolean,
   cache: mustBe.boolean,
-  task: mustBe.oneOf("generate", "embed", "rerank"),
+  task: mustBe.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
+  codec: mustBe.string,
+  vad: (v: unknown) => (v instanceof Uint8Array || !mustBe.url(v) ? undefined : "an address or a Uint8Array"),
 };
 const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean, group: mustBe.oneOf("free", "all", "1", "8", "64"), force: mustBe.string };
 
@@ -79,7 +86,9 @@ export async function loadModel(source: ModelSource | readonly (string | URL)[],
 }
 
 async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boolean): Promise<Model> {
-  const { onProgress, signal, worker = true, wasmUrl, workerUrl, ...rest } = options;
+  const { onProgress, signal, worker = true, wasmUrl, workerUrl, vad: given, ...others } = options;
+  const vad = given === undefined ? undefined : await weights(given, signal);
+  const rest: Omit<EngineLoadOptions, "model"> = vad ? { ...others, vad } : others;
   const model = sourceOf(source);
   refuseContradictions(model, rest);
   if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
@@ -109,6 +118,19 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   return loaded;
 }
 
+/** The bytes of small weights. */
+async function weights(given: string | URL | Uint8Array, signal: AbortSignal | undefined): Promise<Uint8Array> {
+  if (given instanceof Uint8Array) return given;
+  try {
+    const response = await fetch(given, signal ? { signal } : {});
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    return new Uint8Array(await response.arrayBuffer());
+  } catch (thrown) {
+    if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
+    throw new JerboaError("network", `loadModel: 'vad' could not be fetched from ${String(given)}: ${(thrown as Error).message}.`, { cause: thrown });
+  }
+}
+
 /** Loads a model in a backend, with what is known of this device. */
 async function load({ backend, warning }: Opened, { wanted, warning: given, begin }: Rung, notes: Notes, call: CallOptions): Promise<Model> {
   const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
@@ -126,7 +148,7 @@ async function load({ backend, warning }: Opened, { wanted, warning: given, begi
 
 /** A backend whose first work proves that a calibration holds. */
 function proving(backend: Backend, calibration: Calibration): Backend {
-  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits", "encodeImage"]);
+  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "speak"]);
   const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
     const run = (): Promise<ReturnType<Methods[M]>> => backend.call(method, args, options);
     return work.has(method) ? calibration.run(run) : run();

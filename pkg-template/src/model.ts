@@ -1,17 +1,22 @@
 /** A loaded model as programs see it. Checks and shapes requests; everything else happens in the engine. */
 
+import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
 import { checked, describe, mustBe } from "./check.js";
-import type { Measurement, MeasureOptions, MemoryUse, ModelInfo } from "./contract.js";
+import type { Measurement, MeasureOptions, MemoryUse, ModelInfo, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused, unloaded } from "./errors.js";
+import type { Flow } from "./flow.js";
 import { generate, type GenerateOptions, ids, requestOf } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
+import { listen, type Heard, type ListenOptions } from "./listen.js";
 import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
 import { given, type ImageSource, withoutPictures } from "./pictures.js";
 import { Session } from "./session.js";
+import type { AudioInput } from "./sound.js";
+import { transcribe, type TranscribeOptions } from "./transcribe.js";
 
 /** Options of {@link Model.renderChat}. */
 export interface RenderChatOptions {
@@ -49,6 +54,8 @@ export class Model {
   readonly completions: TextCompletions;
   /** OpenAI's embeddings. */
   readonly embeddings: Embeddings;
+  /** OpenAI's audio: transcriptions, translations, speech. */
+  readonly audio: Audio;
   readonly #backend: Backend;
 
   /** @internal */
@@ -58,6 +65,7 @@ export class Model {
     this.chat = new Chat(backend, info);
     this.completions = new TextCompletions(backend, info);
     this.embeddings = new Embeddings(backend, info);
+    this.audio = new Audio(backend, info);
   }
 
   /**
@@ -160,6 +168,34 @@ export class Model {
   /** Scores documents against a query, best first. */
   rerank(query: string, documents: string[], options?: RerankOptions): Promise<Ranked[]> {
     return rerank(this.#backend, this.info, query, documents, options);
+  }
+
+  /**
+   * Writes down what is said: a file in any format that the browser decodes, an `AudioBuffer`, or samples.
+   *
+   * ```js
+   * const { text, segments } = await model.transcribe(file, { timestamps: "segment" });
+   * ```
+   */
+  transcribe(audio: AudioInput, options?: TranscribeOptions): Promise<Transcript> {
+    return transcribe(this.#backend, this.info, audio, options);
+  }
+
+  /**
+   * Writes down what a microphone hears: a text every half second while somebody speaks, its last form at a pause.
+   *
+   * ```js
+   * const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+   * for await (const { text, final } of model.listen(stream)) show(text, final);
+   * ```
+   */
+  listen(stream: MediaStream, options?: ListenOptions): Flow<Heard> {
+    return listen(this.#backend, this.info, stream, options);
+  }
+
+  /** @internal Milliseconds of a window of sound and of a token. */
+  async measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }> {
+    return this.#backend.call("measureHearing", [samples, tokens]);
   }
 
   /** The logits after the last of these ids, or after each of them: rows of `info.vocabSize` numbers. */

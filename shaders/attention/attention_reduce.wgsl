@@ -15,6 +15,9 @@ struct Params {
 #ifdef SINKS
 @group(0) @binding(4) var<storage, read> sinks: array<f32>;
 #endif
+#ifdef MEMORY
+@group(0) @binding(5) var<storage, read> memory: array<vec2<u32>>;
+#endif
 #import attention/splits
 
 // At most 64 runs: their (maximum, sum), then their weights and what these make of their sums; the best and the sums of

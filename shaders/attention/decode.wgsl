@@ -2,6 +2,8 @@
 // key-value head and a run of keys, TILE at a time with an online softmax; attention_reduce joins the runs.
 // FUSED takes q, k and v as the projection gives them: heads are normed and rotated here, and the workgroup that comes to
 // the new key writes it to the cache. It serves one row; more rows would see each other's keys, so rope_kv comes first.
+// MEMORY looks at the rows of another sequence instead, which lie k_stride and v_stride apart; each row sees those that
+// `memory` names.
 // D is the head's width where the text knows it, else 0; a head has at most WIDE groups of four columns. CUTS is into how many
 // parts the threads cut a tile's keys.
 struct Params {
@@ -22,6 +24,10 @@ struct Params {
 #ifdef RING
     ring: u32,
 #endif
+#ifdef MEMORY
+    k_stride: u32,
+    v_stride: u32,
+#endif
 }
 #import common/state
 #import common/kv
@@ -37,9 +43,29 @@ struct Params {
 #endif
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> state: State;
+#ifdef MEMORY
+@group(0) @binding(6) var<storage, read> memory: array<vec2<u32>>;
+#endif
 #import attention/splits
 #import attention/ring
 #import common/kv_scale
+
+// Where a position's key and value begin, in groups of four columns.
+#ifdef MEMORY
+fn key_at(position: u32, kv_head: u32, d4: u32) -> u32 {
+    return (params.k_offset + position * params.k_stride) / 4u + kv_head * d4;
+}
+fn value_at(position: u32, kv_head: u32, d4: u32) -> u32 {
+    return (params.v_offset + position * params.v_stride) / 4u + kv_head * d4;
+}
+#else
+fn key_at(position: u32, kv_head: u32, d4: u32) -> u32 {
+    return kv_at(place(position) * params.kv_heads + kv_head, d4);
+}
+fn value_at(position: u32, kv_head: u32, d4: u32) -> u32 {
+    return key_at(position, kv_head, d4);
+}
+#endif
 
 const NONE = -1e30;
 
@@ -130,7 +156,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             fresh_k[i] = kv_unpack(key);
             fresh_v[i] = kv_unpack(value);
             if (wid.x % tiles == 0u) {
-                let cache = (place(pos) * params.kv_heads + kv_head) * d4 + i;
+                let cache = key_at(pos, kv_head, d4) + i;
                 k_cache[cache] = key;
                 v_cache[cache] = value;
             }
@@ -147,7 +173,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     workgroupBarrier();
     if (fresh) {
-        let at = kv_at(place(pos) * params.kv_heads + kv_head, d4);
+        let at = key_at(pos, kv_head, d4);
         let writes = wid.x % tiles == 0u;
         for (var i = lid; i < d4; i += 128u) {
             let key = kv_write(fresh_k[i], key_most);
@@ -183,7 +209,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var first = begin; first < end; first += TILE) {
         // The values come first and are asked for with the keys: nothing they wait for is theirs.
 #for j in 0..TILE/CUTS
-        let v_at$j = kv_at(place(min(first + $ju * CUTS + cut, end - 1u)) * params.kv_heads + kv_head, d4);
+        let v_at$j = value_at(min(first + $ju * CUTS + cut, end - 1u), kv_head, d4);
         let v$j = v_cache[v_at$j + column];
         let v_most$j = v_most(v_at$j);
 #endfor
@@ -193,7 +219,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for r in 0..HEADS
         var s$r = 0.0;
 #endfor
-        let row = kv_at(place(min(key, end - 1u)) * params.kv_heads + kv_head, d4);
+        let row = key_at(min(key, end - 1u), kv_head, d4);
         let row_most = k_most(row);
         for (var j = 0u; j < (d4 + SHARERS - 1u) / SHARERS; j++) {
             let i = SHARERS * j + sharer;

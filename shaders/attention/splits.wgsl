@@ -1,4 +1,4 @@
-// How a row's keys are shared out: its visible keys [first, end) in `splits` runs of `length` keys, at most params.splits.
+// How a row's keys are shared out: its visible keys [first, end), those of another sequence with MEMORY, in `splits` runs of `length` keys, at most params.splits.
 struct Splits {
     first: u32,
     end: u32,
@@ -8,8 +8,13 @@ struct Splits {
 
 fn splits_of(row: u32) -> Splits {
     var s: Splits;
+#ifdef MEMORY
+    s.first = memory[row].x;
+    s.end = memory[row].y;
+#else
     s.end = state.pos + row + 1u;
     if (params.window > 0u) { s.first = s.end - min(s.end, params.window); }
+#endif
     let keys = s.end - s.first;
     s.length = (keys + params.splits * TILE - 1u) / (params.splits * TILE) * TILE;
     s.count = (keys + s.length - 1u) / s.length;

@@ -1,5 +1,6 @@
 // One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0].
-// Rows of inputs may lie in wider rows (views); one column of a may serve all of b's (a_step 0).
+// Rows of inputs may lie in wider rows (views); one column of a may serve all of b's (a_step 0). More rows than a grid is high lie
+// side by side in it: those behind the last are left out where the output ends.
 struct Params {
     cols: u32,
     a_offset: u32,
@@ -21,8 +22,11 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
 @compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let row = wid.y;
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let row = wid.y + wid.z * groups.y;
+    if (wid.z > 0u && params.out_offset + row * params.out_stride >= arrayLength(&out)) {
+        return;
+    }
     for (var i = 0u; i < 4u; i++) {
         let c = wid.x * 256u + i * 64u + lid;
         if (c < params.cols) {

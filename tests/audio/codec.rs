@@ -2,9 +2,12 @@
 
 use super::run::{Given, Tensors, run, tensors};
 use jerboa::audio::codec::{CONTEXT, values};
+use jerboa::exec::RunOptions;
+use jerboa::gpu::DeviceOptions;
 use jerboa::ir::Graph;
-use jerboa_tests::golden::golden;
-use jerboa_tests::relative_l2;
+use jerboa_tests::golden::{golden, open as open_folder};
+use jerboa_tests::{open, relative_l2};
+use pollster::block_on;
 use serde_json::Value;
 
 const LEVELS: [u32; 4] = [9, 8, 8, 7];
@@ -75,4 +78,40 @@ fn a_chunk_with_its_context_is_a_piece_of_the_whole() {
             5e-4,
         );
     }
+}
+
+/// From a folder on, weight norms folded while loading: at once, in a stream of chunks, and longer than a step.
+#[test]
+fn a_loaded_codec_speaks_in_chunks_as_at_once() {
+    let codec = Codec::load();
+    let gpu = open(&DeviceOptions::default());
+    let mut loaded = block_on(async {
+        let source = open_folder(&golden("speech/nanocodec")).await.expect("a folder");
+        jerboa::task::Codec::load(&gpu, &source, RunOptions::default()).await.expect("a codec")
+    });
+    assert_eq!((loaded.hop, loaded.rate, loaded.codes()), (HOP, 22_050, 4032));
+    let frames = |name: &str| -> Vec<u32> {
+        let codes = &codec.gold[name];
+        let count = codes.len() / 4;
+        (0..count).flat_map(|t| (0..4).map(move |g| codes[g * count + t] as u32)).collect()
+    };
+    for count in [1, 7] {
+        let found = block_on(loaded.decode(&gpu, &frames(&format!("codes.{count}")), 0)).expect("sound");
+        compare(&format!("{count} frames"), &found, &codec.gold[&format!("wave.{count}")], 1e-3, 0.0);
+    }
+    let sixty = frames("codes.60");
+    let whole = block_on(loaded.decode(&gpu, &sixty, 0)).expect("sound");
+    compare("60 frames", &whole, &codec.gold["wave.60"], 1e-3, 5e-4);
+    // As they come, some at a time.
+    let mut stream = Vec::new();
+    for end in [3, 4, 20, 41, 60] {
+        stream.extend(block_on(loaded.decode(&gpu, &sixty[..end * 4], stream.len() / HOP)).expect("sound"));
+    }
+    compare("in chunks", &stream, &whole, 1e-5, 0.0);
+    // Longer than a step: its beginning is that of the shorter one.
+    let long: Vec<u32> = sixty.iter().copied().cycle().take(800).collect();
+    let long = block_on(loaded.decode(&gpu, &long, 0)).expect("sound");
+    assert_eq!(long.len(), 200 * HOP);
+    compare("200 frames", &long[..60 * HOP], &whole, 1e-5, 0.0);
+    assert!(block_on(loaded.decode(&gpu, &[4032, 0, 0, 0], 0)).expect_err("a refusal").to_string().contains("4032"));
 }

@@ -2,6 +2,8 @@
 
 mod codec;
 mod features;
+mod hearing;
+mod kani;
 mod models;
 mod run;
 mod voice;

@@ -4,7 +4,7 @@ use jerboa::audio::vad::{State, Thresholds, Vad, WINDOW, stretches};
 use jerboa_tests::golden::{Golden, golden};
 
 fn vad() -> Vad {
-    Vad::new(&std::fs::read(golden("audio/silero_vad.safetensors")).unwrap()).unwrap()
+    Vad::new(&std::fs::read(golden("../../www/public/models/silero-vad/model.safetensors")).unwrap()).unwrap()
 }
 
 fn recordings() -> [(Vec<f32>, Vec<f32>); 2] {

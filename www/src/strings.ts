@@ -93,6 +93,24 @@ export const EMBEDDING = {
   failed: "That did not work.",
 };
 
+export const STT = {
+  empty: "Choose a model that hears: Moonshine for English, Whisper for a hundred languages. It is downloaded once; what you say and what you open stay on this device.",
+  wrongTask: (name: string) => `${name} does not hear.`,
+  failed: "That did not work.",
+  privacy: "What the microphone hears does not leave this page.",
+  begin: "Listen to the microphone, or open a sound file.",
+  speak: "Speak; a pause ends a sentence.",
+};
+
+export const TTS = {
+  empty: "Choose a model that speaks, such as Kani-TTS-2, and beside it the decoder of NanoCodec, which makes sound of its codes.",
+  wrongTask: (name: string) => `${name} does not speak.`,
+  codec: "The decoder of NanoCodec as safetensors with its config.json. It is needed before the model is loaded.",
+  failed: "That did not work.",
+  placeholder: "What shall be said?",
+  begins: "The first sound is on its way…",
+};
+
 /** What an error means to somebody who did not write the page. Errors without an entry speak for themselves. */
 export const ERRORS: Readonly<Record<string, string>> = {
   gated: "This model asks for consent: accept its terms on its page at Hugging Face, then enter an access token that can read it.",

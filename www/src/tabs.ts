@@ -3,6 +3,8 @@
 import type { ComponentType } from "preact";
 import { ChatTab } from "./chat/tab";
 import { EmbeddingTab } from "./embedding/tab";
+import { SttTab } from "./speech/stt";
+import { TtsTab } from "./speech/tts";
 import { VisionTab } from "./vision/tab";
 
 export interface Tab {
@@ -16,4 +18,6 @@ export const TABS: readonly Tab[] = [
   { id: "chat", label: "Chat", View: ChatTab },
   { id: "vision", label: "Vision", View: VisionTab },
   { id: "embedding", label: "Embedding", View: EmbeddingTab },
+  { id: "stt", label: "STT", View: SttTab },
+  { id: "tts", label: "TTS", View: TtsTab },
 ];

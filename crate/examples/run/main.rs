@@ -14,6 +14,8 @@ mod bench;
 #[cfg(not(target_arch = "wasm32"))]
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
+mod hear;
+#[cfg(not(target_arch = "wasm32"))]
 mod look;
 #[cfg(not(target_arch = "wasm32"))]
 mod open;
@@ -24,6 +26,10 @@ mod out;
 #[cfg(not(target_arch = "wasm32"))]
 mod see;
 #[cfg(not(target_arch = "wasm32"))]
+mod sound;
+#[cfg(not(target_arch = "wasm32"))]
+mod speak;
+#[cfg(not(target_arch = "wasm32"))]
 mod states;
 #[cfg(not(target_arch = "wasm32"))]
 mod text;
@@ -33,7 +39,7 @@ mod vectors;
 #[cfg(not(target_arch = "wasm32"))]
 mod native {
     use crate::options::{Given, Result};
-    use crate::{bench, generate, look, see, states, text, vectors};
+    use crate::{bench, generate, hear, look, see, speak, states, text, vectors};
     use clap::Command;
     use pollster::block_on;
     use std::process::ExitCode;
@@ -71,6 +77,10 @@ mod native {
         "hidden" "Writes the last hidden states of token ids likewise: tensor `last_hidden_state`, f32": states::hidden_command, states::hidden;
         "trace" "Writes every named value of the graph for token ids to a safetensors file, a row for each token, f32": states::trace_command, states::trace;
         "encode-image" "Writes the rows that the language model gets for pictures: tensors `image_embeds` and `pixel_values`, f32": see::command, see::run;
+        "transcribe" "Writes down what is said in a WAV file": hear::command, hear::run;
+        "encode-audio" "Writes the encoder's rows for a sound: tensor `encoder_last_hidden_state`, f32": hear::encode_command, hear::encode;
+        "vad" "When somebody speaks, by Silero VAD or the weights of MODEL": hear::vad_command, hear::vad;
+        "speak" "Writes the sound that a codec's decoder makes of codes": speak::command, speak::run;
         "inspect" "Family, sizes, encoding by tensor; what would run and what not": look::inspect_command, look::inspect;
         "plan" "The graph, dispatches of a decode step, bytes": look::plan_command, look::plan;
         "load-bench" "Where the time of a load goes, and its peak memory": look::load_command, look::load;

@@ -1,5 +1,6 @@
 //! `logits`, `hidden` and `trace`: rows of numbers to a file, to be compared with another engine's.
 
+use crate::hear::{logits as heard, with_audio};
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, told, value};
 use crate::see::{placed, with_images};
@@ -18,14 +19,19 @@ fn with_ids(command: Command) -> Command {
 }
 
 pub fn logits_command(command: Command) -> Command {
-    with_images(with_ids(command)).arg(flag("all", "Those of every token, not of the last alone"))
+    with_audio(with_images(with_ids(command))).arg(flag("all", "Those of every token, not of the last alone"))
 }
 
 pub async fn logits(given: &Given) -> Result<()> {
+    let rows = |ids: usize| if given.has("all") { ids } else { 1 };
+    if let Some(values) = heard(given).await? {
+        let ids = given.all::<u32>("ids").len();
+        return save(given, "logits", values, ids, rows(ids));
+    }
     let mut session = given.model().await?;
     let ids = placed(given, &session, given.all::<u32>("ids")).await?;
     let values = session.every_row(&ids, false).await.map_err(told)?;
-    save(given, "logits", values, ids.len(), if given.has("all") { ids.len() } else { 1 })
+    save(given, "logits", values, ids.len(), rows(ids.len()))
 }
 
 pub fn hidden_command(command: Command) -> Command {
@@ -75,7 +81,7 @@ async fn encoded(given: &Given, ids: &[u32]) -> Result<Option<Vec<f32>>> {
 }
 
 /// Writes the last `rows` of `all` rows.
-fn save(given: &Given, name: &str, mut values: Vec<f32>, all: usize, rows: usize) -> Result<()> {
+pub fn save(given: &Given, name: &str, mut values: Vec<f32>, all: usize, rows: usize) -> Result<()> {
     let cols = values.len() / all;
     let values = values.split_off(values.len() - rows * cols);
     write(given, &[(name.to_string(), values, cols)])

@@ -33,6 +33,8 @@ pub struct Family {
     pub rows: &'static [(&'static str, Order)],
     /// How it sees.
     pub sees: Option<Sees>,
+    /// Tensors of a single number that the graph's shape depends on: the loader puts them into the configuration, as `numbers`.
+    pub numbers: fn(Config<'_>) -> Vec<String>,
     /// How GGUF files hold it.
     pub gguf: &'static [gguf::Architecture],
     /// How MLC holds it.
@@ -50,6 +52,7 @@ impl Family {
         prefixes: &[],
         rows: &[],
         sees: None,
+        numbers: |_| Vec::new(),
         gguf: &[],
         mlc: &[],
     };
@@ -124,8 +127,15 @@ pub fn text_config(config: &Value) -> Cow<'_, Value> {
 
 /// The most positions that a model was made for; `usize::MAX` where its file names none.
 pub fn most_positions(config: &Value) -> usize {
-    let known = ["max_position_embeddings", "n_positions"].iter().find_map(|name| config.get(name)?.as_u64());
+    let known = ["max_position_embeddings", "n_positions", "max_target_positions"]
+        .iter()
+        .find_map(|name| config.get(name)?.as_u64());
     known.map_or(usize::MAX, |n| n as usize)
+}
+
+/// Tensors of a single number that a model's graph depends on.
+pub fn numbers(config: &Value) -> Vec<String> {
+    either(Config(config)).map_or_else(Vec::new, |family| (family.numbers)(Config(config)))
 }
 
 /// The family by class or by kind.

@@ -6,9 +6,9 @@ use super::blocks::{Dense, Inner, Projections, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::hybrid::{ConvSpec, Hybrid, Mixer, Part};
-use super::vision::siglip::LFM2;
+use super::vision::{self, siglip::LFM2};
 use crate::format::gguf::{Architecture, Gguf, usual};
-use crate::ir::{Graph, Score};
+use crate::ir::{Graph, RopeScaling, Score};
 use crate::kernels::conv::MAX_TAPS;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -37,10 +37,11 @@ macro_rules! names {
 
 pub(super) static FAMILIES: &[Family] = &[
     Family {
-        classes: &["Lfm2ForCausalLM", "Lfm2VlForConditionalGeneration"],
+        classes: &["Lfm2ForCausalLM", "KaniTTS2ForCausalLM", "Lfm2VlForConditionalGeneration"],
         model_types: &["lfm2", "lfm2_vl"],
         decoder: Some(lfm2),
         sees: Some(LFM2),
+        numbers: learned,
         gguf: &[Architecture {
             names: names!(),
             fixed: of_gguf,
@@ -93,7 +94,25 @@ fn width(config: Config<'_>) -> Result<usize> {
     Ok((share as usize).next_multiple_of(config.count_or("block_multiple_of", 256)?))
 }
 
-/// `Lfm2ForCausalLM`.
+/// Layers that multiply their rotation's frequencies by a learned number (Kani-TTS-2), with the tensor that tells it.
+fn learned(config: Config<'_>) -> Vec<String> {
+    let layers =
+        if config.flag_or("use_learnable_rope", false) { config.count_or("num_hidden_layers", 0) } else { Ok(0) };
+    (0..layers.unwrap_or(0).min(1024))
+        .filter(|layer| config.layer_type(*layer) == Some("full_attention"))
+        .map(|layer| format!("model.learnable_rope_layers.{layer}.alpha_weight"))
+        .collect()
+}
+
+/// What a layer multiplies its rotation's frequencies by: a sigmoid of the tensor's number between two ends.
+fn stretch(config: Config<'_>, layer: usize) -> Result<f64> {
+    let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
+    let Some(number) = config.get("numbers").and_then(|all| all.get(&name)?.as_f64()) else { return Ok(1.0) };
+    let (least, most) = (config.number_or("alpha_min", 0.1)?, config.number_or("alpha_max", 2.0)?);
+    Ok(f64::from(least) + f64::from(most - least) / (1.0 + (-number).exp()))
+}
+
+/// `Lfm2ForCausalLM`, and Kani-TTS-2's, which is one with a table of codes behind its words.
 fn lfm2(config: Config<'_>) -> Result<Graph> {
     graph(config, width(config)?, |_| None)
 }
@@ -137,7 +156,11 @@ fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<Exp
         (None, None) => true,
     };
     let norm = dense.norm;
+    let stretches = (0..dense.layers.len()).map(|layer| stretch(config, layer)).collect::<Result<Vec<f64>>>()?;
     let layers = dense.layers.into_iter().enumerate().map(|(index, mut layer)| {
+        if let Some(rope) = layer.attention.rope.as_mut().filter(|_| stretches[index] != 1.0) {
+            rope.scaling = RopeScaling::Linear { factor: 1.0 / stretches[index] };
+        }
         layer.attention.out = "out_proj";
         layer.attention.qk_norm =
             Some(QkNorm { names: ["q_layernorm", "k_layernorm"], spec: norm, whole: false, after_rope: false });
@@ -165,4 +188,5 @@ fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<Exp
         layers: layers.collect(),
     }
     .graph()
+    .map(|graph| if config.get("speaker_emb_dim").is_some() { vision::with_rows(graph) } else { graph })
 }

@@ -44,7 +44,9 @@ use crate::util::lists::gather;
 use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
-pub use family::{Family, canonical, most_positions, of_gguf, of_mlc, sanitize, sections, sight, text_config, tower};
+pub use family::{
+    Family, canonical, most_positions, numbers, of_gguf, of_mlc, sanitize, sections, sight, text_config, tower,
+};
 use serde_json::Value;
 pub use speech::Speech;
 
@@ -87,6 +89,12 @@ const HEARING: &[(&str, Hear)] = &[
     ("moonshine", moonshine::moonshine),
     ("moonshine_streaming", moonshine::moonshine_streaming),
 ];
+
+/// Whether it is a model that hears.
+pub fn hears(config: &Value) -> bool {
+    let kind = Config(config).text("model_type").unwrap_or_default();
+    HEARING.iter().any(|(name, _)| *name == kind)
+}
 
 /// The graphs of a model that hears; none where config.json names no such model.
 ///
@@ -179,11 +187,14 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
     }
 }
 
-/// The graph of a model.
+/// The graph of a model; of one that hears, its decoder's.
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
 pub fn graph(config: &Value) -> Result<Graph> {
+    if let Some(speech) = speech(config)? {
+        return Ok(speech.decoder);
+    }
     let config = text_config(config);
     let sees = family::sees(&config);
     let config = Config(&config);

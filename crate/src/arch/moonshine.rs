@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    Norms, Projections, Speech, Stack, conv, head, look, memory, project, refuse, remember, rope, see, tokens,
+    Intake, Norms, Projections, Speech, Stack, conv, head, look, memory, project, refuse, remember, rope, see, tokens,
 };
 use crate::Result;
 use crate::ir::{Activation, Builder, Dim, Graph, Norm, Op, ValueId, Windows};
@@ -17,8 +17,12 @@ pub const FRAME: usize = 80;
 const NORMS: Norms = Norms { gain: "weight", bias: false, offset: 0.0 };
 const STREAMING: Norms = Norms { gain: "gamma", bias: false, offset: 1.0 };
 const PROJECTIONS: Projections = Projections { bias: false, out: "o_proj" };
-/// More rows than a clip can have: 10 minutes.
-const MOST: usize = 25_000;
+/// Samples of a row of Moonshine's states.
+const STATE: usize = 384;
+/// Samples of a row of the streaming encoder's states.
+const STREAM_STATE: usize = 320;
+/// The most samples that are heard at once: a minute, twice of what the model was trained on.
+const LONGEST: usize = 60 * 16_000;
 
 /// The graphs of a Moonshine checkpoint. A clip of `n` samples has `(n + 1) / 64` rows; what lacks at the end is zero.
 ///
@@ -36,8 +40,10 @@ pub fn moonshine(config: Config<'_>) -> Result<Speech> {
         encoder: encode(config, &encoder)?,
         keys: project("moonshine keys", "k_proj", false, encoder.hidden, &decoder, &plain)?,
         values: project("moonshine values", "v_proj", false, encoder.hidden, &decoder, &plain)?,
-        decoder: decode(config, &decoder, config.activation("decoder_hidden_act", "silu")?)?,
+        decoder: decode(config, &decoder, config.activation("decoder_hidden_act", "silu")?, LONGEST / STATE)?,
         states: encoder.hidden,
+        intake: Intake::Samples { cols: ROW, plus: 1, partial: true, longest: LONGEST },
+        most: LONGEST / STATE,
     })
 }
 
@@ -64,8 +70,15 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<Speech> {
         encoder: stream(inner, &encoder)?,
         keys: project("moonshine streaming keys", "k_proj", false, encoder.hidden, &decoder, &before)?,
         values: project("moonshine streaming values", "v_proj", false, encoder.hidden, &decoder, &before)?,
-        decoder: decode(config, &decoder, config.activation("hidden_act", "silu")?)?,
+        decoder: decode(config, &decoder, config.activation("hidden_act", "silu")?, most)?,
         states: encoder.hidden,
+        intake: Intake::Samples {
+            cols: FRAME,
+            plus: FRAME - 1,
+            partial: false,
+            longest: LONGEST.min(most * STREAM_STATE),
+        },
+        most,
     })
 }
 
@@ -154,10 +167,10 @@ fn stream(config: Config<'_>, stack: &Stack) -> Result<Graph> {
     b.finish(out, None)
 }
 
-fn decode(config: Config<'_>, stack: &Stack, act: Activation) -> Result<Graph> {
+fn decode(config: Config<'_>, stack: &Stack, act: Activation, most: usize) -> Result<Graph> {
     let mut b = Builder::new("moonshine");
     let path = "model.decoder";
-    let memory = memory(&mut b, stack, MOST);
+    let memory = memory(&mut b, stack, most);
     let vocab = config.count("vocab_size")?;
     let (table, mut x) = tokens(&mut b, &format!("{path}.embed_tokens"), vocab, stack.hidden);
     let rope = Some(b.rope(rope(config, stack.head_dim)?));

@@ -12,6 +12,47 @@ use crate::{Error, Result};
 /// The widest heads that kernels take.
 const WIDEST_HEAD: usize = 256;
 
+/// How samples at 16 kHz become rows of an encoder's input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intake {
+    /// Rows of samples, `(samples + plus) / cols` of them; what lacks in the last one is silent.
+    Samples {
+        /// Samples of a row.
+        cols: usize,
+        /// What is added before the division.
+        plus: usize,
+        /// Whether samples of a row that is not full are heard.
+        partial: bool,
+        /// The most samples.
+        longest: usize,
+    },
+    /// Log-mel frames of 160 samples, always as many: silence follows shorter sound.
+    Mel {
+        /// Bands.
+        mels: usize,
+        /// Frames.
+        frames: usize,
+    },
+}
+
+impl Intake {
+    /// The most samples that are heard at once.
+    pub fn longest(self) -> usize {
+        match self {
+            Self::Samples { longest, .. } => longest,
+            Self::Mel { frames, .. } => frames * crate::audio::mel::HOP,
+        }
+    }
+
+    /// Rows of the input for so many samples.
+    pub fn rows(self, samples: usize) -> usize {
+        match self {
+            Self::Samples { cols, plus, .. } => (samples + plus) / cols,
+            Self::Mel { frames, .. } => frames,
+        }
+    }
+}
+
 /// A model of an encoder and a decoder that looks at its states, as graphs over one table of weights.
 #[derive(Debug, Clone)]
 pub struct Speech {
@@ -25,6 +66,10 @@ pub struct Speech {
     pub decoder: Graph,
     /// Columns of the states.
     pub states: usize,
+    /// How sound goes into the encoder.
+    pub intake: Intake,
+    /// The most rows of the states.
+    pub most: usize,
 }
 
 /// The sizes of a stack of layers.

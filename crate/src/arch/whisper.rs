@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    Norms, Projections, Speech, Stack, conv, head, look, memory, project, refuse, remember, see, tokens,
+    Intake, Norms, Projections, Speech, Stack, conv, head, look, memory, project, refuse, remember, see, tokens,
 };
 use crate::Result;
 use crate::ir::{Activation, Builder, Dim, Graph, Op, ValueId, Windows};
@@ -32,6 +32,8 @@ pub fn whisper(config: Config<'_>) -> Result<Speech> {
         values: project("whisper values", "v_proj", true, states, &decoder, &plain)?,
         decoder: decode(config, &decoder, most, act)?,
         states,
+        intake: Intake::Mel { mels: config.count("num_mel_bins")?, frames: 2 * most },
+        most,
     })
 }
 

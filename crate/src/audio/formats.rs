@@ -26,12 +26,12 @@ pub struct Segment {
     pub ids: Vec<u32>,
     /// Its words, where they were asked for.
     pub words: Vec<Word>,
-    /// Mean log-probability of the tokens.
-    pub mean_logprob: f64,
+    /// Mean log-probability of the tokens, where it was looked at.
+    pub mean_logprob: Option<f64>,
     /// How much the text compresses.
     pub compression: f64,
-    /// Probability that nobody speaks.
-    pub no_speech: f64,
+    /// Probability that nobody speaks, where the model tells it.
+    pub no_speech: Option<f64>,
 }
 
 /// All that was heard.

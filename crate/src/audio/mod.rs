@@ -5,7 +5,9 @@ pub mod beam;
 pub mod codec;
 pub mod dtw;
 pub mod formats;
+pub mod frames;
 pub mod guard;
+pub mod live;
 pub mod mel;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod resample;

@@ -22,6 +22,7 @@ const STRIDE: usize = 128;
 const HIDDEN: usize = 128;
 
 /// A convolution over three rows, one row of zeros before and after, then ReLU.
+#[derive(Debug)]
 struct Conv {
     inputs: usize,
     outputs: usize,
@@ -65,6 +66,7 @@ fn transposed(w: &[f32], rows: usize) -> Vec<f32> {
 }
 
 /// The network. Its weights may be shared by several streams.
+#[derive(Debug)]
 pub struct Vad {
     /// `[256][258]`.
     transform: Vec<f32>,

@@ -56,7 +56,13 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     let default = if caps.ios { DEFAULT_CONTEXT_IOS } else { DEFAULT_CONTEXT };
     let known = arch::most_positions(config);
     let asked = options.max_context.unwrap_or(default.min(known)).clamp(1, plain.places());
-    let kv = options.overrides.kv.unwrap_or(if caps.f16 { Kv::F16 } else { Kv::Packed });
+    let usual = match plain.looks() {
+        // Short texts: halves would save nothing that counts.
+        true => Kv::F32,
+        false if caps.f16 => Kv::F16,
+        false => Kv::Packed,
+    };
+    let kv = options.overrides.kv.unwrap_or(usual);
     if kv == Kv::F16 && !caps.f16 {
         let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
         return Err(Error::Request { parameter: "kv".into(), reason });

@@ -73,7 +73,8 @@ impl Files {
     /// The configuration with what the checkpoint implies: without a head of its own the embedding is the head.
     pub fn full_config(&self) -> Value {
         let mut config = self.config.clone();
-        if let Some(object) = config.as_object_mut().filter(|_| !self.weights.contains("lm_head.weight")) {
+        let has_head = ["lm_head.weight", "proj_out.weight"].iter().any(|name| self.weights.contains(name));
+        if let Some(object) = config.as_object_mut().filter(|_| !has_head) {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
         config
@@ -98,6 +99,16 @@ impl Files {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
         }
         let mut config = crate::arch::text_config(&config).into_owned();
+        let mut numbers = serde_json::Map::new();
+        for name in crate::arch::numbers(&config) {
+            let Some(tensor) = checkpoint.tensors.get(&name).filter(|t| t.elements() == 1) else { continue };
+            let bytes = read(source, &checkpoint, tensor.file, &tensor.range).await?;
+            let number = super::load::float_of(tensor.dtype).and_then(|float| float.get(&bytes, 0));
+            numbers.insert(name, number.into());
+        }
+        if let Some(object) = config.as_object_mut().filter(|_| !numbers.is_empty()) {
+            object.insert("numbers".into(), numbers.into());
+        }
         let mut weights = detect(&config, &checkpoint, &side);
         crate::arch::sanitize(&config, &mut weights)?;
         if weights.iter().any(|w| w.name.contains(".experts.")) {

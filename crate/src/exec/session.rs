@@ -30,6 +30,8 @@ pub struct Session {
     pub(super) model: Rc<Model>,
     /// The sequence's own buffers.
     pub(super) own: Buffers,
+    /// Those of them that it shares.
+    given: Buffers,
     pub(super) decode: Step,
     pub(super) greedy: Step,
     pub(super) prefill: Step,
@@ -88,11 +90,20 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn new(model: &Rc<Model>) -> Result<Self> {
+        Self::with(model, Buffers::new())
+    }
+
+    /// Begins an empty sequence that reads rows of others: the `given` buffers, such as an [`Ear`](super::Ear)'s memory, serve
+    /// instead of its own.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for its states.
+    pub fn with(model: &Rc<Model>, given: Buffers) -> Result<Self> {
         let plans = [&model.decode.plan, &model.prefill.plan];
         let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
         let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
         let dims: BTreeSet<Dim> = gather(dims.filter(|dim| *dim != Dim::TOKENS));
-        let own = own_buffers(model, &dims)?;
+        let own = own_buffers(model, &dims, &given)?;
         let step = |name: &str, prepared: &Prepared| {
             Step::new(&model.gpu, name, prepared, &[&own, &model.shared], &model.pipelines.borrow(), 1)
         };
@@ -104,6 +115,7 @@ impl Session {
         let mut session = Self {
             model: model.clone(),
             own,
+            given,
             decode,
             greedy,
             prefill,
@@ -179,6 +191,26 @@ impl Session {
         }
         self.write_ropes(start, end - start, end);
         self.rope_dirty = end;
+    }
+
+    /// A sequence whose tokens stand where [`Self::stand`] says.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for its states.
+    pub fn standing(model: &Rc<Model>) -> Result<Self> {
+        let mut given = Buffers::new();
+        rope_buffers(&model.gpu, &model.graph, model.capacity, &mut given, |_| true)?;
+        Self::with(model, given)
+    }
+
+    /// Says at which positions the tokens stand from the first on, in a sequence of [`Self::standing`].
+    pub fn stand(&self, positions: &[f32]) {
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
+                let table = spec.table_at(&positions[..positions.len().min(self.capacity)]);
+                self.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
+            }
+        }
     }
 
     /// Forgets the sequence: the next token is the first.
@@ -439,25 +471,36 @@ impl Session {
         Ok(())
     }
 
+    /// Makes the sequence what another one of the model is: its tokens, states and last logits.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn become_copy(&mut self, other: &Self) -> Result<()> {
+        copy_all(&self.model, &other.own, &self.own, other.reached)?;
+        self.tokens.clone_from(&other.tokens);
+        self.checkpoints.clear();
+        self.reached = other.reached;
+        Ok(())
+    }
+
     /// A second sequence that begins as this one: its states are copied, weights and kernels shared.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn fork(&self) -> Result<Self> {
-        let mut fork = Self::new(&self.model)?;
-        copy_all(&self.model, &self.own, &fork.own, self.reached)?;
-        fork.tokens.clone_from(&self.tokens);
+        let mut fork = Self::with(&self.model, self.given.clone())?;
+        fork.become_copy(self)?;
         fork.checkpoints.clone_from(&self.checkpoints);
-        (fork.reached, fork.rope_dirty) = (self.reached, self.rope_dirty);
+        fork.rope_dirty = self.rope_dirty;
         fork.album = self.album.clone();
         fork.place_tokens(&self.tokens);
         Ok(fork)
     }
 }
 
-/// The buffers of one sequence, with those that its steps are told by.
-fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
-    let mut own = Buffers::new();
+/// The buffers of one sequence beside those that are given, with those that its steps are told by.
+fn own_buffers(model: &Model, dims: &BTreeSet<Dim>, given: &Buffers) -> Result<Buffers> {
+    let mut own = given.clone();
     let sizes = [
         (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),
         (Slot::CURSOR, STATE_BYTES),
@@ -472,7 +515,8 @@ fn own_buffers(model: &Model, dims: &BTreeSet<Dim>) -> Result<Buffers> {
         let rows = input.rows.of(Counts::rows(model.chunk));
         (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
     });
-    for (slot, size) in sizes.into_iter().chain(ends).chain(cursors).chain(inputs) {
+    let all = sizes.into_iter().chain(ends).chain(cursors).chain(inputs);
+    for (slot, size) in all.filter(|(slot, _)| !given.contains_key(slot)) {
         own.insert(slot, model.gpu.buffer("session", size, Usage::Storage)?);
     }
     for (index, state) in model.states.iter().enumerate() {

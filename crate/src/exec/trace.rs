@@ -3,7 +3,7 @@
 
 use super::session::Session;
 use crate::Result;
-use crate::ir::{Dim, Graph, Op, ValueId};
+use crate::ir::{Attention, Dim, Graph, Mask, Op, ValueId};
 use crate::plan::fuse;
 
 /// A value of the graph.
@@ -52,6 +52,22 @@ impl Session {
             out.push(whole);
         }
         Ok(out)
+    }
+
+    /// What a layer's heads ask of the rows that a decoder looks at, for every token, with the attention that asks:
+    /// `[ids, heads * columns]`. None where there is no such layer. The sequence is these ids afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::every_row`].
+    pub async fn queries(&mut self, ids: &[u32], layer: usize) -> Result<Option<(Attention, Vec<f32>)>> {
+        let graph = self.graph.clone();
+        let looks = graph.nodes.iter().filter_map(|node| match &node.op {
+            Op::Attention(look) if look.mask == Mask::Memory => Some((look.clone(), graph.root(node.inputs[0]).0)),
+            _ => None,
+        });
+        let Some((look, queries)) = looks.into_iter().nth(layer) else { return Ok(None) };
+        let Some(node) = graph.nodes.iter().position(|node| node.output == queries) else { return Ok(None) };
+        Ok(Some((look, self.rows_of(&up_to(&graph, node), ids).await?)))
     }
 }
 

@@ -100,6 +100,10 @@ const PARTS: [&str; 17] = [
     "_scales",
 ];
 
+/// How weight norms are named: the directions of rows, and their lengths.
+const NORMED: [[&str; 2]; 2] =
+    [[".parametrizations.weight.original1", ".parametrizations.weight.original0"], [".weight_v", ".weight_g"]];
+
 /// Finds the weights of a checkpoint. `side` holds the bytes of [`side_tensors`] by name.
 pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &BTreeMap<String, Vec<u8>>) -> Weights {
     let finder = Finder { checkpoint, config, side };
@@ -178,6 +182,15 @@ impl<'a> Finder<'a> {
         if let Some(base) = name.strip_suffix("_blocks").filter(|b| self.tensor(b, "_scales").is_some()) {
             return Some((base.to_string(), self.mxfp4_blocks(base, info)));
         }
+        for [direction, length] in NORMED {
+            if name.ends_with(length) {
+                return None;
+            }
+            let Some(base) = name.strip_suffix(direction) else { continue };
+            let Some(lengths) = self.tensor(base, length) else { continue };
+            let name = format!("{base}.weight");
+            return Some((name.clone(), self.normed(&name, info, lengths)));
+        }
         if self.is_part(name) {
             return None;
         }
@@ -193,6 +206,19 @@ impl<'a> Finder<'a> {
             },
         };
         Some((name.to_string(), source))
+    }
+
+    /// A weight norm's directions, whose rows are those of the first dimension, with their lengths.
+    fn normed(&self, name: &str, info: &TensorInfo, lengths: &TensorInfo) -> Result<WeightSource> {
+        let rows = info.shape.first().copied().unwrap_or(1);
+        let known = float(info.dtype).filter(|_| lengths.dtype == info.dtype && lengths.elements() == rows as u64);
+        let Some(float) = known else {
+            return Err(self.refuse(name, info, "A weight norm has a length of the same type for each row."));
+        };
+        let shape = vec![rows, info.shape.get(1..).unwrap_or(&[]).iter().product()];
+        let part = |role: Role, info: &TensorInfo| Part { role, info: info.clone() };
+        let parts = vec![part(Role::Weight, info), part(Role::Scales, lengths)];
+        Ok(WeightSource::new(name, shape, Encoding::Normed(float), parts))
     }
 
     /// Whether a tensor belongs to a weight that is found by another of its tensors.

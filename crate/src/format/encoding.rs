@@ -132,6 +132,8 @@ pub enum Encoding {
     },
     /// Numbers that stand for ternary weights (BitNet's master weights): each is rounded by the mean magnitude of all.
     Ternarized(Float),
+    /// Numbers whose rows are brought to the length that each has beside them (weight norm).
+    Normed(Float),
     /// gpt-oss: nibbles (low first) in blocks of 32 with E8M0 bytes.
     Mxfp4Blocks,
 }
@@ -148,6 +150,7 @@ impl Encoding {
             |bits, group, form, scale| group_of(group, cols).map(|group| Layout::Affine { bits, group, form, scale });
         match *self {
             Encoding::Dense(float) => Some(Layout::Dense(float)),
+            Encoding::Normed(_) => Some(Layout::Dense(Float::F32)),
             Encoding::MlxAffine { bits, group, scale } => affine(code_bits(bits)?, group, Form::Bias, scale),
             Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks => Some(Layout::Mxfp4),
             Encoding::MlxMxfp8 => Some(Layout::Dense(Float::BF16)),
@@ -200,6 +203,7 @@ impl Encoding {
     pub fn name(&self) -> String {
         match self {
             Encoding::Dense(float) => float.name().into(),
+            Encoding::Normed(float) => format!("{} with weight norm", float.name()),
             Encoding::MlxAffine { bits, group, .. } => format!("mlx {bits} bit group {group}"),
             Encoding::MlxMxfp4 => "mlx mxfp4".into(),
             Encoding::MlxMxfp8 => "mlx mxfp8".into(),

@@ -5,7 +5,7 @@ use super::encoding::{Encoding, Role, RowOrder, WeightSource};
 pub use super::job::Bytes;
 use super::job::Job;
 use super::layout::{Float, Layout, Packed};
-use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4, quantize};
+use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4, normed, quantize};
 use crate::Result;
 
 /// Transcodes a weight to [`WeightSource::layout`], or to dense f32 where `exact` is asked for and the layout rounds.
@@ -43,6 +43,7 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
 fn decode(job: &Job<'_>) -> Result<Packed> {
     match job.source.encoding {
         Encoding::Dense(float) => dense(job, float),
+        Encoding::Normed(float) => normed::transcode(job, float),
         Encoding::MlxAffine { bits, group, scale } => mlx::affine(job, bits, group, scale),
         Encoding::MlxMxfp4 => mxfp4::mlx(job),
         Encoding::MlxMxfp8 => fp8::mxfp8(job),

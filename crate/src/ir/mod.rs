@@ -549,6 +549,7 @@ impl Graph {
     pub fn places(&self) -> usize {
         let rows = |node: &Node| match node.op {
             Op::Embed { table, ids: Ids::Positions, .. } => Some(self.weight(table).rows()),
+            Op::AddPositions { table } => Some(self.weight(table).rows() / self.value(node.output).cols),
             _ => None,
         };
         self.nodes.iter().filter_map(rows).min().unwrap_or(usize::MAX)

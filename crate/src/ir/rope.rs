@@ -82,6 +82,16 @@ impl RopeSpec {
         Self { dim, base, scaling: RopeScaling::Default, interleaved: false }
     }
 
+    /// (cos, sin) of each pair of tokens that stand at these positions, which may be fractions.
+    pub fn table_at(&self, positions: &[f32]) -> Vec<[f32; 2]> {
+        let (frequencies, factor) = self.frequencies(positions.len());
+        let pair = |position: f32, f: f32| {
+            let angle = f64::from(position * f);
+            [(angle.cos() as f32) * factor, (angle.sin() as f32) * factor]
+        };
+        positions.iter().flat_map(|p| frequencies.iter().map(|f| pair(*p, *f)).collect::<Vec<_>>()).collect()
+    }
+
     /// (cos, sin) of each pair where each frequency counts a direction of its own: `place(token, pair)` is its position.
     pub fn table_of(&self, tokens: usize, place: impl Fn(usize, usize) -> u32) -> Vec<[f32; 2]> {
         let (frequencies, factor) = self.frequencies(tokens);

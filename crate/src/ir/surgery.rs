@@ -1,6 +1,6 @@
 //! Changes that make one graph into another with a different result, and what is read off a graph. Knows graphs alone.
 
-use super::{Graph, Weight, WeightId, WeightKind};
+use super::{Graph, Mask, Op, Weight, WeightId, WeightKind};
 
 impl Graph {
     /// Drops the output head: the graph ends with the hidden states.
@@ -9,6 +9,11 @@ impl Graph {
             self.nodes.retain(|n| n.output != logits);
         }
         self
+    }
+
+    /// Whether it looks at the rows of another sequence.
+    pub fn looks(&self) -> bool {
+        self.nodes.iter().any(|n| matches!(&n.op, Op::Attention(a) if a.mask == Mask::Memory))
     }
 
     /// What a tensor is used as: a table, which tokens are read from and compared with, a router, or a matrix.

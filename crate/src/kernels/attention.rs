@@ -131,6 +131,12 @@ impl DecodeChoice {
     }
 }
 
+/// Gives a launch, whose shader imports attention/splits, what each row sees of another sequence.
+fn over_memory<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
+    launch.variant = launch.variant.flag("MEMORY");
+    launch.bind("memory", memory)
+}
+
 /// One attention layer over a KV cache.
 #[derive(Debug, Clone)]
 pub struct Attention<B> {
@@ -285,6 +291,19 @@ impl<B: Clone + PartialEq> Attention<B> {
         let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
         let launch = self.runs(&queries, parts).set("k_offset", 0).set("v_offset", 0);
         with_heads(launch, None, None)
+    }
+
+    /// Attention of few rows over `[first, end)` of the rows of another sequence, as `memory` has them for each row: keys and
+    /// values lie in views of the caches, f32.
+    pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B) -> Launch<B> {
+        let launch = self.runs(q, parts).set("k_offset", k.offset).set("v_offset", v.offset);
+        let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
+        with_heads(over_memory(launch, memory), None, None)
+    }
+
+    /// Joins the runs of [`Self::look`].
+    pub fn reduce_look(&self, parts: B, memory: B, out: &View<B>) -> Launch<B> {
+        over_memory(self.reduce(parts, out), memory)
     }
 
     fn runs(&self, q: &View<B>, parts: B) -> Launch<B> {

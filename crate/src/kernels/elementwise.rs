@@ -46,7 +46,7 @@ pub fn elementwise<B: Clone>(
     let second = inputs.get(1);
     let variant = Variant::new(Kernel::Elementwise).flag_if("BINARY", second.is_some()).set("OP", code);
     let x = cols.div_ceil(256);
-    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Tiled { x, per: 1, z: 1 } };
+    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Lines { x } };
     Launch::new(label, variant, grid)
         .bind("a", inputs[0].buffer.clone())
         .bind_opt("b", second.map(|b| b.buffer.clone()))

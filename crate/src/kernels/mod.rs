@@ -98,6 +98,11 @@ pub enum GridSpec {
         /// Experts.
         experts: u32,
     },
+    /// `[x, rows, 1]`; of more rows than a grid is high, as many layers as there must be.
+    Lines {
+        /// Columns of tiles.
+        x: u32,
+    },
     /// `[x, ceil(rows / per), z]`.
     Tiled {
         /// Columns of tiles.
@@ -130,6 +135,10 @@ impl GridSpec {
             }
             GridSpec::Picks { x, y, each } => [x, y, rows * each],
             GridSpec::Buckets { x, each, per, experts } => [x, experts::tiles(rows * each, per, experts), 1],
+            GridSpec::Lines { x } => {
+                let layers = rows.div_ceil(MAX_GROUPS).max(1);
+                [x, rows.div_ceil(layers), layers]
+            }
             GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
         }
     }

@@ -454,6 +454,7 @@ impl Lowering<'_> {
             (Mask::Window, _) => {
                 return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Windows, node);
             }
+            (Mask::Memory, _) if matches!(self.options.rows, RowsMode::Few(_)) => return self.look(name, a, node),
             (Mask::Memory, _) => {
                 return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Memory, node);
             }
@@ -515,6 +516,37 @@ impl Lowering<'_> {
         if !many {
             self.launches.push(kernel.reduce(Slot::Scratch, &out));
         }
+        Ok(())
+    }
+
+    /// Attention of few rows to the rows of another sequence, in runs.
+    fn look(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
+        if a.sinks.is_some() || a.relative.is_some() || a.head_norm.is_some() || a.rope.is_some() || a.state.is_some() {
+            return Err(dropped(name, "what attention to another sequence has no part for"));
+        }
+        let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
+        let kernel = Attention {
+            label: name.to_string(),
+            heads: a.heads as u32,
+            kv_heads: a.kv_heads as u32,
+            head_dim: a.head_dim as u32,
+            scale: a.scale,
+            window: 0,
+            softcap: a.softcap,
+            sinks: None,
+            head_norm: None,
+            rope: None,
+            kv: Kv::F32,
+            capacity: self.options.rows.of(self.graph.value(node.inputs[1]).rows) as u32,
+            ring: None,
+            k_cache: k.buffer,
+            v_cache: v.buffer,
+            state: Slot::CURSOR,
+            decode: DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32),
+        };
+        self.scratch = self.scratch.max(kernel.scratch(self.options.rows.tokens() as u32));
+        self.launches.push(kernel.look(&q, [&k, &v], Slot::Memory, Slot::Scratch));
+        self.launches.push(kernel.reduce_look(Slot::Scratch, Slot::Memory, &self.view(node.output)));
         Ok(())
     }
 

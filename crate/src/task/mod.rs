@@ -9,6 +9,8 @@ mod request;
 mod rerank;
 mod sentence;
 mod sight;
+mod speak;
+mod transcribe;
 
 pub use embed::{EmbedRequest, Embedder};
 pub use generate::{Event, Finish, Outcome, TokenInfo};
@@ -18,3 +20,5 @@ pub use request::{GenerateRequest, Overflow};
 pub use rerank::{Asking, Reranker};
 pub use sentence::SentenceConfig;
 pub use sight::{Seen, Sight};
+pub use speak::{Codec, SpeakRequest, Speaker, Spoken};
+pub use transcribe::{Heard, Timed, Times, TranscribeRequest, Transcriber};

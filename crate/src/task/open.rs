@@ -4,6 +4,8 @@ use super::embed::Embedder;
 use super::loaded::{Loaded, TextFiles, TextParts};
 use super::rerank::{Asking, Reranker};
 use super::sentence::{SentenceConfig, json};
+use super::speak::Speaker;
+use super::transcribe::Transcriber;
 use crate::arch::{self, Head};
 use crate::exec::{Encoder, Files, RunOptions};
 use crate::gpu::{Backend, Gpu};
@@ -22,6 +24,10 @@ pub enum Task {
     Embed,
     /// It scores documents for a query.
     Rerank,
+    /// It writes down what is said.
+    Transcribe,
+    /// It speaks.
+    Speak,
 }
 
 impl Task {
@@ -31,9 +37,11 @@ impl Task {
             "generate" => Ok(Self::Generate),
             "embed" => Ok(Self::Embed),
             "rerank" => Ok(Self::Rerank),
+            "transcribe" => Ok(Self::Transcribe),
+            "speak" => Ok(Self::Speak),
             other => Err(Error::Request {
                 parameter: "task".into(),
-                reason: format!("'{other}' is not one of generate, embed, rerank"),
+                reason: format!("'{other}' is not one of generate, embed, rerank, transcribe, speak"),
             }),
         }
     }
@@ -44,6 +52,8 @@ impl Task {
             Self::Generate => "generate",
             Self::Embed => "embed",
             Self::Rerank => "rerank",
+            Self::Transcribe => "transcribe",
+            Self::Speak => "speak",
         }
     }
 }
@@ -56,6 +66,10 @@ pub enum AnyModel {
     Embed(Box<Embedder>),
     /// It scores documents for a query.
     Rerank(Box<Reranker>),
+    /// It writes down what is said.
+    Transcribe(Box<Transcriber>),
+    /// It speaks.
+    Speak(Box<Speaker>),
 }
 
 impl AnyModel {
@@ -64,6 +78,21 @@ impl AnyModel {
     /// # Errors
     /// What the files, the configuration or the device refuse.
     pub async fn load(gpu: Gpu, source: &Source, name: &str, task: Option<Task>, options: RunOptions) -> Result<Self> {
+        Self::load_with(gpu, source, None, name, task, options).await
+    }
+
+    /// The same with the files of a codec, which models that speak need.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; `Request` for a model that speaks without one.
+    pub async fn load_with(
+        gpu: Gpu,
+        source: &Source,
+        codec: Option<&Source>,
+        name: &str,
+        task: Option<Task>,
+        options: RunOptions,
+    ) -> Result<Self> {
         source.progress().phase(Phase::Config);
         let config = json(source, "config.json").await?;
         let sentence = match (&config, task) {
@@ -73,13 +102,20 @@ impl AnyModel {
         let Some(config) = config else {
             return Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?)));
         };
-        match task.unwrap_or_else(|| inferred_task(&config, sentence.is_some(), name)) {
+        let guessed = || if codec.is_some() { Task::Speak } else { inferred_task(&config, sentence.is_some(), name) };
+        match task.unwrap_or_else(guessed) {
+            Task::Speak => {
+                let reason = "this model speaks by a codec; name it, as 'codec'.".into();
+                let codec = codec.ok_or(Error::Request { parameter: "codec".into(), reason })?;
+                Ok(Self::Speak(Box::new(Speaker::load(gpu, source, codec, name, options).await?)))
+            }
             Task::Generate => Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?))),
             Task::Embed => {
                 let embedder = embedder(gpu, source, name, config, sentence, options).await?;
                 Ok(Self::Embed(Box::new(embedder)))
             }
             Task::Rerank => Ok(Self::Rerank(Box::new(reranker(gpu, source, name, config, options).await?))),
+            Task::Transcribe => Ok(Self::Transcribe(Box::new(Transcriber::load(gpu, source, name, options).await?))),
         }
     }
 
@@ -89,6 +125,8 @@ impl AnyModel {
             Self::Generate(model) => model.info(),
             Self::Embed(model) => model.info(),
             Self::Rerank(model) => model.info(),
+            Self::Transcribe(model) => model.info(),
+            Self::Speak(model) => model.info(),
         }
     }
 
@@ -98,6 +136,8 @@ impl AnyModel {
             Self::Generate(model) => &model.text,
             Self::Embed(model) => &model.text,
             Self::Rerank(model) => &model.text,
+            Self::Transcribe(model) => &model.text,
+            Self::Speak(model) => &model.text,
         }
     }
 
@@ -107,6 +147,8 @@ impl AnyModel {
             Self::Generate(loaded) => &loaded.session.gpu,
             Self::Embed(model) => &model.encoder.gpu,
             Self::Rerank(model) => &model.encoder.gpu,
+            Self::Transcribe(model) => &model.session.gpu,
+            Self::Speak(model) => &model.session.gpu,
         }
     }
 
@@ -116,6 +158,8 @@ impl AnyModel {
             Self::Generate(_) => Task::Generate,
             Self::Embed(_) => Task::Embed,
             Self::Rerank(_) => Task::Rerank,
+            Self::Transcribe(_) => Task::Transcribe,
+            Self::Speak(_) => Task::Speak,
         }
     }
 
@@ -130,6 +174,12 @@ fn inferred_task(config: &Value, pools: bool, name: &str) -> Task {
     let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
     if architecture.ends_with("ForSequenceClassification") {
         return Task::Rerank;
+    }
+    if arch::hears(config) {
+        return Task::Transcribe;
+    }
+    if config.get("tokens_per_frame").is_some() {
+        return Task::Speak;
     }
     if pools || arch::is_encoder(config) {
         return Task::Embed;

@@ -1,6 +1,8 @@
 //! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
 //! and holds no logic of its own.
 
+mod voice;
+
 use crate::diag::{chain::chain, checks};
 use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
 use crate::gpu::{Backend, DeviceOptions, Force, Gpu, Group, Implementation};
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 use serde_wasm_bindgen::Serializer;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use voice::Ears;
 use wasm_bindgen::prelude::*;
 
 /// Sends panics to the console with their place.
@@ -79,6 +82,7 @@ pub struct Engine {
     info: Value,
     source: String,
     busy: Rc<RefCell<Option<AnyModel>>>,
+    ears: RefCell<Ears>,
 }
 
 /// An error as the facade expects it: `{ name, code, message }`.
@@ -200,15 +204,24 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     };
     let gpu = Gpu::open(&device).await?;
     let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
+    let codec = match text_of(options, "codec") {
+        Some(name) => {
+            let hub = HubOptions { revision: None, ..hub };
+            Some(Source::open(&ModelRef::parse(&name)?, &hub, source.abort().clone(), Progress::none()).await?)
+        }
+        None => None,
+    };
     let source = Rc::new(source);
-    let mut loaded = AnyModel::load(gpu, &source, &name, task, run).await?;
+    let mut loaded = AnyModel::load_with(gpu, &source, codec.as_ref(), &name, task, run).await?;
+    let ears = RefCell::new(Ears::new(options, &mut loaded)?);
     let mut sight = None;
     if let AnyModel::Generate(loaded) = &mut loaded {
         loaded.open_eyes(source.clone(), None, run).await?;
         sight = loaded.sight().ok().cloned();
     }
     let (text, info) = (loaded.text().clone(), loaded.info());
-    Ok(Engine { text, sight, info, source: source.name().to_string(), busy: Rc::new(RefCell::new(Some(loaded))) })
+    let busy = Rc::new(RefCell::new(Some(loaded)));
+    Ok(Engine { text, sight, info, source: source.name().to_string(), busy, ears })
 }
 
 impl Engine {
@@ -232,7 +245,7 @@ impl Engine {
         let made = AnyModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
         let (text, sight, info) = (self.text.clone(), self.sight.clone(), self.info.clone());
-        Ok(Engine { text, sight, info, source: self.source.clone(), busy })
+        Ok(Engine { text, sight, info, source: self.source.clone(), busy, ears: RefCell::default() })
     }
 
     /// Takes the model for one call; only one runs at a time. It goes back when the guard does.

@@ -21,6 +21,6 @@ for mels in (80, 128):
         gold[f"{name}.{mels}"] = features[(np.arange(3000) * 7919 + 13) % features.size].astype(np.float32)
     gold[f"filters.{mels}"] = np.ascontiguousarray(extractor.mel_filters.T.astype(np.float16))
 save_file(gold, f"{out}/logmel.safetensors")
-save_file({k: v.astype(np.float16) for k, v in load_file(model).items()}, f"{out}/silero_vad.safetensors")
+save_file({k: v.astype(np.float16) for k, v in load_file(model).items()}, f"{out}/../../../www/public/models/silero-vad/model.safetensors")
 g = load_file(golden)
 save_file({k: g[k] for k in ("speech.pcm_i16", "speech.prob", "synthetic.wave", "synthetic.prob")}, f"{out}/silero_golden.safetensors")

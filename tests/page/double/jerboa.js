@@ -53,10 +53,11 @@ export class Engine {
   info() {
     const { model } = this.options;
     const name = typeof model === "string" ? model : "files";
-    const task = /embed|encoder|MiniLM/.test(name) ? "embed" : name.includes("rank") ? "rerank" : "generate";
+    const task = /embed|encoder|MiniLM/.test(name) ? "embed" : name.includes("rank") ? "rerank" : /whisper|moonshine/.test(name) ? "transcribe" : /kani/.test(name) ? "speak" : "generate";
+    const sound = { transcribe: { capabilities: ["transcribe", "timestamps"], hears: { seconds: 30, languages: ["de", "en"] } }, speak: { capabilities: ["speak"], speaks: { sampleRate: 22050, framesPerSecond: 12.5, speaker: 3 } } };
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
-    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), ...sizes };
+    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), ...sizes, ...sound[task] };
   }
 
   tokenize(text, special) {
@@ -124,6 +125,54 @@ export class Engine {
   async logits(ids, all) {
     this.alive("logits");
     return new Float32Array(9 * (all ? ids.length : 1));
+  }
+
+  /** A word for each second of sound, numbered; silence says nothing. */
+  async transcribe(samples, request, onHeard) {
+    this.alive("transcribe");
+    const { signal, ...plain } = request;
+    seen.requests.push({ ...plain, samples: samples.length });
+    const segments = [];
+    for (let at = 0; at < samples.length; at += 16000) {
+      await pause();
+      if (signal.aborted) fail("aborted", "transcribing was aborted");
+      const loud = samples.subarray(at, at + 16000).some((s) => Math.abs(s) > 0.01);
+      const [start, end] = [at / 16000, Math.min(at + 16000, samples.length) / 16000];
+      if (loud) segments.push({ id: segments.length, start, end, text: ` word${segments.length + 1}`, tokens: [1], avg_logprob: null, compression_ratio: 1, no_speech_prob: null });
+      onHeard({ text: loud ? segments.at(-1).text : "", start, end, done: end, total: samples.length / 16000 });
+    }
+    const text = segments.map((s) => s.text.trim()).join(" ");
+    return { task: plain.translate ? "translate" : "transcribe", language: plain.language ?? "en", duration: samples.length / 16000, text, segments, srt: "1\n", vtt: "WEBVTT\n" };
+  }
+
+  /** What is loud is said; half a second of quiet ends it. */
+  listen(samples, fresh) {
+    if (fresh) Object.assign(this, { heard: 0, begun: null, quiet: 0 });
+    const level = Math.max(0, ...samples.map(Math.abs));
+    const ended = [];
+    if (level > 0.05) {
+      this.begun ??= this.heard;
+      this.quiet = 0;
+    } else this.quiet += samples.length;
+    this.heard += samples.length;
+    if (this.begun !== null && (this.quiet >= 8000 || (samples.length === 0 && !fresh))) {
+      ended.push([this.begun, this.heard]);
+      this.begun = null;
+    }
+    return { level, start: this.begun, ended };
+  }
+
+  /** A tenth of a second for each word. */
+  async speak(request, onSound) {
+    const { signal, ...plain } = request;
+    seen.requests.push(plain);
+    const words = request.input.split(" ");
+    for (let i = 0; i < words.length; i++) {
+      await pause(5);
+      if (signal.aborted) fail("aborted", "speaking was aborted");
+      onSound(Float32Array.from({ length: 2205 }, (_, t) => 0.5 * Math.sin(t * 0.1 * (i + 1))));
+    }
+    return { frames: words.length, dropped: 0, seconds: words.length / 10, finishReason: "stop", firstMs: 5, totalMs: 9, ids: [] };
   }
 
   memory() {

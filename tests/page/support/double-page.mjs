@@ -10,21 +10,21 @@ import { buildFacade } from "./facade.mjs";
 import { ROOT } from "./places.mjs";
 import { serve } from "./server.mjs";
 
-/** Builds and serves it, and opens a browser: `open(options, prepare)` gives a fresh visitor's page. */
-export async function doublePage() {
+/** Builds and serves it, and opens a browser with more flags: `open(options, prepare, path)` gives a fresh visitor's page. The facade alone is under /facade/. */
+export async function doublePage(flags = []) {
   const facade = await buildFacade();
   const folder = await mkdtemp(join(tmpdir(), "jerboa-double-page-"));
   const vite = join(ROOT, "node_modules/vite/bin/vite.js");
   const env = { ...process.env, JERBOA_PACKAGE: facade.folder, JERBOA_PAGE: folder };
   await promisify(execFile)(process.execPath, [vite, "build", "--logLevel", "warn"], { cwd: join(ROOT, "www"), env });
-  const server = await serve({ "/": folder });
-  const browser = await launch();
-  const open = async (options = {}, prepare) => {
+  const server = await serve({ "/": folder, "/facade/": facade.folder });
+  const browser = await launch(flags);
+  const open = async (options = {}, prepare, path = "") => {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
     const page = await context.newPage();
     const problems = watch(page);
     if (prepare) await page.addInitScript(prepare);
-    await page.goto(server.url);
+    await page.goto(server.url + path);
     return { page, context, problems };
   };
   const close = async () => {

@@ -60,6 +60,18 @@ export const VISION_SUGGESTIONS: readonly Suggestion[] = [
   { id: "Qwen/Qwen3.5-0.8B", name: "Qwen3.5 0.8B", parameters: "0.8B", bytes: 1750e6, memory: 2.2e9, bits: 16, licence: "Apache 2.0", note: "Reads text in pictures, many languages" },
 ];
 
+/** Silero VAD, which lies beside the page: it tells speech from noise. */
+export const SILERO = `${beside("silero-vad")}model.safetensors`;
+
+/** Models that hear and are small enough for a page. */
+export const HEARING_SUGGESTIONS: readonly Suggestion[] = [
+  { id: "UsefulSensors/moonshine-tiny", name: "Moonshine tiny", parameters: "27M", bytes: 108e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "The quickest, English" },
+  { id: "UsefulSensors/moonshine-base", name: "Moonshine base", parameters: "62M", bytes: 247e6, memory: 0.4e9, bits: 16, licence: "MIT", note: "Quick and good, English" },
+  { id: "openai/whisper-base", name: "Whisper base", parameters: "73M", bytes: 290e6, memory: 0.5e9, bits: 16, licence: "Apache 2.0", note: "A hundred languages, with times" },
+  { id: "openai/whisper-small", name: "Whisper small", parameters: "242M", bytes: 967e6, memory: 1.2e9, bits: 16, licence: "Apache 2.0", note: "The same, better" },
+  { id: "openai/whisper-large-v3-turbo", name: "Whisper large v3 turbo", parameters: "809M", bytes: 1618e6, memory: 1.9e9, bits: 16, licence: "MIT", note: "The best of them, for GPUs with 4 GB and more" },
+];
+
 /** What the picker loads for a suggestion. */
 export function wantedOf({ id }: Suggestion): Wanted {
   return { source: id, label: id, options: {} };

@@ -28,7 +28,7 @@ export interface Bundled {
 
 interface Props {
   slot: ModelSlot;
-  bundled: Bundled;
+  bundled?: Bundled;
   suggestions: readonly Suggestion[];
   open: boolean;
   /** Shows the advanced options at once: a token is needed. */
@@ -46,13 +46,15 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
   return (
     <Dialog open={open} title="Choose a model" onClose={onClose}>
       <Cached load={load} current={current} />
-      <section class="group">
-        <button type="button" class="choice" aria-current={current === bundled.wanted.source ? "true" : undefined} onClick={() => load(bundled.wanted)}>
-          <span class="choice-name">{bundled.wanted.label}</span>
-          <span class="choice-note">{bundled.note}</span>
-          <span class="choice-size">{bundled.size}</span>
-        </button>
-      </section>
+      {bundled && (
+        <section class="group">
+          <button type="button" class="choice" aria-current={current === bundled.wanted.source ? "true" : undefined} onClick={() => load(bundled.wanted)}>
+            <span class="choice-name">{bundled.wanted.label}</span>
+            <span class="choice-note">{bundled.note}</span>
+            <span class="choice-size">{bundled.size}</span>
+          </button>
+        </section>
+      )}
       <Repository suggestions={suggestions} advanced={advanced} load={load} current={current} />
       <Files load={load} />
     </Dialog>

@@ -48,7 +48,11 @@ export class ModelSlot {
   readonly remembered: Signal<Wanted | null>;
   #loading: AbortController | undefined;
 
-  constructor(name: string) {
+  readonly #more: () => LoadOptions;
+
+  /** `more` are the tab's own options of every load. */
+  constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
+    this.#more = typeof more === "function" ? more : () => more;
     this.remembered = stored<Wanted | null>(`${name}.model`, null, isWanted);
   }
 
@@ -104,7 +108,7 @@ export class ModelSlot {
       if (progress.phase === "weights" && progress.loaded > 0 && !progress.fromCache) fetched = true;
       this.pending.value = { wanted, progress };
     };
-    const model = await loadModel(wanted.source, { ...wanted.options, onProgress, signal });
+    const model = await loadModel(wanted.source, { ...this.#more(), ...wanted.options, onProgress, signal });
     const reads = await model.tokenize("a").then(
       () => true,
       () => false,

@@ -111,6 +111,19 @@ pub(super) fn sections(sees: &Sees, config: Config<'_>) -> Option<Sections> {
     Some(Sections { sizes: sizes.try_into().ok()?, interleaved: !sees.consecutive })
 }
 
+/// A decoder that takes rows of anything else at numbers past its table: the voice of a speaker.
+pub(super) fn with_rows(mut graph: Graph) -> Graph {
+    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: Ids::Tokens, .. });
+    let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
+    let cols = graph.value(graph.nodes[at].output).cols;
+    graph.inputs.push(Input { name: PICTURES.into(), rows: Dim::TOKENS, cols });
+    let rows = InputId(graph.inputs.len() - 1);
+    if let Op::Embed { soft, .. } = &mut graph.nodes[at].op {
+        *soft = Some(Soft::Rows(rows));
+    }
+    graph
+}
+
 /// A decoder that takes rows of pictures at numbers past its table, and adds their deeper features after its first layers.
 pub(super) fn with_pictures(mut graph: Graph, sees: &Sees, config: Config<'_>) -> Graph {
     let features = config.get("vision_config").map_or(1, |vision| features(Config(vision)));

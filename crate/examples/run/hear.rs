@@ -1,0 +1,160 @@
+//! `transcribe`, `encode-audio`, `vad`, and the decoder's logits after a sound.
+
+use crate::open::{on_model, with_model};
+use crate::options::{Given, Result, flag, list, parsed, told, value};
+use crate::{out, sound};
+use clap::{Arg, Command, value_parser};
+use jerboa::audio::vad::{Thresholds, Vad, stretches};
+use jerboa::hub::AbortFlag;
+use jerboa::task::{AnyModel, Task, TranscribeRequest, Transcriber};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// Silero VAD, which the demo page is served with.
+const SILERO: &[u8] = include_bytes!("../../../www/public/models/silero-vad/model.safetensors");
+
+fn audio() -> Arg {
+    value("audio", "FILE.wav", "The sound: PCM or float, any rate")
+}
+
+pub fn command(command: Command) -> Command {
+    on_model(command).arg(audio().required(true)).args([
+        list("ids", "ID,…", value_parser!(u32), "The decoder's first tokens, instead of those of language and task"),
+        value("language", "CODE", "The language spoken; by default it is detected where the model can"),
+        flag("translate", "Translate into English"),
+        parsed("timestamps", "HOW", ["none", "segment", "word"], "How closely it is timed").default_value("none"),
+        value("prompt", "TEXT", "Text before the sound: names and spellings to expect"),
+        list("temperature", "T,…", value_parser!(f64), "Temperatures, each tried when the text before is doubtful"),
+        parsed("beams", "N", value_parser!(usize), "Texts that are followed at a time").default_value("1"),
+        parsed("max-tokens", "N", value_parser!(usize), "The most tokens of a window"),
+        parsed("seed", "N", value_parser!(u64), "Same seed, same draws"),
+        flag("vad", "Hear only where somebody speaks; sound over a window is always cut so"),
+        parsed("format", "HOW", ["text", "json", "srt", "vtt", "verbose"], "What is printed").default_value("text"),
+        flag("json", "Print text, ids and segments as JSON"),
+        flag("times", "Say how long encoding and decoding take"),
+    ])
+}
+
+async fn transcriber(given: &Given) -> Result<Transcriber> {
+    let AnyModel::Transcribe(mut model) = given.any_model(Task::Transcribe).await? else {
+        return Err("this model does not hear".into());
+    };
+    model.vad = Some(std::rc::Rc::new(Vad::new(SILERO).map_err(told)?));
+    Ok(*model)
+}
+
+fn request(given: &Given) -> Result<TranscribeRequest> {
+    let mut request = json!({
+        "translate": given.has("translate"), "timestamps": given.need::<String>("timestamps")?,
+        "temperatures": given.all::<f64>("temperature"), "beams": given.need::<usize>("beams")?,
+        "language": given.text("language"), "prompt": given.text("prompt"), "logprobs": given.text("format").as_deref() == Some("verbose"),
+        "maxTokens": given.get::<usize>("max-tokens"), "seed": given.get::<u64>("seed"),
+    });
+    if given.has("ids") {
+        request["ids"] = json!(given.all::<u32>("ids"));
+    }
+    if given.has("vad") {
+        request["vad"] = json!(true);
+    }
+    TranscribeRequest::from_json(&request.to_string()).map_err(told)
+}
+
+pub async fn run(given: &Given) -> Result<()> {
+    let (request, samples) = (request(given)?, sound::read(&given.need::<String>("audio")?)?);
+    let mut model = transcriber(given).await?;
+    let start = Instant::now();
+    let made = model.transcribe(&samples, &request, &AbortFlag::new(), |_| {}).await.map_err(told)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let format = if given.has("json") { "json".into() } else { given.need::<String>("format")? };
+    match format.as_str() {
+        "text" => out::line(made.text()),
+        "srt" => out::text(made.srt()),
+        "vtt" => out::text(made.vtt()),
+        "verbose" => out::line(made.verbose()),
+        _ => {
+            let segment =
+                |s: &jerboa::audio::formats::Segment| json!({ "start": s.start, "end": s.end, "text": s.text });
+            let ids: Vec<u32> = made.segments.iter().flat_map(|s| s.ids.clone()).collect();
+            let segments: Vec<Value> = made.segments.iter().map(segment).collect();
+            let all = json!({ "text": made.text(), "ids": ids, "segments": segments, "language": made.language });
+            out::line(all);
+        }
+    }
+    eprintln!("{:.2} s of sound in {seconds:.2} s, {:.1} times as fast", made.duration, made.duration / seconds);
+    if given.has("times") {
+        times(&mut model, &samples).await?;
+    }
+    Ok(())
+}
+
+/// Encoding and decoding apart, over one window.
+async fn times(model: &mut Transcriber, samples: &[f32]) -> Result<()> {
+    let window = &samples[..samples.len().min(model.ear.intake.longest())];
+    let seconds = window.len() as f64 / f64::from(jerboa::audio::RATE);
+    let measured = model.measure(window, 64).await.map_err(told)?;
+    out::line(json!({
+        "seconds": seconds, "encode_ms": measured.encode_ms, "token_ms": measured.token_ms,
+        "encode_factor": seconds * 1e3 / measured.encode_ms,
+        // Somebody who speaks fast says four tokens a second.
+        "decode_factor": 1e3 / (4.0 * measured.token_ms),
+    }));
+    Ok(())
+}
+
+pub fn encode_command(command: Command) -> Command {
+    on_model(command).args([audio().required(true), value("out", "FILE", "Where it is written").required(true)])
+}
+
+pub async fn encode(given: &Given) -> Result<()> {
+    let samples = sound::read(&given.need::<String>("audio")?)?;
+    let (values, rows) = transcriber(given).await?.encode(&samples).await.map_err(told)?;
+    crate::states::save(given, "encoder_last_hidden_state", values, rows, rows)
+}
+
+/// A command with ids that may come after a sound.
+pub fn with_audio(command: Command) -> Command {
+    command.arg(audio().help("The sound before the ids, for models that hear"))
+}
+
+/// Logits of ids after the sound of --audio; none without one.
+pub async fn logits(given: &Given) -> Result<Option<Vec<f32>>> {
+    let Some(file) = given.text("audio") else { return Ok(None) };
+    let samples = sound::read(&file)?;
+    let values = transcriber(given).await?.logits(&samples, &given.all::<u32>("ids")).await.map_err(told)?;
+    Ok(Some(values))
+}
+
+pub fn vad_command(command: Command) -> Command {
+    with_model(command).arg(audio().required(true)).args([
+        parsed("threshold", "P", value_parser!(f32), "The probability from which somebody speaks").default_value("0.5"),
+        flag("json", "Print probabilities and segments as JSON"),
+    ])
+}
+
+pub async fn vad(given: &Given) -> Result<()> {
+    let samples = sound::read(&given.need::<String>("audio")?)?;
+    let name = given.model_name();
+    let weights = match name.as_str() {
+        "" => SILERO.to_vec(),
+        file => {
+            let path = std::path::Path::new(file);
+            let path = if path.is_dir() { path.join("model.safetensors") } else { path.to_path_buf() };
+            std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?
+        }
+    };
+    let probabilities = Vad::new(&weights).map_err(told)?.probabilities(&samples);
+    let enter = given.need::<f32>("threshold")?;
+    let thresholds = Thresholds { enter, leave: (enter - 0.15).max(0.01), ..Thresholds::default() };
+    let rate = f64::from(jerboa::audio::RATE);
+    let found: Vec<(f64, f64)> = stretches(&probabilities, samples.len(), thresholds)
+        .iter()
+        .map(|s| (s.start as f64 / rate, s.end as f64 / rate))
+        .collect();
+    if given.has("json") {
+        let segments: Vec<Value> = found.iter().map(|(start, end)| json!({ "start": start, "end": end })).collect();
+        out::line(json!({ "segments": segments, "probabilities": probabilities }));
+    } else {
+        found.iter().for_each(|(start, end)| out::line(format_args!("{start:.2} {end:.2}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! `speak`: codes to sound, or a text with a model of codes and its codec.
+
+use crate::open::on_model;
+use crate::options::{Given, Result, flag, list, parsed, told, value};
+use crate::out;
+use clap::{ArgGroup, Command, value_parser};
+use jerboa::audio::{Sound, wav};
+use jerboa::hub::{AbortFlag, Progress};
+use jerboa::task::{Codec, SpeakRequest, Speaker};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::json;
+use std::time::Instant;
+
+pub fn command(command: Command) -> Command {
+    on_model(command)
+        .args([
+            value(
+                "codes",
+                "FILE",
+                "A safetensors file with the codes: tensor `codes`, [groups, frames]; MODEL is the codec",
+            ),
+            value("text", "TEXT", "The text to speak; MODEL makes the codes"),
+            list("ids", "ID,…", value_parser!(u32), "The tokens before the codes, instead of those of a text"),
+        ])
+        .group(ArgGroup::new("what").args(["codes", "text", "ids"]).required(true))
+        .args([
+            value("codec", "MODEL", "The codec, for a text"),
+            value("voice", "NAME", "A name or language that the model knows"),
+            value("speaker", "FILE", "A safetensors file with a speaker's vector: tensor `speaker`"),
+            parsed("max-tokens", "N", value_parser!(usize), "The most codes"),
+            parsed("temperature", "T", value_parser!(f64), "0 takes the likeliest code; 1 by default"),
+            parsed("seed", "N", value_parser!(u64), "Same seed, same sound"),
+            flag("grammar", "Let only codes of the next codebook come"),
+            value("out", "FILE.wav", "Where the sound is written").required(true),
+        ])
+}
+
+async fn of_text(given: &Given) -> Result<()> {
+    let source = given.source().await?;
+    let codec = given.source_of(&given.need::<String>("codec")?, Progress::none()).await?;
+    let (gpu, options) = (given.gpu().await?, given.run_options()?);
+    let mut model = Speaker::load(gpu, &source, &codec, &given.model_name(), options).await.map_err(told)?;
+    let mut request = json!({
+        "input": given.text("text").unwrap_or_default(), "voice": given.text("voice"), "grammar": given.has("grammar"),
+        "maxTokens": given.get::<usize>("max-tokens"), "temperature": given.get::<f64>("temperature"),
+        "seed": given.get::<u64>("seed"),
+    });
+    if given.has("ids") {
+        request["ids"] = json!(given.all::<u32>("ids"));
+    }
+    if let Some(file) = given.text("speaker") {
+        let bytes = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
+        let all = SafeTensors::deserialize(&bytes).map_err(|e| format!("{file}: {e}"))?;
+        let tensor = all.tensor("speaker").map_err(|e| format!("{file}: {e}"))?;
+        request["speaker"] = json!(bytemuck::pod_collect_to_vec::<u8, f32>(tensor.data()));
+    }
+    let request = SpeakRequest::from_json(&request.to_string()).map_err(told)?;
+    let mut samples = Vec::new();
+    let made =
+        model.speak(&request, &AbortFlag::new(), |piece| samples.extend_from_slice(piece)).await.map_err(told)?;
+    write(given, Sound { rate: model.codec.rate, samples })?;
+    out::line(json!({
+        "frames": made.frames, "dropped": made.dropped, "seconds": made.seconds, "finish": made.finish_reason,
+        "first_ms": made.first_ms, "total_ms": made.total_ms, "factor": made.seconds * 1e3 / made.total_ms,
+    }));
+    Ok(())
+}
+
+fn write(given: &Given, sound: Sound) -> Result<()> {
+    let out: String = given.need("out")?;
+    std::fs::write(&out, wav::write(&sound)).map_err(|e| format!("{out}: {e}"))
+}
+
+/// Codes frame by frame.
+fn codes(file: &str, groups: usize) -> Result<Vec<u32>> {
+    let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+    let told = |reason: String| format!("{file}: {reason}");
+    let all = SafeTensors::deserialize(&bytes).map_err(|e| told(e.to_string()))?;
+    let tensor = all.tensor("codes").map_err(|e| told(e.to_string()))?;
+    // A batch of one may be written as such.
+    let shape: Vec<usize> =
+        tensor.shape().iter().copied().skip_while(|n| *n == 1 && tensor.shape().len() > 2).collect();
+    let [found, frames] = shape[..] else { return Err(told(format!("the codes have shape {shape:?}"))) };
+    if found != groups {
+        return Err(told(format!("{found} groups of codes; the codec has {groups}")));
+    }
+    let numbers: Vec<i64> = match tensor.dtype() {
+        Dtype::I64 => bytemuck::pod_collect_to_vec(tensor.data()),
+        Dtype::I32 => bytemuck::pod_collect_to_vec::<u8, i32>(tensor.data()).into_iter().map(i64::from).collect(),
+        other => return Err(told(format!("codes are {other:?}; I32 or I64 are read"))),
+    };
+    let code = |at: usize| u32::try_from(numbers[at]).map_err(|_| told(format!("{} is no code", numbers[at])));
+    (0..frames).flat_map(|frame| (0..groups).map(move |group| group * frames + frame)).map(code).collect()
+}
+
+pub async fn run(given: &Given) -> Result<()> {
+    if !given.has("codes") {
+        return of_text(given).await;
+    }
+    let (source, gpu) = (given.source().await?, given.gpu().await?);
+    let mut codec = Codec::load(&gpu, &source, given.run_options()?).await.map_err(told)?;
+    let codes = codes(&given.need::<String>("codes")?, codec.groups)?;
+    let start = Instant::now();
+    let samples = codec.decode(&gpu, &codes, 0).await.map_err(told)?;
+    let sound = Sound { rate: codec.rate, samples };
+    let (seconds, took) = (sound.seconds(), start.elapsed().as_secs_f64());
+    write(given, sound)?;
+    eprintln!("{seconds:.2} s of sound in {took:.2} s, {:.1} times as fast", seconds / took);
+    Ok(())
+}

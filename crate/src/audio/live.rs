@@ -1,0 +1,146 @@
+//! Sound as it comes: when somebody begins to speak and when they pause. Knows samples at 16 kHz; with Silero VAD's weights by
+//! its probabilities, without them by how loud it is.
+
+use super::RATE;
+use super::vad::{State, Vad, WINDOW};
+use std::ops::Range;
+
+/// The probability from which somebody speaks, and under which nobody does any more.
+const ENTER: f32 = 0.5;
+const LEAVE: f32 = 0.35;
+/// Without weights: times the noise from which somebody speaks, and from which on they may go on.
+const LOUD: f32 = 4.0;
+const FAINT: f32 = 2.0;
+/// No noise is quieter.
+const QUIET: f32 = 1e-3;
+/// Silence after which an utterance is over, the least of it, and the most: samples.
+const PAUSE: usize = 6 * RATE as usize / 10;
+const LEAST: usize = RATE as usize / 4;
+const MOST: usize = 28 * RATE as usize;
+/// What is added before and after it.
+const MARGIN: usize = RATE as usize / 5;
+
+/// What came of the last samples.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Turn {
+    /// How loud it was: the root of the mean square of the loudest window.
+    pub level: f32,
+    /// The first sample of the utterance under way, counted from the beginning of all.
+    pub start: Option<usize>,
+    /// Utterances that are over.
+    pub ended: Vec<Range<usize>>,
+}
+
+/// A stream of sound.
+#[derive(Debug, Default)]
+pub struct Live {
+    state: State,
+    /// Samples that do not make a window yet.
+    rest: Vec<f32>,
+    /// Samples of whole windows so far.
+    at: usize,
+    noise: f32,
+    start: Option<usize>,
+    quiet: Option<usize>,
+    /// The end of the last utterance.
+    last: usize,
+}
+
+impl Live {
+    /// Takes samples.
+    pub fn push(&mut self, vad: Option<&Vad>, samples: &[f32]) -> Turn {
+        let mut turn = Turn::default();
+        self.rest.extend_from_slice(samples);
+        let all = std::mem::take(&mut self.rest);
+        let windows = all.chunks_exact(WINDOW);
+        self.rest = windows.remainder().to_vec();
+        for window in windows {
+            let level = (window.iter().map(|s| s * s).sum::<f32>() / WINDOW as f32).sqrt();
+            turn.level = turn.level.max(level);
+            let (enters, stays) = match vad {
+                Some(vad) => {
+                    let p = vad.next(&mut self.state, window);
+                    (p >= ENTER, p >= LEAVE)
+                }
+                None => self.loud(level),
+            };
+            turn.ended.extend(self.window(enters, stays));
+        }
+        turn.start = self.start;
+        turn
+    }
+
+    /// Whether a window is loud enough to be speech; what is quiet is learned as noise.
+    fn loud(&mut self, level: f32) -> (bool, bool) {
+        let noise = self.noise.max(QUIET);
+        // Quickly down, slowly up: speech shall not become noise.
+        let pace = if level < self.noise || self.at == 0 { 0.5 } else { 0.005 };
+        self.noise += (level - self.noise) * pace;
+        (level > LOUD * noise, level > FAINT * noise)
+    }
+
+    fn window(&mut self, enters: bool, stays: bool) -> Option<Range<usize>> {
+        let at = self.at;
+        self.at += WINDOW;
+        let Some(start) = self.start else {
+            if enters {
+                self.start = Some(at.saturating_sub(MARGIN).max(self.last));
+                self.quiet = None;
+            }
+            return None;
+        };
+        if stays {
+            self.quiet = None;
+        } else {
+            self.quiet.get_or_insert(at);
+        }
+        let paused = self.quiet.is_some_and(|quiet| self.at - quiet >= PAUSE);
+        let full = self.at - start >= MOST;
+        if !paused && !full {
+            return None;
+        }
+        let end = self.quiet.filter(|_| paused).map_or(self.at, |quiet| (quiet + MARGIN).min(self.at));
+        // Who speaks without a pause goes on at once.
+        self.start = if paused { None } else { Some(self.at) };
+        (self.quiet, self.last) = (None, end);
+        (end - start >= LEAST + MARGIN).then_some(start..end)
+    }
+
+    /// Ends what is under way.
+    pub fn finish(&mut self) -> Option<Range<usize>> {
+        let end = self.at + self.rest.len();
+        self.start.take().map(|start| start..end).filter(|all| all.len() >= LEAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tone(seconds: f64, loud: f32) -> Vec<f32> {
+        (0..(seconds * 16_000.0) as usize).map(|i| loud * (i as f32 * 0.3).sin()).collect()
+    }
+
+    #[test]
+    fn an_utterance_ends_with_a_pause() {
+        let sound = [tone(1.0, 0.002), tone(1.5, 0.3), tone(2.0, 0.002), tone(0.05, 0.3), tone(1.0, 0.002)].concat();
+        for piece in [160, 512, 4096, sound.len()] {
+            let mut live = Live::default();
+            let turns: Vec<Turn> = sound.chunks(piece).map(|samples| live.push(None, samples)).collect();
+            let ended: Vec<Range<usize>> = turns.iter().flat_map(|t| t.ended.clone()).collect();
+            assert_eq!(ended.len(), 1, "{piece}: a click is no utterance: {ended:?}");
+            assert!(ended[0].start.abs_diff(12_800) < 1600 && ended[0].end.abs_diff(43_200) < 1600, "{ended:?}");
+            assert_eq!(live.finish(), None);
+        }
+    }
+
+    #[test]
+    fn who_does_not_pause_is_cut() {
+        let mut live = Live::default();
+        live.push(None, &tone(1.0, 0.001));
+        let ended = live.push(None, &tone(60.0, 0.3)).ended;
+        assert_eq!(ended.len(), 2);
+        assert_eq!(ended[0].end, ended[1].start);
+        assert!(live.finish().is_some());
+    }
+}

@@ -1,0 +1,191 @@
+//! What a decoder hears, on a device: samples become rows of an encoder, and those the keys and values that the decoder's
+//! layers look at. It knows samples and rows; no tokens, and of families only the way in that their data name.
+
+use super::files::Files;
+use super::options::RunOptions;
+use super::side::Side;
+use super::step::{Buffers, STATE_BYTES, rows_bytes, state};
+use crate::arch::speech::{Intake, Speech};
+use crate::audio::mel;
+use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
+use crate::hub::Source;
+use crate::ir::InputId;
+use crate::kernels::matmul::View;
+use crate::kernels::sound::Mel;
+use crate::plan::Slot;
+use crate::{Error, Result};
+
+/// The fewest rows of sound that a step is made for.
+const LEAST: usize = 1024;
+
+/// An encoder with what is made of its rows.
+pub struct Ear {
+    /// How sound goes in, and how much of it.
+    pub intake: Intake,
+    encoder: Side,
+    keys: Side,
+    values: Side,
+    /// What a decoder's session reads.
+    memory: Buffers,
+    states: Buffer,
+    features: Option<Features>,
+    /// Entries of `Slot::Memory`.
+    lookers: usize,
+    /// Rows that were heard last.
+    rows: usize,
+}
+
+/// Log-mel features, made on the device.
+struct Features {
+    samples: Buffer,
+    cursor: Buffer,
+    program: Program,
+}
+
+impl Ear {
+    /// Loads the encoder of a model; `files` are flattened.
+    ///
+    /// # Errors
+    /// What the checkpoint, the source or the device refuses.
+    pub async fn load(gpu: &Gpu, source: &Source, files: &Files, speech: &Speech, options: RunOptions) -> Result<Self> {
+        let encoder = Side::load(gpu, source, files, &speech.encoder, options).await?;
+        let keys = Side::load(gpu, source, files, &speech.keys, options).await?;
+        let values = Side::load(gpu, source, files, &speech.values, options).await?;
+        let input = |name: &str| {
+            let found = speech.decoder.inputs.iter().position(|input| input.name == name);
+            found.map(|index| Slot::Input(InputId(index))).ok_or_else(|| Error::Internal(format!("no input {name}")))
+        };
+        let most = speech.most;
+        let lookers = options.chunk.max(crate::kernels::sample::DRAFT_ROWS as usize);
+        let mut memory = Buffers::new();
+        for (name, side) in [("keys", &keys), ("values", &values)] {
+            memory.insert(input(name)?, gpu.buffer(name, rows_bytes(most, side.cols()), Usage::Storage)?);
+        }
+        memory.insert(Slot::Memory, gpu.buffer("memory", lookers as u64 * 8, Usage::Storage)?);
+        let states = gpu.buffer("states", rows_bytes(most, speech.states), Usage::Storage)?;
+        let mut ear =
+            Self { intake: speech.intake, encoder, keys, values, memory, states, features: None, lookers, rows: 0 };
+        let (key_slot, value_slot) = (input("keys")?, input("values")?);
+        for (side, slot) in [(&mut ear.keys, key_slot), (&mut ear.values, value_slot)] {
+            let given = [(Slot::Input(InputId(0)), ear.states.clone()), (Slot::Output, ear.memory[&slot].clone())];
+            side.prepare(gpu, most, &given.into()).await?;
+        }
+        Ok(ear)
+    }
+
+    /// The buffers that a session of the decoder looks at.
+    pub fn memory(&self) -> &Buffers {
+        &self.memory
+    }
+
+    /// Rows of the encoder that were made last.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes of weights.
+    pub fn bytes(&self) -> u64 {
+        self.encoder.bytes + self.keys.bytes + self.values.bytes
+    }
+
+    /// Hears samples at 16 kHz; sessions that look at its memory see their rows from now on, and how many they are is told.
+    ///
+    /// # Errors
+    /// `Request` for sound that is too short to make a row, or longer than the model hears at once.
+    pub async fn hear(&mut self, gpu: &Gpu, samples: &[f32]) -> Result<usize> {
+        let refuse = |reason: String| Err(Error::Request { parameter: "audio".into(), reason });
+        let longest = self.intake.longest();
+        if samples.len() > longest {
+            return refuse(format!("{} samples at once; the model hears {longest}.", samples.len()));
+        }
+        let inside = self.intake.rows(samples.len());
+        let rows = self.encoder.rows_of(inside);
+        if rows == 0 {
+            return refuse("it is too short: less than a tenth of a second.".into());
+        }
+        let given = [(Slot::Output, self.states.clone())].into();
+        // Sound of other lengths will come: steps are made anew a few times only.
+        let room = inside.next_power_of_two().max(LEAST).min(self.intake.rows(longest));
+        self.encoder.prepare(gpu, room, &given).await?;
+        match self.intake {
+            Intake::Samples { cols, partial, .. } => {
+                let whole = samples.len() / cols * cols;
+                let mut all = samples[..if partial { samples.len() } else { whole }.min(inside * cols)].to_vec();
+                all.resize(inside * cols, 0.0);
+                self.encoder.write(gpu, 0, &all)?;
+            }
+            Intake::Mel { mels, frames } => self.listen(gpu, samples, mels, frames).await?,
+        }
+        self.encoder.run(gpu, inside)?;
+        self.keys.run(gpu, rows)?;
+        self.values.run(gpu, rows)?;
+        let seen = vec![[0u32, rows as u32]; self.lookers];
+        gpu.write(&self.memory[&Slot::Memory], 0, bytemuck::cast_slice(&seen));
+        self.rows = rows;
+        Ok(rows)
+    }
+
+    /// Makes the features of samples in the encoder's input.
+    async fn listen(&mut self, gpu: &Gpu, samples: &[f32], mels: usize, frames: usize) -> Result<()> {
+        // The encoder has one length of these, so its input stays where it is.
+        let features = match self.features.take() {
+            Some(features) => features,
+            None => Features::new(gpu, mels, frames, self.encoder.input()?).await?,
+        };
+        let mut rows = samples.to_vec();
+        rows.resize(rows.len().next_multiple_of(mel::HOP), 0.0);
+        gpu.write(&features.samples, 0, bytemuck::cast_slice(&rows));
+        let count = rows.len() / mel::HOP;
+        gpu.write(&features.cursor, 0, bytemuck::cast_slice(&state(0, count, 0, 0)));
+        gpu.submit(&[Work::Run { program: &features.program, grids: None }])?;
+        self.features = Some(features);
+        Ok(())
+    }
+
+    /// The encoder's rows that were made last, `[rows, states]`.
+    ///
+    /// # Errors
+    /// `NotFinite` when they are not numbers.
+    pub async fn states(&self, gpu: &Gpu) -> Result<Vec<f32>> {
+        self.encoder.read(gpu, 0, self.rows).await
+    }
+
+    /// The keys of all layers of the decoder, `[rows, layers * heads * columns]`.
+    ///
+    /// # Errors
+    /// `NotFinite` when they are not numbers.
+    pub async fn keys(&self, gpu: &Gpu) -> Result<Vec<f32>> {
+        self.keys.read(gpu, 0, self.rows).await
+    }
+}
+
+impl Features {
+    async fn new(gpu: &Gpu, mels: usize, frames: usize, out: &Buffer) -> Result<Self> {
+        let filled = |values: &[f32]| -> Result<Buffer> {
+            let buffer = gpu.buffer("mel", values.len() as u64 * 4, Usage::Storage)?;
+            gpu.write(&buffer, 0, bytemuck::cast_slice(values));
+            Ok(buffer)
+        };
+        let samples = gpu.buffer("samples", (frames * mel::HOP * 4) as u64, Usage::Storage)?;
+        let cursor = gpu.buffer("cursor", STATE_BYTES, Usage::Storage)?;
+        let kernel = Mel {
+            mels: mels as u32,
+            frames: frames as u32,
+            table: filled(&mel::table().concat())?,
+            filters: filled(&mel::filters(mels))?,
+            peaks: gpu.buffer("mel", frames as u64 * 4, Usage::Storage)?,
+        };
+        let view = |buffer: &Buffer, stride: usize| View { buffer: buffer.clone(), offset: 0, stride: stride as u32 };
+        let (x, out) = (view(&samples, mel::HOP), view(out, mels.next_multiple_of(4)));
+        let mut steps = Vec::new();
+        for launch in kernel.launches("mel", &x, cursor.clone(), &out) {
+            let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
+            let made = gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
+            let pipeline = made.ok_or_else(|| Error::Internal("mel: no pipeline".into()))?;
+            let resolved = launch.resolve(&shader)?;
+            let (buffers, params) = (resolved.buffers, resolved.params);
+            steps.push(StepDesc { label: launch.label.clone(), pipeline, buffers, params, grid: launch.grid.at(1) });
+        }
+        Ok(Self { samples, cursor, program: gpu.program("mel", steps)? })
+    }
+}

@@ -1,0 +1,235 @@
+//! A graph beside a decoder's, on a device: rows from outside in, rows out where somebody else reads them. Encoders of sound,
+//! the projections of what a decoder looks at and codecs are such graphs. It knows rows of numbers, and nothing of what they are.
+
+use super::decide::{fused, wanted};
+use super::files::Files;
+use super::load::{Compiled, Wanted, load_compiled};
+use super::options::RunOptions;
+use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
+use crate::format::{Encoding, Float, Layout, Weights};
+use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::hub::Source;
+use crate::ir::{Counts, Dim, Graph, InputId, Op};
+use crate::kernels::attention::Kv;
+use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
+use crate::{Error, Result};
+use std::collections::BTreeSet;
+
+/// Rows of the step whose kernels are compiled while weights come.
+const USUAL: usize = 256;
+
+/// A loaded graph.
+pub struct Side {
+    /// Bytes of its weights on the device.
+    pub bytes: u64,
+    graph: Graph,
+    plans: WeightPlans,
+    weights: Buffers,
+    pipelines: Pipelines,
+    made: Option<Made>,
+}
+
+/// A step for up to so many rows.
+struct Made {
+    rows: usize,
+    step: Step,
+    own: Buffers,
+}
+
+/// Gives convolutions' weights, which have a shape of three, the shape that products want.
+pub fn flatten(stored: &mut Weights) {
+    for weight in stored.iter_mut().filter(|w| w.shape.len() > 2 && matches!(w.encoding, Encoding::Dense(_))) {
+        let rows = weight.shape[0];
+        weight.shape = vec![rows, weight.shape[1..].iter().product()];
+        weight.stored_rows = rows;
+    }
+}
+
+impl Side {
+    /// Loads the weights of a graph from a model's files, which are [`flatten`]ed; they keep the encoding of the file.
+    ///
+    /// # Errors
+    /// What the checkpoint, the source or the device refuses.
+    pub async fn load(gpu: &Gpu, source: &Source, files: &Files, graph: &Graph, options: RunOptions) -> Result<Self> {
+        let Files { checkpoint, weights: stored, .. } = files;
+        let layout_of = |name: &str| {
+            let used = |w| wanted(w, graph.kind_of(name), options.overrides);
+            stored.get(name, "").map_or(Layout::Dense(Float::F32), used)
+        };
+        let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+        let (graph, plans, _) = fused(graph, options.fusions, &layout_of, &|_| None, limit)?;
+        let plan = planned(gpu, &graph, &plans, USUAL)?;
+        let wanted = Wanted { gpu, graph: &graph, plans: &plans, source, checkpoint, stored };
+        let nothing = || Box::pin(async { Ok(()) });
+        let Compiled { pipelines, buffers: weights, .. } =
+            load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
+        let bytes = weights.values().map(Buffer::size).sum();
+        Ok(Self { bytes, graph, plans, weights, pipelines, made: None })
+    }
+
+    /// Rows that it makes of so many.
+    pub fn rows_of(&self, rows: usize) -> usize {
+        self.graph.value(self.graph.hidden).rows.of(Counts::rows(rows))
+    }
+
+    /// Columns of what it makes.
+    pub fn cols(&self) -> usize {
+        self.graph.value(self.graph.hidden).cols
+    }
+
+    /// Columns of its only input.
+    pub fn input_cols(&self) -> usize {
+        self.graph.inputs.first().map_or(0, |input| input.cols)
+    }
+
+    /// Makes a step for so many rows, unless there is one. Its input and its output are buffers of the caller, large enough for
+    /// all that it will be given; without them, its own.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room; what it reports.
+    pub async fn prepare(&mut self, gpu: &Gpu, rows: usize, given: &Buffers) -> Result<()> {
+        if self.made.as_ref().is_some_and(|made| made.rows >= rows) {
+            return Ok(());
+        }
+        let plan = planned(gpu, &self.graph, &self.plans, rows)?;
+        let more = compile(gpu, &[&plan], &self.pipelines).await?;
+        self.pipelines.extend(more);
+        // What was made for fewer rows goes before its successor comes.
+        self.made = None;
+        let mut own = given.clone();
+        let most = self.graph.nodes.iter().map(|n| self.graph.value(n.output).rows.of(Counts::rows(rows))).max();
+        let most = most.unwrap_or(rows).max(rows);
+        if self.attends() {
+            for (slot, words) in [(Slot::Positions, 1), (Slot::Segments, 2)] {
+                own.insert(slot, gpu.buffer("rows", (most * words * 4) as u64, Usage::Storage)?);
+            }
+            let positions: Vec<u32> = (0..most as u32).collect();
+            gpu.write(&own[&Slot::Positions], 0, bytemuck::cast_slice(&positions));
+        }
+        for (index, input) in self.graph.inputs.iter().enumerate() {
+            let slot = Slot::Input(InputId(index));
+            if !own.contains_key(&slot) {
+                own.insert(slot, gpu.buffer("rows", rows_bytes(rows, input.cols), Usage::Storage)?);
+            }
+        }
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            let table = spec.table(0, most, 0);
+            let buffer = gpu.buffer("rope", (table.len() * 8) as u64, Usage::Storage)?;
+            gpu.write(&buffer, 0, bytemuck::cast_slice(&table));
+            own.insert(Slot::Rope(index), buffer);
+        }
+        for dim in self.dims() {
+            own.insert(Slot::Cursor(dim), gpu.buffer("cursor", STATE_BYTES, Usage::Storage)?);
+        }
+        let prepared = Prepared::new(gpu, &self.graph.name, plan, !given.contains_key(&Slot::Output))?;
+        let step = Step::new(gpu, &self.graph.name, &prepared, &[&own, &self.weights], &self.pipelines, 1)?;
+        self.made = Some(Made { rows, step, own });
+        Ok(())
+    }
+
+    fn attends(&self) -> bool {
+        self.graph.nodes.iter().any(|n| matches!(n.op, Op::Attention(_)))
+    }
+
+    fn dims(&self) -> BTreeSet<Dim> {
+        let counted = self.graph.values.iter().map(|v| v.rows).filter(|dim| *dim != Dim::Last);
+        counted.chain([Dim::TOKENS]).collect()
+    }
+
+    /// Writes rows of its only input, one after another, from a row on.
+    ///
+    /// # Errors
+    /// `Internal` before [`Self::prepare`].
+    pub fn write(&self, gpu: &Gpu, first: usize, rows: &[f32]) -> Result<()> {
+        let (made, cols) = (self.made()?, self.input_cols());
+        let buffer = &made.own[&Slot::Input(InputId(0))];
+        let at = rows_bytes(first, cols);
+        if cols.is_multiple_of(4) {
+            gpu.write(buffer, at, bytemuck::cast_slice(rows));
+            return Ok(());
+        }
+        let mut padded = vec![0.0f32; rows.len() / cols * cols.next_multiple_of(4)];
+        for (to, from) in padded.chunks_exact_mut(cols.next_multiple_of(4)).zip(rows.chunks_exact(cols)) {
+            to[..cols].copy_from_slice(from);
+        }
+        gpu.write(buffer, at, bytemuck::cast_slice(&padded));
+        Ok(())
+    }
+
+    fn made(&self) -> Result<&Made> {
+        self.made.as_ref().ok_or_else(|| Error::Internal(format!("{} has no step", self.graph.name)))
+    }
+
+    /// Submits a run over so many rows, which all see each other.
+    ///
+    /// # Errors
+    /// `Internal` for more rows than it was prepared for; what the device reports.
+    pub fn run(&self, gpu: &Gpu, rows: usize) -> Result<()> {
+        let made = self.made()?;
+        if rows > made.rows {
+            return Err(Error::Internal(format!("{}: {rows} rows, prepared for {}", self.graph.name, made.rows)));
+        }
+        let counts = Counts::rows(rows);
+        for dim in self.dims() {
+            gpu.write(&made.own[&Slot::Cursor(dim)], 0, bytemuck::cast_slice(&state(0, dim.of(counts), 0, 0)));
+        }
+        if self.attends() {
+            // Rows that see each other are those of the last value.
+            let seen = vec![[0, self.rows_of(rows) as u32]; self.rows_of(rows)];
+            gpu.write(&made.own[&Slot::Segments], 0, bytemuck::cast_slice(&seen));
+        }
+        let grids = made.step.grids_for(counts);
+        gpu.submit(&[made.step.with_grids(&grids)])
+    }
+
+    /// The buffer of its only input.
+    ///
+    /// # Errors
+    /// `Internal` before [`Self::prepare`].
+    pub fn input(&self) -> Result<&Buffer> {
+        Ok(&self.made()?.own[&Slot::Input(InputId(0))])
+    }
+
+    /// The output's buffer, `[rows, cols]` with rows at multiples of four.
+    ///
+    /// # Errors
+    /// `Internal` before [`Self::prepare`].
+    pub fn output(&self) -> Result<&Buffer> {
+        Ok(&self.made()?.step.output)
+    }
+
+    /// Reads rows of the output.
+    ///
+    /// # Errors
+    /// `NotFinite` when they are not numbers.
+    pub async fn read(&self, gpu: &Gpu, first: usize, rows: usize) -> Result<Vec<f32>> {
+        let cols = self.cols();
+        let bytes = gpu.read(self.output()?, rows_bytes(first, cols), rows_bytes(rows, cols)).await?;
+        let rows = unpadded(&bytes, cols);
+        finite(&rows)?;
+        Ok(rows)
+    }
+
+    /// Times each dispatch of a run over so many rows, prepared for before.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn profile(&self, gpu: &Gpu, rows: usize) -> Result<super::StepTimes> {
+        self.made()?.step.profile(gpu, rows).await
+    }
+}
+
+fn planned(gpu: &Gpu, graph: &Graph, weights: &WeightPlans, rows: usize) -> Result<Plan> {
+    lower(
+        graph,
+        PlanOptions {
+            rows: RowsMode::Many(rows),
+            caps: gpu.caps(),
+            weights,
+            kv: Kv::F32,
+            capacity: rows,
+            states: &[],
+            fuse_heads: false,
+        },
+    )
+}

@@ -1,0 +1,92 @@
+//! A codec's decoder: codes of frames to samples, in chunks that sound as the whole would. It knows codes and samples, no text.
+
+use crate::arch;
+use crate::audio::codec::{CONTEXT, values};
+use crate::exec::{Files, RunOptions, Side, flatten};
+use crate::gpu::Gpu;
+use crate::hub::Source;
+use crate::{Error, Result};
+use serde_json::Value;
+
+/// The most frames that are decoded at once, those before them included.
+const MOST: usize = 64;
+
+/// A loaded decoder.
+pub struct Codec {
+    /// Samples a second.
+    pub rate: u32,
+    /// Samples of a frame.
+    pub hop: usize,
+    /// Codes of a frame.
+    pub groups: usize,
+    /// Levels of each dimension of a code.
+    pub levels: Vec<u32>,
+    side: Side,
+}
+
+impl Codec {
+    /// Loads a decoder from its files.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load(gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Self> {
+        let fault = |reason: String| Error::Config { file: "config.json".into(), reason };
+        let config: Value = serde_json::from_slice(&source.read("config.json").await?)
+            .map_err(|e| fault(format!("is not JSON: {e}")))?;
+        let graph = arch::codec(&config)?;
+        let number = |name: &str, usual: u64| config.get(name).and_then(Value::as_u64).unwrap_or(usual);
+        let levels: Vec<u32> = match config.get("num_levels").and_then(Value::as_array) {
+            Some(list) => list.iter().filter_map(|n| n.as_u64().map(|n| n as u32)).collect(),
+            None => vec![9, 8, 8, 7],
+        };
+        let groups = number("num_groups", 4) as usize;
+        if levels.iter().any(|n| !(2..=4096).contains(n)) || groups * levels.len() != graph.inputs[0].cols {
+            return Err(fault(format!("{groups} groups of {} levels do not make its input", levels.len())));
+        }
+        let mut files = Files::safetensors(source, config.clone()).await?;
+        flatten(&mut files.weights);
+        let side = Side::load(gpu, source, &files, &graph, options).await?;
+        Ok(Self { rate: number("sample_rate", 22_050) as u32, hop: side.rows_of(1), groups, levels, side })
+    }
+
+    /// Codes of each group.
+    pub fn codes(&self) -> u32 {
+        self.levels.iter().product()
+    }
+
+    /// Bytes of its weights on the device.
+    pub fn bytes(&self) -> u64 {
+        self.side.bytes
+    }
+
+    /// Samples of the frames from `first` on, of frames that are given from the beginning; a frame has a code of each group.
+    ///
+    /// # Errors
+    /// `Request` for a code that there is not; `NotFinite`; what the device reports.
+    pub async fn decode(&mut self, gpu: &Gpu, codes: &[u32], first: usize) -> Result<Vec<f32>> {
+        let frames = codes.len() / self.groups;
+        let most = self.codes();
+        if let Some(code) = codes.iter().find(|code| **code >= most) {
+            let reason = format!("{code} is no code of this codec, which has {most}");
+            return Err(Error::Request { parameter: "codes".into(), reason });
+        }
+        let mut samples = Vec::with_capacity(frames.saturating_sub(first) * self.hop);
+        let mut at = first;
+        while at < frames {
+            let from = at.saturating_sub(CONTEXT);
+            let end = frames.min(from + MOST);
+            let rows: Vec<f32> = codes[from * self.groups..end * self.groups]
+                .chunks_exact(self.groups)
+                .flat_map(|frame| values(frame, &self.levels))
+                .collect();
+            // Few lengths, so that few steps are made.
+            self.side.prepare(gpu, (end - from).next_power_of_two().min(MOST), &Default::default()).await?;
+            self.side.write(gpu, 0, &rows)?;
+            self.side.run(gpu, end - from)?;
+            let made = self.side.read(gpu, (at - from) * self.hop, (end - at) * self.hop).await?;
+            samples.extend(made.iter().map(|s| s.clamp(-1.0, 1.0)));
+            at = end;
+        }
+        Ok(samples)
+    }
+}

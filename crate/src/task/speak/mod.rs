@@ -1,0 +1,318 @@
+//! Text to sound: a language model of codes, its codec beside it, and the sound as it is made. It knows text, tokens and
+//! samples; how they are computed is the engine's business.
+
+mod codec;
+mod request;
+
+use super::loaded::{TextFiles, TextParts, describe};
+use crate::audio::frames::{Frames, Special};
+use crate::exec::{Decode, Encoded, Files, Model, RunOptions, Session, Start, float_of};
+use crate::gpu::{Backend, Gpu, Usage};
+use crate::hub::{AbortFlag, Phase, Source};
+use crate::sample::{Params, Sampler, TokenMask};
+use crate::util::clock::now_ms;
+use crate::{Error, Result};
+pub use codec::Codec;
+pub use request::{SpeakRequest, Spoken};
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// The token that ends a text, beside the specials.
+const END_OF_TEXT: u32 = 2;
+/// Frames of the first piece of sound, which shall come soon, and of the others.
+const FIRST: usize = 4;
+const PIECE: usize = 16;
+
+/// A loaded voice.
+pub struct Speaker {
+    /// The sequence, and through it the model of codes.
+    pub session: Session,
+    /// Tokenizer.
+    pub text: Rc<TextParts>,
+    /// Codes to samples.
+    pub codec: Codec,
+    /// How codes lie in the vocabulary.
+    pub frames: Frames,
+    /// The name that it was loaded by.
+    pub name: String,
+    /// The commit, where the server named one.
+    pub revision: Option<String>,
+    /// What did not go as asked.
+    pub warnings: Vec<String>,
+    /// From a speaker's vector to a row, `[hidden, numbers]`, where the model takes one.
+    projection: Option<(Vec<f32>, usize)>,
+}
+
+/// Sound on its way: codes of whole frames, and how many of them have sounded.
+#[derive(Default)]
+struct Speech {
+    ids: Vec<u32>,
+    /// Codes of the frame under way.
+    frame: Vec<u32>,
+    codes: Vec<u32>,
+    sounded: usize,
+    dropped: usize,
+    first_ms: Option<f64>,
+}
+
+impl Speech {
+    /// Takes a token; a frame in which codebooks came out of turn is left out.
+    fn take(&mut self, frames: &Frames, token: u32) {
+        self.frame.push(token);
+        self.ids.push(token);
+        if self.frame.len() < frames.per {
+            return;
+        }
+        let codes: Vec<u32> =
+            self.frame.drain(..).enumerate().filter_map(|(place, token)| frames.code(token, place)).collect();
+        if codes.len() == frames.per {
+            self.codes.extend(codes);
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
+
+impl Speaker {
+    /// Loads a voice and its codec, each from a source.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load(gpu: Gpu, source: &Source, codec: &Source, name: &str, options: RunOptions) -> Result<Self> {
+        let progress = source.progress();
+        progress.phase(Phase::Config);
+        let files = Files::open(source, None).await?;
+        let frames = Frames::read(&files.config).ok_or_else(|| Error::UnsupportedOption {
+            architecture: files.config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
+            option: "speech".into(),
+            hint: "Its vocabulary has no codes of sound; load a model that speaks.".into(),
+        })?;
+        progress.phase(Phase::Tokenizer);
+        let texts = TextFiles::of_source(source).await?;
+        let projection = projection(source, &files).await?;
+        progress.phase(Phase::Weights);
+        let codec = Codec::load(&gpu, codec, options).await?;
+        if codec.groups != frames.per || codec.codes() < frames.size {
+            let (has, codes) = (codec.groups, codec.codes());
+            let reason =
+                format!("frames of {} codes of {} do not fit a codec of {has} of {codes}", frames.per, frames.size);
+            return Err(Error::Config { file: "config.json".into(), reason });
+        }
+        let mut text = TextParts::default();
+        let build = async {
+            text = texts.parts()?;
+            Ok(())
+        };
+        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
+        progress.phase(Phase::Ready);
+        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
+        Ok(Self {
+            session: Session::standing(&model)?,
+            text: Rc::new(text),
+            codec,
+            frames,
+            name: name.to_string(),
+            revision: source.commit(),
+            warnings,
+            projection,
+        })
+    }
+
+    /// What the model is and what it costs, in the names of the JavaScript face.
+    pub fn info(&self) -> Value {
+        let model = self.session.model();
+        let mut bytes = model.bytes();
+        bytes.weights += self.codec.bytes();
+        let mut info = describe(&model.gpu, &model.config, &model.weights, bytes);
+        info["model"] = json!(self.name);
+        info["revision"] = json!(self.revision);
+        info["architecture"] = json!(model.graph.name);
+        info["task"] = json!("speak");
+        info["parameters"] = json!(model.parameters());
+        info["precision"] = json!(model.precision.name());
+        info["kv"] = json!(model.kv.name());
+        info["contextLength"] = json!(model.capacity);
+        info["vocabSize"] = json!(model.vocab());
+        info["dispatchesPerToken"] = json!(model.dispatches());
+        info["load"] = json!(model.load);
+        info["warnings"] = json!(self.warnings);
+        info["hasChatTemplate"] = json!(false);
+        info["capabilities"] = json!(["speak"]);
+        info["speaks"] = json!({
+            "sampleRate": self.codec.rate,
+            "framesPerSecond": f64::from(self.codec.rate) / self.codec.hop as f64,
+            "speaker": self.projection.as_ref().map(|(_, numbers)| numbers),
+        });
+        info
+    }
+
+    /// The tokens before the codes.
+    fn prompt(&mut self, request: &SpeakRequest) -> Result<Vec<u32>> {
+        let special = |which| self.frames.special(which);
+        let mut ids = match &request.ids {
+            Some(ids) => ids.clone(),
+            None => {
+                let text = match &request.voice {
+                    Some(voice) => format!("{voice}: {}", request.input),
+                    None => request.input.clone(),
+                };
+                let mut ids = vec![special(Special::StartOfHuman)];
+                ids.extend(self.text.tokenizer()?.encode(&text, true)?);
+                ids.extend([END_OF_TEXT, special(Special::EndOfHuman)]);
+                ids.extend([special(Special::StartOfAi), special(Special::StartOfSpeech)]);
+                ids
+            }
+        };
+        let Some(speaker) = &request.speaker else { return Ok(ids) };
+        let refuse = |reason: String| Error::Request { parameter: "speaker".into(), reason };
+        let (matrix, numbers) =
+            self.projection.as_ref().ok_or_else(|| refuse("this model takes no speaker.".into()))?;
+        if speaker.len() != *numbers || speaker.iter().any(|v| !v.is_finite()) || ids.is_empty() {
+            return Err(refuse(format!("{} numbers; a speaker of this model has {numbers}.", speaker.len())));
+        }
+        let row: Vec<f32> =
+            matrix.chunks_exact(*numbers).map(|w| w.iter().zip(speaker).map(|(a, b)| a * b).sum()).collect();
+        let gpu = &self.session.gpu;
+        let rows = gpu.buffer("speaker", row.len().next_multiple_of(4) as u64 * 4, Usage::Storage)?;
+        gpu.write(&rows, 0, bytemuck::cast_slice(&row));
+        let mut album = self.session.album().borrow_mut();
+        album.keep(&[]);
+        let encoded = Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)] };
+        let number = album.add(0, encoded);
+        // The second of the sequence.
+        ids.insert(1, self.session.vocab() as u32 + number);
+        Ok(ids)
+    }
+
+    /// Speaks a text; `on_sound` gets samples as they are made.
+    ///
+    /// # Errors
+    /// `Request` for what the model cannot do; `ContextFull`; `Aborted`; what the device reports.
+    pub async fn speak(
+        &mut self,
+        request: &SpeakRequest,
+        abort: &AbortFlag,
+        mut on_sound: impl FnMut(&[f32]),
+    ) -> Result<Spoken> {
+        let begin = now_ms();
+        let prompt = self.prompt(request)?;
+        let (capacity, vocab, end) = (self.session.capacity, self.session.vocab(), self.end());
+        let most = request.max_tokens.unwrap_or(usize::MAX).min(capacity.saturating_sub(prompt.len()));
+        let mut sampler = Sampler::new(self.params(request, vocab)?, vocab, (begin * 1000.0) as u64)?;
+        let known: Vec<u32> = prompt.iter().copied().filter(|id| (*id as usize) < vocab).collect();
+        sampler.start(&known);
+        self.session.clear();
+        self.session.stand(&self.frames.positions(prompt.len(), capacity));
+        self.session.resume(&prompt, || abort.check("speaking")).await?;
+        let mut speech = Speech::default();
+        let tail = if request.grammar { None } else { self.session.prepare_sampling(&sampler).await? };
+        let mut ended = false;
+        if let Some(tail) = tail {
+            let start = Start { end: prompt.len(), stops: &[end], budget: most, step: 0, tail, lookup: None };
+            let mut decode = Decode::start(&mut self.session, start)?;
+            let outcome = loop {
+                if let Err(error) = abort.check("speaking") {
+                    break Err(error);
+                }
+                let tokens = match decode.next(&self.session).await {
+                    Ok(tokens) => tokens,
+                    Err(error) => break Err(error),
+                };
+                ended = tokens.contains(&end);
+                tokens.iter().take_while(|token| **token != end).for_each(|token| speech.take(&self.frames, *token));
+                if tokens.is_empty() || ended {
+                    break Ok(());
+                }
+                if let Err(error) = self.sound(&mut speech, false, &mut on_sound).await {
+                    break Err(error);
+                }
+            };
+            decode.finish(&mut self.session).await?;
+            outcome?;
+        } else {
+            while speech.ids.len() < most && !ended {
+                abort.check("speaking")?;
+                let logits = self.session.logits().await?;
+                let mask = self.mask(speech.ids.len(), vocab);
+                let token = sampler.sample(&logits, request.grammar.then_some(TokenMask(&mask)))?;
+                ended = token == end;
+                if !ended {
+                    speech.take(&self.frames, token);
+                    self.sound(&mut speech, false, &mut on_sound).await?;
+                    self.session.step(token, self.session.tokens().len())?;
+                }
+            }
+        }
+        self.sound(&mut speech, true, &mut on_sound).await?;
+        Ok(Spoken {
+            frames: speech.sounded,
+            dropped: speech.dropped,
+            seconds: (speech.sounded * self.codec.hop) as f64 / f64::from(self.codec.rate),
+            finish_reason: if ended { "stop" } else { "length" },
+            first_ms: speech.first_ms.map(|at| at - begin),
+            total_ms: now_ms() - begin,
+            ids: speech.ids,
+        })
+    }
+
+    /// The token that ends a speech.
+    fn end(&self) -> u32 {
+        self.frames.special(Special::EndOfSpeech)
+    }
+
+    /// How tokens are picked: codes and the end alone.
+    fn params(&self, request: &SpeakRequest, vocab: usize) -> Result<Params> {
+        let end = self.end();
+        let banned = (0..self.frames.start.min(vocab as u32)).filter(|id| *id != end);
+        let usual = Params {
+            greedy: false,
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 0.95,
+            repetition_penalty: 1.1,
+            ..Params::default()
+        };
+        let mut params = usual.merge(&request.sampling)?;
+        // A mask says so where there is one.
+        if !request.grammar {
+            params.logit_bias.extend(banned.map(|id| (id, f64::NEG_INFINITY)));
+        }
+        Ok(params)
+    }
+
+    /// What may come after so many codes: those of the next codebook, and at a frame's edge the end.
+    fn mask(&self, codes: usize, vocab: usize) -> Vec<u32> {
+        let mut mask = vec![0u32; vocab.div_ceil(32)];
+        let end = (codes.is_multiple_of(self.frames.per) && codes > 0).then(|| self.end());
+        for id in self.frames.turn(codes).chain(end) {
+            if let Some(word) = mask.get_mut(id as usize / 32) {
+                *word |= 1 << (id % 32);
+            }
+        }
+        mask
+    }
+
+    /// Makes the sound of frames that are whole, where they are enough for a piece, or all of them.
+    async fn sound(&mut self, speech: &mut Speech, all: bool, on_sound: &mut impl FnMut(&[f32])) -> Result<()> {
+        let frames = speech.codes.len() / self.frames.per;
+        let wanted = if speech.sounded == 0 { FIRST } else { PIECE };
+        if frames == speech.sounded || (!all && frames < speech.sounded + wanted) {
+            return Ok(());
+        }
+        let samples = self.codec.decode(&self.session.gpu, &speech.codes, speech.sounded).await?;
+        speech.sounded = frames;
+        speech.first_ms.get_or_insert_with(now_ms);
+        on_sound(&samples);
+        Ok(())
+    }
+}
+
+/// The projection of speakers' vectors, where the checkpoint has one.
+async fn projection(source: &Source, files: &Files) -> Result<Option<(Vec<f32>, usize)>> {
+    let Some(tensor) = files.checkpoint.tensors.get("model.speaker_emb_projection.weight") else { return Ok(None) };
+    let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else { return Ok(None) };
+    let file = files.checkpoint.files.get(tensor.file).map(|f| f.name.clone()).unwrap_or_default();
+    let bytes = source.read_range(&file, tensor.range.clone()).await?;
+    let values = (0..tensor.elements() as usize).map(|at| float.get(&bytes, at).unwrap_or(0.0)).collect();
+    Ok(Some((values, *numbers)))
+}

@@ -1,0 +1,194 @@
+//! The tokens of one window of sound: the likeliest, drawn, or the best of several; on the GPU where no rule needs the logits.
+
+use super::{TranscribeRequest, Transcriber};
+use crate::audio::beam::log_softmax;
+use crate::audio::guard;
+use crate::exec::{Decode, Start};
+use crate::hub::AbortFlag;
+use crate::sample::{Params, Sampler, TokenMask};
+use crate::{Error, Result};
+
+/// A text that compresses better than this repeats itself.
+const REPEATS: f64 = 2.4;
+/// A text of a lower mean log-probability is a guess.
+const GUESSED: f64 = -1.0;
+/// From this probability on nobody speaks, where the text is a guess besides.
+const SILENT: f32 = 0.6;
+
+/// What was heard in a window.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Decoded {
+    /// Its tokens, without the one that ends it.
+    pub ids: Vec<u32>,
+    /// Mean of their log-probabilities and of the end's, where they were looked at.
+    pub mean_logprob: Option<f64>,
+    /// The probability that nobody speaks, where the model tells it.
+    pub no_speech: Option<f32>,
+    /// How much the text compresses.
+    pub compression: f64,
+}
+
+impl Decoded {
+    /// Whether nobody speaks.
+    pub fn silent(&self) -> bool {
+        self.no_speech.is_some_and(|p| p > SILENT) && self.mean_logprob.is_some_and(|p| p < GUESSED)
+    }
+
+    fn doubtful(&self) -> bool {
+        !self.silent() && (self.compression > REPEATS || self.mean_logprob.is_some_and(|p| p < GUESSED))
+    }
+}
+
+/// A text on its way.
+pub(super) struct Text<'a> {
+    pub prompt: &'a [u32],
+    /// The most tokens after the prompt.
+    pub limit: usize,
+    /// With time tokens.
+    pub times: bool,
+    pub request: &'a TranscribeRequest,
+    pub abort: &'a AbortFlag,
+}
+
+impl Transcriber {
+    /// Tokens of what the ear heard last.
+    pub(super) async fn decode(&mut self, text: &Text<'_>) -> Result<Decoded> {
+        let temperatures = text.request.temperatures();
+        let mut found = Decoded::default();
+        for (index, temperature) in temperatures.iter().enumerate() {
+            found = match text.request.beams {
+                beams if beams > 1 && *temperature == 0.0 => self.beams(text).await?,
+                _ => self.draw(text, *temperature).await?,
+            };
+            found.compression = guard::compression(self.words_of(&found.ids).as_bytes());
+            if index + 1 < temperatures.len() && found.doubtful() {
+                continue;
+            }
+            break;
+        }
+        Ok(found)
+    }
+
+    /// Runs a prompt from its beginning.
+    pub(super) async fn begin(&mut self, text: &Text<'_>) -> Result<()> {
+        self.session.clear();
+        self.session.resume(text.prompt, || text.abort.check("transcribing")).await?;
+        Ok(())
+    }
+
+    async fn draw(&mut self, text: &Text<'_>, temperature: f64) -> Result<Decoded> {
+        let vocab = self.session.vocab();
+        let banned = self.rules.suppress.iter().filter(|id| (**id as usize) < vocab);
+        let params = Params {
+            greedy: temperature == 0.0,
+            temperature,
+            top_k: 0,
+            logit_bias: banned.map(|id| (*id, f64::NEG_INFINITY)).collect(),
+            ..Params::default()
+        };
+        let mut sampler = Sampler::new(params, vocab, text.request.seed.unwrap_or(0))?;
+        self.begin(text).await?;
+        let exact = text.times || text.request.logprobs || text.request.temperatures().len() > 1;
+        let tail = if exact { None } else { self.session.prepare_sampling(&sampler).await? };
+        let mut found = Decoded::default();
+        let (mut sum, mut count) = (0.0f64, 0usize);
+        while found.ids.len() < text.limit {
+            text.abort.check("transcribing")?;
+            let first = found.ids.is_empty();
+            if let Some(tail) = tail.filter(|_| !(first && self.has_first_rule())) {
+                self.replay(text, &mut sampler, tail, &mut found.ids).await?;
+                return Ok(found);
+            }
+            let (token, logprob) = self.pick(&mut sampler, &found.ids, text.times).await?;
+            sum += logprob;
+            count += 1;
+            if self.ends.contains(&token) {
+                break;
+            }
+            found.ids.push(token);
+            if let Some(keep) = guard::repetition(&found.ids).filter(|_| !text.times) {
+                found.ids.truncate(keep);
+                break;
+            }
+            if found.ids.len() < text.limit {
+                self.session.step(token, self.session.tokens().len())?;
+            }
+        }
+        found.mean_logprob = (count > 0).then(|| sum / count as f64);
+        Ok(found)
+    }
+
+    /// Whether other tokens may come first than later.
+    fn has_first_rule(&self) -> bool {
+        !self.rules.begin_suppress.is_empty()
+    }
+
+    /// The next token by the logits, with its log-probability among those that may come.
+    async fn pick(&self, sampler: &mut Sampler, ids: &[u32], times: bool) -> Result<(u32, f64)> {
+        let logits = self.session.logits().await?;
+        let mut row = logits.clone();
+        self.rules.restrict(&mut row, ids, times);
+        let token = if sampler.params().is_greedy() {
+            let best = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
+            let token = (0..row.len()).reduce(best).unwrap_or(0) as u32;
+            sampler.accept(token);
+            token
+        } else {
+            let mut mask = vec![0u32; row.len().div_ceil(32)];
+            for at in (0..row.len()).filter(|at| row[*at].is_finite()) {
+                mask[at / 32] |= 1 << (at % 32);
+            }
+            sampler.sample(&logits, Some(TokenMask(&mask)))?
+        };
+        log_softmax(&mut row);
+        Ok((token, f64::from(row[token as usize])))
+    }
+
+    /// Goes on without the processor, step by step on the GPU.
+    async fn replay(
+        &mut self,
+        text: &Text<'_>,
+        sampler: &mut Sampler,
+        tail: crate::exec::Tail,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let (end, step) = (self.session.tokens().len(), sampler.step() as usize);
+        let budget = text.limit - ids.len();
+        let start = Start { end, stops: &self.ends, budget, step, tail, lookup: None };
+        let mut decode = Decode::start(&mut self.session, start)?;
+        let outcome = loop {
+            if let Err(error) = text.abort.check("transcribing") {
+                break Err(error);
+            }
+            let tokens = match decode.next(&self.session).await {
+                Ok(tokens) => tokens,
+                Err(error) => break Err(error),
+            };
+            let ended = tokens.iter().position(|token| self.ends.contains(token));
+            ids.extend(&tokens[..ended.unwrap_or(tokens.len())]);
+            if let Some(keep) = guard::repetition(ids) {
+                ids.truncate(keep);
+                break Ok(());
+            }
+            if tokens.is_empty() || ended.is_some() {
+                break Ok(());
+            }
+        };
+        decode.finish(&mut self.session).await?;
+        outcome
+    }
+
+    /// Languages that may be spoken with their probabilities, the likeliest first, and the probability that nobody speaks.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn detect(&mut self) -> Result<(Vec<(String, f32)>, Option<f32>)> {
+        self.session.clear();
+        self.session.prefill(&[self.rules.start], 0).await?;
+        let logits = self.session.logits().await?;
+        if logits.len() <= self.rules.start as usize {
+            return Err(Error::Internal("the start token is outside the vocabulary".into()));
+        }
+        Ok((self.rules.detect(&logits), self.rules.no_speech(&logits)))
+    }
+}

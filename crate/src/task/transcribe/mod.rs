@@ -1,0 +1,206 @@
+//! Sound to text: a loaded model that hears, with its tokenizer and its rules. It knows samples at 16 kHz, text and token ids;
+//! how they are computed is the engine's business.
+
+mod beams;
+mod decode;
+mod long;
+mod request;
+mod words;
+
+use super::loaded::{TextFiles, TextParts, describe};
+use crate::arch;
+use crate::audio::vad::Vad;
+use crate::audio::whisper::Rules;
+use crate::exec::{Decode, Ear, Files, Model, RunOptions, Session, Start, flatten};
+use crate::gpu::{Backend, Gpu};
+use crate::hub::{Phase, Source};
+use crate::util::clock::now_ms;
+use crate::{Error, Result};
+pub use request::{Heard, Times, TranscribeRequest};
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// A loaded model that hears.
+pub struct Transcriber {
+    /// The decoder's sequence, and through it the model.
+    pub session: Session,
+    /// The encoder.
+    pub ear: Ear,
+    /// Tokenizer.
+    pub text: Rc<TextParts>,
+    /// What the model's tokens mean.
+    pub rules: Rules,
+    /// The name that it was loaded by.
+    pub name: String,
+    /// The commit, where the server named one.
+    pub revision: Option<String>,
+    /// What did not go as asked.
+    pub warnings: Vec<String>,
+    /// Tells speech from silence, where it was given.
+    pub vad: Option<Rc<Vad>>,
+    /// Tokens that end a text.
+    ends: Vec<u32>,
+    /// Sequences of further beams.
+    others: Vec<Session>,
+}
+
+impl Transcriber {
+    /// Loads a model from a source.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
+        let progress = source.progress();
+        progress.phase(Phase::Config);
+        let mut files = Files::open(source, None).await?;
+        flatten(&mut files.weights);
+        let config = files.config.clone();
+        let speech = arch::speech(&config)?.ok_or_else(|| Error::UnsupportedOption {
+            architecture: config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
+            option: "sound".into(),
+            hint: "Load Whisper, Moonshine or another model that hears.".into(),
+        })?;
+        progress.phase(Phase::Tokenizer);
+        let texts = TextFiles::of_source(source).await?;
+        let generation = match source.read_optional("generation_config.json").await? {
+            Some(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Config {
+                file: "generation_config.json".into(),
+                reason: format!("is not JSON: {e}"),
+            })?,
+            None => json!({}),
+        };
+        let rules = Rules::read(&generation, &config)?;
+        progress.phase(Phase::Weights);
+        let ear = Ear::load(&gpu, source, &files, &speech, options).await?;
+        let mut text = TextParts::default();
+        let build = async {
+            text = texts.parts()?;
+            Ok(())
+        };
+        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
+        let session = Session::with(&model, ear.memory().clone())?;
+        let mut ends = vec![rules.end];
+        ends.extend(text.tokenizer().iter().flat_map(|t| t.eos_ids()).filter(|id| **id != rules.end));
+        progress.phase(Phase::Ready);
+        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
+        Ok(Self {
+            session,
+            ear,
+            text: Rc::new(text),
+            rules,
+            name: name.to_string(),
+            revision: source.commit(),
+            warnings,
+            vad: None,
+            ends,
+            others: Vec::new(),
+        })
+    }
+
+    /// What the model is and what it costs, in the names of the JavaScript face.
+    pub fn info(&self) -> Value {
+        let model = self.session.model();
+        let mut bytes = model.bytes();
+        bytes.weights += self.ear.bytes();
+        let mut info = describe(&model.gpu, &model.config, &model.weights, bytes);
+        info["model"] = json!(self.name);
+        info["revision"] = json!(self.revision);
+        info["architecture"] = json!(model.graph.name);
+        info["task"] = json!("transcribe");
+        info["parameters"] = json!(model.parameters());
+        info["precision"] = json!(model.precision.name());
+        info["kv"] = json!(model.kv.name());
+        info["contextLength"] = json!(model.capacity);
+        info["vocabSize"] = json!(model.vocab());
+        info["dispatchesPerToken"] = json!(model.dispatches());
+        info["load"] = json!(model.load);
+        info["warnings"] = json!(self.warnings);
+        info["hasChatTemplate"] = json!(false);
+        let can = [
+            ("translate", self.rules.translate.is_some()),
+            ("timestamps", self.rules.no_timestamps.is_some()),
+            ("words", !self.rules.alignment_heads.is_empty()),
+        ];
+        let can = can.iter().filter(|(_, can)| *can).map(|(name, _)| *name);
+        info["capabilities"] = json!(std::iter::once("transcribe").chain(can).collect::<Vec<_>>());
+        info["hears"] = json!({
+            "seconds": self.seconds(),
+            "languages": self.rules.languages.keys().collect::<Vec<_>>(),
+        });
+        info
+    }
+
+    /// The most seconds that are heard at once.
+    pub fn seconds(&self) -> f64 {
+        self.ear.intake.longest() as f64 / f64::from(crate::audio::RATE)
+    }
+
+    /// The encoder's rows for samples, `[rows, columns]`, and how many there are.
+    ///
+    /// # Errors
+    /// `Request` for sound that is too short or too long; what the device reports.
+    pub async fn encode(&mut self, samples: &[f32]) -> Result<(Vec<f32>, usize)> {
+        crate::audio::check(samples, "audio")?;
+        let rows = self.ear.hear(&self.session.gpu, samples).await?;
+        Ok((self.ear.states(&self.session.gpu).await?, rows))
+    }
+
+    /// Logits of all of these tokens after samples, `[ids, vocabulary]`.
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; `Request` for tokens that the model does not know.
+    pub async fn logits(&mut self, samples: &[f32], ids: &[u32]) -> Result<Vec<f32>> {
+        crate::audio::check(samples, "audio")?;
+        self.ear.hear(&self.session.gpu, samples).await?;
+        self.session.clear();
+        self.session.every_row(ids, false).await
+    }
+
+    /// The text of tokens, without those that are no text.
+    fn words_of(&self, ids: &[u32]) -> String {
+        let first_time = self.rules.first_time();
+        let spoken: Vec<u32> = ids.iter().copied().filter(|id| *id < first_time).collect();
+        self.text.tokenizer().map_or_else(|_| String::new(), |t| t.decode(&spoken, true))
+    }
+}
+
+/// What hearing takes on a device.
+#[derive(Debug, Clone, Copy)]
+pub struct Timed {
+    /// Milliseconds of a window, from samples to what the decoder looks at.
+    pub encode_ms: f64,
+    /// Milliseconds of a token.
+    pub token_ms: f64,
+}
+
+impl Transcriber {
+    /// Measures one window and so many tokens, after a run that warms up.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub async fn measure(&mut self, samples: &[f32], tokens: usize) -> Result<Timed> {
+        let mut timed = Timed { encode_ms: f64::MAX, token_ms: f64::MAX };
+        for _ in 0..3 {
+            let begin = now_ms();
+            self.ear.hear(&self.session.gpu, samples).await?;
+            self.session.gpu.wait_idle().await?;
+            timed.encode_ms = timed.encode_ms.min(now_ms() - begin);
+            self.session.clear();
+            self.session.prefill(&[self.rules.start], 0).await?;
+            self.session.gpu.wait_idle().await?;
+            let begin = now_ms();
+            let mut decode = Decode::start(&mut self.session, Start::greedy(1, tokens))?;
+            let mut count = 0;
+            loop {
+                let next = decode.next(&self.session).await?;
+                count += next.len();
+                if next.is_empty() {
+                    break;
+                }
+            }
+            decode.finish(&mut self.session).await?;
+            timed.token_ms = timed.token_ms.min((now_ms() - begin) / count.max(1) as f64);
+        }
+        Ok(timed)
+    }
+}

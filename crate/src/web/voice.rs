@@ -1,0 +1,98 @@
+//! The face of models that hear and speak. It turns requests and results into the engine's types and holds no logic.
+
+use super::{Engine, abort_flag, from_js, get, misplaced, plain, to_js};
+use crate::audio::live::Live;
+use crate::audio::vad::Vad;
+use crate::task::{AnyModel, Heard, SpeakRequest, Task, TranscribeRequest};
+use crate::{Error, Result};
+use js_sys::{Float32Array, Function, Uint8Array};
+use serde_json::json;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+
+/// What tells speech from silence, and a stream of sound.
+#[derive(Default)]
+pub(super) struct Ears {
+    vad: Option<Rc<Vad>>,
+    live: Live,
+}
+
+impl Ears {
+    /// With the weights of the options, which a model that hears gets too.
+    pub(super) fn new(options: &JsValue, model: &mut AnyModel) -> Result<Self> {
+        let AnyModel::Transcribe(model) = model else { return Ok(Self::default()) };
+        if let Ok(bytes) = get(options, "vad").dyn_into::<Uint8Array>() {
+            model.vad = Some(Rc::new(Vad::new(&bytes.to_vec())?));
+        }
+        Ok(Self { vad: model.vad.clone(), live: Live::default() })
+    }
+}
+
+#[wasm_bindgen]
+impl Engine {
+    /// Writes down what is said in samples at 16 kHz; `on_heard` gets `{ text, start, end, done, total }`.
+    pub async fn transcribe(
+        &self,
+        samples: Vec<f32>,
+        request: JsValue,
+        on_heard: Function,
+    ) -> std::result::Result<JsValue, JsValue> {
+        let hear = async {
+            let abort = abort_flag(&request);
+            let request = from_js::<TranscribeRequest>("request", request)?.checked()?;
+            let mut taken = self.take(Task::Transcribe)?;
+            let Some(AnyModel::Transcribe(model)) = &mut taken.model else { return Err(misplaced()) };
+            let report = |heard: &Heard| {
+                let _ = on_heard.call1(&JsValue::NULL, &plain(heard));
+            };
+            model.transcribe(&samples, &request, &abort, report).await
+        };
+        let made = hear.await.map_err(|e| to_js(&e))?;
+        let mut all = made.verbose();
+        (all["srt"], all["vtt"]) = (json!(made.srt()), json!(made.vtt()));
+        Ok(plain(&all))
+    }
+
+    /// Takes samples at 16 kHz of a stream, of a new one where `fresh` is set: `{ level, start, ended }`, counted in samples.
+    /// Without samples the stream is over.
+    pub fn listen(&self, samples: Vec<f32>, fresh: bool) -> std::result::Result<JsValue, JsValue> {
+        let ears = &mut *self.ears.try_borrow_mut().map_err(|_| to_js(&misplaced()))?;
+        if fresh {
+            ears.live = Live::default();
+        }
+        let mut turn = ears.live.push(ears.vad.as_deref(), &samples);
+        if samples.is_empty() {
+            turn.ended.extend(ears.live.finish());
+            turn.start = None;
+        }
+        let ended: Vec<[usize; 2]> = turn.ended.iter().map(|r| [r.start, r.end]).collect();
+        Ok(plain(&json!({ "level": turn.level, "start": turn.start, "ended": ended })))
+    }
+
+    /// Speaks; `on_sound` gets samples as they are made.
+    pub async fn speak(&self, request: JsValue, on_sound: Function) -> std::result::Result<JsValue, JsValue> {
+        let speak = async {
+            let abort = abort_flag(&request);
+            let request = from_js::<SpeakRequest>("request", request)?.checked()?;
+            let mut taken = self.take(Task::Speak)?;
+            let Some(AnyModel::Speak(model)) = &mut taken.model else { return Err(misplaced()) };
+            let report = |samples: &[f32]| {
+                let _ = on_sound.call1(&JsValue::NULL, &Float32Array::from(samples));
+            };
+            model.speak(&request, &abort, report).await
+        };
+        speak.await.map(|spoken| plain(&spoken)).map_err(|e| to_js(&e))
+    }
+
+    /// Milliseconds of a window of sound and of a token: for benchmarks.
+    #[wasm_bindgen(js_name = measureHearing)]
+    pub async fn measure_hearing(&self, samples: Vec<f32>, tokens: usize) -> std::result::Result<JsValue, JsValue> {
+        let measure = async {
+            let mut taken = self.take(Task::Transcribe)?;
+            let Some(AnyModel::Transcribe(model)) = &mut taken.model else { return Err(misplaced()) };
+            model.measure(&samples, tokens).await
+        };
+        let timed = measure.await.map_err(|e: Error| to_js(&e))?;
+        Ok(plain(&json!({ "encodeMs": timed.encode_ms, "tokenMs": timed.token_ms })))
+    }
+}

@@ -1,0 +1,198 @@
+/** A microphone to text, while somebody speaks. Knows samples, pauses and texts; not how they are heard. */
+
+import { checked, describe, mustBe } from "./check.js";
+import type { ModelInfo } from "./contract.js";
+import { aborted, JerboaError, refused } from "./errors.js";
+import { Flow } from "./flow.js";
+import type { Backend } from "./host.js";
+import { RATE, resampled } from "./sound.js";
+import { hear, hears, type TranscribeOptions } from "./transcribe.js";
+
+/** Options of `model.listen`. */
+export interface ListenOptions extends Pick<TranscribeOptions, "language" | "translate" | "prompt" | "signal"> {
+  /** Milliseconds from a partial text to the next; 500 by default. */
+  interval?: number;
+  /** Hears how loud it is, from 0 to 1, some times a second. */
+  onLevel?: (level: number) => void;
+}
+
+/** What was heard of an utterance. */
+export interface Heard {
+  /** Counts utterances. */
+  id: number;
+  /** All of it so far. */
+  text: string;
+  /** The beginning of `text` that the last two texts agree on: it will hardly change. */
+  stable: string;
+  /** True at the pause that ends it: the text is as good as it gets. */
+  final: boolean;
+  /** Seconds from the beginning of listening. */
+  start: number;
+  end: number;
+}
+
+/** Samples of a block that the browser hands over. */
+const BLOCK = 2048;
+/** Hands over blocks of one channel. */
+const WORKLET = `registerProcessor("jerboa-ear", class extends AudioWorkletProcessor {
+  #block = new Float32Array(${BLOCK}); #count = 0;
+  process([input]) {
+    const samples = input[0];
+    if (!samples) return true;
+    const mixed = samples.map((sample, i) => input.reduce((sum, channel) => sum + channel[i], 0) / input.length);
+    for (const sample of mixed) {
+      this.#block[this.#count++] = sample;
+      if (this.#count === ${BLOCK}) { this.port.postMessage(this.#block.slice()); this.#count = 0; }
+    }
+    return true;
+  }
+});`;
+
+/** Listens until the loop is left, the stream ends or the signal says so. */
+export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): Flow<Heard> {
+  const spec = { language: mustBe.string, translate: mustBe.boolean, prompt: mustBe.string, signal: mustBe.signal, interval: mustBe.integer(100), onLevel: mustBe.func };
+  const given = checked("listen", options, spec);
+  hears(backend, info);
+  if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw refused(`listen takes a MediaStream, such as navigator.mediaDevices.getUserMedia gives, not ${describe(stream)}.`);
+  if (stream.getAudioTracks().length === 0) throw refused("listen: the stream has no sound.");
+  return new Flow<Heard>((push, signal) => new Listener(backend, given, push, signal).run(stream), given.signal);
+}
+
+/** What a stream has brought so far. */
+class Listener {
+  readonly #backend: Backend;
+  readonly #options: ListenOptions;
+  readonly #push: (heard: Heard) => void;
+  readonly #signal: AbortSignal;
+  /** Samples at 16 kHz, and the number of the first of them. */
+  #kept: Float32Array[] = [];
+  #first = 0;
+  #count = 0;
+  /** The beginning of the utterance under way. */
+  #start: number | undefined;
+  #id = 0;
+  #before: string[] = [];
+  #partial = 0;
+  #hearing = false;
+  /** Everything that happens, one after another. */
+  #chain: Promise<void> = Promise.resolve();
+  #failed: ((thrown: unknown) => void) | undefined;
+
+  constructor(backend: Backend, options: ListenOptions, push: (heard: Heard) => void, signal: AbortSignal) {
+    this.#backend = backend;
+    this.#options = options;
+    this.#push = push;
+    this.#signal = signal;
+  }
+
+  async run(stream: MediaStream): Promise<void> {
+    if (this.#signal.aborted) throw aborted("Listening");
+    await this.#backend.call("listen", [new Float32Array(0), true]);
+    const context = contextOf();
+    const over = new Promise<void>((resolve, reject) => {
+      this.#failed = reject;
+      this.#signal.addEventListener("abort", () => resolve(), { once: true });
+      for (const track of stream.getAudioTracks()) track.addEventListener("ended", () => resolve(), { once: true });
+    });
+    try {
+      const source = context.createMediaStreamSource(stream);
+      const url = URL.createObjectURL(new Blob([WORKLET], { type: "text/javascript" }));
+      await context.audioWorklet.addModule(url).finally(() => URL.revokeObjectURL(url));
+      const ear = new AudioWorkletNode(context, "jerboa-ear", { numberOfOutputs: 0 });
+      ear.port.onmessage = ({ data }: MessageEvent<Float32Array>) => this.#take(data, context.sampleRate);
+      source.connect(ear);
+      await context.resume();
+      await over;
+      ear.port.onmessage = null;
+      source.disconnect();
+    } catch (thrown) {
+      throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: this browser gives no samples of the stream: ${String((thrown as Error)?.message ?? thrown)}`, { cause: thrown });
+    } finally {
+      void context.close();
+    }
+    await this.#chain;
+    if (this.#signal.aborted) return;
+    const { ended } = await this.#backend.call("listen", [new Float32Array(0), false]);
+    for (const [start, end] of ended) await this.#final(start, end);
+  }
+
+  /** A block of the stream. */
+  #take(block: Float32Array, rate: number): void {
+    this.#chain = this.#chain
+      .then(async () => {
+        if (this.#signal.aborted) return;
+        const samples = rate === RATE ? block : await resampled("listen", block, rate);
+        this.#kept.push(samples);
+        this.#count += samples.length;
+        const turn = await this.#backend.call("listen", [samples.slice(), false]);
+        this.#options.onLevel?.(Math.min(1, turn.level * 4));
+        for (const [start, end] of turn.ended) await this.#final(start, end);
+        this.#start = turn.start ?? undefined;
+        this.#forget(this.#start ?? this.#count - RATE);
+        if (this.#start !== undefined && performance.now() - this.#partial >= (this.#options.interval ?? 500)) void this.#peek(this.#start);
+      })
+      .catch((thrown) => this.#failed?.(thrown));
+  }
+
+  /** The text of what is being said, while more comes. */
+  async #peek(start: number): Promise<void> {
+    const id = this.#id;
+    if (this.#hearing || this.#count - start < RATE / 2) return;
+    this.#hearing = true;
+    this.#partial = performance.now();
+    try {
+      const text = await this.#text(start, this.#count);
+      // The pause may have come meanwhile.
+      if (id === this.#id && text) this.#tell(text, start, this.#count, false);
+    } catch (thrown) {
+      if (JerboaError.from(thrown).code !== "aborted") this.#failed?.(thrown);
+    } finally {
+      this.#hearing = false;
+    }
+  }
+
+  async #final(start: number, end: number): Promise<void> {
+    const text = await this.#text(start, end);
+    if (text) this.#tell(text, start, end, true);
+    this.#id += 1;
+    this.#before = [];
+  }
+
+  async #text(start: number, end: number): Promise<string> {
+    const { language, translate, prompt } = this.#options;
+    const options = { ...(language ? { language } : {}), ...(translate ? { translate } : {}), ...(prompt ? { prompt } : {}), signal: this.#signal };
+    return (await hear(this.#backend, this.#slice(start, end), options)).text.trim();
+  }
+
+  #tell(text: string, start: number, end: number, final: boolean): void {
+    const words = text.split(/\s+/);
+    let same = 0;
+    while (same < words.length && words[same] === this.#before[same]) same++;
+    this.#before = words;
+    this.#push({ id: this.#id, text, stable: final ? text : words.slice(0, same).join(" "), final, start: start / RATE, end: end / RATE });
+  }
+
+  #slice(start: number, end: number): Float32Array {
+    const out = new Float32Array(Math.max(0, Math.min(end, this.#count) - start));
+    let at = this.#first;
+    for (const block of this.#kept) {
+      const from = Math.max(start - at, 0);
+      const to = Math.min(end - at, block.length);
+      if (from < to) out.set(block.subarray(from, to), at + from - start);
+      at += block.length;
+    }
+    return out;
+  }
+
+  /** Drops what lies before a sample. */
+  #forget(before: number): void {
+    while (this.#kept.length > 0 && this.#first + this.#kept[0]!.length <= before) this.#first += this.#kept.shift()!.length;
+  }
+}
+
+/** A context at the rate of models where the browser lets a microphone into one. */
+function contextOf(): AudioContext {
+  if (typeof AudioContext === "undefined") throw refused("listen: this place has no Web Audio; call it on a page.");
+  // Firefox takes streams in their own rate alone.
+  return /firefox/i.test(navigator.userAgent) ? new AudioContext() : new AudioContext({ sampleRate: RATE });
+}

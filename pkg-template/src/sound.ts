@@ -1,0 +1,104 @@
+/** Sound in every shape that a page has it in, as samples at 16 kHz; and samples as WAV files. Does not know what hears them. */
+
+import { describe } from "./check.js";
+import { JerboaError, refused } from "./errors.js";
+
+/** What models hear, a second. */
+export const RATE = 16_000;
+
+/**
+ * Sound: a file, a blob or bytes in any format that the browser decodes, an `AudioBuffer`, or samples with their rate.
+ * Channels are mixed.
+ */
+export type AudioInput = Blob | ArrayBuffer | ArrayBufferView | AudioBuffer | Float32Array | { samples: Float32Array; sampleRate: number };
+
+/** Samples of one channel at 16 kHz. `sampleRate` is that of bare samples. */
+export async function samplesOf(where: string, input: unknown, sampleRate?: number): Promise<Float32Array> {
+  const given = input as AudioInput;
+  if (given instanceof Float32Array) {
+    if (sampleRate === undefined) throw refused(`${where}: samples need their rate; give { sampleRate } beside them.`);
+    return resampled(where, given, sampleRate);
+  }
+  if (typeof AudioBuffer !== "undefined" && given instanceof AudioBuffer) return ofBuffer(where, given);
+  if (typeof given === "object" && given !== null && "samples" in given) {
+    if (!(given.samples instanceof Float32Array)) throw refused(`${where}: 'samples' must be a Float32Array, not ${describe(given.samples)}.`);
+    return resampled(where, given.samples, given.sampleRate);
+  }
+  let bytes: ArrayBuffer;
+  if (given instanceof Blob) bytes = await given.arrayBuffer();
+  else if (given instanceof ArrayBuffer) bytes = given.slice(0);
+  else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
+  else throw refused(`${where}: the sound must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
+  return decoded(where, bytes);
+}
+
+async function decoded(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
+  if (bytes.byteLength === 0) throw refused(`${where}: the file is empty.`);
+  if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
+  try {
+    // The context's rate is that which it decodes to.
+    return mixed(await new OfflineAudioContext(1, 1, RATE).decodeAudioData(bytes));
+  } catch (thrown) {
+    throw new JerboaError("request", `${where}: this browser cannot decode the file; it is no sound, or in a format that it does not know. WAV, MP3 and Ogg are read everywhere.`, { cause: thrown });
+  }
+}
+
+async function ofBuffer(where: string, buffer: AudioBuffer): Promise<Float32Array> {
+  return resampled(where, mixed(buffer), buffer.sampleRate);
+}
+
+/** The mean of the channels. */
+function mixed(buffer: AudioBuffer): Float32Array {
+  const out = new Float32Array(buffer.length);
+  for (let channel = 0; channel < buffer.numberOfChannels; channel++) {
+    const samples = buffer.getChannelData(channel);
+    for (let i = 0; i < out.length; i++) out[i]! += samples[i]! / buffer.numberOfChannels;
+  }
+  return out;
+}
+
+/** The same sound at 16 kHz. */
+export async function resampled(where: string, samples: Float32Array, sampleRate: number): Promise<Float32Array> {
+  if (!(sampleRate >= 3000 && sampleRate <= 768_000)) throw refused(`${where}: ${sampleRate} is not a number of samples a second.`);
+  if (sampleRate === RATE || samples.length === 0) return samples.slice();
+  if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
+  const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * RATE) / sampleRate)), RATE);
+  const buffer = context.createBuffer(1, samples.length, sampleRate);
+  buffer.getChannelData(0).set(samples);
+  const source = context.createBufferSource();
+  source.buffer = buffer;
+  source.connect(context.destination);
+  source.start();
+  return (await context.startRendering()).getChannelData(0);
+}
+
+function noAudio(where: string): JerboaError {
+  return refused(`${where}: this place has no Web Audio to decode or resample with; call it on a page, or give samples at ${RATE} Hz.`);
+}
+
+/** Samples as 16 bits, little endian. */
+export function pcm16(samples: Float32Array): ArrayBuffer {
+  const view = new DataView(new ArrayBuffer(samples.length * 2));
+  samples.forEach((sample, i) => view.setInt16(i * 2, Math.round(Math.max(-1, Math.min(1, sample)) * 32_767), true));
+  return view.buffer;
+}
+
+/** A WAV file of one channel and 16 bits. */
+export function wav(pieces: Float32Array[], sampleRate: number): Blob {
+  const bytes = pieces.reduce((sum, piece) => sum + piece.length * 2, 0);
+  const head = new DataView(new ArrayBuffer(44));
+  const text = (at: number, value: string): void => [...value].forEach((c, i) => head.setUint8(at + i, c.charCodeAt(0)));
+  text(0, "RIFF");
+  head.setUint32(4, 36 + bytes, true);
+  text(8, "WAVEfmt ");
+  head.setUint32(16, 16, true);
+  head.setUint16(20, 1, true);
+  head.setUint16(22, 1, true);
+  head.setUint32(24, sampleRate, true);
+  head.setUint32(28, sampleRate * 2, true);
+  head.setUint16(32, 2, true);
+  head.setUint16(34, 16, true);
+  text(36, "data");
+  head.setUint32(40, bytes, true);
+  return new Blob([head.buffer, ...pieces.map(pcm16)], { type: "audio/wav" });
+}

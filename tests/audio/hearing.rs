@@ -1,0 +1,183 @@
+//! Loaded models that hear against transformers: the encoder's rows, logits, greedy texts and the best of several beams, from
+//! samples on; what they refuse, and long sound.
+
+use super::run::{Tensors, tensors};
+use jerboa::exec::RunOptions;
+use jerboa::gpu::{Backend, DeviceOptions};
+use jerboa::hub::AbortFlag;
+use jerboa::task::{TranscribeRequest, Transcriber};
+use jerboa_tests::golden::{self, golden};
+use jerboa_tests::{open, relative_l2};
+use pollster::block_on;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+struct Case {
+    model: Transcriber,
+    gold: Tensors,
+    meta: Value,
+}
+
+fn load(folder: &Path) -> Transcriber {
+    block_on(async {
+        let source = golden::open(folder).await.expect("a folder");
+        let gpu = open(&DeviceOptions::default());
+        Transcriber::load(gpu, &source, "tiny", RunOptions::default()).await.expect("a model that hears")
+    })
+}
+
+/// The folder of a golden checkpoint with another generation_config.json.
+fn with(name: &str, generation: &Value) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden(&format!("speech/{name}/{file}")), folder.join(file)).expect("a file");
+    }
+    std::fs::write(folder.join("generation_config.json"), generation.to_string()).expect("a file");
+    folder
+}
+
+impl Case {
+    fn load(name: &str) -> Self {
+        let folder = golden(&format!("speech/{name}"));
+        let meta = std::fs::read(folder.join("meta.json")).expect("meta.json");
+        Self {
+            model: load(&folder),
+            gold: tensors(&folder.join("golden.safetensors")),
+            meta: serde_json::from_slice(&meta).expect("JSON"),
+        }
+    }
+
+    fn ids(&self, name: &str) -> Vec<u32> {
+        self.gold[name].iter().map(|v| *v as u32).collect()
+    }
+
+    fn expect(&self, name: &str, found: &[f32]) {
+        let error = relative_l2(found, &self.gold[name]);
+        println!("{name}: {error:e}");
+        assert!(error < 3e-4, "{name}: {error:e}");
+    }
+
+    fn request(fields: Value) -> TranscribeRequest {
+        TranscribeRequest::from_json(&fields.to_string()).expect("a request")
+    }
+
+    fn heard(model: &mut Transcriber, wave: &[f32], fields: Value) -> Vec<u32> {
+        let made = block_on(model.transcribe(wave, &Self::request(fields), &AbortFlag::new(), |_| {}));
+        made.expect("a transcript").segments.into_iter().flat_map(|s| s.ids).collect()
+    }
+
+    /// All from samples on: rows, logits, greedy text, beams.
+    fn check(mut self, name: &str, wave: &[f32], whole: usize, clips: &[usize]) {
+        for samples in clips {
+            let (rows, _) = block_on(self.model.encode(&wave[..*samples])).expect("rows");
+            self.expect(&format!("encoder.{samples}"), &rows);
+        }
+        let wave = &wave[..whole];
+        let ids = self.ids("decoder_input_ids");
+        let logits = block_on(self.model.logits(wave, &ids)).expect("logits");
+        self.expect("logits", &logits);
+        // As they were made: without an end.
+        let greedy = self.ids("greedy");
+        let mut free = load(&with(name, &json!({ "eos_token_id": 199 })));
+        let most = greedy.len() - 1;
+        for fields in [json!({ "maxTokens": most }), json!({ "maxTokens": most, "logprobs": true, "ids": [greedy[0]] })]
+        {
+            assert_eq!(Self::heard(&mut free, wave, fields), greedy[1..], "{name}");
+        }
+        let end = self.meta["beam_eos_id"].as_u64().expect("a token") as u32;
+        let mut ending = load(&with(name, &json!({ "eos_token_id": end })));
+        let width = self.gold["beam4_eos"].len() / 4;
+        let best: Vec<u32> = self.ids("beam4_eos")[1..width].iter().copied().take_while(|id| *id != end).collect();
+        assert_eq!(Self::heard(&mut ending, wave, json!({ "maxTokens": most, "beams": 4 })), best, "{name}");
+        let best = &self.ids("beam4")[1..greedy.len()];
+        let request = Self::request(json!({ "maxTokens": most, "beams": 4 }));
+        let made = block_on(free.transcribe(wave, &request, &AbortFlag::new(), |_| {})).expect("a transcript");
+        assert_eq!(made.segments[0].ids, best, "{name}");
+        let score = made.segments[0].mean_logprob.expect("a score");
+        assert!((score - f64::from(self.gold["beam4_scores"][0])).abs() < 1e-3, "{name}: {score}");
+    }
+}
+
+/// The sound of meta.json.
+fn chirp(count: usize) -> Vec<f32> {
+    let mut seed = 2_463_534_242u32;
+    let sample = |i: usize| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (t, tau) = (i as f64 / 16_000.0, std::f64::consts::TAU);
+        let chirp = 0.45 * (tau * (120.0 * t + 900.0 * t * t)).sin() * (0.6 + 0.4 * (tau * 3.0 * t).sin());
+        let tone = if t % 0.4 < 0.13 { 0.15 * (tau * 2500.0 * t).sin() } else { 0.0 };
+        (chirp + tone + 0.03 * (f64::from(seed) / 2f64.powi(31) - 1.0)) as f32
+    };
+    (0..count).map(sample).collect()
+}
+
+#[test]
+fn whisper_from_samples() {
+    Case::load("whisper").check("whisper", &chirp(51_200), 51_200, &[51_200, 33_333]);
+}
+
+#[test]
+fn moonshine_from_samples() {
+    let case = Case::load("moonshine");
+    let wave = case.gold["wave"].clone();
+    case.check("moonshine", &wave, 20_001, &[12_345, 19_200, 1000]);
+}
+
+#[test]
+fn moonshine_streaming_from_samples() {
+    let case = Case::load("moonshine_streaming");
+    let wave = case.gold["wave"].clone();
+    case.check("moonshine_streaming", &wave, 16_000, &[8000]);
+}
+
+#[test]
+fn what_cannot_be_heard_is_refused_by_name() {
+    let mut model = load(&golden("speech/moonshine"));
+    let mut refused = |wave: &[f32], fields: Value| {
+        let request = Case::request(fields);
+        let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |_| {}));
+        made.expect_err("a refusal").to_string()
+    };
+    let second = vec![0.1; 16_000];
+    assert!(refused(&[], json!({})).contains("no samples"));
+    assert!(refused(&[f32::NAN; 9000], json!({})).contains("not numbers"));
+    assert!(refused(&[0.1; 300], json!({})).contains("too short"));
+    assert!(refused(&second, json!({ "timestamps": "segment" })).contains("no time tokens"));
+    assert!(refused(&second, json!({ "timestamps": "word" })).contains("heads"));
+    assert!(refused(&second, json!({ "translate": true })).contains("English only"));
+    assert!(refused(&second, json!({ "language": "de" })).contains("English only"));
+    assert!(refused(&second, json!({ "vad": true })).contains("no voice detection"));
+    for (fields, told) in [(json!({ "beams": 0 }), "beams"), (json!({ "temperatures": [3.0] }), "temperature")] {
+        assert!(TranscribeRequest::from_json(&fields.to_string()).expect_err("a refusal").to_string().contains(told));
+    }
+}
+
+/// Ten minutes: memory stays as it is after the first windows, all of it is told in order, and an abort takes hold.
+#[test]
+fn ten_minutes() {
+    let mut model = load(&golden("speech/moonshine"));
+    let wave: Vec<f32> = chirp(160_000).into_iter().cycle().take(600 * 16_000).collect();
+    let request = Case::request(json!({ "maxTokens": 3 }));
+    let mut hear = |wave: &[f32]| {
+        let mut told = Vec::new();
+        let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| {
+            told.push((heard.start, heard.end, heard.done));
+        }));
+        (made.expect("a transcript"), told, model.session.gpu.created())
+    };
+    // Longer than a window: all steps are made by then.
+    let (_, _, before) = hear(&wave[..80 * 16_000]);
+    let (made, told, after) = hear(&wave);
+    assert_eq!((made.segments.len(), told.len()), (25, 25));
+    assert!(told.windows(2).all(|two| two[0].1 <= two[1].0 + 1e-9 && two[0].2 <= two[1].2), "{told:?}");
+    assert!((told[24].1 - 600.0).abs() < 1e-6 && told[0].0 == 0.0);
+    assert_eq!((before.bytes, before.bind_groups), (after.bytes, after.bind_groups));
+    let abort = AbortFlag::new();
+    let (flag, mut count) = (abort.clone(), 0);
+    let stopped = block_on(model.transcribe(&wave, &request, &abort, |_| {
+        count += 1;
+        flag.abort();
+    }));
+    assert_eq!((stopped.expect_err("an abort").code(), count), ("aborted", 1));
+}

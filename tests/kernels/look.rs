@@ -1,0 +1,69 @@
+//! Attention of few rows to the rows of another sequence against its twin: runs of keys, strides, heads of every width.
+
+use jerboa::gpu::{Backend, Gpu};
+use jerboa::kernels::attention::{Attention, DecodeChoice, Kv};
+use jerboa::kernels::matmul::View;
+use jerboa::reference::attention as twin;
+use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
+
+/// Rows that look, and what each sees: its first and end row of the memory.
+fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32; 2]]) -> f64 {
+    let (rows, most) = (seen.len(), 700);
+    let (q_cols, kv_cols) = (heads * head_dim, kv_heads * head_dim);
+    // Two layers side by side: the second is looked at.
+    let stride = 2 * kv_cols;
+    let scaled = |seed: u64, count: usize| -> Vec<f32> { random(seed, count).iter().map(|v| v * 2.0).collect() };
+    let (q, k, v) = (scaled(1, rows * q_cols), scaled(2, most * stride), scaled(3, most * stride));
+    let second = |x: &[f32]| -> Vec<f32> { x.chunks_exact(stride).flat_map(|row| row[kv_cols..].to_vec()).collect() };
+    let kernel = Attention {
+        label: "look".into(),
+        heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        head_dim: head_dim as u32,
+        scale: (head_dim as f32).powf(-0.5),
+        window: 0,
+        softcap: 0.0,
+        sinks: None,
+        head_norm: None,
+        rope: None,
+        kv: Kv::F32,
+        capacity: most as u32,
+        ring: None,
+        k_cache: 1,
+        v_cache: 2,
+        state: 3,
+        decode: DecodeChoice::of(gpu.caps(), heads as u32, kv_heads as u32, head_dim as u32),
+    };
+    let view =
+        |buffer: usize, offset: usize, stride: usize| View { buffer, offset: offset as u32, stride: stride as u32 };
+    let [keys, values] = [1, 2].map(|buffer| view(buffer, kv_cols, stride));
+    let launches =
+        [kernel.look(&view(0, 0, q_cols), [&keys, &values], 4, 5), kernel.reduce_look(5, 4, &view(6, 0, q_cols))];
+    let poison = |count: usize| bytes(&vec![f32::NAN; count]);
+    let state = [9u32, rows as u32, 0, 0, 0, 0, 0, 0];
+    let buffers = [
+        bytes(&q),
+        bytes(&k),
+        bytes(&v),
+        bytes(&state),
+        bytes(seen),
+        poison(kernel.scratch(rows as u32) as usize / 4),
+        poison(rows * q_cols),
+    ];
+    let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[6]);
+    let spec =
+        twin::Attention { heads, kv_heads, head_dim, scale: kernel.scale, softcap: 0.0, sinks: None, relative: None };
+    let visible = |row: usize| seen[row][0] as usize..seen[row][1] as usize;
+    nmse(&found, &spec.of(&q, &second(&k), &second(&v), visible))
+}
+
+#[test]
+fn rows_of_another_sequence() {
+    for (heads, kv_heads, head_dim) in [(4, 4, 12), (3, 3, 64), (4, 2, 36), (2, 2, 80), (5, 5, 52)] {
+        for seen in [&[[0, 1]][..], &[[0, 500]], &[[0, 33], [5, 700], [699, 700]]] {
+            let error = error(gpu(), heads, kv_heads, head_dim, seen);
+            let limit = if gpu().caps().f16 { 3e-6 } else { 1e-10 };
+            assert!(error < limit, "{heads} heads of {head_dim}, {seen:?}: {error:e}");
+        }
+    }
+}

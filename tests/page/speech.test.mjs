@@ -1,0 +1,175 @@
+/** What hears and what speaks, in Chromium over the engine's double: sound in every shape, OpenAI's formats, a microphone that plays a file, and the tabs. */
+
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { shot } from "./support/browser.mjs";
+import { doublePage } from "./support/double-page.mjs";
+import { pick } from "./support/states.mjs";
+
+const options = { timeout: 120_000 };
+let site, page, problems, folder;
+
+/** A WAV file: `sample(t)` of each channel, in 16 or 24 bits. */
+function wav({ rate = 16_000, seconds = 1, channels = 1, bits = 16, sample = () => 0 }) {
+  const frames = Math.round(rate * seconds);
+  const bytes = bits / 8;
+  const data = Buffer.alloc(frames * channels * bytes);
+  for (let i = 0; i < frames; i++) for (let c = 0; c < channels; c++) data.writeIntLE(Math.round(sample(i / rate, c) * (2 ** (bits - 1) - 1)), (i * channels + c) * bytes, bytes);
+  const head = Buffer.alloc(44);
+  head.write("RIFF", 0);
+  head.writeUInt32LE(36 + data.length, 4);
+  head.write("WAVEfmt ", 8);
+  head.writeUInt32LE(16, 16);
+  head.writeUInt16LE(1, 20);
+  head.writeUInt16LE(channels, 22);
+  head.writeUInt32LE(rate, 24);
+  head.writeUInt32LE(rate * channels * bytes, 28);
+  head.writeUInt16LE(channels * bytes, 32);
+  head.writeUInt16LE(bits, 34);
+  head.write("data", 36);
+  head.writeUInt32LE(data.length, 40);
+  return Buffer.concat([head, data]);
+}
+
+const tone = (t) => 0.4 * Math.sin(t * 2000);
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "jerboa-sound-"));
+  // What the microphone hears, again and again: two seconds of tone, one of silence.
+  const heard = join(folder, "heard.wav");
+  await writeFile(heard, wav({ rate: 48_000, seconds: 3, sample: (t) => (t < 2 ? tone(t) : 0) }));
+  site = await doublePage(["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", `--use-file-for-fake-audio-capture=${heard}`, "--autoplay-policy=no-user-gesture-required"]);
+  ({ page, problems } = await site.open({ permissions: ["microphone", "clipboard-read", "clipboard-write"] }));
+  page.setDefaultTimeout(30_000);
+}, options);
+
+after(async () => {
+  await site?.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test("sound in every shape, and what is none", options, async () => {
+  const files = {
+    mono: wav({ seconds: 2, sample: tone }),
+    "8 kHz": wav({ rate: 8000, seconds: 2, sample: tone }),
+    "stereo, 24 bits": wav({ rate: 44_100, seconds: 2, channels: 2, bits: 24, sample: (t, c) => (c ? 0 : tone(t)) }),
+    silence: wav({ seconds: 2 }),
+    empty: Buffer.alloc(0),
+    broken: Buffer.from("RIFF0000WAVEfmt garbage"),
+  };
+  // Any file will do as a page on this origin.
+  const { page: bare } = await site.open({}, undefined, "/facade/package.json");
+  const found = await bare.evaluate(async (files) => {
+    const { loadModel } = await import("/facade/index.js");
+    const model = await loadModel("org/whisper", { worker: false, vad: new Uint8Array(4) });
+    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const out = {};
+    const attempt = (name, work) => work().then((made) => (out[name] = made), ({ code, message }) => (out[name] = `${code}: ${message}`));
+    for (const [name, text] of Object.entries(files)) await attempt(name, async () => (await model.transcribe(new File([bytes(text)], name))).text);
+    const samples = Float32Array.from({ length: 96_000 }, (_, i) => Math.sin(i / 8) / 2);
+    const context = new OfflineAudioContext(2, 32_000, 16_000);
+    const buffer = context.createBuffer(2, 32_000, 16_000);
+    buffer.getChannelData(0).set(samples.subarray(0, 32_000));
+    await attempt("buffer", async () => (await model.transcribe(buffer)).duration);
+    await attempt("samples", async () => (await model.transcribe({ samples, sampleRate: 48_000 })).duration);
+    await attempt("bare", async () => (await model.transcribe(samples, { sampleRate: 16_000 })).duration);
+    await attempt("rateless", () => model.transcribe(samples));
+    await attempt("bytes", async () => (await model.transcribe(bytes(files.mono).buffer)).text);
+    await attempt("nothing", () => model.transcribe(7));
+    const file = new Blob([bytes(files.mono)]);
+    const create = (more) => model.audio.transcriptions.create({ file, model: "any", ...more });
+    for (const format of ["json", "text", "srt", "vtt", "verbose_json"]) await attempt(format, () => create({ response_format: format }));
+    await attempt("granular", () => create({ timestamp_granularities: ["word"] }));
+    await attempt("translated", async () => (await model.audio.translations.create({ file, response_format: "verbose_json" })).task);
+    await attempt("stream", async () => {
+      const types = [];
+      for await (const event of await create({ stream: true })) types.push(event.delta ?? event.type);
+      return types;
+    });
+    await attempt("aborted", () => model.transcribe(samples, { sampleRate: 16_000, signal: AbortSignal.abort() }));
+    await attempt("generates", async () => String(await model.generate("x")));
+    const voice = await loadModel("org/kani", { worker: false, codec: "org/codec" });
+    await attempt("wav", async () => {
+      const response = await voice.audio.speech.create({ input: "one two three", voice: "anna" });
+      const sound = await new OfflineAudioContext(1, 1, 22_050).decodeAudioData(await response.arrayBuffer());
+      return [response.headers.get("content-type"), sound.length];
+    });
+    await attempt("pcm", async () => (await (await voice.audio.speech.create({ input: "one", response_format: "pcm" })).arrayBuffer()).byteLength);
+    await attempt("pieces", async () => {
+      const lengths = [];
+      for await (const { samples: piece, sampleRate } of await voice.audio.speech.create({ input: "one two", stream: true })) lengths.push([piece.length, sampleRate]);
+      return lengths;
+    });
+    await attempt("wordless", () => voice.audio.speech.create({ input: " " }));
+    await attempt("deaf", () => voice.transcribe(file));
+    return out;
+  }, Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name, bytes.toString("base64")])));
+  for (const name of ["mono", "8 kHz", "stereo, 24 bits", "bytes"]) assert.equal(found[name], "word1 word2", name);
+  assert.equal(found.silence, "");
+  assert.match(found.empty, /^request: .*empty/);
+  assert.match(found.broken, /^request: .*cannot decode/);
+  assert.deepEqual([found.buffer, found.samples, found.bare], [2, 2, 6]);
+  assert.match(found.rateless, /^request: .*rate/);
+  assert.match(found.nothing, /^request: .*File, Blob/);
+  assert.deepEqual([found.json, found.text, found.srt, found.vtt], [{ text: "word1 word2" }, "word1 word2", "1\n", "WEBVTT\n"]);
+  assert.equal(found.verbose_json.segments.length, 2);
+  assert.equal(found.verbose_json.srt, undefined);
+  assert.match(found.granular, /^request: .*verbose_json/);
+  assert.equal(found.translated, "translate");
+  assert.deepEqual(found.stream, ["word1", "transcript.text.segment", " word2", "transcript.text.segment", "transcript.text.done"]);
+  assert.match(found.aborted, /^aborted/);
+  assert.match(found.generates, /^request: .*transcribe/);
+  assert.deepEqual(found.wav, ["audio/wav", 6615]);
+  assert.equal(found.pcm, 4410);
+  assert.deepEqual(found.pieces, [[2205, 22_050], [2205, 22_050]]);
+  assert.match(found.wordless, /^request: .*no text/);
+  assert.match(found.deaf, /^request: .*does not hear/);
+});
+
+test("the STT tab: a file, the microphone, copies and subtitles", options, async () => {
+  await page.getByRole("link", { name: "STT", exact: true }).click();
+  await page.getByText("Choose a model that hears").waitFor();
+  await shot(page, "stt-empty");
+  await pick(page, "org/whisper");
+  const said = page.getByRole("list", { name: "What was said" });
+  await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "talk.wav", mimeType: "audio/wav", buffer: wav({ seconds: 3, sample: tone }) });
+  await said.getByText("word3").waitFor();
+  assert.deepEqual((await said.innerText()).split(/\s+/), ["0:00", "word1", "0:01", "word2", "0:02", "word3"]);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "SRT" }).click()]);
+  assert.equal(download.suggestedFilename(), "transcript.srt");
+  await page.getByRole("button", { name: "Copy the transcript" }).click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "word1\nword2\nword3");
+  await page.getByRole("button", { name: "Clear" }).click();
+  await page.getByRole("button", { name: "Listen", exact: true }).click();
+  await page.locator(".said-partial").waitFor();
+  assert.ok(Number(await page.getByRole("meter").getAttribute("aria-valuenow")) >= 0);
+  await said.locator("li:not(.said-partial)").first().waitFor();
+  await shot(page, "stt-listening");
+  await page.getByRole("button", { name: "Stop listening" }).click();
+  await page.getByRole("button", { name: "Listen", exact: true }).waitFor();
+  await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "broken.wav", mimeType: "audio/wav", buffer: Buffer.from("no sound") });
+  await page.getByRole("main").getByRole("alert").getByText("cannot decode").waitFor();
+  await page.evaluate(() => (navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("denied", "NotAllowedError"))));
+  await page.getByRole("button", { name: "Listen", exact: true }).click();
+  await page.getByRole("main").getByRole("alert").getByText("did not allow the microphone").waitFor();
+  await shot(page, "stt-denied");
+  assert.deepEqual(problems, []);
+});
+
+test("the TTS tab: speaks as it is made, plays again, gives a file", options, async () => {
+  await page.getByRole("link", { name: "TTS", exact: true }).click();
+  await page.getByRole("textbox", { name: "Codec" }).fill("org/codec");
+  await shot(page, "tts-empty");
+  await pick(page, "org/kani");
+  await page.getByRole("textbox", { name: "Text to speak" }).fill("The quick brown fox jumps over the lazy dog");
+  await page.keyboard.press("Control+Enter");
+  await page.getByText("0.9 s of sound").waitFor();
+  await page.getByRole("button", { name: "Play again" }).click();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "WAV" }).click()]);
+  assert.equal(download.suggestedFilename(), "speech.wav");
+  await shot(page, "tts-spoken");
+  assert.deepEqual(problems, []);
+});

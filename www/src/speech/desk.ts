@@ -1,0 +1,167 @@
+/** What a model hears on the page: a microphone, a file, and the transcript of both. Knows the package; not how anything looks. */
+
+import { computed, signal } from "@preact/signals";
+import type { JerboaError, Model } from "jerboa";
+import { JerboaError as Failure } from "jerboa";
+import { asError } from "../errors";
+import { announce } from "../ui/announce";
+
+/** A stretch of what was said. */
+export interface Line {
+  start: number;
+  end: number;
+  text: string;
+}
+
+/** What is being said. */
+export interface Partial {
+  text: string;
+  stable: string;
+}
+
+/** A file on its way. */
+export interface Work {
+  name: string;
+  done: number;
+  total: number;
+}
+
+/** What a browser says of a microphone that it does not give. */
+const MICROPHONE: Readonly<Record<string, string>> = {
+  NotAllowedError: "The browser did not allow the microphone. Allow it for this page, in the address bar or in the settings, and try again.",
+  NotFoundError: "There is no microphone. Connect one, or open a file.",
+  NotReadableError: "The microphone is in use by another program, or does not answer.",
+};
+
+export class Desk {
+  readonly lines = signal<Line[]>([]);
+  readonly partial = signal<Partial | undefined>(undefined);
+  readonly level = signal(0);
+  readonly listening = signal(false);
+  readonly work = signal<Work | undefined>(undefined);
+  readonly error = signal<JerboaError | undefined>(undefined);
+  readonly language = signal("");
+  readonly text = computed(() => this.lines.value.map(({ text }) => text).join("\n"));
+  readonly busy = computed(() => this.listening.value || this.work.value !== undefined);
+  #controller: AbortController | undefined;
+  #stream: MediaStream | undefined;
+
+  /** Listens until it is stopped. */
+  async listen(model: Model): Promise<void> {
+    if (this.busy.peek()) return;
+    this.error.value = undefined;
+    let stream: MediaStream;
+    try {
+      if (!navigator.mediaDevices?.getUserMedia) throw new Failure("request", "This browser gives no microphone to pages, or this address is not secure (https).");
+      stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: true, noiseSuppression: true } });
+    } catch (thrown) {
+      this.error.value = told(thrown);
+      return;
+    }
+    this.#stream = stream;
+    const controller = this.#begin();
+    this.listening.value = true;
+    announce("Listening.");
+    // Times go on behind what is there.
+    const offset = this.lines.peek().at(-1)?.end ?? 0;
+    try {
+      const options = { ...this.#language(), signal: controller.signal, onLevel: (level: number) => void (this.level.value = level) };
+      for await (const { text, stable, final, start, end } of model.listen(stream, options)) {
+        this.partial.value = final ? undefined : { text, stable };
+        if (!final) continue;
+        this.lines.value = [...this.lines.peek(), { start: offset + start, end: offset + end, text }];
+        announce(text);
+      }
+    } catch (thrown) {
+      if (!controller.signal.aborted) this.error.value = asError(thrown);
+    } finally {
+      this.#over();
+    }
+  }
+
+  /** Transcribes a file. */
+  async open(model: Model, file: File): Promise<void> {
+    if (this.busy.peek()) return;
+    const controller = this.#begin();
+    this.lines.value = [];
+    this.work.value = { name: file.name, done: 0, total: 0 };
+    try {
+      const timed = model.info.capabilities?.includes("timestamps") === true;
+      const made = await model.transcribe(file, {
+        ...this.#language(),
+        ...(timed ? { timestamps: "segment" as const } : {}),
+        signal: controller.signal,
+        onSegment: ({ text, start, end, done, total }) => {
+          this.work.value = { name: file.name, done, total };
+          if (text.trim()) this.lines.value = [...this.lines.peek(), { start, end, text: text.trim() }];
+        },
+      });
+      announce(made.text ? `${file.name} was transcribed.` : `Nothing was said in ${file.name}.`);
+      if (!made.text) this.error.value = new Failure("request", `Nothing was said in ${file.name}, or the model did not understand it.`);
+    } catch (thrown) {
+      if (!controller.signal.aborted) this.error.value = asError(thrown);
+    } finally {
+      this.#over();
+    }
+  }
+
+  /** Ends what is under way; what was heard stays. */
+  stop(): void {
+    // A stream that ends is heard to its end.
+    const tracks = this.#stream?.getTracks() ?? [];
+    tracks.forEach((track) => {
+      track.stop();
+      track.dispatchEvent(new Event("ended"));
+    });
+    if (tracks.length === 0) this.#controller?.abort();
+  }
+
+  clear(): void {
+    this.lines.value = [];
+    this.partial.value = undefined;
+    this.error.value = undefined;
+  }
+
+  /** Subtitles of what is there. */
+  srt(): string {
+    return this.lines
+      .peek()
+      .map(({ start, end, text }, i) => `${i + 1}\n${stamp(start)} --> ${stamp(end)}\n${text}\n`)
+      .join("\n");
+  }
+
+  #language(): { language?: string } {
+    return this.language.peek() ? { language: this.language.peek() } : {};
+  }
+
+  #begin(): AbortController {
+    this.error.value = undefined;
+    this.#controller = new AbortController();
+    return this.#controller;
+  }
+
+  #over(): void {
+    this.#stream?.getTracks().forEach((track) => track.stop());
+    this.#stream = undefined;
+    this.listening.value = false;
+    this.partial.value = undefined;
+    this.work.value = undefined;
+    this.level.value = 0;
+  }
+}
+
+function told(thrown: unknown): JerboaError {
+  const words = MICROPHONE[(thrown as Error)?.name];
+  return words ? new Failure("request", words) : asError(thrown);
+}
+
+function stamp(seconds: number): string {
+  const ms = Math.round(seconds * 1000);
+  const two = (n: number): string => String(Math.floor(n)).padStart(2, "0");
+  return `${two(ms / 3_600_000)}:${two((ms / 60_000) % 60)}:${two((ms / 1000) % 60)},${String(ms % 1000).padStart(3, "0")}`;
+}
+
+/** A time as people read it. */
+export function clock(seconds: number): string {
+  return `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
+}

@@ -1,0 +1,184 @@
+/** The STT tab: a model that hears, a microphone and files, and what was said. */
+
+import { useSignal } from "@preact/signals";
+import type { Model } from "jerboa";
+import type { TargetedDragEvent, TargetedEvent } from "preact";
+import { useEffect } from "preact/hooks";
+import { bytes, parameters } from "../format";
+import { HEARING_SUGGESTIONS, SILERO } from "../model/catalog";
+import { ModelSlot } from "../model/slot";
+import { STT } from "../strings";
+import { CopyButton } from "../ui/copy";
+import { Icon } from "../ui/icon";
+import { Notice } from "../ui/notice";
+import { Desk, clock } from "./desk";
+import { Stage } from "./stage";
+
+// Outside the component: changing tabs leaves the model and what was said as they are.
+const slot = new ModelSlot("stt", { vad: SILERO });
+const desk = new Desk();
+
+export function SttTab() {
+  useEffect(() => {
+    const chosen = slot.remembered.peek();
+    if (slot.idle && chosen) void slot.load(chosen);
+  }, []);
+  return (
+    <Stage slot={slot} task="transcribe" title="Speech to text" suggestions={HEARING_SUGGESTIONS} empty={STT.empty} wrong={STT.wrongTask} facts={facts}>
+      {(model) => (
+        <div class="desk">
+          <div class="desk-side">
+            <Microphone model={model} />
+            <File model={model} />
+          </div>
+          <div class="desk-main">
+            {desk.error.value && <Notice title={STT.failed} error={desk.error.value} />}
+            <Said />
+          </div>
+        </div>
+      )}
+    </Stage>
+  );
+}
+
+function facts({ info }: Model): string {
+  const languages = info.hears?.languages.length ?? 0;
+  return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), languages > 1 ? `${languages} languages` : ""].filter(Boolean).join(" · ");
+}
+
+function Microphone({ model }: { model: Model }) {
+  const on = desk.listening.value;
+  const languages = model.info.hears?.languages ?? [];
+  return (
+    <section class="panel" aria-label="Microphone">
+      <h2>Microphone</h2>
+      <button type="button" class={on ? "secondary" : "primary"} disabled={desk.work.value !== undefined} aria-pressed={on} onClick={() => (on ? desk.stop() : void desk.listen(model))}>
+        {on ? "Stop listening" : "Listen"}
+      </button>
+      <div class="meter" role="meter" aria-label="Loudness" aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(desk.level.value * 100)}>
+        <div style={{ width: `${desk.level.value * 100}%` }} />
+      </div>
+      {languages.length > 1 && (
+        <div class="group">
+          <label for="language">Language</label>
+          <select id="language" value={desk.language} disabled={desk.busy.value} onChange={(e) => (desk.language.value = e.currentTarget.value)}>
+            <option value="">Detect it</option>
+            {languages.map((code) => (
+              <option key={code} value={code}>
+                {nameOf(code)}
+              </option>
+            ))}
+          </select>
+        </div>
+      )}
+      <p class="hint">{STT.privacy}</p>
+    </section>
+  );
+}
+
+function nameOf(code: string): string {
+  try {
+    return new Intl.DisplayNames("en", { type: "language" }).of(code) ?? code;
+  } catch {
+    return code;
+  }
+}
+
+function File({ model }: { model: Model }) {
+  const over = useSignal(false);
+  const take = (file: globalThis.File | undefined): void => {
+    if (file) void desk.open(model, file);
+  };
+  const drop = (event: TargetedDragEvent<HTMLElement>): void => {
+    event.preventDefault();
+    over.value = false;
+    take(event.dataTransfer?.files[0]);
+  };
+  const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
+    event.preventDefault();
+    over.value = true;
+  };
+  const pick = (event: TargetedEvent<HTMLInputElement>): void => {
+    const input = event.currentTarget;
+    take(input.files?.[0]);
+    input.value = "";
+  };
+  const work = desk.work.value;
+  const share = work?.total ? work.done / work.total : undefined;
+  return (
+    <section class={over.value ? "panel panel-over" : "panel"} aria-label="File" onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
+      <h2>File</h2>
+      <label class="file-button">
+        <Icon name="file" />
+        Drop or open a sound file
+        <input type="file" accept="audio/*,video/*,.wav,.mp3,.m4a,.ogg,.flac" disabled={desk.busy.value} onChange={pick} />
+      </label>
+      {work && (
+        <>
+          <div class="row">
+            <span class="grow document-name">
+              {work.name}
+              {work.total > 0 && <span class="muted">{` ${clock(work.done)} of ${clock(work.total)}`}</span>}
+            </span>
+            <button type="button" class="quiet-button" onClick={() => desk.stop()}>
+              Stop
+            </button>
+          </div>
+          <div class={share === undefined ? "bar bar-open" : "bar"} role="progressbar" aria-label="Transcribing" aria-valuenow={share === undefined ? undefined : Math.round(share * 100)}>
+            <div style={share === undefined ? undefined : { width: `${share * 100}%` }} />
+          </div>
+        </>
+      )}
+    </section>
+  );
+}
+
+function Said() {
+  const lines = desk.lines.value;
+  const partial = desk.partial.value;
+  return (
+    <section class="panel" aria-label="Transcript">
+      <div class="panel-head">
+        <h2>Transcript</h2>
+        {lines.length > 0 && (
+          <div class="row">
+            <CopyButton label="Copy the transcript" text={() => desk.text.peek()} small />
+            <button type="button" class="quiet-button" onClick={() => save("transcript.srt", new Blob([desk.srt()], { type: "application/x-subrip" }))}>
+              <Icon name="file" />
+              SRT
+            </button>
+            <button type="button" class="quiet-button" disabled={desk.busy.value} onClick={() => desk.clear()}>
+              Clear
+            </button>
+          </div>
+        )}
+      </div>
+      {lines.length === 0 && !partial && <p class="hint">{desk.listening.value ? STT.speak : STT.begin}</p>}
+      <ol class="said" aria-label="What was said">
+        {lines.map(({ start, text }, i) => (
+          <li key={i}>
+            <time>{clock(start)}</time>
+            <span>{text}</span>
+          </li>
+        ))}
+        {partial && (
+          <li class="said-partial" aria-live="off">
+            <time>…</time>
+            <span>
+              {partial.stable}
+              <span class="muted">{partial.text.slice(partial.stable.length)}</span>
+            </span>
+          </li>
+        )}
+      </ol>
+    </section>
+  );
+}
+
+/** Offers a file for download. */
+export function save(name: string, blob: Blob): void {
+  const url = URL.createObjectURL(blob);
+  const link = Object.assign(document.createElement("a"), { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

@@ -1,0 +1,145 @@
+/** The TTS tab: a model that speaks, a text, and its sound as it is made. */
+
+import { useSignal } from "@preact/signals";
+import type { Model } from "jerboa";
+import type { TargetedSubmitEvent } from "preact";
+import { useEffect } from "preact/hooks";
+import { bytes, milliseconds, parameters } from "../format";
+import { ModelSlot } from "../model/slot";
+import { stored } from "../prefs";
+import { TTS } from "../strings";
+import { Icon } from "../ui/icon";
+import { Notice } from "../ui/notice";
+import { Stage } from "./stage";
+import { save } from "./stt";
+import { peaks, Voice } from "./voice";
+
+const text = (v: unknown): v is string => typeof v === "string";
+const codec = stored("tts.codec", "", text);
+const slot = new ModelSlot("tts", () => (codec.peek().trim() ? { codec: codec.peek().trim() } : {}));
+const voice = new Voice();
+/** Bars of the picture. */
+const BARS = 160;
+
+export function TtsTab() {
+  useEffect(() => {
+    const chosen = slot.remembered.peek();
+    if (slot.idle && chosen) void slot.load(chosen);
+  }, []);
+  return (
+    <Stage slot={slot} task="speak" title="Text to speech" suggestions={[]} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} beside={slot.current.value ? undefined : <Codec />}>
+      {(model) => (
+        <div class="desk desk-one">
+          <div class="desk-main">
+            {voice.error.value && <Notice title={TTS.failed} error={voice.error.value} />}
+            <Words model={model} />
+            <Sound />
+          </div>
+        </div>
+      )}
+    </Stage>
+  );
+}
+
+function facts({ info }: Model): string {
+  return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.speaks ? `${info.speaks.sampleRate.toLocaleString("en")} Hz` : ""].filter(Boolean).join(" · ");
+}
+
+/** The codec that goes with a model of codes. */
+function Codec() {
+  return (
+    <section class="panel codec" aria-label="Codec">
+      <div class="group">
+        <label for="codec">Codec</label>
+        <input id="codec" type="text" placeholder="organisation/model or address" autocomplete="off" spellcheck={false} value={codec} onInput={(e) => (codec.value = e.currentTarget.value)} />
+      </div>
+      <p class="hint">{TTS.codec}</p>
+    </section>
+  );
+}
+
+function Words({ model }: { model: Model }) {
+  const words = useSignal(voice.made.peek()?.text ?? "");
+  const name = useSignal("");
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    void voice.speak(model, words.value, name.value.trim());
+  };
+  const on = voice.speaking.value;
+  return (
+    <section class="panel" aria-label="Text">
+      <form class="group" onSubmit={submit}>
+        <div class="group">
+          <label for="words">Text to speak</label>
+          <textarea
+            id="words"
+            rows={4}
+            placeholder={TTS.placeholder}
+            value={words}
+            onInput={(e) => (words.value = e.currentTarget.value)}
+            onKeyDown={(e) => (e.key === "Enter" && (e.ctrlKey || e.metaKey) ? e.currentTarget.form?.requestSubmit() : undefined)}
+          />
+        </div>
+        <div class="group">
+          <label for="voice">Voice</label>
+          <input id="voice" type="text" placeholder="A name or language that the model knows; may stay empty" autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
+        </div>
+        <div class="row">
+          {on ? (
+            <button type="button" class="secondary" onClick={() => voice.stop()}>
+              Stop
+            </button>
+          ) : (
+            <button type="submit" class="primary" disabled={!words.value.trim()}>
+              Speak
+            </button>
+          )}
+        </div>
+      </form>
+    </section>
+  );
+}
+
+function Sound() {
+  const made = voice.made.value;
+  if (!made) return voice.speaking.value ? <p class="hint">{TTS.begins}</p> : null;
+  return (
+    <section class="panel" aria-label="Sound">
+      <svg class="wave" viewBox={`0 0 ${BARS} 40`} preserveAspectRatio="none" role="img" aria-label={`Waveform of ${made.seconds.toFixed(1)} seconds`}>
+        {peaks(made.pieces, BARS).map((peak, i) => (
+          <rect key={i} x={i + 0.15} width={0.7} y={20 - Math.max(0.5, peak * 19)} height={Math.max(1, peak * 38)} />
+        ))}
+      </svg>
+      <div class="panel-head">
+        <p class="hint">{`${made.seconds.toFixed(1)} s of sound, the first after ${milliseconds(made.first)}${voice.speaking.value ? "…" : `, all in ${milliseconds(made.took)}`}`}</p>
+        <div class="row">
+          <button type="button" class="quiet-button" disabled={voice.speaking.value} onClick={() => voice.replay()}>
+            <Icon name="again" />
+            Play again
+          </button>
+          <button type="button" class="quiet-button" disabled={voice.speaking.value} onClick={() => save("speech.wav", wavOf(made.pieces, made.sampleRate))}>
+            <Icon name="file" />
+            WAV
+          </button>
+        </div>
+      </div>
+    </section>
+  );
+}
+
+/** A WAV file of 16 bits. */
+function wavOf(pieces: Float32Array[], rate: number): Blob {
+  const count = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const view = new DataView(new ArrayBuffer(44 + count * 2));
+  const words: [number, string | number, number?][] = [
+    [0, "RIFF"], [4, 36 + count * 2, 4], [8, "WAVEfmt "], [16, 16, 4], [20, 1, 2], [22, 1, 2], [24, rate, 4], [28, rate * 2, 4], [32, 2, 2], [34, 16, 2], [36, "data"], [40, count * 2, 4],
+  ];
+  for (const [at, value, size] of words) {
+    if (typeof value === "string") [...value].forEach((c, i) => view.setUint8(at + i, c.charCodeAt(0)));
+    else if (size === 4) view.setUint32(at, value, true);
+    else view.setUint16(at, value, true);
+  }
+  let at = 44;
+  for (const piece of pieces) for (const sample of piece) view.setInt16((at += 2) - 2, Math.round(Math.max(-1, Math.min(1, sample)) * 32_767), true);
+  return new Blob([view.buffer], { type: "audio/wav" });
+}

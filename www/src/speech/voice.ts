@@ -1,0 +1,103 @@
+/** What a model says on the page: the sound as it is made, played at once and kept. Knows the package; not how anything looks. */
+
+import { signal } from "@preact/signals";
+import type { JerboaError, Model } from "jerboa";
+import { asError } from "../errors";
+import { announce } from "../ui/announce";
+
+/** Sound that was made. */
+export interface Made {
+  text: string;
+  pieces: Float32Array[];
+  sampleRate: number;
+  seconds: number;
+  /** Milliseconds to the first of it, and of all. */
+  first: number;
+  took: number;
+}
+
+export class Voice {
+  readonly made = signal<Made | undefined>(undefined);
+  readonly speaking = signal(false);
+  readonly error = signal<JerboaError | undefined>(undefined);
+  #controller: AbortController | undefined;
+  #context: AudioContext | undefined;
+  /** Where the next piece is to sound. */
+  #at = 0;
+
+  async speak(model: Model, text: string, voice: string): Promise<void> {
+    if (this.speaking.peek() || !text.trim()) return;
+    this.silence();
+    const controller = new AbortController();
+    this.#controller = controller;
+    this.error.value = undefined;
+    this.made.value = undefined;
+    this.speaking.value = true;
+    const began = performance.now();
+    let first = 0;
+    const pieces: Float32Array[] = [];
+    try {
+      const sound = await model.audio.speech.create({ input: text, ...(voice ? { voice } : {}), stream: true }, { signal: controller.signal });
+      for await (const { samples, sampleRate } of sound) {
+        first ||= performance.now() - began;
+        pieces.push(samples);
+        this.#play(samples, sampleRate);
+        const count = pieces.reduce((sum, piece) => sum + piece.length, 0);
+        this.made.value = { text, pieces: [...pieces], sampleRate, seconds: count / sampleRate, first, took: performance.now() - began };
+      }
+      announce(pieces.length ? "Spoken." : "Nothing was spoken.");
+    } catch (thrown) {
+      if (!controller.signal.aborted) this.error.value = asError(thrown);
+    } finally {
+      this.speaking.value = false;
+    }
+  }
+
+  /** Ends what is being made and what sounds. */
+  stop(): void {
+    this.#controller?.abort();
+    this.silence();
+  }
+
+  silence(): void {
+    void this.#context?.close();
+    this.#context = undefined;
+    this.#at = 0;
+  }
+
+  /** Plays what there is from its beginning. */
+  replay(): void {
+    const made = this.made.peek();
+    if (!made) return;
+    this.silence();
+    for (const piece of made.pieces) this.#play(piece, made.sampleRate);
+  }
+
+  #play(samples: Float32Array, sampleRate: number): void {
+    if (samples.length === 0) return;
+    this.#context ??= new AudioContext();
+    const context = this.#context;
+    const buffer = context.createBuffer(1, samples.length, sampleRate);
+    buffer.getChannelData(0).set(samples);
+    const source = context.createBufferSource();
+    source.buffer = buffer;
+    source.connect(context.destination);
+    this.#at = Math.max(this.#at, context.currentTime + 0.05);
+    source.start(this.#at);
+    this.#at += buffer.duration;
+  }
+}
+
+/** The loudest of each of so many stretches, for a picture. */
+export function peaks(pieces: readonly Float32Array[], count: number): number[] {
+  const total = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const out = new Array<number>(count).fill(0);
+  let at = 0;
+  for (const piece of pieces) {
+    for (const sample of piece) {
+      const place = Math.min(count - 1, Math.floor((at++ * count) / total));
+      out[place] = Math.max(out[place]!, Math.abs(sample));
+    }
+  }
+  return out;
+}
