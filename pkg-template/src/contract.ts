@@ -340,6 +340,7 @@ export interface EngineSpeakOptions {
   speaker?: number[];
   maxTokens?: number;
   grammar?: boolean;
+  ignoreEnd?: boolean;
   temperature?: number;
   topP?: number;
   repetitionPenalty?: number;

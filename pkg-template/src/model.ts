@@ -3,7 +3,7 @@
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
 import { checked, describe, mustBe } from "./check.js";
-import type { Measurement, MeasureOptions, MemoryUse, ModelInfo, Transcript } from "./contract.js";
+import type { Measurement, MeasureOptions, MemoryUse, ModelInfo, Spoken, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused, unloaded } from "./errors.js";
@@ -196,6 +196,12 @@ export class Model {
   /** @internal Milliseconds of a window of sound and of a token. */
   async measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }> {
     return this.#backend.call("measureHearing", [samples, tokens]);
+  }
+
+  /** @internal Times a speech of so many codes, whatever they are. */
+  async measureSpeaking(tokens: number): Promise<Spoken> {
+    const start = this.info.vocabSize - 1;
+    return this.#backend.call("speak", [{ input: "", ids: [1, Math.max(2, start >> 1)], maxTokens: tokens, temperature: 1, seed: 1, ignoreEnd: true }]);
   }
 
   /** The logits after the last of these ids, or after each of them: rows of `info.vocabSize` numbers. */

@@ -2,6 +2,7 @@
 //! samples on; what they refuse, and long sound.
 
 use super::run::{Tensors, tensors};
+use jerboa::audio::formats::Segment;
 use jerboa::exec::RunOptions;
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::hub::AbortFlag;
@@ -10,7 +11,7 @@ use jerboa_tests::golden::{self, golden};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 struct Case {
     model: Transcriber,
@@ -24,17 +25,6 @@ fn load(folder: &Path) -> Transcriber {
         let gpu = open(&DeviceOptions::default());
         Transcriber::load(gpu, &source, "tiny", RunOptions::default()).await.expect("a model that hears")
     })
-}
-
-/// The folder of a golden checkpoint with another generation_config.json.
-fn with(name: &str, generation: &Value) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(golden(&format!("speech/{name}/{file}")), folder.join(file)).expect("a file");
-    }
-    std::fs::write(folder.join("generation_config.json"), generation.to_string()).expect("a file");
-    folder
 }
 
 impl Case {
@@ -62,9 +52,9 @@ impl Case {
         TranscribeRequest::from_json(&fields.to_string()).expect("a request")
     }
 
-    fn heard(model: &mut Transcriber, wave: &[f32], fields: Value) -> Vec<u32> {
-        let made = block_on(model.transcribe(wave, &Self::request(fields), &AbortFlag::new(), |_| {}));
-        made.expect("a transcript").segments.into_iter().flat_map(|s| s.ids).collect()
+    fn heard(&mut self, wave: &[f32], fields: Value) -> Segment {
+        let made = block_on(self.model.transcribe(wave, &Self::request(fields), &AbortFlag::new(), |_| {}));
+        made.expect("a transcript").segments.remove(0)
     }
 
     /// All from samples on: rows, logits, greedy text, beams.
@@ -78,24 +68,22 @@ impl Case {
         let logits = block_on(self.model.logits(wave, &ids)).expect("logits");
         self.expect("logits", &logits);
         // As they were made: without an end.
+        self.model.ends = Vec::new();
         let greedy = self.ids("greedy");
-        let mut free = load(&with(name, &json!({ "eos_token_id": 199 })));
         let most = greedy.len() - 1;
         for fields in [json!({ "maxTokens": most }), json!({ "maxTokens": most, "logprobs": true, "ids": [greedy[0]] })]
         {
-            assert_eq!(Self::heard(&mut free, wave, fields), greedy[1..], "{name}");
+            assert_eq!(self.heard(wave, fields).ids, greedy[1..], "{name}");
         }
+        let best = self.heard(wave, json!({ "maxTokens": most, "beams": 4 }));
+        assert_eq!(best.ids, self.ids("beam4")[1..greedy.len()], "{name}");
+        let (score, expected) = (best.mean_logprob.expect("a score"), f64::from(self.gold["beam4_scores"][0]));
+        assert!((score - expected).abs() < 1e-3, "{name}: {score} {expected}");
         let end = self.meta["beam_eos_id"].as_u64().expect("a token") as u32;
-        let mut ending = load(&with(name, &json!({ "eos_token_id": end })));
+        self.model.ends = vec![end];
         let width = self.gold["beam4_eos"].len() / 4;
         let best: Vec<u32> = self.ids("beam4_eos")[1..width].iter().copied().take_while(|id| *id != end).collect();
-        assert_eq!(Self::heard(&mut ending, wave, json!({ "maxTokens": most, "beams": 4 })), best, "{name}");
-        let best = &self.ids("beam4")[1..greedy.len()];
-        let request = Self::request(json!({ "maxTokens": most, "beams": 4 }));
-        let made = block_on(free.transcribe(wave, &request, &AbortFlag::new(), |_| {})).expect("a transcript");
-        assert_eq!(made.segments[0].ids, best, "{name}");
-        let score = made.segments[0].mean_logprob.expect("a score");
-        assert!((score - f64::from(self.gold["beam4_scores"][0])).abs() < 1e-3, "{name}: {score}");
+        assert_eq!(self.heard(wave, json!({ "maxTokens": most, "beams": 4 })).ids, best, "{name}");
     }
 }
 

@@ -24,6 +24,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         window: 0,
         softcap: 0.0,
         sinks: None,
+        ends: None,
         head_norm: None,
         rope: None,
         kv: Kv::F32,

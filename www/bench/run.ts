@@ -4,6 +4,7 @@ import { loadModel, type LoadProgress, type Measurement, type Model, type ModelI
 import { checkpoint } from "./checkpoint";
 import { type Embedded, embedAll, encoderFiles } from "./embed";
 import type { Settings } from "./settings";
+import { hearAndSpeak, type Sounded } from "./sound";
 import { SHAPES } from "./shapes";
 
 /** One timed generation, in the names that the other engines' pages have. */
@@ -71,6 +72,8 @@ export interface Result {
   rows: Row[];
   /** Of a model that makes vectors, in place of runs and rows. */
   embed?: Embedded;
+  /** Of a model that hears or speaks, likewise. */
+  sound?: Sounded;
   limits?: Measurement["limits"];
 }
 
@@ -181,7 +184,7 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
     last = progress.total > 0 ? progress : last;
   };
   const { weights, embeddingWeights, kv, tune, cache, worker, f16, subgroups } = settings;
-  const model = await loadModel(source, { onProgress, maxContext, weights, embeddingWeights, kv, tune, features: { f16, subgroups }, worker, ...(settings.source ? { cache } : {}) });
+  const model = await loadModel(source, { onProgress, maxContext, weights, embeddingWeights, kv, tune, features: { f16, subgroups }, worker, ...(settings.source ? { cache } : {}), ...(settings.codec ? { codec: settings.codec } : {}) });
   return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
 }
 
@@ -218,7 +221,12 @@ export async function bench(settings: Settings, say: (line: string) => void): Pr
   try {
     const memory = await model.memory();
     const embeds = model.info.task === "embed";
-    const measured = embeds ? { runs: [], rows: [], embed: await embedAll(model, settings, say) } : await decode(model, settings, say);
+    const sounds = model.info.task === "transcribe" || model.info.task === "speak";
+    const measured = embeds
+      ? { runs: [], rows: [], embed: await embedAll(model, settings, say) }
+      : sounds
+        ? { runs: [], rows: [], sound: await hearAndSpeak(model, settings, say) }
+        : await decode(model, settings, say);
     return {
       engine: "jerboa",
       model: settings.source ?? settings.shape,

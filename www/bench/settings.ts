@@ -20,6 +20,8 @@ export interface Settings {
   tune: "auto" | "off" | "again";
   /** The address of a folder to load instead of a made checkpoint. */
   source?: string;
+  /** Of a model that speaks: the address of its codec. */
+  codec?: string;
   /** False loads past the browser's cache. */
   cache: boolean;
   f16: boolean;
@@ -53,6 +55,7 @@ export function settingsOf(query: URLSearchParams): Settings {
   const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
   const on = (name: string): boolean => query.get(name) !== "0";
   const source = query.get("source");
+  const codec = query.get("codec");
   const [least = 16, most = 256] = (query.get("lengths") ?? "16,256").split(",").map(Number);
   return {
     shape: query.get("shape") ?? "qwen3-0.6b",
@@ -64,6 +67,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     repeat: number("repeat", 0),
     tune: oneOf(query.get("tune"), ["auto", "off", "again"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
+    ...(codec ? { codec: new URL(codec, location.href).href } : {}),
     cache: on("cache"),
     f16: on("f16"),
     subgroups: on("subgroups"),

@@ -84,6 +84,7 @@ mod native {
         "inspect" "Family, sizes, encoding by tensor; what would run and what not": look::inspect_command, look::inspect;
         "plan" "The graph, dispatches of a decode step, bytes": look::plan_command, look::plan;
         "load-bench" "Where the time of a load goes, and its peak memory": look::load_command, look::load;
+        "make-sound" "Writes a random checkpoint of a model that hears or speaks, to be measured": bench::make_command, bench::make;
         "bench" "Speed in the bench page's JSON, of a model or of a random checkpoint of one of its shapes": bench::command, bench::run;
     }
 

@@ -534,6 +534,7 @@ impl Lowering<'_> {
             window: 0,
             softcap: a.softcap,
             sinks: None,
+            ends: None,
             head_norm: None,
             rope: None,
             kv: Kv::F32,

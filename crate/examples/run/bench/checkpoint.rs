@@ -2,13 +2,15 @@
 //! The speed of a dense model does not depend on its weights.
 
 use half::f16;
-use jerboa::ir::WeightKind;
+use jerboa::ir::{Graph, WeightKind};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const SHAPES: &str = include_str!("../../../../www/bench/shapes.json");
+const SOUNDS: &str = include_str!("../../../../www/bench/sounds.json");
 /// The weights are pieces of one block of so many bytes.
 const BLOCK: usize = 16 << 20;
 /// Weights that share a scale and a bias.
@@ -136,10 +138,35 @@ pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
     if four_bits {
         config["quantization"] = json!({ "group_size": GROUP, "bits": 4 });
     }
+    let name = format!("jerboa-bench-{}-{}", std::process::id(), shape.replace(['/', '.'], "-"));
+    let made = Made(std::env::temp_dir().join(name));
+    write(made.path(), &config, &[graph], four_bits)?;
+    Ok(made)
+}
+
+/// Writes the checkpoint of a model that hears or speaks, at 16 bits, with its codec's in a folder `codec` of it.
+pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
+    let shapes: Map<String, Value> = serde_json::from_str(SOUNDS).map_err(|e| e.to_string())?;
+    let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
+    let found = shapes.get(shape).ok_or_else(|| format!("there is no shape '{shape}': {}", names()))?;
+    let config = &found["config"];
+    let graphs = match jerboa::arch::speech(config).map_err(|e| e.to_string())? {
+        Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
+        None => vec![jerboa::arch::graph(config).map_err(|e| e.to_string())?],
+    };
+    write(folder, config, &graphs, false)?;
+    let Some(codec) = found.get("codec") else { return Ok(()) };
+    let graph = jerboa::arch::codec(codec).map_err(|e| e.to_string())?;
+    write(&folder.join("codec"), codec, &[graph], false)
+}
+
+/// Writes a configuration and random weights of some graphs, each weight once.
+fn write(folder: &Path, config: &Value, graphs: &[Graph], four_bits: bool) -> Result<(), String> {
     let blocks = Blocks::new();
     let mut tensors = Tensors { header: Map::new(), parts: Vec::new(), offset: 0 };
-    for weight in &graph.weights {
-        for (name, rows) in &weight.parts {
+    let mut known = BTreeSet::new();
+    for weight in graphs.iter().flat_map(|graph| &graph.weights) {
+        for (name, rows) in weight.parts.iter().filter(|part| known.insert(part.0.clone())) {
             let (rows, cols) = (*rows, weight.cols);
             if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
                 let block = if name.ends_with(".bias") { &blocks.zeros } else { &blocks.ones };
@@ -154,14 +181,8 @@ pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
             }
         }
     }
-    let made = Made(std::env::temp_dir().join(format!(
-        "jerboa-bench-{}-{}",
-        std::process::id(),
-        shape.replace(['/', '.'], "-")
-    )));
-    let written = std::fs::create_dir_all(made.path())
-        .and_then(|()| std::fs::write(made.path().join("config.json"), config.to_string()))
-        .and_then(|()| tensors.write(&made.path().join("model.safetensors")));
-    written.map_err(|e| format!("{}: {e}", made.path().display()))?;
-    Ok(made)
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(folder.join("config.json"), config.to_string()))
+        .and_then(|()| tensors.write(&folder.join("model.safetensors")));
+    written.map_err(|e| format!("{}: {e}", folder.display()))
 }

@@ -28,6 +28,18 @@ pub fn command(command: Command) -> Command {
         .group(ArgGroup::new("which").args(["MODEL", "model", "shape"]).required(true))
 }
 
+pub fn make_command(command: Command) -> Command {
+    command.args([
+        value("shape", "NAME", "A shape of www/bench/sounds.json").required(true),
+        value("out", "DIR", "The folder that is written").required(true),
+    ])
+}
+
+/// A random checkpoint of a model that hears or speaks, for `transcribe --times`, `speak` and the bench page.
+pub async fn make(given: &Given) -> Result<()> {
+    checkpoint::make_sound(&given.need::<String>("shape")?, std::path::Path::new(&given.need::<String>("out")?))
+}
+
 pub async fn run(given: &Given) -> Result<()> {
     let settings = Settings {
         shape: given.text("shape"),

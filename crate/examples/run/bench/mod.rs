@@ -3,7 +3,7 @@
 mod checkpoint;
 mod command;
 
-pub use command::{command, run};
+pub use command::{command, make, make_command, run};
 
 use jerboa::exec::{MeasureOptions, Measurement};
 use jerboa::gpu::Backend;

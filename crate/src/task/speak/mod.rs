@@ -56,15 +56,17 @@ struct Speech {
 }
 
 impl Speech {
-    /// Takes a token; a frame in which codebooks came out of turn is left out.
-    fn take(&mut self, frames: &Frames, token: u32) {
+    /// Takes a token; a frame in which codebooks came out of turn is left out, unless `any` codes shall sound.
+    fn take(&mut self, frames: &Frames, token: u32, any: bool) {
         self.frame.push(token);
         self.ids.push(token);
         if self.frame.len() < frames.per {
             return;
         }
-        let codes: Vec<u32> =
-            self.frame.drain(..).enumerate().filter_map(|(place, token)| frames.code(token, place)).collect();
+        let code = |(place, token): (usize, u32)| {
+            frames.code(token, place).or_else(|| any.then(|| token.saturating_sub(frames.start) % frames.size))
+        };
+        let codes: Vec<u32> = self.frame.drain(..).enumerate().filter_map(code).collect();
         if codes.len() == frames.per {
             self.codes.extend(codes);
         } else {
@@ -204,7 +206,7 @@ impl Speaker {
         self.session.clear();
         self.session.stand(&self.frames.positions(prompt.len(), capacity));
         self.session.resume(&prompt, || abort.check("speaking")).await?;
-        let mut speech = Speech::default();
+        let (mut speech, any) = (Speech::default(), request.ignore_end);
         let tail = if request.grammar { None } else { self.session.prepare_sampling(&sampler).await? };
         let mut ended = false;
         if let Some(tail) = tail {
@@ -219,7 +221,10 @@ impl Speaker {
                     Err(error) => break Err(error),
                 };
                 ended = tokens.contains(&end);
-                tokens.iter().take_while(|token| **token != end).for_each(|token| speech.take(&self.frames, *token));
+                tokens
+                    .iter()
+                    .take_while(|token| **token != end)
+                    .for_each(|token| speech.take(&self.frames, *token, any));
                 if tokens.is_empty() || ended {
                     break Ok(());
                 }
@@ -237,7 +242,7 @@ impl Speaker {
                 let token = sampler.sample(&logits, request.grammar.then_some(TokenMask(&mask)))?;
                 ended = token == end;
                 if !ended {
-                    speech.take(&self.frames, token);
+                    speech.take(&self.frames, token, any);
                     self.sound(&mut speech, false, &mut on_sound).await?;
                     self.session.step(token, self.session.tokens().len())?;
                 }
@@ -263,7 +268,7 @@ impl Speaker {
     /// How tokens are picked: codes and the end alone.
     fn params(&self, request: &SpeakRequest, vocab: usize) -> Result<Params> {
         let end = self.end();
-        let banned = (0..self.frames.start.min(vocab as u32)).filter(|id| *id != end);
+        let banned = (0..self.frames.start.min(vocab as u32)).filter(|id| *id != end || request.ignore_end);
         let usual = Params {
             greedy: false,
             temperature: 1.0,

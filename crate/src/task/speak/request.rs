@@ -20,6 +20,8 @@ pub struct SpeakRequest {
     pub max_tokens: Option<usize>,
     /// Let only codes of the next codebook come, which the processor looks after: slower.
     pub grammar: bool,
+    /// Go on after the end of speech: for benchmarks.
+    pub ignore_end: bool,
     /// How codes are drawn.
     #[serde(flatten)]
     pub sampling: Overrides,

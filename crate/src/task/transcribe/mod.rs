@@ -39,7 +39,7 @@ pub struct Transcriber {
     /// Tells speech from silence, where it was given.
     pub vad: Option<Rc<Vad>>,
     /// Tokens that end a text.
-    ends: Vec<u32>,
+    pub ends: Vec<u32>,
     /// Sequences of further beams.
     others: Vec<Session>,
 }
