@@ -2,7 +2,7 @@
 
 use crate::support::read;
 use jerboa::arch::of_gguf;
-use jerboa::format::gguf::{self, Gguf, config::RopeFactors};
+use jerboa::format::gguf::{self, Gguf, Value as Meta, config::RopeFactors};
 use jerboa::format::{Bytes, Checkpoint, CheckpointFile, WeightSource, Weights, detect, safetensors, transcode};
 use jerboa::reference::dequant::dequant_in_order;
 use serde_json::{Value, json};
@@ -125,6 +125,36 @@ fn gguf_metadata_is_a_configuration() {
         assert_eq!(config[key], value, "{key}");
     }
     assert_eq!(config["rms_norm_eps"].as_f64().map(|e| e.to_string()).as_deref(), Some("0.000001"));
+}
+
+/// Gemma 4's files list the merges, in an order that no score tells, and put no space before a text.
+#[test]
+fn gguf_tokenizer_of_gemma_4_lists_its_merges() {
+    let texts = |all: &[&str]| all.iter().map(|t| (*t).to_string()).collect::<Vec<_>>();
+    let mut tokens = texts(&["<unk>", "<bos>", "▁", "a", "b", "ab", "▁a", "b▁"]);
+    let mut kinds = vec![2, 3, 1, 1, 1, 1, 1, 1];
+    tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+    kinds.resize(tokens.len(), 6);
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let metadata = [
+        ("general.architecture".to_string(), Meta::Text("gemma4".into())),
+        (key("model"), Meta::Text("gemma4".into())),
+        (key("scores"), Meta::Floats(vec![-1000.0; tokens.len()])),
+        (key("tokens"), Meta::Texts(tokens)),
+        (key("token_type"), Meta::Ints(kinds)),
+        (key("merges"), Meta::Texts(texts(&["b ▁", "▁ a", "a b"]))),
+        (key("bos_token_id"), Meta::Int(1)),
+        (key("unknown_token_id"), Meta::Int(0)),
+        (key("add_bos_token"), Meta::Bool(true)),
+    ];
+    let (file, metadata) = ("test".to_string(), metadata.into_iter().collect());
+    let gguf = Gguf { file, size: 0, metadata, tensors: BTreeMap::new() };
+    let json = gguf.tokenizer().expect("a tokenizer").to_string();
+    let tokenizer = jerboa::text::Tokenizer::from_json(json.as_bytes()).expect("a tokenizer");
+    for (text, ids) in [("ab a", vec![1, 3, 7, 3]), (" ab", vec![1, 6, 4]), ("ß", vec![1, 8 + 0xc3, 8 + 0x9f])] {
+        assert_eq!(tokenizer.encode(text, true).expect("ids"), ids, "{text:?}");
+        assert_eq!(tokenizer.decode(&ids, true), text);
+    }
 }
 
 #[test]

@@ -80,8 +80,15 @@ fn a_token_takes_few_dispatches() {
 /// What llama.cpp's converter does to each family: tests/golden/scripts/make_gguf_hybrids.py.
 #[test]
 fn gguf_files_give_the_reference_logits() {
-    for name in ["lfm2", "qwen3_5", "granite_hybrid"] {
-        let reference = Golden::read(&golden(&format!("models/{name}/golden.safetensors")));
+    for (name, model) in [
+        ("lfm2", "lfm2"),
+        ("qwen3_5", "qwen3_5"),
+        ("granite_hybrid", "granite_hybrid"),
+        ("gemma4", "gemma4"),
+        // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
+        ("gpt_oss", "gpt_oss_mxfp4"),
+    ] {
+        let reference = Golden::read(&golden(&format!("models/{model}/golden.safetensors")));
         let (ids, expected) = (reference.ids("input_ids"), reference.floats("logits"));
         let loaded = block_on(async {
             let source = files_of(&golden(&format!("quant/gguf_{name}"))).await?;

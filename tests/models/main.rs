@@ -16,6 +16,8 @@ use jerboa::plan::Fusions;
 use jerboa_tests::golden::{Golden, golden, greedy, load};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 /// A test for each model of tests/golden/models, with the relative L2 distance that its stored precision allows.
 macro_rules! equal_the_reference {
@@ -75,6 +77,21 @@ fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     all
 }
 
+/// Writes how far a model is from its reference to tests/golden/models/errors.json, for the README's table, where
+/// `JERBOA_WRITE_ERRORS` is set.
+fn record(name: &str, error: f64) {
+    static ONE: Mutex<()> = Mutex::new(());
+    if std::env::var_os("JERBOA_WRITE_ERRORS").is_none() {
+        return;
+    }
+    let _one = ONE.lock().expect("no test has failed here");
+    let path = golden("models/errors.json");
+    let all = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
+    let mut all: BTreeMap<String, f64> = serde_json::from_str(&all).expect("errors.json");
+    all.insert(name.into(), format!("{error:.0e}").parse().expect("a number"));
+    std::fs::write(&path, serde_json::to_string_pretty(&all).expect("JSON") + "\n").expect("errors.json");
+}
+
 /// Logits of all rows in one go, of the last one, of each token by itself, and greedy ids, in f32.
 fn equals_the_reference(name: &str, limit: f64) {
     let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
@@ -83,6 +100,7 @@ fn equals_the_reference(name: &str, limit: f64) {
     let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let error = relative_l2(&found, &expected);
     assert!(error < limit, "{name}: prefill {error:e}");
+    record(name, error);
     assert_eq!(greedy(&mut model, &ids, 24), golden.ids("greedy"), "{name}");
     // The last row alone, as generation asks for it.
     block_on(model.prefill(&ids, 0)).expect("prefill");

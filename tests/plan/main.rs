@@ -2,6 +2,7 @@
 
 mod goldens;
 mod refusals;
+mod table;
 
 use jerboa::device::Caps;
 use jerboa::exec::{Overrides, Precision};

@@ -8,16 +8,76 @@ use super::config::Config;
 use super::family::Family;
 use super::qwen::head_norm;
 use super::vision::gemma4::GEMMA4;
+use crate::format::gguf::{Architecture, Gguf, Value as Meta};
 use crate::ir::{Activation, Builder, Graph, Ids, Mask, Op, StateId, ValueId};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
     model_types: &["gemma4_text", "gemma4"],
     decoder: Some(gemma4),
+    gguf: &[Architecture {
+        names: &[
+            ("ffn_norm", "pre_feedforward_layernorm"),
+            ("inp_gate", "per_layer_input_gate"),
+            ("proj", "per_layer_projection"),
+            ("post_norm", "post_per_layer_input_norm"),
+            ("layer_output_scale.weight", "layer_scalar"),
+            ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+            ("per_layer_model_proj", "model.per_layer_model_projection"),
+            ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+        ],
+        fields: &[
+            ("attention.shared_kv_layers", "num_kv_shared_layers"),
+            ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+        ],
+        fixed: of_gguf,
+        ..Architecture::new("gemma4", "gemma4_text", "Gemma4ForCausalLM")
+    }],
     sees: Some(GEMMA4),
     ..Family::NONE
 }];
+
+/// What GGUF files say layer by layer or by tensors, in the names of config.json.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    let list = |key: &str| match file.field(key) {
+        Some(Meta::Ints(list)) => list.clone(),
+        one => one.and_then(Meta::as_i64).into_iter().collect(),
+    };
+    let sliding: Vec<bool> = list("attention.sliding_window_pattern").into_iter().map(|s| s != 0).collect();
+    let kind = |sliding: &bool| if *sliding { "sliding_attention" } else { "full_attention" };
+    let own = |i: usize, part: &str| file.has(&format!("blk.{i}.{part}.weight"));
+    let same = (0..sliding.len()).any(|i| !sliding[i] && own(i, "attn_k") && !own(i, "attn_v"));
+    let (heads, widths) = (list("attention.head_count_kv"), list("feed_forward_length"));
+    let of_kind = |slides: bool| heads.iter().zip(&sliding).find(|(_, s)| **s == slides).map(|(heads, _)| *heads);
+    let least = widths.iter().min();
+    let table = file.tensors.get("per_layer_token_embd.weight").and_then(|t| t.shape.first());
+    // The rotation of full layers leaves out the pairs whose factor is past all reason.
+    let factors = out.get("rope_scaling").and_then(|r| r.get("long_factor")).and_then(Value::as_array);
+    let share = factors.map_or(0.25, |all| {
+        all.iter().filter(|f| f.as_f64().is_some_and(|f| f < 2.0)).count() as f64 / all.len().max(1) as f64
+    });
+    let rope = json!({
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": share, "rope_theta": out.get("rope_theta")},
+        "sliding_attention": {"rope_type": "default", "rope_theta": out.get("rope_local_base_freq")},
+    });
+    let fields = [
+        ("layer_types", json!(sliding.iter().map(kind).collect::<Vec<_>>())),
+        ("global_head_dim", json!(out.get("head_dim"))),
+        ("head_dim", json!(file.number("attention.key_length_swa").map(|n| n as u64))),
+        ("attention_k_eq_v", json!(same)),
+        ("num_key_value_heads", json!(of_kind(true).or(heads.first().copied()))),
+        ("num_global_key_value_heads", json!(of_kind(false))),
+        ("intermediate_size", json!(least)),
+        ("use_double_wide_mlp", json!(widths.iter().max() > least)),
+        ("vocab_size_per_layer_input", json!(table)),
+        ("rope_parameters", rope),
+        ("rope_scaling", Value::Null),
+        ("partial_rotary_factor", Value::Null),
+    ];
+    out.extend(fields.map(|(key, value)| (key.to_string(), value)));
+}
 
 /// `Gemma4ForCausalLM`, and the text part of `Gemma4ForConditionalGeneration`.
 fn gemma4(config: Config<'_>) -> Result<Graph> {

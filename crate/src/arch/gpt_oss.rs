@@ -8,7 +8,9 @@ use super::config::Config;
 use super::family::Family;
 use crate::Result;
 use crate::format::RowOrder;
+use crate::format::gguf::{Architecture, Gguf, usual};
 use crate::ir::Graph;
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["GptOssForCausalLM"],
@@ -19,8 +21,25 @@ pub(super) static FAMILIES: &[Family] = &[Family {
         (".gate_up_proj.weight", |_| Ok(RowOrder::Transposed)),
         (".down_proj.weight", |_| Ok(RowOrder::Transposed)),
     ],
+    // GGUF files have gate and up apart, as [outputs, inputs].
+    gguf: &[Architecture {
+        experts: true,
+        names: &[("attn_sinks.weight", "self_attn.sinks"), ("ffn_gate_inp", "mlp.router")],
+        fields: &[("expert_feed_forward_length", "intermediate_size")],
+        fixed: of_gguf,
+        ..Architecture::new("gpt-oss", "gpt_oss", "GptOssForCausalLM")
+    }],
     ..Family::NONE
 }];
+
+/// What the conversion to GGUF leaves out.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    usual(file, out);
+    out.insert(FUSED.into(), json!(false));
+    if let Some(scaling) = out.get_mut("rope_scaling").and_then(Value::as_object_mut) {
+        scaling.insert("truncate".into(), json!(false));
+    }
+}
 
 /// `GptOssForCausalLM`.
 fn gpt_oss(config: Config<'_>) -> Result<Graph> {

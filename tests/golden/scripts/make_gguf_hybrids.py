@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""GGUF files of the tiny hybrids in ../models, as llama.cpp's converter makes them.   usage: make_gguf_hybrids.py ../quant
+"""GGUF files of the tiny hybrids in ../models, as llama.cpp's converter makes them.   usage: make_gguf_hybrids.py ../quant [NAME...]
 
 Needs numpy, torch, safetensors, gguf 0.19.0. All tensors are F32; the goldens are those of ../models. What the converter
 does to them is written from its description: norms of Qwen3.5 hold their weight plus one (but for the gated one), A_log is
-kept as -exp(A_log), heads of values take turns with the key heads (value head h of key head k lies at h * key_heads + k), q
+kept as -exp(A_log), rotations of Gemma 4's full layers are factors of the frequencies, heads of values take turns with the key heads (value head h of key head k lies at h * key_heads + k), q
 and k of Granite lie in the order of interleaved rotation, its MLP's gate and up are apart. Tokenizers are left out.
 """
 import json, os, sys
@@ -52,10 +52,16 @@ CASES = {
     "granite_hybrid": ("granitehybrid", mamba, lambda c: {"ssm.conv_kernel": c["mamba_d_conv"], "ssm.state_size": c["mamba_d_state"], "ssm.group_count": c["mamba_n_groups"],
         "ssm.time_step_rank": c["mamba_n_heads"], "ssm.inner_size": c["mamba_n_heads"] * c["mamba_d_head"], "embedding_scale": c["embedding_multiplier"], "residual_scale": c["residual_multiplier"],
         "attention.scale": c["attention_multiplier"], "logit_scale": c["logits_scaling"]}),
+    "gemma4": ("gemma4", lambda name, x, c: x, lambda c: {"feed_forward_length": [c["intermediate_size"] * (2 if i + c["num_kv_shared_layers"] >= c["num_hidden_layers"] else 1) for i in range(c["num_hidden_layers"])],
+        "attention.head_count_kv": c["num_key_value_heads"], "attention.key_length": c["global_head_dim"], "attention.value_length": c["global_head_dim"], "attention.key_length_swa": c["head_dim"],
+        "attention.value_length_swa": c["head_dim"], "attention.sliding_window": c["sliding_window"], "attention.sliding_window_pattern": [t == "sliding_attention" for t in c["layer_types"]],
+        "attention.shared_kv_layers": c["num_kv_shared_layers"], "embedding_length_per_layer_input": c["hidden_size_per_layer_input"], "final_logit_softcapping": c["final_logit_softcapping"],
+        "rope.freq_base": c["rope_parameters"]["full_attention"]["rope_theta"], "rope.freq_base_swa": c["rope_parameters"]["sliding_attention"]["rope_theta"],
+        "rope.dimension_count": c["global_head_dim"], "rope.dimension_count_swa": c["head_dim"]}),
     "lfm2": ("lfm2", lfm2, lambda c: {"shortconv.l_cache": c["conv_L_cache"], "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
 }
 # What the converter renames before it looks names up.
-EARLIER = {".dt_bias": ".dt_proj.bias"}
+EARLIER = {".dt_bias": ".dt_proj.bias", ".layer_scalar": ".layer_scalar.weight"}
 WIDTHS = {"lfm2": 48, "granitehybrid": 44}
 
 def write(out, folder):
@@ -84,6 +90,10 @@ def write(out, folder):
             found = names.get_name(part, try_suffixes=(".weight", ".bias"))
             assert found, part
             w.add_tensor(found, np.ascontiguousarray(x, dtype=np.float32))
+    if arch == "gemma4":
+        half = c["global_head_dim"] // 2
+        turned = int(half * c["rope_parameters"]["full_attention"]["partial_rotary_factor"])
+        w.add_tensor("rope_freqs.weight", np.array([1.0] * turned + [1e30] * (half - turned), dtype=np.float32))
     w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 
-for folder in CASES: write(sys.argv[1], folder)
+for folder in sys.argv[2:] or CASES: write(sys.argv[1], folder)

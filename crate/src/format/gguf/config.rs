@@ -128,7 +128,7 @@ impl Gguf {
         {
             out.insert("partial_rotary_factor".into(), json!(rotary / head));
         }
-        let original = self.number("rope.scaling.original_context_length");
+        let original = self.number("rope.scaling.original_context_length").map(|n| n as u64);
         let kind = self.text(&format!("{}.rope.scaling.type", self.architecture())).unwrap_or_default();
         let factor = self.number("rope.scaling.factor").filter(|f| *f > 0.0);
         let scaling = if !factors.long.is_empty() && !factors.short.is_empty() {

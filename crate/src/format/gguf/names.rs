@@ -111,10 +111,15 @@ impl Names<'_> {
             Ok(stacked) => stacked,
             Err(error) => return out.insert(&name, Err(error)),
         };
-        let &[experts, n, k] = &tensor.shape[..] else { return };
+        // Matrices, or vectors such as biases.
+        let (&experts, own) = match &tensor.shape[..] {
+            [experts, own @ ..] if matches!(own.len(), 1 | 2) => (experts, own),
+            _ => return,
+        };
+        let rows = if let [rows, _] = own { *rows } else { 1 };
         for e in 0..experts.min(4096) {
             let name = format!("{before}{e}{after}");
-            if let Some(slice) = stacked.slice(&name, e.saturating_mul(n), vec![n, k]) {
+            if let Some(slice) = stacked.slice(&name, e.saturating_mul(rows), own.to_vec()) {
                 out.insert(&name, Ok(slice));
             }
         }

@@ -68,7 +68,9 @@ impl Gguf {
         let v = Vocabulary { gguf: self, tokens };
         let (body, decoder) = match self.text("tokenizer.ggml.model").unwrap_or_default() {
             "gpt2" => v.byte_level()?,
-            "llama" => v.sentencepiece_bpe()?,
+            "llama" => v.sentencepiece_bpe(true, &v.merges()?)?,
+            // The merges are in the file, and no space comes before a text.
+            "gemma4" => v.sentencepiece_bpe(false, &v.listed_merges())?,
             "t5" => v.unigram()?,
             "bert" => v.wordpiece()?,
             other => return Err(bad(format!("the GGUF tokenizer model '{other}' is not supported"))),
@@ -199,14 +201,14 @@ impl Vocabulary<'_> {
     }
 
     /// SentencePiece's BPE merges the pair with the best score of its whole: the same as merges in the order of scores.
-    fn sentencepiece_bpe(&self) -> Result<Parts> {
-        let prefix = self.gguf.bool("tokenizer.ggml.add_space_prefix").unwrap_or(true);
+    fn sentencepiece_bpe(&self, prefix: bool, merges: &[[&str; 2]]) -> Result<Parts> {
+        let prefix = self.gguf.bool("tokenizer.ggml.add_space_prefix").unwrap_or(prefix);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
         let prepend = json!({"type": "Prepend", "prepend": SPACE});
         let normalizer = if prefix { json!({"type": "Sequence", "normalizers": [prepend, replace]}) } else { replace };
         let model = json!({"type": "BPE", "dropout": null, "unk_token": self.gguf.token("unknown_token_id"),
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true,
-            "ignore_merges": false, "vocab": self.vocab(), "merges": self.merges()?});
+            "ignore_merges": false, "vocab": self.vocab(), "merges": merges});
         let mut stages = vec![
             json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
             json!({"type": "ByteFallback"}),
@@ -216,6 +218,14 @@ impl Vocabulary<'_> {
             stages.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
         }
         Ok((body(normalizer, Value::Null, model), json!({"type": "Sequence", "decoders": stages})))
+    }
+
+    /// The merges that the file lists.
+    fn listed_merges(&self) -> Vec<[&str; 2]> {
+        match self.gguf.metadata.get("tokenizer.ggml.merges") {
+            Some(Meta::Texts(all)) => all.iter().filter_map(|m| m.split_once(' ').map(|(a, b)| [a, b])).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// All pairs of tokens whose joint text is a token, best score first.
