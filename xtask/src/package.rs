@@ -107,7 +107,7 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
 fn minify(package: &Path) -> Result<()> {
     let scripts = files(package)?.into_iter().filter(|file| file.extension().is_some_and(|text| text == "js"));
     // A program of its own once it is installed, not one of node's.
-    run(command(&npm::path("esbuild/bin/esbuild").display().to_string())
+    run(command(npm::path("esbuild/bin/esbuild"))
         .args(["--minify", "--sourcemap", "--log-level=warning", "--allow-overwrite"])
         .args([format!("--outdir={}", package.display()), format!("--outbase={}", package.display())])
         .args(scripts))
