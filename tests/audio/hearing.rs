@@ -48,11 +48,11 @@ impl Case {
         assert!(error < 3e-4, "{name}: {error:e}");
     }
 
-    fn request(fields: Value) -> TranscribeRequest {
+    fn request(fields: &Value) -> TranscribeRequest {
         TranscribeRequest::from_json(&fields.to_string()).expect("a request")
     }
 
-    fn heard(&mut self, wave: &[f32], fields: Value) -> Segment {
+    fn heard(&mut self, wave: &[f32], fields: &Value) -> Segment {
         let made = block_on(self.model.transcribe(wave, &Self::request(fields), &AbortFlag::new(), |_| {}));
         // A text that ends at once has none.
         made.expect("a transcript").segments.into_iter().next().unwrap_or_default()
@@ -74,9 +74,9 @@ impl Case {
         let most = greedy.len() - 1;
         for fields in [json!({ "maxTokens": most }), json!({ "maxTokens": most, "logprobs": true, "ids": [greedy[0]] })]
         {
-            assert_eq!(self.heard(wave, fields).ids, greedy[1..], "{name}");
+            assert_eq!(self.heard(wave, &fields).ids, greedy[1..], "{name}");
         }
-        let best = self.heard(wave, json!({ "maxTokens": most, "beams": 4 }));
+        let best = self.heard(wave, &json!({ "maxTokens": most, "beams": 4 }));
         assert_eq!(best.ids, self.ids("beam4")[1..greedy.len()], "{name}");
         let (score, expected) = (best.mean_logprob.expect("a score"), f64::from(self.gold["beam4_scores"][0]));
         assert!((score - expected).abs() < 1e-3, "{name}: {score} {expected}");
@@ -84,7 +84,7 @@ impl Case {
         self.model.ends = vec![end];
         let width = self.gold["beam4_eos"].len() / 4;
         let best: Vec<u32> = self.ids("beam4_eos")[1..width].iter().copied().take_while(|id| *id != end).collect();
-        assert_eq!(self.heard(wave, json!({ "maxTokens": most, "beams": 4 })).ids, best, "{name}");
+        assert_eq!(self.heard(wave, &json!({ "maxTokens": most, "beams": 4 })).ids, best, "{name}");
     }
 }
 
@@ -124,7 +124,7 @@ fn moonshine_streaming_from_samples() {
 fn what_cannot_be_heard_is_refused_by_name() {
     let mut model = load(&golden("speech/moonshine"));
     let mut refused = |wave: &[f32], fields: Value| {
-        let request = Case::request(fields);
+        let request = Case::request(&fields);
         let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |_| {}));
         made.expect_err("a refusal").to_string()
     };
@@ -147,7 +147,7 @@ fn what_cannot_be_heard_is_refused_by_name() {
 fn ten_minutes() {
     let mut model = load(&golden("speech/moonshine"));
     let wave: Vec<f32> = chirp(160_000).into_iter().cycle().take(600 * 16_000).collect();
-    let request = Case::request(json!({ "maxTokens": 3 }));
+    let request = Case::request(&json!({ "maxTokens": 3 }));
     let mut hear = |wave: &[f32]| {
         let mut told = Vec::new();
         let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| {

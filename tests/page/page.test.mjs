@@ -168,7 +168,7 @@ test("nothing sticks out on the narrowest phone, and all can be reached", option
   for (const width of [320, 344, 390]) {
     const { page, context } = await chatting({ viewport: { width, height: 640 } });
     await send(page, "a word that is longer than the screen: ".concat("o".repeat(60)));
-    for (const tab of ["Chat", "Embedding"]) {
+    for (const tab of ["Chat", "Vision", "Embedding", "STT", "TTS"]) {
       await page.getByRole("link", { name: tab, exact: true }).click();
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${tab} at ${width}`);
       const theme = await page.getByRole("button", { name: /^Theme:/ }).boundingBox();

@@ -58,7 +58,7 @@ async fn of_text(given: &Given) -> Result<()> {
     let mut samples = Vec::new();
     let made =
         model.speak(&request, &AbortFlag::new(), |piece| samples.extend_from_slice(piece)).await.map_err(told)?;
-    write(given, Sound { rate: model.codec.rate, samples })?;
+    write(given, &Sound { rate: model.codec.rate, samples })?;
     out::line(json!({
         "frames": made.frames, "dropped": made.dropped, "seconds": made.seconds, "finish": made.finish_reason,
         "first_ms": made.first_ms, "total_ms": made.total_ms, "factor": made.seconds * 1e3 / made.total_ms,
@@ -66,9 +66,9 @@ async fn of_text(given: &Given) -> Result<()> {
     Ok(())
 }
 
-fn write(given: &Given, sound: Sound) -> Result<()> {
+fn write(given: &Given, sound: &Sound) -> Result<()> {
     let out: String = given.need("out")?;
-    std::fs::write(&out, wav::write(&sound)).map_err(|e| format!("{out}: {e}"))
+    std::fs::write(&out, wav::write(sound)).map_err(|e| format!("{out}: {e}"))
 }
 
 /// Codes frame by frame.
@@ -104,7 +104,7 @@ pub async fn run(given: &Given) -> Result<()> {
     let samples = codec.decode(&gpu, &codes, 0).await.map_err(told)?;
     let sound = Sound { rate: codec.rate, samples };
     let (seconds, took) = (sound.seconds(), start.elapsed().as_secs_f64());
-    write(given, sound)?;
+    write(given, &sound)?;
     eprintln!("{seconds:.2} s of sound in {took:.2} s, {:.1} times as fast", seconds / took);
     Ok(())
 }

@@ -109,7 +109,7 @@ fn stretch(config: Config<'_>, layer: usize) -> Result<f64> {
     let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
     let Some(number) = config.get("numbers").and_then(|all| all.get(&name)?.as_f64()) else { return Ok(1.0) };
     let (least, most) = (config.number_or("alpha_min", 0.1)?, config.number_or("alpha_max", 2.0)?);
-    Ok(f64::from(least) + f64::from(most - least) / (1.0 + (-number).exp()))
+    Ok(least + (most - least) / (1.0 + (-number).exp()))
 }
 
 /// `Lfm2ForCausalLM`, and Kani-TTS-2's, which is one with a table of codes behind its words.

@@ -14,6 +14,7 @@ use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 
 /// Rows of the step whose kernels are compiled while weights come.
 const USUAL: usize = 256;
@@ -107,9 +108,8 @@ impl Side {
             gpu.write(&own[&Slot::Positions], 0, bytemuck::cast_slice(&positions));
         }
         for (index, input) in self.graph.inputs.iter().enumerate() {
-            let slot = Slot::Input(InputId(index));
-            if !own.contains_key(&slot) {
-                own.insert(slot, gpu.buffer("rows", rows_bytes(rows, input.cols), Usage::Storage)?);
+            if let Entry::Vacant(place) = own.entry(Slot::Input(InputId(index))) {
+                place.insert(gpu.buffer("rows", rows_bytes(rows, input.cols), Usage::Storage)?);
             }
         }
         for (index, spec) in self.graph.ropes.iter().enumerate() {

@@ -111,7 +111,7 @@ impl Transcriber {
     ) -> Result<Vec<Range<usize>>> {
         let longest = self.ear.intake.longest();
         let fits = samples.len() <= longest;
-        let whole = vec![0..samples.len()];
+        let whole: Vec<_> = std::iter::once(0..samples.len()).collect();
         let speech = match (&self.vad, request.vad.unwrap_or(!fits)) {
             (None, true) if request.vad == Some(true) => {
                 let reason = "no voice detection was given; name its weights when the model is loaded.".into();
