@@ -72,15 +72,27 @@ async function fetched(where: string, address: string): Promise<GivenImage> {
     throw refused(`${where}: '${short}' is no address of a picture.`);
   }
   if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw refused(`${where}: pictures come from http:, https:, data: and blob: addresses, not from '${short}'.`);
+  if (url.protocol === "data:") return { image: inside(where, address), key: keyOfAddress(address) };
   let response: Response;
   try {
     response = await fetch(url);
   } catch (thrown) {
-    const advice = url.protocol.startsWith("http") ? " Its server must be reachable and allow this page to read it (CORS)." : " The address is damaged or was revoked.";
+    const advice = url.protocol.startsWith("http") ? " Its server must be reachable and allow this page to read it (CORS)." : " The address was revoked, or the page's policy forbids it.";
     throw new JerboaError("network", `${where}: the picture at ${short} could not be fetched: ${reason(thrown)}${advice}`, { cause: thrown });
   }
   if (!response.ok) throw new JerboaError("network", `${where}: the picture at ${short} could not be fetched (HTTP ${response.status}).`);
   return { image: await response.blob(), key: keyOfAddress(url.href) };
+}
+
+/** What a `data:` address holds: a page's policy may forbid to fetch one. */
+function inside(where: string, address: string): Blob {
+  const [, head = "", body = ""] = /^data:([^,]*),(.*)$/is.exec(address.trim()) ?? [];
+  try {
+    const bytes = /;base64\s*$/i.test(head) ? Uint8Array.from(atob(decodeURIComponent(body)), (c) => c.charCodeAt(0)) : new TextEncoder().encode(decodeURIComponent(body));
+    return new Blob([bytes], { type: head.split(";")[0]! });
+  } catch (thrown) {
+    throw refused(`${where}: the data: address is damaged: ${reason(thrown)}`);
+  }
 }
 
 async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBitmap> {

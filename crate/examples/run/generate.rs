@@ -3,7 +3,7 @@
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, parsed, told, value};
 use crate::out;
-use crate::see::{placed, with_images};
+use crate::see::{asked, placed, with_images};
 use clap::{ArgAction, ArgGroup, Command, value_parser};
 use jerboa::hub::AbortFlag;
 use jerboa::task::{Event, GenerateRequest, Outcome};
@@ -41,6 +41,9 @@ pub async fn run(given: &Given) -> Result<()> {
     let mut loaded = given.loaded().await?;
     if let Some(ids) = request.ids.take() {
         request.ids = Some(placed(given, &loaded.session, ids).await?);
+    }
+    if let Some(question) = request.prompt.take_if(|_| given.has("image")) {
+        request.messages = Some(asked(given, &mut loaded, &question).await?);
     }
     let as_json = given.has("json");
     let show = |event: &Event| {

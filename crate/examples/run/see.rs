@@ -6,9 +6,12 @@ use crate::options::{Given, Result, told, value};
 use crate::out;
 use clap::{Arg, ArgAction, Command};
 use jerboa::exec::{Eye, Files, Session, content, processor};
+use jerboa::task::Loaded;
 use jerboa::vision::decode::decode;
 use jerboa::vision::{Picture, Processor};
 use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+use std::rc::Rc;
 use std::time::Instant;
 
 fn images() -> Arg {
@@ -22,7 +25,24 @@ pub fn command(command: Command) -> Command {
 
 /// A command with ids that may have pictures.
 pub fn with_images(command: Command) -> Command {
-    command.arg(images().help("Pictures for the placeholders in --ids, one after another"))
+    command.arg(images().help("Pictures for the placeholders in --ids, one after another, or that --prompt asks about"))
+}
+
+/// A question about the pictures of --image, as a conversation.
+pub async fn asked(given: &Given, loaded: &mut Loaded, question: &str) -> Result<Vec<Value>> {
+    let source = Rc::new(given.source().await?);
+    loaded.open_eyes(source, None, given.run_options()?).await.map_err(told)?;
+    let sight = loaded.sight().map_err(told)?;
+    let mut content = Vec::new();
+    for file in given.all::<String>("image") {
+        let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
+        let bytes = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
+        let seen = sight.see(sight.file(&bytes).map_err(of_file)?).await.map_err(of_file)?;
+        eprintln!("{file}: {} tokens, {:.1} ms", seen.tokens, seen.ms);
+        content.push(json!({ "type": "image", "picture": seen.picture }));
+    }
+    content.push(json!({ "type": "text", "text": question }));
+    Ok(vec![json!({ "role": "user", "content": content })])
 }
 
 /// The ids with the pictures of --image at their placeholders.

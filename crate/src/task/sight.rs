@@ -107,6 +107,15 @@ impl Sight {
         Ok(intake)
     }
 
+    /// The same of a file.
+    ///
+    /// # Errors
+    /// `Request` for files that cannot be decoded and sizes that the processor refuses.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub fn file(&self, bytes: &[u8]) -> Result<Intake> {
+        self.whole(&crate::vision::decode::decode(bytes, self.processor.white)?)
+    }
+
     /// Encodes a picture, unless one of the same content was before; the tower is loaded when it is needed.
     ///
     /// # Errors
