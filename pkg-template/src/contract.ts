@@ -469,7 +469,8 @@ export interface EngineRows {
 
 /** A sequence of its own on a loaded model, as the wasm module gives it. */
 export interface EngineSession {
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void): Promise<GenerationResult>;
+  /** `seed` serves where the request has none. */
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number): Promise<GenerationResult>;
   /** Another that holds the same tokens; weights are shared. */
   fork(): EngineSession | Promise<EngineSession>;
   free(): void;

@@ -58,7 +58,7 @@ export function unloaded(): JerboaError {
 
 /** The error of a call on a session that is gone. */
 export function disposed(): JerboaError {
-  return new JerboaError("unloaded", "This session is gone: it was disposed of, or its device was lost. Call model.createSession() for another.");
+  return new JerboaError("unloaded", "This session is gone: it was disposed of. Call model.createSession() for another.");
 }
 
 /** The error of a file of the package that could not be fetched or run. */

@@ -1,12 +1,12 @@
 /** Runs the engine's calls on whatever thread it lives, one at a time on the GPU. Does not know who calls or over what wire. */
 
 import type {
-  CachedSource, Check, DeviceReport, Engine, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, GenerationResult, Measurement,
-  EngineSpeakOptions, EngineTranscribeOptions, ListenTurn, MeasureOptions, MemoryUse, SeenImage, Spoken, Transcript,
+  CachedSource, Check, DeviceReport, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, EngineSpeakOptions, EngineTranscribeOptions,
+  GenerationResult, ListenTurn, Measurement, MeasureOptions, MemoryUse, SeenImage, Spoken, Transcript,
 } from "./contract.js";
-import { Shown } from "./decode.js";
 import { defined } from "./defined.js";
 import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import { Life } from "./life.js";
 import type { GivenImage } from "./pictures.js";
 import { Replay } from "./replay.js";
 
@@ -74,16 +74,16 @@ export class Host implements Backend {
   readonly #module: EngineModule;
   #input: unknown;
   #ready: Promise<unknown> | undefined;
-  #engine: Engine | undefined;
+  #life: Life | undefined;
   /** How the model was loaded, so that it can be had again when the device was lost or its memory given back. */
   #loaded: EngineLoadOptions | undefined;
-  #restoring: Promise<void> | undefined;
+  #restoring: Promise<Life> | undefined;
   #closing = new AbortController();
   /** The tails of the queues of calls that need the GPU: the model's own, and one for each session. Calls of one queue take turns. */
   readonly #last = new Map<number, Promise<unknown>>();
-  readonly #sessions = new Map<number, EngineSession>();
+  /** The numbers of the sessions that there are. What one holds is gone with the engine that it was made on; then it begins empty on the next, as its prompts say all. */
+  readonly #sessions = new Set<number>();
   #nextSession = 1;
-  #shown = new Shown();
 
   /** `input` is what the module's `init` takes; without it the module finds its wasm file beside itself. */
   constructor(module: EngineModule, input?: unknown) {
@@ -134,50 +134,48 @@ export class Host implements Backend {
   }
 
   #drop(): void {
-    for (const session of this.#sessions.values()) session.free();
-    this.#sessions.clear();
-    this.#shown = new Shown();
-    this.#engine?.free();
-    this.#engine = undefined;
+    this.#life?.end();
+    this.#life = undefined;
   }
 
   /** Runs a call, and once more with the model loaded anew where the device was lost over it or before. */
   async #recovering(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
-    const inSession = method === "generate" && args[1] !== undefined;
-    if (inSession || !RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
+    if (!RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
     const replay = method === "generate" ? new Replay(onEvent) : undefined;
-    const given = replay ? [args[0], undefined, replay.seed] : args;
+    const given = replay ? [args[0], args[1], replay.seed] : args;
     const heard = replay ? replay.hear : onEvent;
     const used = await this.#restored(method, signal);
     try {
-      return await this.#run(method, given, signal, heard);
+      return await used.during(() => this.#runIn(used, method, given, signal, heard));
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
       // Another call may have had it loaded anew by now.
-      if (this.#engine === used) this.#drop();
+      if (this.#life === used) this.#drop();
       // Where no device comes back, the loss is what ended the call.
-      await this.#restored(method, signal).catch((error: unknown) => {
+      const next = await this.#restored(method, signal).catch((error: unknown) => {
         throw signal.aborted ? error : thrown;
       });
       replay?.again();
-      const result = await this.#run(method, given, signal, heard);
+      const result = await next.during(() => this.#runIn(next, method, given, signal, heard));
       replay?.end();
       return result;
     }
   }
 
   /** The engine; where it is gone, as it was loaded: the model's files are in the cache. */
-  async #restored(method: Method, signal: AbortSignal): Promise<Engine | undefined> {
-    if (this.#engine || !this.#loaded) return this.#engine;
-    const load = async (): Promise<void> => {
-      const engine = await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {});
-      if (this.#closing.signal.aborted) engine.free();
-      else this.#engine = engine;
+  async #restored(method: Method, signal: AbortSignal): Promise<Life> {
+    if (this.#life) return this.#life;
+    if (!this.#loaded) throw unloaded();
+    const load = async (): Promise<Life> => {
+      const life = new Life(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
+      if (this.#closing.signal.aborted) life.end();
+      else this.#life = life;
+      return life;
     };
     this.#restoring ??= load().finally(() => (this.#restoring = undefined));
-    await this.#restoring;
+    const life = await this.#restoring;
     if (signal.aborted) throw aborted(method);
-    return this.#engine;
+    return life;
   }
 
   /** Waits for the calls before this one; an abort while waiting leaves the queue as it is. */
@@ -191,23 +189,29 @@ export class Host implements Backend {
     return turn;
   }
 
-  #session(id: number): EngineSession {
-    const session = this.#sessions.get(id);
-    if (!session) throw disposed();
-    return session;
+  /** A session in a life of the engine: made there when it is first used. The model's own sequence must be at hand for that. */
+  async #session(life: Life, id: number, signal: AbortSignal): Promise<EngineSession> {
+    if (!this.#sessions.has(id)) throw disposed();
+    const found = life.session(id);
+    if (found) return found;
+    const make = (): Promise<void> => life.during(async () => life.keep(id, await life.engine.createSession()));
+    await this.#enqueue(OWN, "createSession", make, signal);
+    const made = life.session(id);
+    if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was opened.");
+    return made;
   }
 
-  /** Keeps a session under a number: objects of the engine do not cross to another thread. */
-  async #keep(made: EngineSession | Promise<EngineSession>): Promise<number> {
-    const session = await made;
+  /** Gives a session its number: objects of the engine do not cross to another thread. */
+  async #keep(life: Life, made: EngineSession | Promise<EngineSession>): Promise<number> {
     const id = this.#nextSession++;
-    this.#sessions.set(id, session);
+    life.keep(id, await made);
+    this.#sessions.add(id);
     return id;
   }
 
   #dispose(id: number): void {
-    this.#session(id).free();
-    this.#sessions.delete(id);
+    if (!this.#sessions.delete(id)) throw disposed();
+    this.#life?.dispose(id);
     this.#last.delete(id);
   }
 
@@ -232,8 +236,15 @@ export class Host implements Backend {
         return version();
     }
     if (method === "release") return this.#drop();
-    const engine = this.#engine;
-    if (!engine) throw unloaded();
+    if (method === "disposeSession") return this.#dispose(args[0] as number);
+    const life = this.#life;
+    if (!life) throw unloaded();
+    return this.#runIn(life, method, args, signal, onEvent);
+  }
+
+  /** Calls of a loaded engine. */
+  async #runIn(life: Life, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+    const { engine } = life;
     switch (method) {
       case "tokenize":
         return engine.tokenize(args[0] as string, args[1] as boolean);
@@ -242,17 +253,15 @@ export class Host implements Backend {
       case "renderChat":
         return engine.renderChat(defined(args[0] as unknown[]), defined(args[1] as object));
       case "generate":
-        return this.#generate(engine, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
+        return this.#generate(life, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
       case "encodeImage":
-        return this.#encodeImage(engine, args[0] as GivenImage);
+        return this.#encodeImage(life, args[0] as GivenImage);
       case "unloadTower":
         return engine.unloadTower();
       case "createSession":
-        return this.#keep(engine.createSession());
+        return this.#keep(life, engine.createSession());
       case "forkSession":
-        return this.#keep(this.#session(args[0] as number).fork());
-      case "disposeSession":
-        return this.#dispose(args[0] as number);
+        return this.#keep(life, (await this.#session(life, args[0] as number, signal)).fork());
       case "embed":
         return engine.embed(args[0] as string[], { ...defined(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "rerank":
@@ -280,16 +289,16 @@ export class Host implements Backend {
     }
   }
 
-  async #generate(engine: Engine, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
-    const target = session === undefined ? engine : this.#session(session);
-    const messages = request.messages && (await this.#shown.numbered(this.#module, engine, request.messages));
+  async #generate(life: Life, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
+    const target = session === undefined ? life.engine : await this.#session(life, session, signal);
+    const messages = request.messages && (await life.shown.numbered(this.#module, life.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
     return target.generate({ ...defined({ ...request, ...(messages ? { messages } : {}) }), signal }, onEvent, seed);
   }
 
-  async #encodeImage(engine: Engine, image: GivenImage): Promise<SeenImage & { data: Float32Array }> {
-    const seen = await this.#shown.see(this.#module, engine, image);
-    return { ...seen, data: await engine.pictureTokens(seen.picture) };
+  async #encodeImage(life: Life, image: GivenImage): Promise<SeenImage & { data: Float32Array }> {
+    const seen = await life.shown.see(this.#module, life.engine, image);
+    return { ...seen, data: await life.engine.pictureTokens(seen.picture) };
   }
 
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
@@ -299,7 +308,8 @@ export class Host implements Backend {
       throw aborted("Loading the model");
     }
     this.#drop();
-    this.#engine = engine;
+    this.#sessions.clear();
+    this.#life = new Life(engine);
     this.#loaded = options;
     return engine.info();
   }
@@ -319,7 +329,8 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
   return QUEUED.has(method) ? OWN : undefined;
 }
 
-/** Calls that a model answers also when it was given back or its device was lost. What a session held is gone with its device. */
+/** Calls that a model and its sessions answer also when it was given back or its device was lost. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
   "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "measureHearing", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
+  "forkSession",
 ]);

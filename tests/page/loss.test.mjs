@@ -75,3 +75,43 @@ test("memory that was given back is had again by the next call", async () => {
   assert.equal(text, TEXT);
   assert.deepEqual([...(await model.tokenize("a"))], [1, 97]);
 });
+
+test("sessions go on when the device is lost, each with its own tokens, and free what they held", async () => {
+  const model = await load();
+  const before = double.seen.sessions;
+  const [one, two] = await Promise.all([model.createSession(), model.createSession()]);
+  const loads = double.seen.loads.length;
+  lose({ call: "generate", after: 2 });
+  const pieces = [];
+  const read = async () => {
+    for await (const piece of one.generate(TEXT)) pieces.push(piece);
+  };
+  // One loss hits all that runs; the model is loaded once.
+  const [, other, own] = await Promise.all([read(), two.generate("a b c d"), model.generate("x y z")]);
+  assert.deepEqual([pieces.join(""), other, own], [TEXT, "a b c d", "x y z"]);
+  assert.deepEqual([double.seen.loads.length, double.seen.sessions], [loads + 1, before + 2]);
+
+  lose({ call: "generate" });
+  await assert.rejects(Promise.all([one.generate(TEXT, { signal: AbortSignal.abort() })]), { code: "aborted" });
+  assert.equal(await two.generate("a b"), "a b");
+  // What was not used since is made when it is forked.
+  const third = await one.fork();
+  assert.equal(await third.generate("c d"), "c d");
+  await one.dispose();
+  await assert.rejects(async () => one.generate("e"), { code: "unloaded" });
+  await model.unload();
+  assert.equal(double.seen.sessions, before);
+});
+
+test("sessions outlive memory that was given back, also while one of them runs", async () => {
+  const model = await load();
+  const [session, idle] = await Promise.all([model.createSession(), model.createSession()]);
+  const [text] = await Promise.all([session.generate(TEXT), model.release()]);
+  assert.equal(text, TEXT);
+  assert.equal(await session.generate("a b"), "a b");
+  await model.release();
+  await idle.dispose();
+  assert.equal(await session.generate("c d"), "c d");
+  await model.unload();
+  assert.equal(double.seen.sessions, 0);
+});

@@ -35,19 +35,20 @@ export class Engine {
     return new Engine(options);
   }
 
-  constructor(options) {
+  /** A session has its model's device. */
+  constructor(options, device = { lost: false }) {
     this.options = options;
     this.busy = false;
-    this.lost = false;
+    this.device = device;
   }
 
   /** Fails where the device is lost by now. */
   alive(call, words = 0) {
     const at = losses.findIndex((loss) => loss.call === call && (loss.after ?? 0) <= words);
     if (at >= 0) losses.splice(at, 1);
-    this.lost ||= at >= 0;
-    this.busy &&= !this.lost;
-    if (this.lost) fail("device_lost", `the GPU device was lost (${call})`);
+    this.device.lost ||= at >= 0;
+    this.busy &&= !this.device.lost;
+    if (this.device.lost) fail("device_lost", `the GPU device was lost (${call})`);
   }
 
   info() {
@@ -104,11 +105,8 @@ export class Engine {
   }
 
   createSession() {
-    seen.sessions++;
-    const session = new Engine(this.options);
-    session.fork = () => ((seen.sessions++, Object.assign(new Engine(this.options), { fork: session.fork, free: session.free })));
-    session.free = () => void seen.sessions--;
-    return session;
+    if (this.busy) fail("request", "the model is already running a request");
+    return new SessionDouble(this.options, this.device);
   }
 
   async embed(texts, options, onProgress) {
@@ -186,7 +184,25 @@ export class Engine {
   async deleteFromCache() {}
 
   free() {
+    if (this.busy) throw new Error("attempted to take ownership of a value while it was borrowed");
     seen.freed++;
+  }
+}
+
+class SessionDouble extends Engine {
+  constructor(options, device) {
+    super(options, device);
+    seen.sessions++;
+  }
+
+  fork() {
+    return new SessionDouble(this.options, this.device);
+  }
+
+  free() {
+    super.free();
+    seen.freed--;
+    seen.sessions--;
   }
 }
 
