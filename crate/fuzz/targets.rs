@@ -1,11 +1,14 @@
-//! What is done with any bytes, by container: no panic, no unbounded time or memory, nothing outside the file.
+//! What is done with any bytes, by kind of file: no panic, no unbounded time or memory, nothing outside the file.
 //! Shared by the fuzz targets and by the test that replays the kept seeds.
 
 use jerboa::arch;
+use jerboa::audio::wav;
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::safetensors::{header_range, parse_header};
 use jerboa::format::{Bytes, Checkpoint, CheckpointFile, ShardIndex, Weights, check_parts, detect, mlc, transcode};
-use serde_json::Value;
+use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer};
+use jerboa::vision::{Processor, header};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What is made of weights: layouts, slices, and values where they are few. `data` stands for the bytes of the files.
@@ -95,4 +98,86 @@ pub fn checkpoint(bytes: &[u8]) {
         weight.fit_cols(64);
     }
     read(&weights, &[0x5a; 1 << 14]);
+}
+
+/// A config.json, or a preprocessor_config.json: what each family, and the image processors, make of any values.
+pub fn config(bytes: &[u8]) {
+    let Ok(config) = serde_json::from_slice::<Value>(bytes) else { return };
+    if let Ok(graph) = arch::graph(&config) {
+        assert!(graph.nodes.len() < 1 << 20, "a graph of {} nodes", graph.nodes.len());
+    }
+    for head in [arch::Head::Hidden, arch::Head::Score] {
+        let _ = arch::encoder(&config, &head);
+    }
+    let _ = (arch::speech(&config), arch::codec(&config), arch::is_encoder(&config));
+    if let Ok(processor) = Processor::from_config(&config) {
+        for (width, height) in [(1, 1), (640, 480), (3, 5000)] {
+            let _ = processor.layout(width, height);
+        }
+    }
+}
+
+/// A tokenizer.json, then a text: encoded in each way, and back.
+pub fn tokenizer(bytes: &[u8]) {
+    let Some((file, text)) = halves(bytes) else { return };
+    let Ok(tokenizer) = Tokenizer::from_json(file.as_bytes()) else { return };
+    // What a pattern costs grows with the text; a prompt has some thousand characters.
+    let text: String = text.chars().take(2000).collect();
+    for special in [false, true] {
+        if let Ok(ids) = tokenizer.encode(&text, special) {
+            let _ = (tokenizer.decode(&ids, true), tokenizer.decode(&ids, false));
+        }
+        let _ = tokenizer.encode_trusted(&text, special);
+    }
+    let _ = tokenizer.encode_pair(&text, "and", 64);
+    let mut stream = tokenizer.stream_decoder(true);
+    (0..64).for_each(|id| drop(stream.push(&tokenizer, id)));
+    let _ = stream.finish();
+}
+
+/// A chat template, rendered for conversations with and without tools.
+pub fn template(bytes: &[u8]) {
+    let Ok(source) = std::str::from_utf8(bytes) else { return };
+    let Ok(template) = ChatTemplate::new(source) else { return };
+    let says = |role: &str, content: &str| json!({ "role": role, "content": content });
+    let call = json!({ "function": { "name": "f", "arguments": { "x": 1 } } });
+    let conversations = [
+        vec![says("user", "Hi <s> there")],
+        vec![says("system", "Be brief."), says("user", "1 + 1?"), says("assistant", "2"), says("user", "Sure?")],
+        vec![
+            says("user", "x"),
+            json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
+            says("tool", "1"),
+        ],
+        vec![],
+    ];
+    let tools = json!({ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } });
+    let mut special = SpecialTokens::default();
+    special.set("bos_token", "<s>");
+    for (index, messages) in conversations.into_iter().enumerate() {
+        let input = ChatInput {
+            messages,
+            tools: (index % 2 == 1).then(|| vec![tools.clone()]),
+            add_generation_prompt: index % 2 == 0,
+            ..ChatInput::default()
+        };
+        if let Ok(prompt) = template.render(&input, &special, &["<s>".into()]) {
+            assert!(prompt.text.len() < 1 << 26, "a prompt of {} bytes", prompt.text.len());
+        }
+    }
+}
+
+/// A WAV file.
+pub fn sound(bytes: &[u8]) {
+    if let Ok(sound) = wav::read(bytes, "file") {
+        assert!(sound.samples.len() <= bytes.len(), "samples that the file has not");
+    }
+}
+
+/// The header of a picture's file.
+pub fn picture(bytes: &[u8]) {
+    if let Ok(header) = header::Header::read(bytes) {
+        assert!(u64::from(header.width) * u64::from(header.height) <= header::MOST_PIXELS && header.width > 0);
+        assert!((1..=8).contains(&header.orientation));
+    }
 }

@@ -24,8 +24,11 @@ const PATIENCE_SOFTWARE = 600_000;
 /** The time is counted in looks, so that a machine that slept or a page in the background does not look like a dead device. */
 const LOOKS = 6;
 
+/** Of these as much as there is. */
+const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX"];
+
 /** The first requests after a browser's start can fail while its GPU process restarts. */
-async function openDevice(wanted) {
+async function openDevice(wanted, least) {
   let reason = "no adapter was found";
   for (let attempt = 0; attempt < RETRIES; attempt++) {
     try {
@@ -35,13 +38,8 @@ async function openDevice(wanted) {
         const limits = adapter.limits;
         const device = await adapter.requestDevice({
           requiredFeatures: features,
-          requiredLimits: {
-            maxBufferSize: limits.maxBufferSize,
-            maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
-            maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
-            maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
-            maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
-          },
+          // Without them it gets what every device has.
+          requiredLimits: Object.fromEntries(least ? [] : LIMITS.map((name) => [name, limits[name]])),
         });
         return { adapter, device };
       }
@@ -54,14 +52,14 @@ async function openDevice(wanted) {
 }
 
 export class JsGpu {
-  static async open(f16, subgroups) {
+  static async open(f16, subgroups, least) {
     if (!globalThis.navigator?.gpu) {
       throw new Error("this browser has no navigator.gpu");
     }
     const wanted = ["timestamp-query"];
     if (f16) wanted.push("shader-f16");
     if (subgroups) wanted.push("subgroups");
-    const { adapter, device } = await openDevice(wanted);
+    const { adapter, device } = await openDevice(wanted, least);
     return new JsGpu(adapter, device);
   }
 

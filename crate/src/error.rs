@@ -259,6 +259,21 @@ pub enum Error {
 macro_rules! codes {
     ($($variant:ident => $code:literal,)*) => {
         impl Error {
+    /// Whether it says that a file of the model is wrong or is not there.
+    pub(crate) fn blames_a_file(&self) -> bool {
+        matches!(
+            self,
+            Error::Malformed { .. }
+                | Error::MissingTensor { .. }
+                | Error::Shape { .. }
+                | Error::Config { .. }
+                | Error::Tokenizer { .. }
+                | Error::ChatTemplate { .. }
+                | Error::MissingFile { .. }
+                | Error::NotFound { .. }
+        )
+    }
+
             /// All codes, in the order of the variants.
             pub const CODES: &[&str] = &[$($code),*];
 

@@ -249,10 +249,11 @@ export interface EngineLoadOptions {
   shortPrompts?: boolean;
   /**
    * Switches features of the device off, to compare or to work around a driver. `group` says how many dispatches go into one command buffer, of which
-   * then one is in flight: `free` hands work over as it comes. By default `free`, but on WebKit what a calibration found to be right. `force` sets a number
-   * that a kernel else chooses by itself, such as `gemm.BM=32`: shaders/variants.toml names them.
+   * then one is in flight: `free` hands work over as it comes. By default `free`, but on WebKit what a calibration found to be right. `limits: "least"` takes no
+   * more of the device than what every WebGPU device has. `force` sets a number that a kernel else chooses by itself, such as `gemm.BM=32`: shaders/variants.toml
+   * names them.
    */
-  features?: { subgroups?: boolean; f16?: boolean; group?: "free" | "all" | `${number}`; force?: string };
+  features?: { subgroups?: boolean; f16?: boolean; limits?: "all" | "least"; group?: "free" | "all" | `${number}`; force?: string };
   /** `navigator.maxTouchPoints` of the page: a worker does not have it, and it tells an iPad from a Mac. The facade fills it in. */
   touchPoints?: number;
   /** False leaves the browser's cache alone. True by default. */
@@ -501,6 +502,8 @@ export interface Engine {
   measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Promise<Measurement>;
+  /** Compares up to `most` bytes of the weights with their files, and the ways in which the model runs tokens; `options` are those of its load. */
+  verify(options: EngineLoadOptions, most: number): Promise<Check[]>;
   /** Hands work over in other groups from now on (see `features.group`). */
   setGroup(group: string): void;
   deleteFromCache(): Promise<void>;
@@ -512,7 +515,8 @@ export interface EngineModule {
   default(input?: unknown): Promise<unknown>;
   Engine: { load(options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<Engine> };
   deviceReport(touchPoints: number): Promise<DeviceReport>;
-  diagnose(touchPoints: number): Promise<Check[]>;
+  /** `unasked` leaves software adapters alone, where it takes long. */
+  diagnose(touchPoints: number, unasked: boolean): Promise<Check[]>;
   /** Whose WebGPU this is: `iphone`, `ipad`, `webkit` (on a Mac) or `other`. */
   implementation(touchPoints: number): string;
   /** Whether a long chain of kernels in groups of this size comes out as one by one. */

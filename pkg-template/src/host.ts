@@ -36,7 +36,8 @@ export interface Methods {
   measure(options: MeasureOptions): Measurement;
   deleteFromCache(): void;
   deviceReport(touchPoints: number): DeviceReport;
-  diagnose(touchPoints: number): Check[];
+  diagnose(touchPoints: number, unasked: boolean): Check[];
+  verify(most: number): Check[];
   implementation(touchPoints: number): string;
   calibrate(group: string): boolean;
   setGroup(group: string): void;
@@ -223,7 +224,7 @@ export class Host implements Backend {
       case "deviceReport":
         return deviceReport(args[0] as number);
       case "diagnose":
-        return diagnose(args[0] as number);
+        return diagnose(args[0] as number, args[1] as boolean);
       case "implementation":
         return implementation(args[0] as number);
       case "calibrate":
@@ -282,6 +283,8 @@ export class Host implements Backend {
         return engine.memory();
       case "measure":
         return engine.measure(defined(args[0] as MeasureOptions));
+      case "verify":
+        return engine.verify(this.#loaded!, args[0] as number);
       case "setGroup":
         return engine.setGroup(args[0] as string);
       case "deleteFromCache":
@@ -316,7 +319,9 @@ export class Host implements Backend {
 }
 
 /** Calls that hold the model's own sequence, or the whole engine, while they run. */
-const QUEUED: ReadonlySet<Method> = new Set<Method>(["load", "generate", "embed", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "release"]);
+const QUEUED: ReadonlySet<Method> = new Set<Method>([
+  "load", "generate", "embed", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "verify", "release",
+]);
 /** The queue of the model's own sequence. */
 const OWN = 0;
 
@@ -331,6 +336,6 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model and its sessions answer also when it was given back or its device was lost. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "measureHearing", "measure", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup", "createSession",
-  "forkSession",
+  "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
+  "createSession", "forkSession",
 ]);

@@ -61,7 +61,13 @@ const OPTIONS = {
   codec: mustBe.string,
   vad: (v: unknown) => (v instanceof Uint8Array || !mustBe.url(v) ? undefined : "an address or a Uint8Array"),
 };
-const FEATURES = { subgroups: mustBe.boolean, f16: mustBe.boolean, group: mustBe.oneOf("free", "all", "1", "8", "64"), force: mustBe.string };
+const FEATURES = {
+  subgroups: mustBe.boolean,
+  f16: mustBe.boolean,
+  limits: mustBe.oneOf("all", "least"),
+  group: mustBe.oneOf("free", "all", "1", "8", "64"),
+  force: mustBe.string,
+};
 
 /**
  * Loads a model and gives it back ready to run.
@@ -140,10 +146,22 @@ async function load({ backend, warning }: Opened, { wanted, warning: given, begi
     calibration = await calibrated(notes, agent(), (group) => backend.call("calibrate", [group]));
     options.features = { ...options.features, group: calibration?.group ?? "1" };
   }
+  const faults = await firstLook(backend, notes, touchPoints);
   begin();
   const info = await backend.call("load", [options], call);
-  const warnings = [...(info.warnings ?? []), ...[warning, given].filter((w) => w !== undefined)];
+  const warnings = [...(info.warnings ?? []), ...[warning, given, ...faults].filter((w) => w !== undefined)];
   return new Model(calibration ? proving(backend, calibration) : backend, { ...info, warnings, worker: backend.worker });
+}
+
+/** What the checks of a device find: made once for each version of a browser, before it runs its first model. */
+async function firstLook(backend: Backend, notes: Notes, touchPoints: number): Promise<string[]> {
+  const seen = notes.read<{ agent: string; faults: string[] }>("device");
+  if (!notes.kept || seen?.agent === agent()) return seen?.faults ?? [];
+  const checks = await backend.call("diagnose", [touchPoints, true]).catch(() => undefined);
+  if (!checks) return [];
+  const faults = checks.filter((check) => !check.ok).map(({ name, fault }) => `This device computes wrongly (${name}: ${fault}). What models say here may be nonsense; a newer browser or driver may help.`);
+  notes.write("device", { agent: agent(), faults });
+  return faults;
 }
 
 /** A backend whose first work proves that a calibration holds. */
@@ -247,7 +265,7 @@ export function deviceReport(): Promise<DeviceReport> {
  * tells what the device or its driver cannot do. Needs no model.
  */
 export function diagnose(): Promise<Check[]> {
-  return once((backend) => backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0]));
+  return once((backend) => backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]));
 }
 
 /** Runs one call in a backend of its own. */

@@ -3,7 +3,7 @@
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
 import { checked, describe, mustBe } from "./check.js";
-import type { Measurement, MeasureOptions, MemoryUse, ModelInfo, Spoken, Transcript } from "./contract.js";
+import type { Check, Measurement, MeasureOptions, MemoryUse, ModelInfo, Spoken, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused, unloaded } from "./errors.js";
@@ -17,6 +17,9 @@ import { given, type ImageSource, withoutPictures } from "./pictures.js";
 import { Session } from "./session.js";
 import type { AudioInput } from "./sound.js";
 import { transcribe, type TranscribeOptions } from "./transcribe.js";
+
+/** Bytes of weights that are compared with their files at most. */
+const WEIGHTS = 256 << 20;
 
 /** Options of {@link Model.renderChat}. */
 export interface RenderChatOptions {
@@ -219,6 +222,15 @@ export class Model {
   async measure(options?: MeasureOptions): Promise<Measurement> {
     const spec = { position: mustBe.integer(0), profile: mustBe.array, limits: mustBe.boolean, steps: mustBe.integer(0), drafts: mustBe.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
+  }
+
+  /**
+   * Puts the device and this model on it to the test: small computations whose outcome is known, the weights on the GPU against the files in the
+   * cache, and a prompt run at once against its tokens one by one. Files that are not in the cache are fetched again. Takes some seconds with a large model.
+   */
+  async diagnose(): Promise<Check[]> {
+    const device = await this.#backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]);
+    return this.info.task === "generate" ? [...device, ...(await this.#backend.call("verify", [WEIGHTS]))] : device;
   }
 
   /** Removes this model's files from the browser's cache; the loaded model goes on running. */

@@ -42,3 +42,28 @@ fn mlc() {
 fn checkpoint() {
     replay("checkpoint", targets::checkpoint);
 }
+
+#[test]
+fn config() {
+    replay("config", targets::config);
+}
+
+#[test]
+fn tokenizer() {
+    replay("tokenizer", targets::tokenizer);
+}
+
+#[test]
+fn template() {
+    replay("template", targets::template);
+}
+
+#[test]
+fn sound() {
+    replay("sound", targets::sound);
+}
+
+#[test]
+fn picture() {
+    replay("picture", targets::picture);
+}

@@ -26,6 +26,8 @@
 //     noRange   ignore Range;  noEtag: neither ETag nor Last-Modified;  noLength: chunked, no Content-Length
 //     noHead    answer HEAD with 403, as URLs signed for GET do
 //     fallback  answer 200 with a web page for files that are not there, as servers of single-page applications do
+//     flip      change a byte at `after` of the file;  portal: answer 200 with a web page, whatever was asked for
+//     shift     send the bytes from one further on than asked for, under a Content-Range that says so or (`lie`) does not
 //     noCommit  no X-Repo-Commit;  noExpose: expose no header to pages
 //   POST /_control/gate               {"ORG/NAME": "token"}: 401 without a token, 403 with another one
 //   POST /_control/file               {path, base64} replaces DIR/path until the reset; base64 null deletes it
@@ -145,6 +147,9 @@ async function sendFile(request, response, entry, path, file, headers) {
     }
   }
   const length = last - first + 1;
+  const shift = status === 206 && length > 1 && last + 1 < file.size ? fault('shift', path) : undefined;
+  if (shift && !shift.lie) headers['Content-Range'] = `bytes ${first + 1}-${last + 1}/${file.size}`;
+  const flip = fault('flip', path);
   if (!fault('noLength', path)) headers['Content-Length'] = length;
   entry.status = status;
   response.writeHead(status, headers);
@@ -163,7 +168,14 @@ async function sendFile(request, response, entry, path, file, headers) {
     wait.abort();
   };
   let left = cut ? Math.min(cut.after ?? 0, length) : length;
-  for await (let piece of file.read(first, last)) {
+  let at = first;
+  const from = shift ? 1 : 0;
+  for await (let piece of file.read(first + from, last + from)) {
+    if (flip && flip.after >= at && flip.after < at + piece.length) {
+      piece = Buffer.from(piece);
+      piece[flip.after - at] ^= 1;
+    }
+    at += piece.length;
     while (piece.length > 0 && left > 0 && !response.destroyed) {
       const now = piece.subarray(0, Math.min(left, slow ? 16384 : piece.length));
       await write(now);
@@ -196,12 +208,16 @@ function refuse(request, response, entry, path, status, code, extra = {}) {
 /** 404, or the page that a server of a single-page application has for every address. */
 function absent(request, response, entry, path, code, extra = {}) {
   if (!fault('fallback', path)) return refuse(request, response, entry, path, 404, code, extra);
-  const page = '<!doctype html><html><body><div id="app"></div></body></html>';
-  const headers = { 'Content-Type': 'text/html; charset=utf-8', 'Content-Length': page.length, ETag: `W/"${sha(page)}"` };
+  page(request, response, entry, path);
+}
+
+function page(request, response, entry, path) {
+  const text = '<!doctype html><html><body><div id="app"></div></body></html>';
+  const headers = { 'Content-Type': 'text/html; charset=utf-8', 'Content-Length': text.length, ETag: `W/"${sha(text)}"` };
   cors(request, headers, path);
   entry.status = 200;
-  entry.bytes = request.method === 'HEAD' ? 0 : page.length;
-  response.writeHead(200, headers).end(request.method === 'HEAD' ? '' : page);
+  entry.bytes = request.method === 'HEAD' ? 0 : text.length;
+  response.writeHead(200, headers).end(request.method === 'HEAD' ? '' : text);
 }
 
 async function serve(origin, request, response) {
@@ -230,6 +246,7 @@ async function serve(origin, request, response) {
     const extra = error.retryAfter === undefined ? {} : { 'Retry-After': error.retryAfter };
     return refuse(request, response, entry, path, error.status, null, extra);
   }
+  if (fault('portal', path)) return page(request, response, entry, path);
   if (request.method === 'HEAD' && fault('noHead', path)) return refuse(request, response, entry, path, 403, null);
 
   const repo = /^\/(?:cdn\/)?([^/]+\/[^/]+)\/resolve\/([^/]+|refs\/[^/]+\/[^/]+)\/(.+)$/.exec(path);
@@ -260,7 +277,8 @@ async function serve(origin, request, response) {
     const folder = join(root, normalize(listed[1]));
     const names = existsSync(folder) ? readdirSync(folder) : [];
     if (names.length === 0) return refuse(request, response, entry, path, 404, 'RepoNotFound');
-    const text = JSON.stringify({ id: listed[1], siblings: names.map((rfilename) => ({ rfilename })) });
+    const siblings = await Promise.all(names.map(async (rfilename) => ({ rfilename, ...(url.searchParams.has('blobs') ? await blob(listed[1], listed[2], rfilename) : {}) })));
+    const text = JSON.stringify({ id: listed[1], siblings });
     const headers = { 'Content-Type': 'application/json' };
     cors(request, headers, path);
     entry.status = 200;
@@ -271,6 +289,16 @@ async function serve(origin, request, response) {
   const found = path.startsWith('/files/') ? content(path.slice('/files/'.length)) : null;
   if (!found) return absent(request, response, entry, path, null);
   return sendFile(request, response, entry, path, found, {});
+}
+
+/** What the API says of a large file: its SHA-256. */
+async function blob(repo, revision, name) {
+  if (!/\.(safetensors|gguf|bin)$/.test(name)) return {};
+  const found = content(`${repo}/${name}`, revision);
+  if (!found) return {};
+  const hash = createHash('sha256');
+  for await (const piece of found.size > 0 ? found.read(0, found.size - 1) : []) hash.update(piece);
+  return { size: found.size, lfs: { sha256: hash.digest('hex'), size: found.size, pointerSize: 134 } };
 }
 
 async function control(request, response, path) {

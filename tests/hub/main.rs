@@ -2,6 +2,7 @@
 
 mod malformed;
 mod server;
+mod storm;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

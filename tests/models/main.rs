@@ -1,6 +1,7 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
 mod hybrid;
+mod integrity;
 mod kept;
 mod sampling;
 mod sessions;

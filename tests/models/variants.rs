@@ -90,6 +90,18 @@ fn each_fusion_left_out_and_each_alone() {
 }
 
 #[test]
+fn an_ipads_limits_are_enough() {
+    let device = DeviceOptions::least();
+    for name in ["models/llama_bias", "models/gemma3", "models/lfm2", "quant/qwen3_gptq"] {
+        let model = check("what every device has", name, &device, with_kv(Kv::Packed), 1e-2);
+        let caps = model.gpu.caps();
+        let limits = [caps.max_buffer_size, caps.max_binding_size, u64::from(caps.max_workgroup_storage)];
+        assert_eq!(limits, [256 << 20, 128 << 20, 16 << 10], "the device has more");
+        assert!(!caps.f16 && !caps.subgroups && caps.max_invocations == 256);
+    }
+}
+
+#[test]
 fn each_feature_missing_and_each_cache() {
     let full = DeviceOptions::default();
     let cases = [

@@ -414,3 +414,27 @@ test("the wire carries results, events, aborts and errors", async () => {
   await pending;
   await assert.rejects(remote.call("info", []), refusal("unloaded", /unloaded/));
 });
+
+test("a device is looked at once for each version of a browser, and what is wrong with it is said with every model", async () => {
+  const kept = new Map();
+  globalThis.localStorage = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
+  try {
+    double.device.faults = [{ name: "a product", ok: false, ms: 1, fault: "number 3 is 0, not 1" }];
+    const looks = double.seen.looks;
+    for (let visit = 0; visit < 2; visit++) {
+      const model = await load();
+      assert.ok(model.info.warnings.some((warning) => warning.includes("computes wrongly (a product: number 3 is 0, not 1)")), model.info.warnings.join());
+      await model.unload();
+    }
+    assert.equal(double.seen.looks, looks + 1);
+    double.device.faults = [];
+    kept.set("jerboa:device", JSON.stringify({ agent: "another", faults: ["old"] }));
+    const model = await load();
+    assert.deepEqual([model.info.warnings, double.seen.looks], [[], looks + 2]);
+    assert.deepEqual((await model.diagnose()).map(({ name, ok }) => [name, ok]), [["one kernel", true], ["weights as in the files", true]]);
+    await model.unload();
+  } finally {
+    delete globalThis.localStorage;
+    delete double.device.faults;
+  }
+});

@@ -151,6 +151,11 @@ pub struct DeviceOptions {
     pub subgroups: bool,
     /// Pretend that no buffer may be larger, in bytes; for tests.
     pub max_buffer_size: Option<u64>,
+    /// Take no more than what every WebGPU device has, an iPad among them: buffers of 256 MiB, bindings of 128 MiB, 16 KiB of workgroup
+    /// memory, workgroups of 256.
+    pub least: bool,
+    /// Leave dispatches out that have this in `program/label`, natively; for tests of what notices it.
+    pub omit: Option<&'static str>,
     /// A number that kernels take instead of their own choice; for tests.
     pub force: Option<Force>,
     /// What takes the place of measuring; for tools and tests.
@@ -194,6 +199,11 @@ impl Group {
 }
 
 impl DeviceOptions {
+    /// What every WebGPU device has, and no feature beside.
+    pub fn least() -> Self {
+        Self { f16: false, subgroups: false, least: true, ..Self::default() }
+    }
+
     /// The table that a device begins with.
     pub(crate) fn table(&self) -> OnceCell<Tuned> {
         self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)
@@ -206,6 +216,8 @@ impl Default for DeviceOptions {
             f16: true,
             subgroups: true,
             max_buffer_size: None,
+            least: false,
+            omit: None,
             force: None,
             tuned: None,
             group: None,

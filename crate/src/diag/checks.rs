@@ -215,7 +215,8 @@ pub async fn checks(gpu: &Gpu) -> Result<Vec<Check>> {
     Ok(done)
 }
 
-fn outcome(name: &'static str, start: f64, result: Result<String>) -> Result<Check> {
+/// What came of a check that began at `start`.
+pub(super) fn outcome(name: &'static str, start: f64, result: Result<String>) -> Result<Check> {
     let fault = match result {
         Err(error @ Error::DeviceLost { .. }) => return Err(error),
         Err(error) => error.to_string(),

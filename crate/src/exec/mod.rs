@@ -28,6 +28,7 @@ mod tail;
 mod tower;
 mod trace;
 mod tune;
+mod verify;
 
 pub use album::Album;
 pub use decide::ROOM;
@@ -51,3 +52,4 @@ pub use tail::Tail;
 pub use tower::{Encoded, Eye, content, processor};
 pub use trace::Traced;
 pub use tune::{Choice, Origin, Tune, Tuning};
+pub use verify::contradiction;

@@ -16,7 +16,7 @@ use wasm_bindgen_futures::JsFuture;
 extern "C" {
     type JsGpu;
     #[wasm_bindgen(static_method_of = JsGpu, catch)]
-    async fn open(f16: bool, subgroups: bool) -> std::result::Result<JsValue, JsValue>;
+    async fn open(f16: bool, subgroups: bool, least: bool) -> std::result::Result<JsValue, JsValue>;
     #[wasm_bindgen(method)]
     fn facts(this: &JsGpu) -> JsValue;
     #[wasm_bindgen(method, setter)]
@@ -183,7 +183,7 @@ impl Backend for BrowserGpu {
         let implementation = Implementation::of(&agent, touch_points);
         let webkit = implementation.is_webkit();
         // WebKit miscompiles native f16.
-        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups).await;
+        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups, options.least).await;
         let js: JsGpu =
             opened.map_err(|e| Error::NoWebGpu { reason: message(&e), hint: NO_WEBGPU.into() })?.unchecked_into();
         js.set_group(options.group.unwrap_or(if webkit { Group::Of(1) } else { Group::Free }).size());

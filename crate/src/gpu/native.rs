@@ -21,6 +21,8 @@ struct Inner {
     created: Rc<Cell<Created>>,
     staging: RefCell<HashMap<u64, Vec<wgpu::Buffer>>>,
     error: Arc<Mutex<Option<Error>>>,
+    /// Dispatches with this in `program/label` are left out.
+    omit: Option<&'static str>,
 }
 
 /// A buffer that is counted while it lives.
@@ -69,6 +71,8 @@ pub struct Pipeline(Rc<(wgpu::ComputePipeline, wgpu::BindGroupLayout)>);
 pub struct Program {
     steps: Vec<(Pipeline, wgpu::BindGroup, Grid)>,
     labels: Vec<String>,
+    /// Steps that never run: see `DeviceOptions::omit`.
+    omitted: Vec<usize>,
     /// What the bind groups refer to lives as long as they do.
     _owned: Vec<Buffer>,
 }
@@ -151,7 +155,7 @@ impl NativeGpu {
         let mut last: Option<&Pipeline> = None;
         for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
             let [x, y, z] = grids.map_or(*grid, |g| g[index]);
-            if x == 0 || y == 0 || z == 0 {
+            if x == 0 || y == 0 || z == 0 || program.omitted.contains(&index) {
                 continue;
             }
             if last.is_none_or(|l| !Rc::ptr_eq(&l.0, &pipeline.0)) {
@@ -186,7 +190,7 @@ impl Backend for NativeGpu {
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("jerboa"),
             required_features: features,
-            required_limits: adapter.limits(),
+            required_limits: limits_of(&adapter, options),
             ..Default::default()
         };
         let (device, queue) = adapter.request_device(&descriptor).await.map_err(|e| none(e.to_string()))?;
@@ -203,7 +207,17 @@ impl Backend for NativeGpu {
             }
         }));
         let created = Rc::default();
-        Ok(Self { inner: Rc::new(Inner { device, queue, caps, created, staging: RefCell::default(), error }) })
+        Ok(Self {
+            inner: Rc::new(Inner {
+                device,
+                queue,
+                caps,
+                created,
+                staging: RefCell::default(),
+                error,
+                omit: options.omit,
+            }),
+        })
     }
 
     fn caps(&self) -> &Caps {
@@ -242,8 +256,11 @@ impl Backend for NativeGpu {
         let uniforms = Uniforms::of(&steps);
         let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, Usage::Uniform)?;
         self.write(&arena, 0, &uniforms.bytes);
-        let (mut recorded, mut labels, mut owned) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut recorded, mut labels, mut owned, mut omitted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (step, start) in steps.into_iter().zip(uniforms.starts) {
+            if self.inner.omit.is_some_and(|what| format!("{label}/{}", step.label).contains(what)) {
+                omitted.push(recorded.len());
+            }
             let mut entries: Vec<wgpu::BindGroupEntry<'_>> = step
                 .buffers
                 .iter()
@@ -266,7 +283,7 @@ impl Backend for NativeGpu {
             recorded.push((step.pipeline, group, step.grid));
         }
         owned.push(arena);
-        Ok(Program { steps: recorded, labels, _owned: owned })
+        Ok(Program { steps: recorded, labels, omitted, _owned: owned })
     }
 
     fn submit(&self, work: &[Work<'_>]) -> Result<()> {
@@ -422,8 +439,13 @@ fn out_of_memory(what: &str, needed: u64, limit: u64) -> Error {
     Error::OutOfMemory { what: what.into(), needed, limit, hint }
 }
 
+/// What the device is asked for: all that the adapter has, or what WebGPU promises.
+fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
+    if options.least { wgpu::Limits::default().or_worse_values_from(&adapter.limits()) } else { adapter.limits() }
+}
+
 fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
-    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let (info, limits, features) = (adapter.get_info(), limits_of(adapter, options), adapter.features());
     let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
     Caps {
         vendor: vendor(info.vendor),

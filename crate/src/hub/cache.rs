@@ -1,8 +1,9 @@
 //! What is kept between visits: files in parts of a fixed size, found by source, file and content. Knows no network, and
 //! of the storage only that an entry is there as a whole or not at all.
 //!
-//! A part's name holds the identity of the content it is of, so a part that is there is right. A file's manifest is
-//! written after its parts: a load that was cut off leaves parts for the next one, never half a file that looks whole.
+//! A part's name holds the identity of the content it is of, so a part that is there is of that content. A file's manifest is
+//! written after its parts: a load that was cut off leaves parts for the next one, never half a file that looks whole. Whether
+//! the bytes are right, too, is told by the SHA-256 that the Hub names for large files.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::chunk::Chunk;
 use super::model_ref::{percent_decode, percent_encode};
 use super::remote::Identity;
+use crate::util::sha256::Sha256;
 
 /// Why an entry could not be written.
 #[derive(Debug, Clone)]
@@ -51,6 +53,9 @@ pub(crate) struct Content {
     pub validator: Option<String>,
     pub part_size: u64,
     pub parts: BTreeSet<u64>,
+    /// The SHA-256 that the Hub names, once the parts were found to have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
 }
 
 impl Manifest {
@@ -137,6 +142,20 @@ impl<S: Store> Shelf<S> {
         chunk: &Chunk,
     ) -> Result<(), StoreError> {
         self.store.put(&self.part_key(file, identity, part_size, index), chunk).await
+    }
+
+    /// The SHA-256 of a content whose parts are all stored.
+    pub async fn hash(&self, file: &str, identity: &Identity, part_size: u64) -> Option<String> {
+        let mut hash = Sha256::new();
+        for index in 0..identity.size.div_ceil(part_size.max(1)) {
+            let chunk = self.part(file, identity, part_size, index).await?;
+            #[cfg(target_arch = "wasm32")]
+            hash.update(&chunk.to_vec());
+            #[cfg(not(target_arch = "wasm32"))]
+            hash.update(chunk.as_slice());
+            chunk.release();
+        }
+        Some(hash.finish())
     }
 
     /// The parts of this content that an earlier load left; parts of another content of this file are removed.

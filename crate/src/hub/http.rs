@@ -53,6 +53,10 @@ struct Entry<T: Transport> {
     ranges: Cell<bool>,
     /// Bytes reported as progress.
     counted: Cell<u64>,
+    /// The SHA-256 that the stored parts were found to have.
+    sha256: RefCell<Option<String>>,
+    /// Whether some of it came over the network in this load.
+    fetched: Cell<bool>,
 }
 
 /// What came of a part that was to go into the cache.
@@ -78,6 +82,8 @@ pub struct HttpSource<T: Transport, S: Store> {
     files: RefCell<HashMap<String, Option<Rc<Entry<T>>>>>,
     /// What the server said of the files that it does not have.
     absent: RefCell<HashMap<String, Error>>,
+    /// What the Hub's API says of the repository's files, once it was asked.
+    listed: RefCell<Option<Rc<serde_json::Value>>>,
     warnings: RefCell<Vec<Error>>,
 }
 
@@ -116,6 +122,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             streams: options.streams.clamp(1, 8),
             files: RefCell::default(),
             absent: RefCell::default(),
+            listed: RefCell::default(),
             warnings: RefCell::default(),
         };
         if address.revision.is_some() && !pinned {
@@ -155,8 +162,37 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
 
     /// The names of the repository's files, as the Hub's API lists them; none for a folder, or where nobody answers.
     pub async fn list(&self) -> Result<Vec<String>> {
-        let Some(url) = &self.api else { return Ok(Vec::new()) };
-        let mut reader = RangeReader::new(self.remote.clone(), url.clone(), 0, None, None);
+        let list = self.listed().await?;
+        let files = list["siblings"].as_array().into_iter().flatten();
+        Ok(files.filter_map(|file| file["rfilename"].as_str()).map(str::to_string).collect())
+    }
+
+    /// The SHA-256 of a file as the Hub names it: of those that are large.
+    async fn oid(&self, file: &str) -> Result<Option<String>> {
+        let list = self.listed().await?;
+        let mut files = list["siblings"].as_array().into_iter().flatten();
+        let found = files.find(|each| each["rfilename"].as_str() == Some(file));
+        Ok(found.and_then(|found| found["lfs"]["sha256"].as_str()).map(str::to_ascii_lowercase))
+    }
+
+    /// What the Hub's API says of the commit's files; null where nobody answers.
+    async fn listed(&self) -> Result<Rc<serde_json::Value>> {
+        if let Some(known) = &*self.listed.borrow() {
+            return Ok(known.clone());
+        }
+        let list = Rc::new(self.ask_for_list().await?);
+        *self.listed.borrow_mut() = Some(list.clone());
+        Ok(list)
+    }
+
+    async fn ask_for_list(&self) -> Result<serde_json::Value> {
+        let Some(api) = &self.api else { return Ok(serde_json::Value::Null) };
+        let revision = self.commit();
+        let url = match (&revision, api.rsplit_once('/')) {
+            (Some(commit), Some((front, _))) => format!("{front}/{commit}?blobs=true"),
+            _ => format!("{api}?blobs=true"),
+        };
+        let mut reader = RangeReader::new(self.remote.clone(), url, 0, None, None);
         reader.unbound();
         let mut text = Vec::new();
         loop {
@@ -165,12 +201,66 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 Ok(None) => break,
                 Err(Fault::Failed(error @ Error::Aborted { .. })) => return Err(error),
                 // The list is a help, not a file of the model.
-                Ok(_) | Err(_) => return Ok(Vec::new()),
+                Ok(_) | Err(_) => return Ok(serde_json::Value::Null),
             }
         }
-        let list: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-        let files = list["siblings"].as_array().into_iter().flatten();
-        Ok(files.filter_map(|file| file["rfilename"].as_str()).map(str::to_string).collect())
+        Ok(serde_json::from_slice(&text).unwrap_or_default())
+    }
+
+    /// Compares what this load fetched with the SHA-256 that the Hub names. What differs is forgotten.
+    ///
+    /// # Errors
+    /// `Network` when a file is not what the Hub says.
+    pub async fn verify(&self) -> Result<()> {
+        let Some(shelf) = &self.shelf else { return Ok(()) };
+        if self.api.is_none() {
+            return Ok(());
+        }
+        let entries: Vec<_> = self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect();
+        for (file, entry) in entries {
+            if !entry.fetched.get() || entry.sha256.borrow().is_some() || !self.is_whole(&entry) {
+                continue;
+            }
+            let Some(wanted) = self.oid(&file).await? else { continue };
+            let Some(found) = shelf.hash(&file, &entry.identity, self.part_size).await else { continue };
+            if found == wanted {
+                *entry.sha256.borrow_mut() = Some(wanted);
+                entry.unsealed.set(true);
+                self.seal(&file).await;
+                continue;
+            }
+            self.forget(&file).await;
+            let reason = format!("what came has the SHA-256 {found}, and the Hub says {wanted}");
+            return Err(Error::Network { url: self.url(&file), reason });
+        }
+        Ok(())
+    }
+
+    /// Forgets what in the cache is wrong, or may be for all that is known, of what this load took from there, files and that there
+    /// are none: whether there was any.
+    pub async fn heal(&self) -> bool {
+        let Some(shelf) = &self.shelf else { return false };
+        let entries: Vec<_> = self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect();
+        let absent: Vec<_> = self.files.borrow().iter().filter(|(_, e)| e.is_none()).map(|(f, _)| f.clone()).collect();
+        let mut healed = false;
+        for file in absent.iter().filter(|file| !self.absent.borrow().contains_key(*file)) {
+            shelf.forget(file).await;
+            healed = true;
+        }
+        for (file, entry) in entries.into_iter().filter(|(_, entry)| entry.from_cache) {
+            let known = entry.sha256.borrow().clone();
+            if known.is_some() && shelf.hash(&file, &entry.identity, self.part_size).await == known {
+                continue;
+            }
+            self.forget(&file).await;
+            healed = true;
+        }
+        healed
+    }
+
+    fn is_whole(&self, entry: &Entry<T>) -> bool {
+        let parts = entry.identity.size.div_ceil(self.part_size);
+        parts > 0 && entry.stored.borrow().len() as u64 == parts
     }
 
     /// The server cannot be asked: the cache is used as it is, for the rest of this load.
@@ -228,6 +318,8 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             body: RefCell::new(None),
             ranges: Cell::new(true),
             counted: Cell::new(0),
+            sha256: RefCell::default(),
+            fetched: Cell::new(false),
         }
     }
 
@@ -262,7 +354,10 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         if !usable || manifest.content.as_ref().is_some_and(|c| c.part_size != self.part_size) {
             return Ok(None);
         }
-        Ok(Some(manifest.content.map(|content| self.make_entry(file, content.identity(), content.parts, true))))
+        Ok(Some(manifest.content.map(|content| {
+            let sha256 = RefCell::new(content.sha256.clone());
+            Entry { sha256, ..self.make_entry(file, content.identity(), content.parts, true) }
+        })))
     }
 
     /// Asks the server for the file's first bytes and with them for all that there is to know.
@@ -519,8 +614,10 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
                 return Ok(chunk);
             }
             entry.stored.borrow_mut().remove(&part);
+            entry.sha256.borrow_mut().take();
             entry.unsealed.set(true);
         }
+        entry.fetched.set(true);
         let chunk = self.fetch(&entry, at(part)..at(part + 1), at(run_end), reader, true).await?;
         if let (Some(shelf), true, true) = (&self.shelf, self.may_store(), entry.identity.validator.is_some()) {
             self.store(shelf.clone(), entry, file, part, &chunk).await;
@@ -543,6 +640,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
             validator: entry.identity.validator.clone(),
             part_size: self.part_size,
             parts: entry.stored.borrow().clone(),
+            sha256: entry.sha256.borrow().clone(),
         };
         if content.size == 0 || !content.parts.is_empty() {
             self.note(shelf.put_manifest(file, &Manifest::new(self.commit(), Some(content))).await);

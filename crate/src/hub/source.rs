@@ -1,6 +1,7 @@
 //! The one type that a loader sees: files by name, whatever the place.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::abort::AbortFlag;
 use super::http::HttpSource;
@@ -144,6 +145,46 @@ impl Source {
             #[allow(unreachable_patterns)]
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// Compares what this load fetched with the SHA-256 that the Hub names for it. What differs is forgotten.
+    ///
+    /// # Errors
+    /// `Network` when a file is not what the Hub says.
+    pub async fn verify(&self) -> Result<()> {
+        match &self.place {
+            Place::Http(http) => self.run(http.verify()).await,
+            #[allow(unreachable_patterns)]
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets what in the cache is to blame for what a file says, or may be: whether there was any.
+    async fn heal(&self) -> bool {
+        match &self.place {
+            Place::Http(http) => http.heal().await,
+            #[allow(unreachable_patterns)]
+            _ => false,
+        }
+    }
+
+    /// Opens a source and loads from it. A load that fails over what files say, or over what came of the network, is made once
+    /// more when the cache was to blame: its entries are forgotten and fetched again.
+    ///
+    /// # Errors
+    /// What the second attempt says, or the first where the cache is right.
+    pub async fn load<T>(
+        open: impl AsyncFn() -> Result<Source>,
+        load: impl AsyncFn(&Source) -> Result<T>,
+    ) -> Result<T> {
+        let source = open().await?;
+        match load(&source).await {
+            Err(error) if error.blames_a_file() && source.heal().await => {}
+            // What came and was not what the Hub says is forgotten already.
+            Err(Error::Network { reason, .. }) if reason.contains("SHA-256") => {}
+            outcome => return outcome,
+        }
+        load(&Rc::new(open().await?)).await
     }
 
     /// The commit that is being read, where the server named one.

@@ -1,7 +1,8 @@
-//! What every room may use and none owns: time, short lists, and a hash for names. Knows nothing of models.
+//! What every room may use and none owns: time, short lists, and hashes. Knows nothing of models.
 
 pub(crate) mod clock;
 pub(crate) mod lists;
+pub(crate) mod sha256;
 
 /// FNV-1a: separates versions of one thing, not attackers.
 pub(crate) fn fnv(text: &str) -> u64 {

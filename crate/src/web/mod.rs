@@ -3,8 +3,8 @@
 
 mod voice;
 
-use crate::diag::{chain::chain, checks};
-use crate::exec::{MeasureOptions, Overrides, Precision, RunOptions, Tune};
+use crate::diag::{Check, chain::chain, checks, integrity};
+use crate::exec::{Files, MeasureOptions, Overrides, Precision, RunOptions, Tune};
 use crate::gpu::{Backend, DeviceOptions, Force, Gpu, Group, Implementation};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
@@ -57,11 +57,15 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     check.await.map_err(|e| to_js(&e))
 }
 
-/// Small computations whose outcome is known: `[{ name, ok, ms, fault? }]`. Needs no model.
+/// Small computations whose outcome is known: `[{ name, ok, ms, fault? }]`. Needs no model. `unasked` leaves a software adapter alone,
+/// where they take long.
 #[wasm_bindgen(js_name = diagnose)]
-pub async fn diagnose(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
-    let run = async { checks(&Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?).await };
-    run.await.map(|checks| plain(&checks)).map_err(|e| to_js(&e))
+pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<JsValue, JsValue> {
+    let run = async {
+        let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?;
+        if unasked && gpu.caps().software { Ok(Vec::new()) } else { checks(&gpu).await }
+    };
+    run.await.map(|checks: Vec<Check>| plain(&checks)).map_err(|e| to_js(&e))
 }
 
 fn force_named(text: &str) -> Result<Force> {
@@ -174,24 +178,63 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let device = DeviceOptions {
         f16: wanted("f16"),
         subgroups: wanted("subgroups"),
+        least: text_of(&features, "limits").as_deref() == Some("least"),
         group: text_of(&features, "group").map(|name| group_named(&name)).transpose()?,
         force: text_of(&features, "force").map(|text| force_named(&text)).transpose()?,
         touch_points: get(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
         ..DeviceOptions::default()
     };
     let run = run_options(options)?;
-    let hub = HubOptions {
+    let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
+    let progress = progress_to(on_progress);
+    let open = async || open_source(options, progress.clone()).await;
+    let (mut loaded, source) = Source::load(open, async |source| {
+        let name = text_of(options, "model").unwrap_or_else(|| PICKED.into());
+        let gpu = Gpu::open(&device).await?;
+        let codec = match text_of(options, "codec") {
+            Some(name) => {
+                let hub = HubOptions { revision: None, ..hub_options(options) };
+                Some(Source::open(&ModelRef::parse(&name)?, &hub, source.abort().clone(), Progress::none()).await?)
+            }
+            None => None,
+        };
+        let mut loaded = AnyModel::load_with(gpu, source, codec.as_ref(), &name, task, run).await?;
+        if let AnyModel::Generate(loaded) = &mut loaded {
+            loaded.open_eyes(source.clone(), None, run).await?;
+        }
+        Ok((loaded, source.name().to_string()))
+    })
+    .await?;
+    let ears = RefCell::new(Ears::new(options, &mut loaded)?);
+    let sight = match &loaded {
+        AnyModel::Generate(loaded) => loaded.sight().ok().cloned(),
+        _ => None,
+    };
+    let (text, info) = (loaded.text().clone(), loaded.info());
+    Ok(Engine { text, sight, info, source, busy: Rc::new(RefCell::new(Some(loaded))), ears })
+}
+
+/// How files are found and fetched, as `loadModel` was told.
+fn hub_options(options: &JsValue) -> HubOptions {
+    HubOptions {
         revision: text_of(options, "revision"),
         token: text_of(options, "token"),
         endpoint: text_of(options, "endpoint"),
         cache: get(options, "cache").as_bool() != Some(false),
         ..HubOptions::default()
-    };
-    let (abort, progress) = (abort_flag(options), progress_to(on_progress));
+    }
+}
+
+/// The name of a model whose files were picked.
+const PICKED: &str = "picked files";
+
+/// Where the files of a model are, as `loadModel` was told.
+async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {
+    let hub = hub_options(options);
+    let abort = abort_flag(options);
     let model = get(options, "model");
-    let (name, source) = if let Some(name) = model.as_string() {
-        let source = Source::open(&ModelRef::parse(&name)?, &hub, abort, progress).await?;
-        (name, source)
+    if let Some(name) = model.as_string() {
+        Source::open(&ModelRef::parse(&name)?, &hub, abort, progress).await
     } else {
         let mut files = Vec::new();
         for entry in Array::from(&model).iter() {
@@ -200,28 +243,8 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
                 .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no file".into() })?;
             files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
         }
-        ("picked files".into(), Source::picked(files, &hub, abort, progress).await?)
-    };
-    let gpu = Gpu::open(&device).await?;
-    let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
-    let codec = match text_of(options, "codec") {
-        Some(name) => {
-            let hub = HubOptions { revision: None, ..hub };
-            Some(Source::open(&ModelRef::parse(&name)?, &hub, source.abort().clone(), Progress::none()).await?)
-        }
-        None => None,
-    };
-    let source = Rc::new(source);
-    let mut loaded = AnyModel::load_with(gpu, &source, codec.as_ref(), &name, task, run).await?;
-    let ears = RefCell::new(Ears::new(options, &mut loaded)?);
-    let mut sight = None;
-    if let AnyModel::Generate(loaded) = &mut loaded {
-        loaded.open_eyes(source.clone(), None, run).await?;
-        sight = loaded.sight().ok().cloned();
+        Source::picked(files, &hub, abort, progress).await
     }
-    let (text, info) = (loaded.text().clone(), loaded.info());
-    let busy = Rc::new(RefCell::new(Some(loaded)));
-    Ok(Engine { text, sight, info, source: source.name().to_string(), busy, ears })
 }
 
 impl Engine {
@@ -489,6 +512,22 @@ impl Engine {
         let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
         let result = loaded.measure(&options).await;
         result.map(|m| plain(&m)).map_err(|e| to_js(&e))
+    }
+
+    /// Compares up to `most` bytes of the weights with the files that `options`, those of the load, name, and the two ways in which the model
+    /// runs tokens: `[{ name, ok, ms, fault? }]`.
+    #[wasm_bindgen(js_name = verify)]
+    pub async fn verify(&self, options: JsValue, most: f64) -> std::result::Result<JsValue, JsValue> {
+        let run = async {
+            let source = open_source(&options, Progress::none()).await?;
+            let files = Files::open(&source, None).await?;
+            let model = match &self.take(Task::Generate)?.model {
+                Some(AnyModel::Generate(loaded)) => loaded.session.model().clone(),
+                _ => return Err(misplaced()),
+            };
+            integrity(&model, &source, &files, most as u64).await
+        };
+        run.await.map(|checks| plain(&checks)).map_err(|e| to_js(&e))
     }
 
     /// Hands work over in other groups from now on: `free`, `all`, or a number of dispatches.

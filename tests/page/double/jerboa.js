@@ -1,6 +1,6 @@
 /** A test double of the wasm module: a model that counts words. Stands in for the engine in the facade's own tests and is never shipped. */
 
-export const seen = { init: 0, loads: [], requests: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0 };
+export const seen = { init: 0, loads: [], requests: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0 };
 
 export default async function init(input) {
   seen.init++;
@@ -177,6 +177,11 @@ export class Engine {
     return { wasmBytes: 1, gpuBytes: 2 };
   }
 
+  async verify(options, most) {
+    this.alive("verify");
+    return [{ name: "weights as in the files", ok: options.model === this.options.model && most > 0, ms: 1 }];
+  }
+
   setGroup(group) {
     seen.groups.push(group);
   }
@@ -206,7 +211,10 @@ class SessionDouble extends Engine {
   }
 }
 
-export const diagnose = async () => [{ name: "one kernel", ok: true, ms: 1 }];
+export const diagnose = async (touchPoints, unasked) => {
+  seen.looks += unasked ? 1 : 0;
+  return [{ name: "one kernel", ok: true, ms: 1 }, ...(device.faults ?? [])];
+};
 /** Whose device this plays, and what its groups do: `right`, `wrong`, or `crash`, from how many dispatches on. */
 export const device = { implementation: "other", kind: "right", from: Infinity };
 export const implementation = () => globalThis.jerboaDevice?.implementation ?? device.implementation;

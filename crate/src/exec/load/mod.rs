@@ -87,7 +87,14 @@ pub async fn load_compiled(
     let weights = async {
         // Natively all of the kernels comes before.
         let before_ms = before.lap();
-        Ok((loader.load(source, checkpoint).await?, before_ms))
+        let (buffers, mut times) = loader.load(source, checkpoint).await?;
+        // What the network brought is compared with its checksums while kernels compile.
+        let mut lap = Lap::start();
+        source.verify().await?;
+        let verified_ms = lap.lap();
+        times.reading_ms += verified_ms;
+        times.total_ms += verified_ms;
+        Ok(((buffers, times), before_ms))
     };
     let work = async {
         gate.wait().await;
@@ -104,6 +111,17 @@ pub async fn load_compiled(
     times.compiling_ms += both.lap() - times.total_ms - tuned_before;
     times.kernels_ms = kernels_ms;
     Ok(Compiled { plans, pipelines, buffers, times })
+}
+
+/// Loads weights into buffers of their own and nothing else.
+///
+/// # Errors
+/// What the checkpoint lacks, what the source or the device refuses.
+pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
+    let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
+    let gate = Gate::default();
+    gate.open();
+    Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint).await?.0)
 }
 
 /// Holds back until it is opened.

@@ -1,0 +1,22 @@
+//! A loaded model put to the test: its weights against the files, its kernels against each other. Knows no device by name.
+
+use super::Check;
+use super::checks::outcome;
+use crate::Result;
+use crate::exec::{Files, Model, contradiction};
+use crate::hub::Source;
+use crate::util::clock::now_ms;
+use std::rc::Rc;
+
+/// Compares up to `most` bytes of a model's weights with its files, and the two ways in which it runs tokens.
+///
+/// # Errors
+/// `DeviceLost`; everything else is the outcome of a check.
+pub async fn integrity(model: &Rc<Model>, source: &Source, files: &Files, most: u64) -> Result<Vec<Check>> {
+    let start = now_ms();
+    let weights = model.changed_weight(source, files, most).await.map(Option::unwrap_or_default);
+    let weights = outcome("weights as in the files", start, weights)?;
+    let start = now_ms();
+    let ways = contradiction(model).await.map(Option::unwrap_or_default);
+    Ok(vec![weights, outcome("tokens at once and one by one", start, ways)?])
+}

@@ -1,0 +1,103 @@
+//! Whether a loaded model is what its files say and computes one thing in two ways. Knows no kernel by name.
+
+use super::load::{Wanted, load_alone};
+use super::{Files, Model, Session};
+use crate::gpu::{Backend, Buffer, Gpu};
+use crate::hub::Source;
+use crate::ir::WeightId;
+use crate::plan::{Slot, WeightPlans};
+use crate::{Error, Result};
+use std::rc::Rc;
+
+/// Bytes that are read back at once.
+const PIECE: u64 = 4 << 20;
+/// Tokens of the text that is run in two ways.
+const TOKENS: usize = 9;
+/// The most that a prefill and single steps may differ, as relative L2: they round in different places.
+const APART: f64 = 0.1;
+
+impl Model {
+    /// Loads weights once more, of up to `most` bytes on the device, spread over the model, and compares them with those that are
+    /// there: what differs, or nothing.
+    ///
+    /// # Errors
+    /// What the source or the device refuses.
+    pub async fn changed_weight(&self, source: &Source, files: &Files, most: u64) -> Result<Option<String>> {
+        for id in self.some_weights(most) {
+            let Some(plan) = self.weights.get(&id) else { continue };
+            let plans = WeightPlans::from([(id, plan.clone())]);
+            let (gpu, graph, stored) = (&self.gpu, &self.graph, &files.weights);
+            let wanted = Wanted { gpu, graph, plans: &plans, source, checkpoint: &files.checkpoint, stored };
+            for (slot, fresh) in load_alone(wanted).await? {
+                let name = &graph.weight(id).parts[0].0;
+                let missing = || Error::Internal(format!("{name} has no buffer"));
+                let held = self.shared.get(&slot).ok_or_else(missing)?;
+                if let Some(at) = difference(&self.gpu, held, &fresh).await? {
+                    return Ok(Some(format!("{name} differs from its file from byte {at} of {} on", held.size())));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Weights of the model's beginning, middle and end, of so many bytes in all.
+    fn some_weights(&self, most: u64) -> Vec<WeightId> {
+        let ids: Vec<WeightId> = self.weights.keys().copied().collect();
+        let total: u64 = self.weights.values().map(|plan| plan.bytes()).sum();
+        let every = total.div_ceil(most.max(1)).max(1) as usize;
+        let mut left = most;
+        let spread = (0..every).flat_map(|first| ids.iter().skip(first).step_by(every));
+        let fits = |id: &&WeightId| {
+            let bytes = self.weights.get(id).map_or(0, |plan| plan.bytes());
+            let fits = bytes <= left;
+            left -= if fits { bytes } else { 0 };
+            fits
+        };
+        spread.filter(fits).copied().collect()
+    }
+}
+
+impl Session {
+    /// Writes over the logits on the device.
+    fn spoil_logits(&self) -> Result<()> {
+        self.gpu.write(self.buffer(Slot::Output)?, 0, &vec![0; self.vocab() * 4]);
+        Ok(())
+    }
+}
+
+/// Runs a few tokens in a session of their own, at once and one by one: how far the logits are apart where that is too far.
+///
+/// # Errors
+/// `NotFinite`, or what else the device reports.
+pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
+    let mut session = Session::new(model)?;
+    let ids: Vec<u32> = (1..=TOKENS.min(model.capacity)).map(|i| (i * 7919 % model.vocab()) as u32).collect();
+    // What one of them does not write must not be the other's.
+    session.spoil_logits()?;
+    session.prefill(&ids, 0).await?;
+    let together = session.logits().await?;
+    session.clear();
+    session.spoil_logits()?;
+    for (pos, id) in ids.iter().enumerate() {
+        session.step(*id, pos)?;
+    }
+    let apart = session.logits().await?;
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
+    let error = square(&mut together.iter().zip(&apart).map(|(a, b)| f64::from(a - b)));
+    let size = square(&mut apart.iter().map(|v| f64::from(*v)));
+    let distance = (error / size.max(1e-30)).sqrt();
+    let wrong = || format!("a prompt's logits and those of its tokens one by one differ by {distance:.3}");
+    Ok((distance.is_nan() || distance > APART).then(wrong))
+}
+
+/// The first byte in which two buffers differ.
+async fn difference(gpu: &Gpu, a: &Buffer, b: &Buffer) -> Result<Option<u64>> {
+    for at in (0..a.size()).step_by(PIECE as usize) {
+        let size = PIECE.min(a.size() - at);
+        let (left, right) = (gpu.read(a, at, size).await?, gpu.read(b, at, size).await?);
+        if let Some(place) = left.iter().zip(&right).position(|(l, r)| l != r) {
+            return Ok(Some(at + place as u64));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,80 @@
+//! What a device does wrong is noticed: weights that did not arrive, dispatches that did not run.
+
+use super::{greedy, with_kv};
+use jerboa::diag::integrity;
+use jerboa::exec::{Files, Model};
+use jerboa::gpu::DeviceOptions;
+use jerboa::kernels::attention::Kv;
+use jerboa::{Error, Result};
+use jerboa_tests::golden::{golden, load, open as source};
+use jerboa_tests::open;
+use pollster::block_on;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+fn files(folder: &Path) -> Result<Files> {
+    block_on(async { Files::open(&source(folder).await?, None).await })
+}
+
+/// The checks of a model of a folder against the files of another: the names of those that fail, with why.
+fn faults(model: &Rc<Model>, folder: &Path) -> Vec<(&'static str, String)> {
+    let files = files(folder).expect("files");
+    let from = block_on(source(folder)).expect("a source");
+    let checks = block_on(integrity(model, &from, &files, 1 << 20)).expect("a device");
+    assert!(checks.len() > 1);
+    checks.into_iter().filter(|c| !c.ok).map(|c| (c.name, c.fault)).collect()
+}
+
+/// A copy of a golden model whose file has other bytes behind its header.
+fn changed(name: &str, change: impl Fn(&mut [u8])) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("jerboa-integrity-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let from = golden(&format!("models/{name}"));
+    std::fs::copy(from.join("config.json"), folder.join("config.json")).expect("config.json");
+    let mut bytes = std::fs::read(from.join("model.safetensors")).expect("weights");
+    let header = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize + 8;
+    change(&mut bytes[header..]);
+    std::fs::write(folder.join("model.safetensors"), bytes).expect("weights");
+    folder
+}
+
+#[test]
+fn weights_of_zeros_are_no_answer() {
+    let folder = changed("qwen3", |bytes| bytes.fill(0));
+    let mut model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
+    block_on(model.prefill(&[1, 2, 3], 0)).expect("prefill");
+    let refused = |result: Result<Vec<f32>>| matches!(result, Err(Error::NotFinite { .. }));
+    assert!(refused(block_on(model.logits())));
+    assert!(refused(block_on(model.every_row(&[1, 2, 3], false))));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| greedy(&mut model, &[1, 2, 3], 4)));
+    assert!(asked.is_err(), "tokens came of zeros");
+}
+
+#[test]
+fn weights_that_are_not_the_files_are_found() {
+    for name in ["qwen3", "bitnet_packed"] {
+        let folder = golden(&format!("models/{name}"));
+        let model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
+        assert_eq!(faults(model.model(), &folder), [], "{name}");
+        // One bit in the last tensor.
+        let other = changed(name, |bytes| bytes[bytes.len() - 5] ^= 0x10);
+        let found = faults(model.model(), &other);
+        assert!(
+            matches!(&found[..], [("weights as in the files", why)] if why.contains("differs from its file")),
+            "{found:?}"
+        );
+        std::fs::remove_dir_all(&other).expect("removed");
+    }
+}
+
+#[test]
+fn dispatches_that_do_not_run_are_found() {
+    let folder = golden("models/qwen3");
+    for omit in ["decode/logits", "decode/model.layers.1.mlp_residual", "prefill/model.layers.0.self_attn.attention"] {
+        let device = DeviceOptions { omit: Some(omit), ..DeviceOptions::default() };
+        let model = load(open(&device), &folder, with_kv(Kv::F32)).expect("a model");
+        let found = faults(model.model(), &folder);
+        assert!(matches!(&found[..], [("tokens at once and one by one", _)]), "without {omit}: {found:?}");
+    }
+}
