@@ -167,6 +167,15 @@ impl BrowserGpu {
         self.js.write(buffer.0.slot, offset as f64, bytes);
     }
 
+    /// Reads bytes for JavaScript; they do not pass through WebAssembly's memory.
+    ///
+    /// # Errors
+    /// `DeviceLost`.
+    pub async fn read_js(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Uint8Array> {
+        let read = JsFuture::from(self.js.read(buffer.0.slot, offset as f64, size as f64)).await;
+        Ok(Uint8Array::from(read.map_err(|e| Error::DeviceLost { reason: message(&e) })?))
+    }
+
     /// Hands work over in other groups from now on.
     pub fn set_group(&self, group: Group) {
         self.js.set_group(group.size());

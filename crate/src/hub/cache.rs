@@ -214,7 +214,7 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
         let shelf = Shelf { store, source: percent_encode(&source, false) };
         let mut complete = true;
         let mut held = 0;
-        for (file, parts) in &files {
+        for (file, parts) in files.iter().filter(|(file, _)| **file != MADE) {
             let manifest = shelf.manifest(&percent_decode(file).unwrap_or_default()).await;
             match manifest.map(|m| m.content) {
                 // The note that the server has no such file.
@@ -229,6 +229,25 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
         }
     }
     found
+}
+
+/// Under this name stands what was made of a source's files; no file is called so.
+const MADE: &str = "~made";
+
+/// The entry of something that was made of a source's files.
+pub(crate) fn made_key(source: &str, entry: &str) -> String {
+    format!("{}/{MADE}/{entry}", percent_encode(source, false))
+}
+
+/// Removes what was made of a source's files under names that begin with `group`. What says that it is whole goes first.
+pub(crate) async fn clear_made(store: &impl Store, source: &str, group: &str) {
+    let prefix = made_key(source, group);
+    let keys = store.keys().await;
+    let (whole, pieces): (Vec<_>, Vec<_>) =
+        keys.iter().filter(|key| key.starts_with(&prefix)).partition(|key| key.ends_with("-whole"));
+    for key in whole.into_iter().chain(pieces) {
+        store.delete(key).await;
+    }
 }
 
 /// Removes all that is stored of a source, named as [`CachedModel::source`] does.

@@ -280,7 +280,11 @@ impl PartSource for LocalDir {
         }
         self.progress.file(file);
         match std::fs::metadata(self.root.join(file)) {
-            Ok(data) if data.is_file() => Ok(Some(FileInfo { size: data.len(), etag: None, from_cache: false })),
+            Ok(data) if data.is_file() => {
+                let changed = data.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let etag = changed.map(|at| format!("{} ns", at.as_nanos()));
+                Ok(Some(FileInfo { size: data.len(), etag, from_cache: false }))
+            }
             Ok(_) => Ok(None),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(self.failed(file, &e)),

@@ -128,6 +128,49 @@ impl Source {
         }
     }
 
+    /// Whether anything is kept between visits.
+    pub(crate) fn keeps(&self) -> bool {
+        self.store.is_some()
+    }
+
+    fn piece_key(&self, set: &str, rest: &str) -> String {
+        cache::made_key(self.name(), &format!("{set}-{rest}"))
+    }
+
+    /// Whether a set of pieces was kept as a whole.
+    pub(crate) async fn has_set(&self, set: &str) -> bool {
+        match &self.store {
+            Some(store) => store.get(&self.piece_key(set, "whole"), 0).await.is_some(),
+            None => false,
+        }
+    }
+
+    /// A piece of what was made of this model's files, of so many bytes.
+    pub(crate) async fn kept_piece(&self, set: &str, index: usize, size: u64) -> Option<Chunk> {
+        let key = self.piece_key(set, &format!("{index}-{size}"));
+        self.store.as_ref()?.get(&key, size).await.filter(|chunk| chunk.len() as u64 == size)
+    }
+
+    /// Keeps a piece of what was made of this model's files; whether there was room.
+    pub(crate) async fn keep_piece(&self, set: &str, index: usize, chunk: &Chunk) -> bool {
+        let Some(store) = &self.store else { return false };
+        store.put(&self.piece_key(set, &format!("{index}-{}", chunk.len())), chunk).await.is_ok()
+    }
+
+    /// All pieces of a set are kept.
+    pub(crate) async fn close_set(&self, set: &str) {
+        if let Some(store) = &self.store {
+            let _ = store.put(&self.piece_key(set, "whole"), &Chunk::from_vec(b"whole".to_vec())).await;
+        }
+    }
+
+    /// Removes the pieces of all sets of this model whose names begin so.
+    pub(crate) async fn clear_pieces(&self, group: &str) {
+        if let Some(store) = &self.store {
+            cache::clear_made(store, self.name(), group).await;
+        }
+    }
+
     /// The model's place as messages name it: an address with its revision, or a folder.
     pub fn name(&self) -> &str {
         with_place!(self, place => place.place())

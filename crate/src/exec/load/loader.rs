@@ -2,6 +2,7 @@
 //! go to staging buffers and are transcoded on the GPU, or on the CPU where no kernel knows the encoding.
 //! Knows buffers and encodings, no architecture.
 
+use super::kept::{Kept, Quantized};
 use super::write::{Place, write_chunk};
 use super::{Gate, fault};
 use crate::device::registry::{Shader, Variant};
@@ -70,6 +71,7 @@ pub(super) struct Loader<'a> {
     transcodes: bool,
     times: LoadTimes,
     gate: &'a Gate,
+    quantized: Quantized,
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
@@ -139,6 +141,7 @@ impl<'a> Loader<'a> {
             transcodes: false,
             times: LoadTimes::default(),
             gate,
+            quantized: Quantized::of(graph, plans, weights),
         };
         for (id, plan) in plans {
             allocate(gpu, *id, plan, &mut loader.buffers)?;
@@ -165,13 +168,21 @@ impl<'a> Loader<'a> {
         Ok(loader)
     }
 
-    /// Streams the files into the buffers.
+    /// Streams the files into the buffers. What is quantized on the way is `kept` for the next load, which then takes it from there.
     ///
     /// # Errors
     /// What the source reports.
-    pub async fn load(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Buffers, LoadTimes)> {
+    pub async fn load(mut self, source: &Source, checkpoint: &Checkpoint, kept: bool) -> Result<(Buffers, LoadTimes)> {
         let mut whole = Lap::start();
-        let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
+        let kept = if kept { Kept::of(source, checkpoint, &self.quantized, &self.buffers).await } else { None };
+        let anew = match &kept {
+            Some(kept) => self.restore(kept).await?,
+            None => false,
+        };
+        let missing = |unit: usize| self.units.get(unit).is_some_and(Option::is_some);
+        let asked =
+            |key: &(usize, u64)| self.wanted.get(key).is_some_and(|to| to.iter().any(|(unit, _)| missing(*unit)));
+        let infos: Vec<TensorInfo> = self.infos.iter().filter(|(key, _)| asked(key)).map(|(_, i)| i.clone()).collect();
         let wanted: Vec<&TensorInfo> = infos.iter().collect();
         let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| self.take(tensor, offset, &chunk).await;
         let mut stream = Lap::start();
@@ -181,10 +192,26 @@ impl<'a> Loader<'a> {
             return Err(Error::Internal(format!("the bytes of {} did not all come", unit.source.name)));
         }
         self.gpu.check().await?;
+        if let Some(kept) = kept.filter(|_| anew) {
+            let mut lap = Lap::start();
+            kept.keep(self.gpu).await?;
+            self.times.writing_ms += lap.lap();
+        }
         let mut times = self.times;
         times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.tuning_ms - times.compiling_ms;
         times.total_ms = whole.lap();
         Ok((self.buffers, times))
+    }
+
+    /// Takes what an earlier load kept; whether some of it has to be made anew.
+    async fn restore(&mut self, kept: &Kept<'_>) -> Result<bool> {
+        self.gate.wait().await;
+        let (there, bytes) = kept.restore(self.gpu).await?;
+        for unit in &mut self.units {
+            unit.take_if(|unit| there.contains(&unit.weight));
+        }
+        self.times.bytes += bytes;
+        Ok(self.quantized.count() > there.len())
     }
 
     /// Adds a weight's rows as one unit, or as slabs where the encoding allows.

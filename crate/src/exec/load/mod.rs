@@ -1,6 +1,7 @@
 //! Weights from files into buffers, and kernels compiled meanwhile. Knows in which order a load asks the device for things;
 //! `loader` knows what becomes of the bytes.
 
+mod kept;
 mod loader;
 mod write;
 
@@ -87,7 +88,7 @@ pub async fn load_compiled(
     let weights = async {
         // Natively all of the kernels comes before.
         let before_ms = before.lap();
-        let (buffers, mut times) = loader.load(source, checkpoint).await?;
+        let (buffers, mut times) = loader.load(source, checkpoint, true).await?;
         // What the network brought is compared with its checksums while kernels compile.
         let mut lap = Lap::start();
         source.verify().await?;
@@ -121,7 +122,7 @@ pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
     let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
     let gate = Gate::default();
     gate.open();
-    Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint).await?.0)
+    Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint, false).await?.0)
 }
 
 /// Holds back until it is opened.
