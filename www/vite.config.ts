@@ -1,5 +1,5 @@
 /**
- * Builds the demo page and the bench page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. Tests build them elsewhere
+ * Builds the demo page, the bench page and the report page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. Tests build them elsewhere
  * (JERBOA_PAGE), over a package with a double of the engine (JERBOA_PACKAGE).
  */
 
@@ -21,6 +21,6 @@ export default defineConfig({
     ],
   },
   worker: { format: "es" },
-  build: { outDir: process.env["JERBOA_PAGE"] ?? path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html")] } },
+  build: { outDir: process.env["JERBOA_PAGE"] ?? path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html"), path("report/index.html")] } },
   server: { fs: { allow: [path("..")] } },
 });

@@ -9,6 +9,7 @@ export const APP = {
 
 export const LINKS = [
   { label: "Bench", href: "./bench/" },
+  { label: "Device report", href: "./report/" },
   { label: "Source", href: "https://github.com/jerboa-ai/jerboa" },
   { label: "npm", href: "https://www.npmjs.com/package/jerboa" },
 ] as const;

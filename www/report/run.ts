@@ -1,0 +1,115 @@
+/** What is tested on a device, step by step, and the one record that comes of it. Knows the package; not how it is shown. */
+
+import { type Check, diagnose, deviceReport, JerboaError, loadModel, type LoadOptions, storageReport } from "jerboa";
+import golden from "./golden.json";
+
+/** How many dispatches go into one command buffer: see `features.group`. */
+const GROUPS = ["1", "8", "64", "all", "free"] as const;
+type Group = (typeof GROUPS)[number];
+
+/** The tiny model at one size of groups. */
+export interface GroupRun {
+  group: string;
+  /** Whether its tokens are the reference's. */
+  right: boolean;
+  tokensPerSecond: number;
+  promptMs: number;
+  error?: string;
+}
+
+/** The whole report. */
+export interface Report {
+  engine: string;
+  at: string;
+  browser: string;
+  touchPoints: number;
+  memoryGb?: number;
+  device?: Record<string, unknown>;
+  storage?: { usage?: number; quota?: number; persisted: boolean };
+  checks: Check[];
+  load?: { ms: number; worker: boolean; warnings: string[]; tuning: unknown };
+  /** Checks of the loaded model. */
+  model: Check[];
+  groups: GroupRun[];
+  /** What a decode step costs and what the device reaches. */
+  measured?: unknown;
+  /** What its address forced. */
+  forced: Record<string, string>;
+  errors: string[];
+}
+
+/** What an address may force: `?groups=8,free&worker=0&f16=0&subgroups=0&limits=least&kv=packed&force=gemv.rows=4`. */
+export function forcedBy(query: URLSearchParams): { options: LoadOptions; forced: Record<string, string> } {
+  const off = (name: string): false | undefined => (query.get(name) === "0" ? false : undefined);
+  const text = <T extends string>(name: string): T | undefined => (query.get(name) ?? undefined) as T | undefined;
+  const features = { f16: off("f16"), subgroups: off("subgroups"), limits: text<"least">("limits"), force: text("force") };
+  const options = { worker: off("worker"), kv: text<"packed">("kv"), tune: text<"off">("tune"), features: given(features) };
+  return { options: given(options), forced: Object.fromEntries(query) };
+}
+
+function given<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> };
+}
+
+/** Tests this device. A step that fails is part of the report. `say` hears what is under way. */
+export async function test(query: URLSearchParams, say: (what: string) => void): Promise<Report> {
+  const { options, forced } = forcedBy(query);
+  const { deviceMemory } = navigator as { deviceMemory?: number };
+  const report: Report = {
+    engine: "",
+    at: new Date().toISOString(),
+    browser: navigator.userAgent,
+    touchPoints: navigator.maxTouchPoints,
+    ...(deviceMemory ? { memoryGb: deviceMemory } : {}),
+    checks: [],
+    model: [],
+    groups: [],
+    forced,
+    errors: [],
+  };
+  const step = async (what: string, work: () => Promise<void>): Promise<boolean> => {
+    say(what);
+    try {
+      await work();
+      return true;
+    } catch (thrown) {
+      const { code, message } = JerboaError.from(thrown);
+      report.errors.push(`${what}: ${code}: ${message}`);
+      return false;
+    }
+  };
+  await step("Asking the device", async () => {
+    const device = await deviceReport();
+    Object.assign(report, { device, engine: device.engine });
+    const { usage, quota, persisted } = await storageReport();
+    report.storage = { ...(usage === undefined ? {} : { usage }), ...(quota === undefined ? {} : { quota }), persisted };
+  });
+  if (!report.device) return report;
+  await step("Computing what is known", async () => void (report.checks = await diagnose()));
+  const groups = GROUPS.filter((group) => query.get("groups")?.split(",").includes(group) ?? true);
+  for (const group of groups) await step(`A tiny model, groups of ${group}`, () => runGroup(report, options, group, group === groups.at(-1)));
+  return report;
+}
+
+/** Loads the tiny model with groups of a size and compares what it says; with the last of them it is also put to the test. */
+async function runGroup(report: Report, options: LoadOptions, group: Group, last: boolean): Promise<void> {
+  const begun = performance.now();
+  const model = await loadModel(new URL("../models/stories260K/", location.href), { ...options, features: { ...options.features, group } });
+  const ms = performance.now() - begun;
+  try {
+    const run = () => model.generate(golden.prompt, { maxTokens: golden.ids.length, temperature: 0, ignoreEos: true }).details;
+    await run();
+    const { ids, decodeMs, prefillMs, completionTokens } = await run();
+    const right = ids.join() === golden.ids.join();
+    report.groups.push({ group, right, tokensPerSecond: Math.round(((completionTokens - 1) / Math.max(decodeMs, 0.001)) * 1000), promptMs: Math.round(prefillMs * 10) / 10 });
+    if (!last) return;
+    const { worker, warnings, tuning } = model.info;
+    report.load = { ms: Math.round(ms), worker, warnings, tuning };
+    report.model = (await model.diagnose()).filter(({ name }) => !report.checks.some((check) => check.name === name));
+    report.measured = await model.measure({ limits: true, steps: 16 });
+  } catch (thrown) {
+    report.groups.push({ group, right: false, tokensPerSecond: 0, promptMs: 0, error: JerboaError.from(thrown).message });
+  } finally {
+    await model.unload();
+  }
+}
