@@ -4,6 +4,7 @@ import { computed, signal, type Signal } from "@preact/signals";
 import type { ChatMessage, GenerationResult, JerboaError, Model, StreamFinishReason } from "jerboa";
 import { asError } from "../errors";
 import { count } from "../format";
+import { seen } from "../model/pace";
 import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
 import { forget, keep, open, saved, type SavedTurn } from "./history";
@@ -216,7 +217,7 @@ async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }
     decodeMs = chunk.timings?.decode_ms ?? decodeMs;
     if (chunk.usage) {
       const { completion_tokens: tokens, prompt_tokens: promptTokens, prompt_tokens_details: details } = chunk.usage;
-      end({ tokens, promptTokens, cachedTokens: details.cached_tokens, tokensPerSecond: speed(tokens, decodeMs), reason });
+      end({ tokens, promptTokens, cachedTokens: details.cached_tokens, tokensPerSecond: speed(model, tokens, decodeMs), reason });
     }
   }
 }
@@ -230,10 +231,12 @@ async function complete(model: Model, prompt: string, how: Sampling, { piece, en
   for await (const text of generation) piece(text);
   const result: GenerationResult = await generation.details;
   const { completionTokens: tokens, promptTokens, cachedTokens, decodeMs, finishReason: reason } = result;
-  end({ tokens, promptTokens, cachedTokens, tokensPerSecond: speed(tokens, decodeMs), reason });
+  end({ tokens, promptTokens, cachedTokens, tokensPerSecond: speed(model, tokens, decodeMs), reason });
 }
 
 /** The first token belongs to the prefill; of few tokens, which come together, there is no rate to tell. */
-function speed(tokens: number, decodeMs: number): number | undefined {
-  return tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
+function speed(model: Model, tokens: number, decodeMs: number): number | undefined {
+  const rate = tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
+  seen(model, rate);
+  return rate;
 }

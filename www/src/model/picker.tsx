@@ -14,6 +14,7 @@ import { Icon } from "../ui/icon";
 import { Advanced, advancedOptions } from "./advanced";
 import { cached, cachedProblem, refreshCached } from "./cached";
 import type { Suggestion } from "./catalog";
+import { expected } from "./pace";
 import type { ModelSlot, Wanted } from "./slot";
 
 /** The repository that was typed last. */
@@ -127,7 +128,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
               <span class="choice-name">{name}</span>
               <span class="choice-note">
                 {note}
-                <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence].join(" · ")}</span>
+                <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...pace(size)].join(" · ")}</span>
               </span>
               <span class="choice-size">{bytes(size)}</span>
             </button>
@@ -137,6 +138,12 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
       <Advanced open={advanced} />
     </form>
   );
+}
+
+/** What may be expected of a model here, once another has shown how fast the device is. */
+function pace(size: number): string[] {
+  const tokens = expected(size);
+  return tokens ? [`about ${tokens} tokens/s here`] : [];
 }
 
 function Files({ load }: { load: (w: Wanted) => void }) {
