@@ -21,6 +21,74 @@ fn replay(name: &str, target: fn(&[u8])) {
         seeds += 1;
     }
     assert!(seeds > 1, "{folder}");
+    storm(name, target);
+}
+
+/// Mutated seeds and mixtures of them for so many seconds (`JERBOA_FUZZ_SECONDS`), where cargo-fuzz is not at hand: no coverage leads it, only chance.
+fn storm(name: &str, target: fn(&[u8])) {
+    let Some(seconds) = std::env::var("JERBOA_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()) else { return };
+    let folder = format!("{}/../crate/fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
+    let paths = std::fs::read_dir(&folder).expect(&folder).map(|entry| entry.expect("an entry").path());
+    let seeds: Vec<Vec<u8>> = paths.map(|path| std::fs::read(path).expect("a seed")).collect();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let mut state = seconds.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % below.max(1)
+    };
+    let (mut runs, mut slowest) = (0u64, std::time::Duration::ZERO);
+    while std::time::Instant::now() < end {
+        let mut bytes = seeds[next(seeds.len())].clone();
+        for _ in 0..1 + next(8) {
+            let (at, other) = (next(bytes.len()), &seeds[next(seeds.len())]);
+            match next(7) {
+                0 => bytes.iter_mut().skip(at).take(1).for_each(|b| *b ^= 1 << next(8)),
+                1 => bytes
+                    .iter_mut()
+                    .skip(at)
+                    .take(1 + next(4))
+                    .for_each(|b| *b = [0, 1, 0x7f, 0x80, 0xff, b'9', b'"', b'{'][next(8)]),
+                2 => drop(bytes.drain(at..(at + 1 + next(40)).min(bytes.len()))),
+                3 => {
+                    let from = next(other.len());
+                    let piece = other[from..(from + 1 + next(60)).min(other.len())].to_vec();
+                    drop(bytes.splice(at..at, piece));
+                }
+                4 => {
+                    let piece = bytes[at..(at + 1 + next(60)).min(bytes.len())].to_vec();
+                    drop(bytes.splice(at..at, piece.repeat(1 + next(9))));
+                }
+                5 => {
+                    let number =
+                        ["0", "-1", "1e9", "4294967296", "9007199254740993", "null", "[]", "{}", "\"\"", "true"]
+                            [next(10)];
+                    let digits = bytes
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, b)| b.is_ascii_digit())
+                        .map(|(i, _)| i)
+                        .collect::<Vec<_>>();
+                    let Some(first) = digits.get(next(digits.len())).copied() else { continue };
+                    let count = bytes[first..].iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+                    drop(bytes.splice(first..first + count, number.bytes()));
+                }
+                _ => bytes.truncate(at),
+            }
+            bytes.truncate(1 << 16);
+        }
+        let begun = std::time::Instant::now();
+        let caught = std::panic::catch_unwind(|| target(&bytes));
+        let took = begun.elapsed();
+        if caught.is_err() || took > std::time::Duration::from_secs(20) {
+            let found = std::env::temp_dir().join(format!("jerboa-{name}-{runs}"));
+            std::fs::write(&found, &bytes).expect("written");
+            panic!("{name}: {} ({took:?})", found.display());
+        }
+        (runs, slowest) = (runs + 1, slowest.max(took));
+    }
+    println!("{name}: {runs} inputs in {seconds} s, the slowest took {slowest:?}");
 }
 
 #[test]

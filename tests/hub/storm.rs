@@ -170,10 +170,10 @@ fn every_load_ends_right_or_with_one_clear_error_and_the_cache_stays_clean() {
     let expected = content(1);
     server.file("config.json", CONFIG);
     server.file(WEIGHTS, &file_of(&expected));
-    let mut options = options(&server);
+    let quiet = options(&server);
+    let mut options = quiet.clone();
     options.retry.stall_ms = 400.0;
     options.retry.attempts = 4;
-    let quiet = options.clone();
     let cache = options.cache_dir.clone().expect("a cache");
     let loads = std::env::var("JERBOA_FAULT_LOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(LOADS);
     let (mut right, mut refused) = (0, 0);

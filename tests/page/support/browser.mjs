@@ -7,7 +7,8 @@ import { SHOTS } from "./places.mjs";
 
 /** SwiftShader is WebGPU without a GPU. `JERBOA_WEBGPU_ADAPTER=` (empty) takes the machine's own. */
 const ADAPTER = process.env.JERBOA_WEBGPU_ADAPTER ?? "swiftshader";
-const CHROME = process.env.CHROME ?? ["/usr/bin/chromium", "/usr/bin/google-chrome"].find((path) => existsSync(path));
+/** The browser. */
+export const CHROME = process.env.CHROME ?? ["/usr/bin/chromium", "/usr/bin/google-chrome"].find((path) => existsSync(path));
 
 const FLAGS = [
   "--no-sandbox",

@@ -1,0 +1,54 @@
+/**
+ * Lighthouse and axe over the built pages: `node tests/page/audit.mjs [SCORE]`, to target/page/audit. Each category of Lighthouse must reach SCORE (95), and axe must find
+ * nothing. Lighthouse comes by npx; not in CI, where axe looks at every state of the page (page.test.mjs).
+ */
+
+import { execFile } from "node:child_process";
+import { mkdir, readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { promisify } from "node:util";
+import { CHROME, launch } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { PAGE, SHOTS } from "./support/places.mjs";
+import { serve } from "./support/server.mjs";
+
+const PAGES = ["", "bench/", "report/"];
+const CATEGORIES = ["performance", "accessibility", "best-practices"];
+const least = Number(process.argv[2] ?? 95);
+const run = promisify(execFile);
+
+assertBuilt();
+const folder = `${SHOTS}/audit`;
+await mkdir(folder, { recursive: true });
+const server = await serve({ "/": PAGE });
+let wrong = 0;
+try {
+  const browser = await launch();
+  const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  for (const path of PAGES) {
+    for (const [width, colorScheme] of [[390, "light"], [390, "dark"], [1440, "light"], [1440, "dark"]]) {
+      const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
+      await page.goto(`${server.url}/${path}`);
+      await page.locator("h1").first().waitFor();
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+      wrong += violations.length;
+      for (const { id, help, nodes } of violations) console.log(`/${path} ${width} ${colorScheme}: ${id}: ${help}: ${nodes.map((n) => n.html).join(" ")}`);
+      await page.close();
+    }
+  }
+  await browser.close();
+  for (const path of PAGES) {
+    const report = `${folder}/${path.replace("/", "") || "page"}`;
+    const flags = ["--quiet", "--output=json", "--output=html", `--output-path=${report}`, `--only-categories=${CATEGORIES}`, "--chrome-flags=--headless=new --no-sandbox --enable-unsafe-webgpu --use-webgpu-adapter=swiftshader"];
+    await run("npx", ["--yes", "lighthouse@13", `${server.url}/${path}`, ...flags], { env: { ...process.env, CHROME_PATH: CHROME }, maxBuffer: 1 << 26 });
+    const { categories } = JSON.parse(await readFile(`${report}.report.json`, "utf8"));
+    const scores = CATEGORIES.map((name) => [name, Math.round(100 * categories[name].score)]);
+    wrong += scores.filter(([, score]) => score < least).length;
+    console.log(`/${path}: ${scores.map(([name, score]) => `${name} ${score}`).join(", ")}`);
+  }
+} finally {
+  await server.close();
+}
+console.log(wrong === 0 ? `nothing is wrong; ${folder}` : `${wrong} findings; ${folder}`);
+process.exitCode = wrong === 0 ? 0 : 1;

@@ -1,0 +1,69 @@
+/** The package in a fresh Next.js project, built and opened in Chromium: `node tests/page/next.mjs`. Not in CI: Next.js alone is larger than all other tools of the tests together. */
+
+import { execFile, spawn } from "node:child_process";
+import { cp, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { launch, warmUp } from "./support/browser.mjs";
+import { assertBuilt } from "./support/built.mjs";
+import { stories } from "./support/golden.mjs";
+import { PACKAGE, STORIES } from "./support/places.mjs";
+
+const run = promisify(execFile);
+const TOKENS = 16;
+
+const PAGE = `"use client";
+import { useEffect, useState } from "react";
+
+export default function Answer() {
+  const [text, setText] = useState("");
+  useEffect(() => {
+    (async () => {
+      const { loadModel } = await import("jerboa");
+      const model = await loadModel(new URL("/model/", location.href));
+      const text = await model.generate("Once upon a time", { maxTokens: ${TOKENS}, temperature: 0 });
+      window.result = { text, worker: model.info.worker, warnings: model.info.warnings };
+      setText(text);
+    })().catch((error) => (window.result = { error: error.message }));
+  }, []);
+  return <p>{text}</p>;
+}
+`;
+const LAYOUT = `export default ({ children }) => <html lang="en"><body>{children}</body></html>;\n`;
+
+assertBuilt();
+const golden = await stories();
+const project = await mkdtemp(join(tmpdir(), "jerboa-next-"));
+let server, browser;
+try {
+  const { stdout } = await run("npm", ["pack", "--json", "--pack-destination", project, PACKAGE]);
+  const parsed = JSON.parse(stdout);
+  const [packed] = Array.isArray(parsed) ? parsed : Object.values(parsed);
+  const dependencies = { jerboa: `file:./${packed.filename}`, next: "^16", react: "^19", "react-dom": "^19" };
+  await writeFile(join(project, "package.json"), JSON.stringify({ private: true, dependencies }));
+  await mkdir(join(project, "app"));
+  await writeFile(join(project, "app/page.jsx"), PAGE);
+  await writeFile(join(project, "app/layout.jsx"), LAYOUT);
+  await cp(STORIES, join(project, "public/model"), { recursive: true });
+  await run("npm", ["install", "--no-audit", "--no-fund"], { cwd: project });
+  const next = join(project, "node_modules/next/dist/bin/next");
+  const env = { ...process.env, NEXT_TELEMETRY_DISABLED: "1" };
+  await run(process.execPath, [next, "build"], { cwd: project, env, maxBuffer: 1 << 26 });
+  const port = 20_000 + (process.pid % 20_000);
+  server = spawn(process.execPath, [next, "start", "-p", String(port)], { cwd: project, env, stdio: ["ignore", "pipe", "inherit"] });
+  await new Promise((resolve) => server.stdout.on("data", (data) => /ready/i.test(String(data)) && resolve()));
+  browser = await launch();
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${port}/model/config.json`);
+  await warmUp(page);
+  await page.goto(`http://127.0.0.1:${port}/`);
+  await page.waitForFunction(() => window.result, null, { timeout: 300_000 });
+  const result = await page.evaluate(() => window.result);
+  console.log(JSON.stringify(result));
+  if (!result.worker || !golden.newText.startsWith(result.text ?? "?")) process.exitCode = 1;
+} finally {
+  await browser?.close();
+  server?.kill();
+  await rm(project, { recursive: true, force: true });
+}
