@@ -218,9 +218,9 @@ impl Source {
     /// What the second attempt says, or the first where the cache is right.
     pub async fn load<T>(
         open: impl AsyncFn() -> Result<Source>,
-        load: impl AsyncFn(&Source) -> Result<T>,
+        load: impl AsyncFn(&Rc<Source>) -> Result<T>,
     ) -> Result<T> {
-        let source = open().await?;
+        let source = Rc::new(open().await?);
         match load(&source).await {
             Err(error) if error.blames_a_file() && source.heal().await => {}
             // What came and was not what the Hub says is forgotten already.
