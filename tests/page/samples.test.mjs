@@ -15,6 +15,14 @@ before(async () => {
   facade = await buildFacade();
   jerboa = await import(`${facade.url}/index.js`);
   Object.assign(globalThis, jerboa);
+  // What decodes pictures in a page; nobody looks at them here.
+  globalThis.ImageData ??= class ImageData {};
+  globalThis.createImageBitmap ??= async () => ({ width: 4, height: 4, close() {} });
+  globalThis.OffscreenCanvas ??= class OffscreenCanvas {
+    getContext() {
+      return { clearRect() {}, drawImage() {}, getImageData: (x, y, width, height) => ({ data: new Uint8ClampedArray(4 * width * height) }) };
+    }
+  };
 });
 after(async () => {
   for (const clean of cleanUps) await clean();
@@ -29,7 +37,7 @@ function samplesOf(text) {
 /** What the text around samples says is there: a model of the kind that the sample uses, a place for text, the names of the page's own things. */
 async function setting(code) {
   const load = (name) => jerboa.loadModel(name, { worker: false });
-  const model = await load(/embed|createMemory/.test(code) ? "org/embed" : "org/name");
+  const model = await load(/embed|createMemory/.test(code) ? "org/embed" : /image|describe/.test(code) ? "org/seeing" : "org/name");
   const shown = [];
   return {
     model,
@@ -39,6 +47,8 @@ async function setting(code) {
     another: "another one",
     text: "Bees lay eggs. The queen lays them.",
     question: "Who lays the eggs?",
+    file: new File([new Uint8Array(8)], "picture.png", { type: "image/png" }),
+    url: "data:image/png;base64,AAAA",
     onProgress: () => {},
     document: { hidden: true, addEventListener: () => {} },
   };

@@ -58,7 +58,8 @@ export class Engine {
     const sound = { transcribe: { capabilities: ["transcribe", "timestamps"], hears: { seconds: 30, languages: ["de", "en"] } }, speak: { capabilities: ["speak"], speaks: { sampleRate: 22050, framesPerSecond: 12.5, speaker: 3 } } };
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
-    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), ...sizes, ...sound[task] };
+    const capabilities = name.includes("seeing") ? ["text", "image"] : ["text"];
+    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...sizes, ...sound[task] };
   }
 
   tokenize(text, special) {
@@ -107,6 +108,19 @@ export class Engine {
   createSession() {
     if (this.busy) fail("request", "the model is already running a request");
     return new SessionDouble(this.options, this.device);
+  }
+
+  /** It sees nothing in pictures, and takes all. */
+  rows() {
+    return { push() {}, free() {} };
+  }
+
+  see() {
+    return { picture: 1, tokens: 4 };
+  }
+
+  knows() {
+    return true;
   }
 
   async embed(texts, options, onProgress) {
@@ -226,6 +240,7 @@ export const calibrate = async (group) => {
   // A page that is killed answers nothing.
   return new Promise(() => {});
 };
+export const imageSize = () => [4, 4];
 export const deviceReport = async () => ({ webgpu: true });
 export const cachedModels = async () =>
   ["https://huggingface.co/a/b@main", "https://huggingface.co/a/b@v2", "https://hub.test/a/b@main", "https://x.test/models/a"].map((source) => ({
