@@ -118,14 +118,14 @@ test("without a GPU it says so instead of a speed", options, async () => {
 test("the report page tests the device and gives one record, with what its address forces", options, async () => {
   const page = await browser.newPage();
   const problems = watch(page);
-  await page.goto(`${server.url}/report/index.html?run&groups=free&limits=least&f16=0&force=gemv.rows%3D2`);
+  await page.goto(`${server.url}/report/index.html?run&groups=free&limits=least&f16=0&force=gemv.ROWS%3D2`);
   await page.waitForFunction(() => window.result, null, options);
   const report = await page.evaluate(() => window.result);
   assert.deepEqual(report.errors, []);
   assert.deepEqual([...report.checks, ...report.model].filter(({ ok }) => !ok), []);
   assert.ok(report.checks.length > 10 && report.model.length === 2, `${report.checks.length} and ${report.model.length} checks`);
   assert.deepEqual(report.groups.map(({ group, right }) => [group, right]), [["free", true]]);
-  assert.ok(report.device.software && report.measured.dispatchesPerToken > 0 && report.forced.force === "gemv.rows=2");
+  assert.ok(report.device.software && report.measured.dispatchesPerToken > 0 && report.forced.force === "gemv.ROWS=2");
   assert.match(await page.locator("#report p").first().textContent(), /everything came out right/);
   assert.deepEqual(problems, []);
   await page.close();

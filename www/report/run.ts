@@ -38,7 +38,7 @@ export interface Report {
   errors: string[];
 }
 
-/** What an address may force: `?groups=8,free&worker=0&f16=0&subgroups=0&limits=least&kv=packed&force=gemv.rows=4`. */
+/** What an address may force: `?groups=8,free&worker=0&f16=0&subgroups=0&limits=least&kv=packed&force=gemv.ROWS=4`. */
 export function forcedBy(query: URLSearchParams): { options: LoadOptions; forced: Record<string, string> } {
   const off = (name: string): false | undefined => (query.get(name) === "0" ? false : undefined);
   const text = <T extends string>(name: string): T | undefined => (query.get(name) ?? undefined) as T | undefined;
