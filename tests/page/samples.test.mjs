@@ -76,6 +76,8 @@ for (const file of files) {
     const memory = await import(`${facade.url}/memory/index.js`);
     globalThis.testStore = () => memory.inMemoryStore();
     for (const [index, { code, line }] of samples.entries()) {
+      // Sound needs a page with its microphone and its clock: speech.test.mjs has what these show.
+      if (/\.transcribe|audio\.speech/.test(code)) continue;
       const given = await setting(code);
       const before = new Map(Object.keys(given).map((name) => [name, Object.getOwnPropertyDescriptor(globalThis, name)]));
       for (const [name, value] of Object.entries(given)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
