@@ -41,6 +41,8 @@ pub struct Live {
     at: usize,
     noise: f32,
     start: Option<usize>,
+    /// Where it was heard first, without what is added before it.
+    heard: usize,
     quiet: Option<usize>,
     /// The end of the last utterance.
     last: usize,
@@ -73,8 +75,12 @@ impl Live {
     /// Whether a window is loud enough to be speech; what is quiet is learned as noise.
     fn loud(&mut self, level: f32) -> (bool, bool) {
         let noise = self.noise.max(QUIET);
-        // Quickly down, slowly up: speech shall not become noise.
-        let pace = if level < self.noise || self.at == 0 { 0.5 } else { 0.005 };
+        // Quickly down, slowly up, and in an utterance so slowly that only minutes without a pause become noise.
+        let pace = match self.start {
+            _ if level < self.noise || self.at == 0 => 0.5,
+            None => 0.005,
+            Some(_) => 0.0002,
+        };
         self.noise += (level - self.noise) * pace;
         (level > LOUD * noise, level > FAINT * noise)
     }
@@ -85,7 +91,7 @@ impl Live {
         let Some(start) = self.start else {
             if enters {
                 self.start = Some(at.saturating_sub(MARGIN).max(self.last));
-                self.quiet = None;
+                (self.heard, self.quiet) = (at, None);
             }
             return None;
         };
@@ -99,17 +105,20 @@ impl Live {
         if !paused && !full {
             return None;
         }
-        let end = self.quiet.filter(|_| paused).map_or(self.at, |quiet| (quiet + MARGIN).min(self.at));
+        let silent = self.quiet.filter(|_| paused);
+        let end = silent.map_or(self.at, |quiet| (quiet + MARGIN).min(self.at));
+        let enough = silent.unwrap_or(self.at) - self.heard >= LEAST;
         // Who speaks without a pause goes on at once.
         self.start = if paused { None } else { Some(self.at) };
-        (self.quiet, self.last) = (None, end);
-        (end - start >= LEAST + MARGIN).then_some(start..end)
+        (self.heard, self.quiet, self.last) = (self.at, None, end);
+        enough.then_some(start..end)
     }
 
     /// Ends what is under way.
     pub fn finish(&mut self) -> Option<Range<usize>> {
         let end = self.at + self.rest.len();
-        self.start.take().map(|start| start..end).filter(|all| all.len() >= LEAST)
+        let enough = self.quiet.unwrap_or(end) - self.heard >= LEAST;
+        self.start.take().map(|start| start..end).filter(|_| enough)
     }
 }
 

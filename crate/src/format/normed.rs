@@ -16,7 +16,7 @@ pub(super) fn transcode(job: &Job<'_>, float: Float) -> Result<Packed> {
     let factor = |row: usize| {
         let squares: f64 = (0..cols).map(|col| f64::from(value(row * cols + col)).powi(2)).sum();
         // A row without direction stays zero.
-        f64::from(float.get(lengths, row).unwrap_or(0.0)) / squares.sqrt().max(f64::MIN_POSITIVE)
+        if squares > 0.0 { f64::from(float.get(lengths, row).unwrap_or(0.0)) / squares.sqrt() } else { 0.0 }
     };
     let factors: Vec<f64> = (0..if job.rows == 0 { 0 } else { rows }).map(factor).collect();
     Ok(job.dense(|row, col| (f64::from(value(row * cols + col)) * factors.get(row).copied().unwrap_or(0.0)) as f32))
