@@ -95,7 +95,11 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
         (
             "parts that were evicted",
             Trouble::Stored(|cache, seed| {
-                entries(cache).iter().skip(1).step_by(2 + seed as usize % 5).for_each(|e| drop(std::fs::remove_file(e)))
+                entries(cache)
+                    .iter()
+                    .skip(1)
+                    .step_by(2 + seed as usize % 5)
+                    .for_each(|e| drop(std::fs::remove_file(e)));
             }),
         ),
         (
