@@ -55,12 +55,12 @@ impl Engine {
 
     /// Takes samples at 16 kHz of a stream, of a new one where `fresh` is set: `{ level, start, ended }`, counted in samples.
     /// Without samples the stream is over.
-    pub fn listen(&self, samples: Vec<f32>, fresh: bool) -> std::result::Result<JsValue, JsValue> {
+    pub fn listen(&self, samples: &[f32], fresh: bool) -> std::result::Result<JsValue, JsValue> {
         let ears = &mut *self.ears.try_borrow_mut().map_err(|_| to_js(&misplaced()))?;
         if fresh {
             ears.live = Live::default();
         }
-        let mut turn = ears.live.push(ears.vad.as_deref(), &samples);
+        let mut turn = ears.live.push(ears.vad.as_deref(), samples);
         if samples.is_empty() {
             turn.ended.extend(ears.live.finish());
             turn.start = None;
