@@ -1,17 +1,20 @@
 //! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept prefixes.
 
-use super::towers::{eye_on, pictures, processor, tiles};
-use jerboa::exec::{Decode, Eye, Lookup, Overrides, RunOptions, Session, Start, content};
+use super::towers::{eye_beside, eye_on, pictures, processor, tiles};
+use jerboa::exec::{Decode, Eye, Files, Lookup, Overrides, RunOptions, Session, Start, content};
 use jerboa::kernels::attention::Kv;
-use jerboa_tests::golden::{Golden, go_on, golden, greedy, load};
+use jerboa_tests::golden::{Golden, go_on, golden, greedy, load, open as open_folder};
 use jerboa_tests::{open, relative_l2};
 
 const IMAGE: i32 = 300;
 
-fn session(name: &str, chunk: usize) -> Session {
+fn options(chunk: usize) -> RunOptions {
     let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
-    let options = RunOptions { overrides, chunk, max_context: Some(192), ..RunOptions::default() };
-    load(open(&Default::default()), &golden(&format!("vision/models/{name}")), options).expect(name)
+    RunOptions { overrides, chunk, max_context: Some(192), ..RunOptions::default() }
+}
+
+fn session(name: &str, chunk: usize) -> Session {
+    load(open(&Default::default()), &golden(&format!("vision/models/{name}")), options(chunk)).expect(name)
 }
 
 /// Encodes a picture unless the session's album has it; the number of its first token.
@@ -28,9 +31,13 @@ fn look(session: &Session, eye: &mut Eye, name: &str, picture: &jerboa::vision::
 }
 
 fn check(name: &str, chunk: usize) {
+    let session = session(name, chunk);
+    let eye = eye_on(&session.gpu, name);
+    check_on(name, session, eye);
+}
+
+fn check_on(name: &str, mut session: Session, mut eye: Eye) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
-    let mut session = session(name, chunk);
-    let mut eye = eye_on(&session.gpu, name);
     let vocab = session.vocab() as u32;
     let mut numbers = Vec::new();
     for picture in pictures(&expected) {
@@ -149,4 +156,15 @@ fn guesses_are_never_pictures() {
 fn smolvlm_and_idefics3_with_tiles() {
     check("smolvlm", 512);
     check("idefics3", 512);
+}
+
+#[test]
+fn a_gguf_model_with_its_tower_beside() {
+    let session = pollster::block_on(async {
+        let source = open_folder(&golden("vision/gguf/qwen3_vl")).await.expect("the folder");
+        let files = Files::open(&source, None).await.expect("files");
+        Session::load_files(open(&Default::default()), &source, files, options(512)).await.expect("a model")
+    });
+    let eye = eye_beside(&session.gpu, "qwen3_vl");
+    check_on("qwen3_vl", session, eye);
 }

@@ -2,8 +2,10 @@
 
 use half::f16;
 use jerboa::exec::{Eye, Files, RunOptions};
+use jerboa::format::gguf::clip::PROCESSOR;
 use jerboa::gpu::Gpu;
-use jerboa::vision::{Picture, Processor};
+use jerboa::hub::Source;
+use jerboa::vision::{Kind, Picture, Processor};
 use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, relative_l2};
 use serde_json::{Value, json};
@@ -41,6 +43,21 @@ pub fn tiles(name: &str, processor: &Processor, picture: &Picture) -> Vec<Pictur
     if name == "gemma4" { vec![picture.clone()] } else { processor.tiles(picture).expect("tiles") }
 }
 
+/// The files of a GGUF model with its tower beside.
+fn beside(name: &str) -> (Source, Files) {
+    pollster::block_on(async {
+        let source = open(&golden(&format!("vision/gguf/{name}"))).await.expect("the folder");
+        let files = Files::examine(&source, None).await.expect("files");
+        (source, files)
+    })
+}
+
+/// The tower of a file beside a GGUF model.
+pub fn eye_beside(gpu: &Gpu, name: &str) -> Eye {
+    let (source, files) = beside(name);
+    pollster::block_on(Eye::load(gpu, &source, files, RunOptions::default())).expect("a tower")
+}
+
 /// Loads a folder's tower.
 pub fn eye(name: &str) -> Eye {
     eye_on(gpu(), name)
@@ -57,8 +74,12 @@ pub fn eye_on(gpu: &Gpu, name: &str) -> Eye {
 }
 
 fn check(name: &str) {
+    check_eye(name, eye(name));
+}
+
+fn check_eye(name: &str, mut eye: Eye) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
-    let (processor, mut eye) = (processor(name), eye(name));
+    let processor = processor(name);
     let cols = eye.cols();
     let mut found: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
     for picture in pictures(&expected) {
@@ -113,4 +134,48 @@ fn gemma4() {
 #[test]
 fn lfm2_vl() {
     check("lfm2_vl");
+}
+
+#[test]
+fn files_beside_gguf_models() {
+    for name in ["qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "lfm2_vl"] {
+        check_eye(name, eye_beside(gpu(), name));
+    }
+}
+
+#[test]
+fn processors_of_files_beside_gguf_models() {
+    for name in ["qwen3_vl", "smolvlm", "gemma3", "qwen2_5_vl"] {
+        let (_, files) = beside(name);
+        let mut found = Processor::from_config(&files.config[PROCESSOR]).expect("a processor");
+        let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
+        let config = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
+        let own = Processor::from_config(&config).expect("a processor");
+        // The tiny checkpoints have budgets of their own, which such files do not hold.
+        if let (Kind::Blocks { min, max, .. }, Kind::Blocks { min: least, max: most, .. }) =
+            (&mut found.kind, &own.kind)
+        {
+            (*min, *max) = (*least, *most);
+        }
+        assert_eq!(found, own, "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_projector_is_refused_by_name() {
+    let folder = std::env::temp_dir().join(format!("jerboa-mmproj-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let from = golden("vision/gguf/gemma3");
+    std::fs::copy(from.join("model.gguf"), folder.join("model.gguf")).expect("a copy");
+    let mut tower = std::fs::read(from.join("mmproj-model-bf16.gguf")).expect("a file");
+    let at = tower.windows(6).rposition(|part| part == b"gemma3").expect("its projector");
+    tower[at..at + 6].copy_from_slice(b"gemma9");
+    std::fs::write(folder.join("mmproj-model-bf16.gguf"), tower).expect("a file");
+    let files = pollster::block_on(async {
+        let source = open(&folder).await.expect("the folder");
+        Files::examine(&source, None).await.expect("text alone")
+    });
+    let error = jerboa::arch::tower(&files.full_config()).expect_err("another projector").to_string();
+    assert!(error.contains("the projector gemma9 of mmproj-model-bf16.gguf") && error.contains("idefics3"), "{error}");
+    std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -53,8 +53,9 @@ pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<V
     }
     let source = given.source().await?;
     let parts = Files::examine(&source, None).await.map_err(told)?;
+    let config = parts.config.clone();
     let mut eye = Eye::load(&session.gpu, &source, parts, given.run_options()?).await.map_err(told)?;
-    let processor = processor(&source, &eye.tower).await.map_err(told)?;
+    let processor = processor(&source, &config, &eye.tower).await.map_err(told)?;
     let mut pictures = Vec::new();
     for file in files {
         let (_, tiles) = read(&file, &processor)?;
@@ -85,8 +86,9 @@ pub async fn run(given: &Given) -> Result<()> {
     let source = given.source().await?;
     let files = Files::examine(&source, None).await.map_err(told)?;
     let (gpu, options) = (given.gpu().await?, given.run_options()?);
+    let config = files.config.clone();
     let mut eye = Eye::load(&gpu, &source, files, options).await.map_err(told)?;
-    let processor = processor(&source, &eye.tower).await.map_err(told)?;
+    let processor = processor(&source, &config, &eye.tower).await.map_err(told)?;
     let (cols, mut pixels) = (eye.cols(), Vec::new());
     // The rows, and the features that deeper layers of the language model get beside them.
     let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];

@@ -5,6 +5,7 @@ use super::config::Config;
 use super::encoder::{Body, Score};
 use super::families;
 use super::vision::{self, Sees, Tower};
+use crate::format::gguf::clip::{Projector, UNSEEN};
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
 use crate::ir::{Builder, Graph};
 use crate::{Error, Result};
@@ -98,6 +99,16 @@ pub fn tower(config: &Value) -> Result<Tower> {
                 .join(", ")
         ),
     };
+    if let Some(reason) = config.get(UNSEEN).and_then(Value::as_str) {
+        return Err(Error::UnsupportedOption {
+            architecture: all.architecture(),
+            option: reason.into(),
+            hint: format!(
+                "Of such files the engine reads {}.",
+                projectors().map(|p| p.name).collect::<Vec<_>>().join(", ")
+            ),
+        });
+    }
     let sees = sees(config).ok_or_else(refused)?;
     let vision = config.get("vision_config").map(Config).ok_or_else(refused)?;
     (sees.tower)(all, vision)
@@ -189,6 +200,16 @@ pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
     all().find(|a| a.name == name && a.experts == file.has_experts()).ok_or_else(|| {
         let supported: Vec<&str> = all().map(|a| a.name).collect();
         Error::UnknownArchitecture { name: format!("GGUF {name}"), supported: supported.join(", ") }
+    })
+}
+
+/// How files beside GGUF models hold towers: one of each kind.
+pub fn projectors() -> impl Iterator<Item = &'static Projector> {
+    let mut seen = Vec::new();
+    families().filter_map(|f| f.sees.as_ref()?.projector.as_ref()).filter(move |p| {
+        let new = !seen.contains(&p.name);
+        seen.push(p.name);
+        new
     })
 }
 

@@ -45,7 +45,8 @@ use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
 pub use family::{
-    Family, canonical, most_positions, numbers, of_gguf, of_mlc, sanitize, sections, sight, text_config, tower,
+    Family, canonical, most_positions, numbers, of_gguf, of_mlc, projectors, sanitize, sections, sight, text_config,
+    tower,
 };
 use serde_json::Value;
 pub use speech::Speech;

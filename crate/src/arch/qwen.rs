@@ -47,6 +47,7 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["qwen2_5_vl"],
         decoder: Some(qwen2),
         sees: Some(QWEN2_5),
+        gguf: &[gguf::Architecture::new("qwen2vl", "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration")],
         ..Family::NONE
     },
     Family {
@@ -54,6 +55,7 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["qwen3_vl"],
         decoder: Some(qwen3),
         sees: Some(QWEN3),
+        gguf: &[gguf::Architecture::new("qwen3vl", "qwen3_vl", "Qwen3VLForConditionalGeneration")],
         ..Family::NONE
     },
 ];

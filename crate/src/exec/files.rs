@@ -1,8 +1,9 @@
 //! What a model's files say: configuration, tensors and the weights made of them, from safetensors, MLC or GGUF.
 //! Knows no device.
 
+use crate::format::gguf::clip::{self, Projector};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
-use crate::format::{Checkpoint, Float, Role, Weights, detect, detect::side_tensors, mlc};
+use crate::format::{Checkpoint, Float, Role, TensorInfo, Weights, detect, detect::side_tensors, mlc};
 use crate::hub::{Chunk, Source};
 use crate::util::lists::gather;
 use crate::{Error, Result};
@@ -156,27 +157,7 @@ impl Files {
     }
 
     async fn gguf(source: &Source, file: &str) -> Result<Files> {
-        let info = source.info(file).await?;
-        let size = info.map(|i| i.size).ok_or_else(|| Error::MissingFile {
-            file: file.into(),
-            place: source.name().into(),
-            hint: "Name one of its .gguf files.".into(),
-        })?;
-        let (mut start, mut length) = (Vec::new(), 1u64 << 20);
-        let header = loop {
-            // By whole parts, so that they are in the cache when the model is loaded again.
-            let range = start.len() as u64..length.min(size);
-            let sink = async |_, chunk: Chunk| {
-                start.extend(chunk.to_vec());
-                Ok(())
-            };
-            source.stream(file, range, sink).await?;
-            match gguf::parse(file, &start, size)? {
-                Some(header) => break header,
-                None => length = length.saturating_mul(2),
-            }
-        };
-        drop(start);
+        let header = Self::header(source, file).await?;
         if let Some(count) = header.int("split.count").filter(|count| *count > 1) {
             return Err(Error::MissingFile {
                 file: format!("the other {} parts of {file}", count - 1),
@@ -194,7 +175,67 @@ impl Files {
         }
         let family = crate::arch::of_gguf(&header)?;
         let (config, weights) = (header.config(family, &factors), header.weights(family));
-        Ok(Files { config, checkpoint, weights, gguf: Some(header) })
+        let mut files = Files { config, checkpoint, weights, gguf: Some(header) };
+        let seen = |p: &Projector| p.models.contains(&family.name);
+        if crate::arch::projectors().any(seen)
+            && let Some(tower) = clip::beside(file, &source.list().await?)
+        {
+            let header = Self::header(source, &tower).await?;
+            match crate::arch::projectors().find(|p| seen(p) && p.name == header.projector()) {
+                Some(projector) => files.see(&header, projector)?,
+                None => {
+                    let reason = format!("the projector {} of {tower} beside {}", header.projector(), family.name);
+                    files.put(clip::UNSEEN, reason.into());
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    fn put(&mut self, field: &str, value: Value) {
+        if let Some(config) = self.config.as_object_mut() {
+            config.insert(field.into(), value);
+        }
+    }
+
+    /// Adds the tower that a file beside the model holds.
+    fn see(&mut self, header: &Gguf, projector: &Projector) -> Result<()> {
+        header.join(projector, &mut self.config)?;
+        let tokens = self.gguf.as_ref().and_then(|gguf| gguf.metadata.get("tokenizer.ggml.tokens"));
+        if let Some(gguf::Value::Texts(tokens)) = tokens {
+            let token = tokens.iter().position(|token| token == projector.token);
+            self.put("image_token_id", token.into());
+        }
+        let file = self.checkpoint.files.len();
+        let Checkpoint { files, tensors, .. } = header.checkpoint();
+        self.checkpoint.files.extend(files);
+        self.checkpoint.tensors.extend(tensors.into_iter().map(|(name, info)| (name, TensorInfo { file, ..info })));
+        header.tower_weights(projector, file, &mut self.weights);
+        Ok(())
+    }
+
+    /// The header of a GGUF file.
+    async fn header(source: &Source, file: &str) -> Result<Gguf> {
+        let info = source.info(file).await?;
+        let size = info.map(|i| i.size).ok_or_else(|| Error::MissingFile {
+            file: file.into(),
+            place: source.name().into(),
+            hint: "Name one of its .gguf files.".into(),
+        })?;
+        let (mut start, mut length) = (Vec::new(), 1u64 << 20);
+        loop {
+            // By whole parts, so that they are in the cache when the model is loaded again.
+            let range = start.len() as u64..length.min(size);
+            let sink = async |_, chunk: Chunk| {
+                start.extend(chunk.to_vec());
+                Ok(())
+            };
+            source.stream(file, range, sink).await?;
+            match gguf::parse(file, &start, size)? {
+                Some(header) => return Ok(header),
+                None => length = length.saturating_mul(2),
+            }
+        }
     }
 }
 
@@ -203,8 +244,8 @@ impl Files {
 fn usual_gguf(names: &[String]) -> Option<String> {
     const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
     let whole = |name: &&String| {
-        let name = name.to_lowercase();
-        name.ends_with(".gguf") && !name.contains("-of-") && !name.contains("mmproj")
+        let lower = name.to_lowercase();
+        lower.ends_with(".gguf") && !lower.contains("-of-") && !clip::is_tower(name)
     };
     let rank = |name: &String| {
         let name = name.to_lowercase();

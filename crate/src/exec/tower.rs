@@ -8,6 +8,7 @@ use super::options::RunOptions;
 use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
 use crate::arch::tower;
 use crate::arch::vision::{PATCHES, PLACES, Tower, match_ends};
+use crate::format::gguf::clip::PROCESSOR;
 use crate::format::{Encoding, Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
@@ -109,7 +110,11 @@ impl Eye {
 
     /// The order in which patches go in.
     pub fn order(&self, processor: &Processor) -> Order {
-        Order { merge: self.tower.merge, ..processor.order(self.tower.patch) }
+        let order = Order { merge: self.tower.merge, ..processor.order(self.tower.patch) };
+        match self.tower.frames_first {
+            true => Order { frames_first: true, color_last: false, ..order },
+            false => order,
+        }
     }
 
     fn make(&mut self, gpu: &Gpu, rows: usize, plan: &Plan, pipelines: &Pipelines) -> Result<()> {
@@ -247,19 +252,22 @@ impl Encoded {
     }
 }
 
-/// The image processor of a model's files, for its tower.
+/// The image processor of a model's files, for its tower; its configuration has it where the tower comes of a file beside a GGUF
+/// model.
 ///
 /// # Errors
 /// `MissingFile` without settings; what they ask for that is not built.
-pub async fn processor(source: &Source, tower: &Tower) -> Result<Processor> {
-    let mut found = None;
+pub async fn processor(source: &Source, config: &serde_json::Value, tower: &Tower) -> Result<Processor> {
+    let mut found = config.get(PROCESSOR).cloned();
     for file in ["preprocessor_config.json", "processor_config.json"] {
+        if found.is_some() {
+            break;
+        }
         if let Some(bytes) = source.read_optional(file).await? {
             let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: e.to_string() };
             let config: serde_json::Value = serde_json::from_slice(&bytes).map_err(fault)?;
             if config.get("image_processor").or_else(|| config.get("image_processor_type")).is_some() {
                 found = Some(config);
-                break;
             }
         }
     }

@@ -15,6 +15,7 @@ use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 
 #[wasm_bindgen]
@@ -269,11 +270,9 @@ impl PickedFiles {
         Ok(whole)
     }
 
-    /// The one .gguf file, where nothing says that the model is another.
-    pub(super) fn only_gguf(&self) -> Option<String> {
-        let mut found = self.files.keys().filter(|name| name.to_ascii_lowercase().ends_with(".gguf"));
-        let (first, second) = (found.next()?, found.next());
-        (second.is_none() && !self.has("config.json")).then(|| first.clone())
+    /// The names of its files.
+    pub(super) fn list(&self) -> Vec<String> {
+        gather(self.files.keys().cloned())
     }
 
     /// Whether there is such a file.

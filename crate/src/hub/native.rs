@@ -12,6 +12,7 @@ use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
+use crate::util::lists::gather;
 use crate::{Error, Result};
 
 /// How many redirects are followed.
@@ -223,13 +224,10 @@ impl LocalDir {
         Ok(LocalDir { root: root.to_path_buf(), name, part_size: part_size.max(1), progress })
     }
 
-    /// The one .gguf file of a folder that has no config.json.
-    pub(super) fn only_gguf(&self) -> Option<String> {
-        let names = std::fs::read_dir(&self.root).ok()?.flatten().filter_map(|e| e.file_name().into_string().ok());
-        let names: Vec<String> = names.collect();
-        let mut found = names.iter().filter(|name| name.to_ascii_lowercase().ends_with(".gguf"));
-        let (first, second) = (found.next()?, found.next());
-        (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())
+    /// The names of its files, those of folders in it left out.
+    pub(super) fn list(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+        gather(entries.filter_map(|e| e.file_name().into_string().ok()))
     }
 
     fn failed(&self, file: &str, error: &std::io::Error) -> Error {

@@ -9,6 +9,7 @@ use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::{CachedModel, Chunk, HubOptions, Store, cache, parts, tensors};
+use crate::format::gguf::clip::is_tower;
 use crate::format::safetensors::Header;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
@@ -73,7 +74,7 @@ impl Source {
         #[cfg(not(target_arch = "wasm32"))]
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
-            let gguf = gguf.or_else(|| local.only_gguf());
+            let gguf = gguf.or_else(|| only_gguf(&local.list()));
             return Ok(Source { place: Place::Local(local), gguf, abort, store });
         }
         #[cfg(target_arch = "wasm32")]
@@ -111,7 +112,7 @@ impl Source {
         progress: Progress,
     ) -> Result<Source> {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
-        let gguf = picked.only_gguf();
+        let gguf = only_gguf(&picked.list());
         let store = if options.cache { DefaultStore::open().await.ok() } else { None };
         Ok(Source { place: Place::Picked(picked), gguf, abort, store })
     }
@@ -181,10 +182,14 @@ impl Source {
         self.gguf.as_deref()
     }
 
-    /// The names of all files, where the place is a repository whose Hub lists them; else none.
+    /// The names of all files of a folder on disk, of picked files, and of a repository whose Hub lists them; else none.
     pub async fn list(&self) -> Result<Vec<String>> {
         match &self.place {
             Place::Http(http) => self.run(http.list()).await,
+            #[cfg(not(target_arch = "wasm32"))]
+            Place::Local(local) => Ok(local.list()),
+            #[cfg(target_arch = "wasm32")]
+            Place::Picked(picked) => Ok(picked.list()),
             #[allow(unreachable_patterns)]
             _ => Ok(Vec::new()),
         }
@@ -331,6 +336,14 @@ impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Source({})", self.name())
     }
+}
+
+/// The one GGUF file that is a model, where nothing says that the model is another.
+fn only_gguf(names: &[String]) -> Option<String> {
+    let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_tower(name);
+    let mut found = names.iter().filter(is_model);
+    let (first, second) = (found.next()?, found.next());
+    (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())
 }
 
 /// All models of which something is in the cache.

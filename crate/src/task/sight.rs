@@ -3,6 +3,7 @@
 
 use crate::arch::tower;
 use crate::exec::{Album, Eye, Files, Model, RunOptions, content, processor};
+use crate::format::gguf::clip::UNSEEN;
 use crate::gpu::Backend;
 use crate::hub::Source;
 use crate::text::{Prompt, Tokenizer};
@@ -65,8 +66,11 @@ impl Sight {
         gguf: Option<&str>,
         options: RunOptions,
     ) -> Result<Option<Self>> {
-        let Ok(tower) = tower(&model.config) else { return Ok(None) };
-        let mut processor = processor(&source, &tower).await?;
+        let tower = match tower(&model.config) {
+            Err(_) if model.config.get(UNSEEN).is_none() => return Ok(None),
+            found => found?,
+        };
+        let mut processor = processor(&source, &model.config, &tower).await?;
         let side = tower.patch * tower.merge;
         processor.limit(USUAL_TOKENS.min(model.capacity / 2).max(1) * side * side);
         let names = match source.read_optional("tokenizer_config.json").await? {

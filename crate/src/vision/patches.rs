@@ -14,6 +14,8 @@ pub struct Order {
     pub frames: usize,
     /// A patch's numbers are (y, x, color) rather than (color, frame, y, x).
     pub color_last: bool,
+    /// A patch's numbers are (frame, color, y, x) rather than (color, frame, y, x).
+    pub frames_first: bool,
 }
 
 impl Order {
@@ -48,9 +50,9 @@ impl Order {
 impl Processor {
     /// The order of patches; `patch` is the tower's, for families whose processor does not know it.
     pub fn order(&self, patch: usize) -> Order {
-        let plain = Order { patch, merge: 1, frames: 1, color_last: false };
+        let plain = Order { patch, merge: 1, frames: 1, color_last: false, frames_first: false };
         match self.kind {
-            Kind::Blocks { patch, merge, frames, .. } => Order { patch, merge, frames, color_last: false },
+            Kind::Blocks { patch, merge, frames, .. } => Order { patch, merge, frames, ..plain },
             Kind::Budget { patch, .. } | Kind::Grid(TileGrid { patch, .. }) => {
                 Order { patch, color_last: true, ..plain }
             }
@@ -89,11 +91,11 @@ impl Processor {
                 }
                 continue;
             }
-            for color in 0..3 {
-                for frame in 0..order.frames {
-                    for y in 0..p {
-                        rows.extend(at(frame, y).iter().skip(color).step_by(3).map(|v| level(color, *v)));
-                    }
+            for i in 0..3 * order.frames {
+                let (color, frame) =
+                    if order.frames_first { (i % 3, i / 3) } else { (i / order.frames, i % order.frames) };
+                for y in 0..p {
+                    rows.extend(at(frame, y).iter().skip(color).step_by(3).map(|v| level(color, *v)));
                 }
             }
         }

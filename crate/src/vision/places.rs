@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn windows_keep_blocks_together_and_the_order_leads_back() {
-        let order = Order { patch: 14, merge: 2, frames: 2, color_last: false };
+        let order = Order { patch: 14, merge: 2, frames: 2, color_last: false, frames_first: false };
         let places = places(&[(6, 6), (4, 2)], &order, Table::None, None, Some(2)).unwrap();
         assert_eq!(places.rows, 44);
         // Windows of 2x2, 2x1, 1x2, 1x1 and then 2x1 merged tokens.

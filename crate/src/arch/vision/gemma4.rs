@@ -11,7 +11,7 @@ use crate::vision::{Axial, Table};
 use crate::{Error, Result};
 
 /// Gemma 4.
-pub const GEMMA4: Sees = Sees { tower: gemma4, sight, consecutive: false };
+pub const GEMMA4: Sees = Sees { tower: gemma4, sight, consecutive: false, projector: None };
 
 /// Only some sizes let a picture's tokens see each other both ways.
 fn sight(config: Config<'_>) -> Sight {
@@ -41,7 +41,8 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         });
     }
     let base = config.get("rope_parameters").map_or(Ok(100.0), |_| rope_base(config))?;
-    let vit = Vit { hidden, heads, head_dim, rms: true, eps, rope: Some(RopeSpec::plain(head_dim, base)) };
+    let rope = Some(RopeSpec::plain(head_dim, base));
+    let vit = Vit { hidden, heads, head_dim, rms: true, eps, rope, apart: false, qkv_apart: false };
     let (patch, merge) = (config.count_or("patch_size", 16)?, config.count_or("pooling_kernel_size", 3)?);
     let table = Table::Sum(config.count_or("position_embedding_size", 10_240)?);
     let size = config.count("intermediate_size")?;
@@ -49,7 +50,7 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let mut b = Builder::new(&all.architecture());
     let places = "patch_embedder.position_embedding_table";
     let cols = 3 * patch * patch;
-    let mut h = embedded(&mut b, "patch_embedder.input_proj", cols, hidden, false, table, places);
+    let mut h = embedded(&mut b, &vit, "patch_embedder.input_proj", cols, false, table, places);
     for index in 0..config.layers("num_hidden_layers")? {
         h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, (size, act), h);
     }

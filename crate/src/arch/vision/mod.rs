@@ -9,9 +9,13 @@ mod vit;
 use super::config::Config;
 use crate::Result;
 use crate::format::RowOrder;
+use crate::format::gguf::clip::Projector;
 use crate::ir::{Dim, Graph, Ids, Input, InputId, Mask, Node, Op, Soft, Value as Column, ValueId};
 use crate::vision::{Axial, Sections, Table};
 use serde_json::Value;
+
+/// The field of a `vision_config` that was made of a file beside a GGUF model; no config.json has it.
+const AS_IN_GGUF: &str = "as_in_gguf";
 
 /// The input of patches.
 pub const PATCHES: &str = "patches";
@@ -40,6 +44,8 @@ pub struct Sees {
     pub sight: fn(Config<'_>) -> Sight,
     /// Where tokens stand in three directions, the frequencies of each follow one another rather than take turns.
     pub consecutive: bool,
+    /// How files beside GGUF models hold the tower.
+    pub projector: Option<Projector>,
 }
 
 /// A tower, and what it must be given.
@@ -63,6 +69,9 @@ pub struct Tower {
     pub features: usize,
     /// Tokens of a tile; none where they follow from its size.
     pub tile_tokens: Option<usize>,
+    /// The numbers of a patch are (frame, color, y, x), whatever the processor's order is: as files of towers beside GGUF
+    /// models have it.
+    pub frames_first: bool,
     /// Weights, by the end of their name, whose rows are kept in another order.
     pub rows: Vec<(&'static str, RowOrder)>,
 }
@@ -80,9 +89,16 @@ impl Tower {
             affine: [1.0, 0.0],
             features: 1,
             tile_tokens: None,
+            frames_first: false,
             rows: Vec::new(),
         }
     }
+}
+
+/// The settings of an image processor of a class.
+fn with_class(mut settings: Value, class: &str) -> Value {
+    settings["image_processor_type"] = class.into();
+    settings
 }
 
 /// Gives weights the names that the checkpoint has: what ends in them, whatever a file puts before.

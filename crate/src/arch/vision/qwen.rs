@@ -2,21 +2,108 @@
 //! Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
 use super::vit::{Vit, axial, dense, embedded, rope_base, side};
-use super::{Sees, Sight, Tower};
+use super::{AS_IN_GGUF, Sees, Sight, Tower, with_class};
 use crate::Result;
 use crate::arch::config::Config;
+use crate::format::gguf::{Gguf, clip::Projector};
 use crate::ir::{Activation, Builder, Op, ValueId};
 use crate::vision::Table;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Qwen3.5 and Qwen3-VL.
-pub const QWEN3: Sees = Sees { tower: qwen3, sight: |_| Sight::Causal, consecutive: false };
+pub const QWEN3: Sees = Sees {
+    tower: qwen3,
+    sight: |_| Sight::Causal,
+    consecutive: false,
+    projector: Some(Projector {
+        name: "qwen3vl_merger",
+        models: &["qwen3vl", "qwen35", "qwen35moe"],
+        class: None,
+        token: TOKEN,
+        layers: "blocks",
+        names: &[
+            ("v.patch_embd", "patch_embed.proj"),
+            ("v.patch_embd.weight.1", "patch_embed.proj.weight.1"),
+            ("v.position_embd", "pos_embed"),
+            ("v.post_ln", "merger.norm"),
+            ("mm.0", "merger.linear_fc1"),
+            ("mm.2", "merger.linear_fc2"),
+            ("ln1", "norm1"),
+            ("ln2", "norm2"),
+            ("attn_qkv", "attn.qkv"),
+            ("attn_out", "attn.proj"),
+            ("ffn_up", "mlp.linear_fc1"),
+            ("ffn_down", "mlp.linear_fc2"),
+            ("norm", "norm"),
+            ("fc1", "linear_fc1"),
+            ("fc2", "linear_fc2"),
+        ],
+        facts: |file| {
+            let vision = json!({
+                "num_position_embeddings": file.rows("v.position_embd.weight"),
+                "spatial_merge_size": file.seen("spatial_merge_size"),
+                "deepstack_visual_indexes": file.deep_layers(),
+            });
+            [Value::Null, vision, settings(file, 1 << 16, 1 << 24)]
+        },
+    }),
+};
 /// Qwen2.5-VL.
-pub const QWEN2_5: Sees = Sees { tower: qwen2_5, consecutive: true, ..QWEN3 };
+pub const QWEN2_5: Sees = Sees {
+    tower: qwen2_5,
+    consecutive: true,
+    projector: Some(Projector {
+        name: "qwen2.5vl_merger",
+        models: &["qwen2vl"],
+        class: None,
+        token: TOKEN,
+        layers: "blocks",
+        names: &[
+            ("v.patch_embd", "patch_embed.proj"),
+            ("v.patch_embd.weight.1", "patch_embed.proj.weight.1"),
+            ("v.post_ln", "merger.ln_q"),
+            ("mm.0", "merger.mlp.0"),
+            ("mm.2", "merger.mlp.2"),
+            ("ln1", "norm1"),
+            ("ln2", "norm2"),
+            ("attn_q", "attn.q"),
+            ("attn_k", "attn.k"),
+            ("attn_v", "attn.v"),
+            ("attn_out", "attn.proj"),
+            ("ffn_gate", "mlp.gate_proj"),
+            ("ffn_up", "mlp.up_proj"),
+            ("ffn_down", "mlp.down_proj"),
+        ],
+        facts: |file| {
+            let layers = file.seen("block_count").unwrap_or(0);
+            let every = file.seen("n_wa_pattern").unwrap_or(0).max(1);
+            let vision = json!({
+                "hidden_act": "silu",
+                "window_size": file.seen("window_size"),
+                "spatial_merge_size": file.seen("spatial_merge_size"),
+                "fullatt_block_indexes": (every - 1..layers.min(1024)).step_by(every as usize).collect::<Vec<_>>(),
+            });
+            [Value::Null, vision, settings(file, 3136, 12_845_056)]
+        },
+    }),
+    ..QWEN3
+};
+
+const TOKEN: &str = "<|image_pad|>";
+/// The settings of the image processor that such a file leaves out are those of the published models.
+fn settings(file: &Gguf, least: u64, most: u64) -> Value {
+    let sizes = json!({
+        "patch_size": file.seen("patch_size"),
+        "merge_size": file.seen("spatial_merge_size"),
+        "min_pixels": file.seen("image_min_pixels").unwrap_or(least),
+        "max_pixels": file.seen("image_max_pixels").unwrap_or(most),
+    });
+    with_class(sizes, "Qwen2VLImageProcessor")
+}
 
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
 fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
-    let mut vit = Vit::of(config, "num_heads", 1e-6)?;
+    let mut vit = Vit { apart: config.flag_or(AS_IN_GGUF, false), ..Vit::of(config, "num_heads", 1e-6)? };
     let (patch, merge) = (config.count("patch_size")?, config.count_or("spatial_merge_size", 2)?);
     let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     let out = config.count("out_hidden_size")?;
@@ -24,7 +111,7 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let rope = axial(&mut vit, rope_base(config)?);
     let mut b = Builder::new(&all.architecture());
     let cols = config.count_or("in_channels", 3)? * config.count_or("temporal_patch_size", 2)? * patch * patch;
-    let mut h = embedded(&mut b, "patch_embed.proj", cols, vit.hidden, true, table, "pos_embed.weight");
+    let mut h = embedded(&mut b, &vit, "patch_embed.proj", cols, true, table, "pos_embed.weight");
     let deep: Vec<u64> = config
         .get("deepstack_visual_indexes")
         .and_then(Value::as_array)
@@ -54,7 +141,7 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let hidden = beside(&mut b, &outs);
     let graph = b.finish(hidden, None)?;
     let features = outs.len();
-    Ok(Tower { table, rope: Some(rope), features, ..Tower::plain(graph, patch, merge) })
+    Ok(Tower { table, rope: Some(rope), features, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
 }
 
 fn merged(b: &mut Builder, path: &str, x: ValueId, out: usize) -> ValueId {
@@ -74,7 +161,13 @@ fn beside(b: &mut Builder, values: &[ValueId]) -> ValueId {
 
 /// Qwen2.5-VL. Reference: `modeling_qwen2_5_vl.py`.
 fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
-    let mut vit = Vit { rms: true, ..Vit::of(config, "num_heads", 1e-6)? };
+    let vit = Vit::of(config, "num_heads", 1e-6)?;
+    let mut vit = Vit {
+        rms: true,
+        apart: config.flag_or(AS_IN_GGUF, false),
+        qkv_apart: config.flag_or(AS_IN_GGUF, false),
+        ..vit
+    };
     let (patch, merge) = (config.count_or("patch_size", 14)?, config.count_or("spatial_merge_size", 2)?);
     let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "silu")?);
     let window = config.count_or("window_size", 112)? / merge / patch;
@@ -88,7 +181,7 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let rope = axial(&mut vit, rope_base(config)?);
     let mut b = Builder::new(&all.architecture());
     let cols = config.count_or("in_channels", 3)? * config.count_or("temporal_patch_size", 2)? * patch * patch;
-    let mut h = embedded(&mut b, "patch_embed.proj", cols, vit.hidden, false, Table::None, "");
+    let mut h = embedded(&mut b, &vit, "patch_embed.proj", cols, false, Table::None, "");
     for index in 0..config.layers("depth")? {
         let path = format!("blocks.{index}");
         h = vit.attend_fused(&mut b, &path, h, !full.contains(&(index as u64)));
@@ -105,5 +198,6 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = dense(&mut b, "merger.mlp.0", x, cols, true, Activation::Gelu);
     let hidden = dense(&mut b, "merger.mlp.2", x, config.count("out_hidden_size")?, true, Activation::None);
     let graph = b.finish(hidden, None)?;
-    Ok(Tower { rope: Some(rope), window: Some(window), ..Tower::plain(graph, patch, merge) })
+    let window = Some(window);
+    Ok(Tower { rope: Some(rope), window, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
 }

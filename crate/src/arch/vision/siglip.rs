@@ -2,18 +2,101 @@
 //! Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those named at each.
 
 use super::vit::{Vit, dense, embedded, norm, side, text_columns, tile_side};
-use super::{Sees, Sight, Tower};
+use super::{AS_IN_GGUF, Sees, Sight, Tower, with_class};
 use crate::Result;
 use crate::arch::config::Config;
+use crate::format::gguf::clip::Projector;
 use crate::ir::{Activation, Builder, Op, Pooling, ValueId, WeightKind};
 use crate::vision::Table;
+use serde_json::{Value, json};
 
 /// Idefics 3 and SmolVLM.
-pub const IDEFICS3: Sees = Sees { tower: idefics3, sight: |_| Sight::Causal, consecutive: false };
+pub const IDEFICS3: Sees = Sees {
+    tower: idefics3,
+    sight: |_| Sight::Causal,
+    consecutive: false,
+    projector: Some(Projector {
+        class: Some("Idefics3ForConditionalGeneration"),
+        token: "<image>",
+        facts: |file| {
+            let side = file.seen("image_size").unwrap_or(0);
+            let longest = file.seen("preproc_image_size").unwrap_or(4 * side);
+            let sizes = json!({ "size": { "longest_edge": longest }, "max_image_size": { "longest_edge": side } });
+            let whole = json!({ "scale_factor": file.seen("projector.scale_factor") });
+            [whole, Value::Null, with_class(sizes, "Idefics3ImageProcessor")]
+        },
+        ..projector("idefics3", &["llama"])
+    }),
+};
 /// Gemma 3.
-pub const GEMMA3: Sees = Sees { tower: gemma3, sight: |_| Sight::Both, ..IDEFICS3 };
+pub const GEMMA3: Sees = Sees {
+    tower: gemma3,
+    sight: |_| Sight::Both,
+    projector: Some(Projector {
+        token: "<image_soft_token>",
+        facts: |file| {
+            let side = file.seen("image_size").unwrap_or(0);
+            let patches = side / file.seen("patch_size").unwrap_or(1).max(1);
+            let tokens = (patches / file.seen("projector.scale_factor").unwrap_or(4).max(1)).pow(2);
+            let sizes = json!({ "size": { "width": side, "height": side } });
+            [json!({ "mm_tokens_per_image": tokens }), Value::Null, with_class(sizes, "Gemma3ImageProcessor")]
+        },
+        ..projector("gemma3", &["gemma3"])
+    }),
+    ..IDEFICS3
+};
 /// LFM2-VL.
-pub const LFM2: Sees = Sees { tower: lfm2, ..IDEFICS3 };
+pub const LFM2: Sees = Sees {
+    tower: lfm2,
+    projector: Some(Projector {
+        token: "<image>",
+        facts: |file| {
+            let factor = file.seen("projector.scale_factor");
+            let whole = json!({
+                "downsample_factor": factor,
+                "projector_hidden_size": file.rows("mm.1.weight"),
+                "projector_use_layernorm": file.has("mm.input_norm.weight"),
+                "projector_bias": file.has("mm.1.bias"),
+            });
+            let sizes = json!({ "encoder_patch_size": file.seen("patch_size"), "downsample_factor": factor });
+            let vision = json!({ "num_patches": file.rows("v.position_embd.weight") });
+            [whole, vision, with_class(sizes, "Lfm2VlImageProcessor")]
+        },
+        ..projector("lfm2", &["lfm2"])
+    }),
+    ..IDEFICS3
+};
+
+/// What the files of all these towers share.
+const fn projector(name: &'static str, models: &'static [&'static str]) -> Projector {
+    Projector {
+        name,
+        models,
+        class: None,
+        token: "",
+        layers: "encoder.layers",
+        names: &[
+            ("v.patch_embd", "embeddings.patch_embedding"),
+            ("v.position_embd", "embeddings.position_embedding"),
+            ("v.post_ln", "post_layernorm"),
+            ("ln1", "layer_norm1"),
+            ("ln2", "layer_norm2"),
+            ("attn_q", "self_attn.q_proj"),
+            ("attn_k", "self_attn.k_proj"),
+            ("attn_v", "self_attn.v_proj"),
+            ("attn_out", "self_attn.out_proj"),
+            ("ffn_up", "mlp.fc1"),
+            ("ffn_down", "mlp.fc2"),
+            ("mm.model.fc", "connector.modality_projection.proj"),
+            ("mm.input_projection.weight", "multi_modal_projector.mm_input_projection_weight"),
+            ("mm.soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
+            ("mm.input_norm", "multi_modal_projector.layer_norm"),
+            ("mm.1", "multi_modal_projector.linear_1"),
+            ("mm.2", "multi_modal_projector.linear_2"),
+        ],
+        facts: |_| [Value::Null, Value::Null, Value::Null],
+    }
+}
 
 /// SigLIP as Idefics 3, Gemma 3 and LFM2-VL have it, to the last norm. Reference: `modeling_siglip.py`.
 fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Result<ValueId> {
@@ -21,7 +104,7 @@ fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Re
     let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     let cols = config.count_or("num_channels", 3)? * patch * patch;
     let name = "embeddings.patch_embedding";
-    let mut h = embedded(b, name, cols, vit.hidden, true, table, "embeddings.position_embedding.weight");
+    let mut h = embedded(b, &vit, name, cols, true, table, "embeddings.position_embedding.weight");
     for index in 0..config.layers("num_hidden_layers")? {
         let path = format!("encoder.layers.{index}");
         let x = vit.norm(b, &format!("{path}.layer_norm1"), h);
@@ -86,5 +169,5 @@ fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = dense(&mut b, "multi_modal_projector.linear_1", x, size, bias, act);
     let hidden = dense(&mut b, "multi_modal_projector.linear_2", x, text_columns(all)?, bias, Activation::None);
     let graph = b.finish(hidden, None)?;
-    Ok(Tower { table, ..Tower::plain(graph, patch, merge) })
+    Ok(Tower { table, frames_first: config.flag_or(AS_IN_GGUF, false), ..Tower::plain(graph, patch, merge) })
 }

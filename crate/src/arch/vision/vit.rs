@@ -21,6 +21,10 @@ pub struct Vit {
     pub eps: f32,
     /// The rotation.
     pub rope: Option<RopeSpec>,
+    /// A patch has two frames, each with a tensor of its own.
+    pub apart: bool,
+    /// q, k and v have a tensor each.
+    pub qkv_apart: bool,
 }
 
 impl Vit {
@@ -31,7 +35,16 @@ impl Vit {
             let reason = format!("vision_config: {heads} heads do not cut {hidden} columns into multiples of four");
             return Err(Error::Config { file: "config.json".into(), reason });
         }
-        Ok(Self { hidden, heads, head_dim: hidden / heads, rms: false, eps, rope: None })
+        Ok(Self {
+            hidden,
+            heads,
+            head_dim: hidden / heads,
+            rms: false,
+            eps,
+            rope: None,
+            apart: false,
+            qkv_apart: false,
+        })
     }
 
     /// A norm of rows.
@@ -75,8 +88,16 @@ impl Vit {
     /// `h + attention(norm(h))` with one tensor for q, k and v.
     pub fn attend_fused(&self, b: &mut Builder, path: &str, h: ValueId, windows: bool) -> ValueId {
         let x = self.norm(b, &format!("{path}.norm1"), h);
-        let qkv = b.linear(&format!("{path}.attn.qkv"), x, 3 * self.hidden, true);
         let parts = ["q", "k", "v"];
+        let name = format!("{path}.attn.qkv");
+        let qkv = if self.qkv_apart {
+            let each = |kind: &str| parts.map(|part| (format!("{path}.attn.{part}.{kind}"), self.hidden));
+            let weight = b.stacked(each("weight").into(), self.hidden, WeightKind::Matrix);
+            let bias = b.joined(each("bias"));
+            b.node(&name, Op::Linear(Linear::new(weight, Some(bias))), &[x], 3 * self.hidden)
+        } else {
+            b.linear(&name, x, 3 * self.hidden, true)
+        };
         let view =
             |b: &mut Builder, i: usize| b.view(&format!("{path}.{}", parts[i]), qkv, i * self.hidden, self.hidden);
         let qkv = [view(b, 0), view(b, 1), view(b, 2)];
@@ -105,15 +126,24 @@ pub fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, a
 /// Patches through the first product, with what the table of positions says of their places.
 pub fn embedded(
     b: &mut Builder,
+    vit: &Vit,
     name: &str,
     cols: usize,
-    hidden: usize,
     bias: bool,
     table: Table,
     places: &str,
 ) -> ValueId {
-    let patches = b.input(PATCHES, Dim::TOKENS, cols);
-    let h = b.linear(name, patches, hidden, bias);
+    let (hidden, patches) = (vit.hidden, b.input(PATCHES, Dim::TOKENS, cols));
+    let h = if vit.apart {
+        let half = cols / 2;
+        let [first, second] = [0, half].map(|from| b.view("frame", patches, from, half));
+        let h = b.linear(name, first, hidden, bias);
+        let weight = b.matrix(&format!("{name}.weight.1"), hidden, half);
+        let other = b.node("second frame", Op::Linear(Linear::new(weight, None)), &[second], hidden);
+        b.add("frames", h, other)
+    } else {
+        b.linear(name, patches, hidden, bias)
+    };
     let entries = match table {
         Table::None => return h,
         Table::Nearest(side) | Table::Corners(side) | Table::Resized(side) => side * side,

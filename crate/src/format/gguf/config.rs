@@ -150,8 +150,15 @@ impl Gguf {
                 _ => None,
             }
         };
-        if let Some(mut scaling) = scaling {
+        // Positions in three directions; the fourth number is always 0.
+        let sections = match self.field("rope.dimension_sections") {
+            Some(Meta::Ints(list)) if list.len() >= 3 => Some(&list[..3]),
+            _ => None,
+        };
+        let plain = || json!({"rope_type": "default", "type": "default"});
+        if let Some(mut scaling) = scaling.or_else(|| sections.map(|_| plain())) {
             if let Some(map) = scaling.as_object_mut() {
+                map.insert("mrope_section".into(), json!(sections));
                 map.retain(|_, v| !v.is_null());
             }
             out.insert("rope_scaling".into(), scaling);

@@ -3,6 +3,7 @@
 //! Every length is checked against the bytes at hand before anything is allocated for it; what the table says of the
 //! tensors is checked against the length of the file.
 
+pub mod clip;
 pub mod config;
 mod names;
 pub mod tokenizer;

@@ -1,0 +1,195 @@
+//! Files beside a GGUF model that hold the part that sees (`mmproj-*.gguf`): llama.cpp's `clip.*` metadata and `v.*`, `mm.*`
+//! tensors, as config.json, an image processor and weights of the original would be. What sets a family apart is data that the
+//! caller gives ([`Projector`]); knows no family and no bytes.
+
+use super::{Gguf, Value as Meta, source};
+use crate::format::Weights;
+use crate::{Error, Result};
+use serde_json::{Value, json};
+
+/// How such files hold the tower of a family.
+#[derive(Debug, Clone, Copy)]
+pub struct Projector {
+    /// `clip.projector_type`.
+    pub name: &'static str,
+    /// `general.architecture` of the models that it belongs to.
+    pub models: &'static [&'static str],
+    /// The class of the whole, where the model's own is that of its text alone.
+    pub class: Option<&'static str>,
+    /// The token that stands for a token of a picture.
+    pub token: &'static str,
+    /// Where the original has its layers.
+    pub layers: &'static str,
+    /// Modules, those of layers without their `v.blk.N.`: GGUF's, the original's; or a tensor's name as a whole.
+    pub names: &'static [(&'static str, &'static str)],
+    /// The file's facts: those of the whole model, of its `vision_config` and of its image processor.
+    pub facts: fn(&Gguf) -> [Value; 3],
+}
+
+/// The key of the image processor's settings in the configuration of such a model.
+pub const PROCESSOR: &str = "image_processor";
+/// The key of why a model's file of a tower is not used.
+pub const UNSEEN: &str = "unseen";
+
+/// The file of a tower among those beside a model: 16 bits where there are, else the next best.
+pub fn beside(model: &str, names: &[String]) -> Option<String> {
+    const ORDER: [&str; 4] = ["f16", "bf16", "q8_0", "f32"];
+    let folder = |name: &str| name.rsplit_once('/').map_or(0, |(folder, _)| folder.len());
+    let rank = |name: &&String| {
+        let lower = name.to_lowercase();
+        // "bf16" ends in "f16".
+        let kind = ORDER.iter().position(|kind| lower.contains(kind) && !(*kind == "f16" && lower.contains("bf16")));
+        (name[..folder(name)] != model[..folder(model)], kind.unwrap_or(ORDER.len()))
+    };
+    names.iter().filter(|name| is_tower(name)).min_by_key(rank).cloned()
+}
+
+/// Whether a file of that name is a GGUF model of its own or a tower.
+pub fn is_tower(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name.ends_with(".gguf") && name.rsplit('/').next().is_some_and(|file| file.contains("mmproj"))
+}
+
+impl Gguf {
+    /// What the file holds: `clip.projector_type`, also where it has one for pictures and one for sounds.
+    pub fn projector(&self) -> &str {
+        self.text("clip.vision.projector_type").or(self.text("clip.projector_type")).unwrap_or("(none)")
+    }
+
+    /// A number of `clip.vision`.
+    pub fn seen(&self, field: &str) -> Option<u64> {
+        u64::try_from(self.int(&format!("clip.vision.{field}"))?).ok()
+    }
+
+    /// Rows of a tensor, 0 where there is none.
+    pub fn rows(&self, tensor: &str) -> usize {
+        self.tensors.get(tensor).and_then(|t| t.shape.first().copied()).unwrap_or(0)
+    }
+
+    /// The layers whose features go to the language model too.
+    pub fn deep_layers(&self) -> Vec<usize> {
+        match self.metadata.get("clip.vision.is_deepstack_layers") {
+            Some(Meta::Ints(flags)) => (0..flags.len()).filter(|i| flags[*i] != 0).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds to a model's configuration what the tower's file says.
+    ///
+    /// # Errors
+    /// `Config` where the file lacks a size.
+    pub fn join(&self, projector: &Projector, config: &mut Value) -> Result<()> {
+        let need = |field: &str| {
+            let reason = || format!("{}: clip.vision.{field} is missing", self.file);
+            self.seen(field).ok_or_else(|| Error::Config { file: "GGUF metadata".into(), reason: reason() })
+        };
+        let [whole, vision, processor] = (projector.facts)(self);
+        let colors = |name: &str| match self.metadata.get(&format!("clip.vision.{name}")) {
+            Some(Meta::Floats(list)) => json!(list),
+            _ => Value::Null,
+        };
+        let (layers, heads) = (need("block_count")?, need("attention.head_count")?);
+        let mut all = json!({
+            "vision_config": {
+                "hidden_size": need("embedding_length")?,
+                "intermediate_size": need("feed_forward_length")?,
+                "num_hidden_layers": layers, "depth": layers,
+                "num_attention_heads": heads, "num_heads": heads,
+                "patch_size": need("patch_size")?,
+                "image_size": need("image_size")?,
+                "out_hidden_size": need("projection_dim")?,
+                "layer_norm_eps": self.float("clip.vision.attention.layer_norm_epsilon"),
+                "as_in_gguf": true,
+            },
+            PROCESSOR: { "image_mean": colors("image_mean"), "image_std": colors("image_std") },
+        });
+        put(&mut all["vision_config"], vision);
+        put(&mut all[PROCESSOR], processor);
+        put(&mut all, whole);
+        if let Some(class) = projector.class {
+            put(&mut all, json!({ "architectures": [class] }));
+        }
+        put(config, all);
+        Ok(())
+    }
+
+    /// Adds the weights of a tower under the originals' names; the file is the `file`-th of the checkpoint.
+    pub fn tower_weights(&self, projector: &Projector, file: usize, out: &mut Weights) {
+        let deep = self.deep_layers();
+        // Files of early conversions call the two products of an MLP by each other's name.
+        let hidden = self.seen("embedding_length").unwrap_or(0) as usize;
+        let (up, down) = (self.rows("v.blk.0.ffn_up.weight"), self.rows("v.blk.0.ffn_down.weight"));
+        let swapped = up == hidden && down != hidden;
+        for tensor in self.tensors.values() {
+            let name = match tensor.name.split_once(".ffn_") {
+                Some((block, rest)) if swapped => {
+                    let (part, kind) = rest.split_once('.').unwrap_or((rest, ""));
+                    let other = [("up", "down"), ("down", "up")].into_iter().find(|(own, _)| *own == part);
+                    format!("{block}.ffn_{}.{kind}", other.map_or(part, |(_, other)| other))
+                }
+                _ => tensor.name.clone(),
+            };
+            let Some(name) = projector.original(&name, &deep) else { continue };
+            let found = source(tensor, &name).map(|mut found| {
+                if let [rows, .., _] = found.shape[..] {
+                    // Convolutions over patches are products.
+                    found.shape = vec![rows, found.shape[1..].iter().product()];
+                    found.stored_rows = rows;
+                }
+                if tensor.name == "mm.soft_emb_norm.weight" {
+                    found.offset = -1.0;
+                }
+                found.parts.iter_mut().for_each(|part| part.info.file = file);
+                found
+            });
+            out.insert(&name, found);
+        }
+    }
+}
+
+impl Projector {
+    /// The original's name of a tensor; None for one that holds no weight.
+    fn original(&self, tensor: &str, deep: &[usize]) -> Option<String> {
+        let find = |module: &str| self.names.iter().find(|n| n.0 == module).map(|n| n.1);
+        if let Some(name) = find(tensor) {
+            return Some(name.into());
+        }
+        let numbered = |rest: &str| {
+            let (layer, rest) = rest.split_once('.')?;
+            let (module, kind) = rest.rsplit_once('.')?;
+            Some((layer.parse::<usize>().ok()?, find(module)?, kind.to_string()))
+        };
+        if let Some(rest) = tensor.strip_prefix("v.blk.") {
+            let (layer, module, kind) = numbered(rest)?;
+            return Some(format!("{}.{layer}.{module}.{kind}", self.layers));
+        }
+        if let Some(rest) = tensor.strip_prefix("v.deepstack.") {
+            let (layer, module, kind) = numbered(rest)?;
+            let at = deep.iter().position(|l| *l == layer)?;
+            return Some(format!("deepstack_merger_list.{at}.{module}.{kind}"));
+        }
+        let (module, kind) = tensor.rsplit_once('.')?;
+        Some(format!("{}.{kind}", find(module)?))
+    }
+}
+
+/// Puts the fields of an object into another; those that are null are left out.
+fn put(to: &mut Value, from: Value) {
+    if let (Some(to), Value::Object(from)) = (to.as_object_mut(), from) {
+        to.extend(from.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_beside_a_model_is_the_one_of_16_bits_in_its_folder() {
+        let names = |all: &[&str]| all.iter().map(|n| (*n).to_string()).collect::<Vec<_>>();
+        let all = names(&["a-Q4_K_M.gguf", "mmproj-a-BF16.gguf", "mmproj-a-f16.gguf", "b/mmproj-f32.gguf"]);
+        assert_eq!(beside("a-Q4_K_M.gguf", &all).as_deref(), Some("mmproj-a-f16.gguf"));
+        assert_eq!(beside("b/b.gguf", &all).as_deref(), Some("b/mmproj-f32.gguf"));
+        assert_eq!(beside("a.gguf", &names(&["a.gguf", "mmproj/a.gguf", "a-mmproj.txt"])), None);
+    }
+}
