@@ -120,6 +120,31 @@ fn moonshine_streaming_from_samples() {
     case.check("moonshine_streaming", &wave, 16_000, &[8000]);
 }
 
+/// Times of words against transformers' pipeline, from how the decoder looked at the sound.
+#[test]
+fn words_of_whisper_have_their_times() {
+    let folder = golden("speech/whisper_words");
+    let mut model = load(&folder);
+    let meta: Value = serde_json::from_slice(&std::fs::read(folder.join("meta.json")).expect("a file")).expect("JSON");
+    for (samples, expected) in meta["clips"].as_object().expect("clips") {
+        let wave = chirp(samples.parse().expect("a number"));
+        let request = Case::request(&json!({ "timestamps": "word", "language": "en" }));
+        let made = block_on(model.transcribe(&wave, &request, &AbortFlag::new(), |_| {})).expect("a transcript");
+        let ids: Vec<u32> = made.segments.iter().flat_map(|s| s.ids.clone()).collect();
+        assert_eq!(json!(ids), expected["ids"]);
+        let hundredths = |seconds: f64| (seconds * 100.0).round() as i64;
+        let of = |v: &Value| hundredths(v.as_f64().expect("seconds"));
+        let spans: Vec<_> = made.segments.iter().map(|s| (hundredths(s.start), hundredths(s.end))).collect();
+        let list = |name: &str| expected[name].as_array().expect("a list").clone();
+        assert_eq!(spans, list("segments").iter().map(|s| (of(&s[0]), of(&s[1]))).collect::<Vec<_>>());
+        let words = made.segments.iter().flat_map(|s| &s.words);
+        let words: Vec<_> = words.map(|w| (w.text.clone(), hundredths(w.start), hundredths(w.end))).collect();
+        let text = |v: &Value| v.as_str().expect("a word").trim().to_string();
+        let told: Vec<_> = list("words").iter().map(|w| (text(&w[0]), of(&w[1]), of(&w[2]))).collect();
+        assert_eq!(words, told, "{samples}");
+    }
+}
+
 #[test]
 fn what_cannot_be_heard_is_refused_by_name() {
     let mut model = load(&golden("speech/moonshine"));

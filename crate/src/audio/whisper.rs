@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Seconds from one time token to the next, and from one row of the encoder to the next.
 pub const TIME_STEP: f64 = 0.02;
 /// Feature frames for each time token.
-const FRAMES_PER_STEP: usize = 2;
+pub const FRAMES_PER_STEP: usize = 2;
 
 /// What generation_config.json says.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -248,22 +248,25 @@ fn refuse(parameter: &str, reason: &str) -> Error {
     Error::Request { parameter: parameter.into(), reason: reason.into() }
 }
 
-/// Tokens that make up words: a word begins with a space, punctuation belongs to its neighbour. `decode` turns tokens into
-/// text; languages without spaces have a word for each character.
+/// Tokens that make up words: a word begins with a space or a sign, and some signs belong to their neighbour. `decode` turns
+/// tokens into text; languages without spaces have a word for each character. Source: transformers' `_combine_tokens_into_words`.
 pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Vec<(String, Range<usize>)> {
     let mut units: Vec<(String, Range<usize>)> = Vec::new();
-    let mut first = 0;
+    let (mut first, mut at) = (0, 0);
+    let whole: Vec<char> = decode(ids).chars().collect();
     for end in 1..=ids.len() {
         let text = decode(&ids[first..end]);
-        // Half a character is not yet a unit.
-        if !text.contains('\u{fffd}') || end == ids.len() {
+        // Half a character is not yet a unit; one that the whole text does not have either is.
+        let broken = text.chars().position(|c| c == '\u{fffd}').and_then(|place| whole.get(at + place));
+        if broken.is_none_or(|c| *c == '\u{fffd}') {
+            at += text.chars().count();
             units.push((text, first..end));
             first = end;
         }
     }
     let mut words: Vec<(String, Range<usize>)> = Vec::new();
     for (text, range) in units {
-        let begins = text.starts_with(' ') || is_punctuation(text.trim(), AFTER) && text.trim().chars().count() == 1;
+        let begins = text.starts_with(' ') || SIGNS.contains(text.trim());
         match words.last_mut() {
             Some(word) if spaces && !begins => {
                 word.0.push_str(&text);
@@ -275,19 +278,17 @@ pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Ve
     merge_punctuation(words)
 }
 
+/// What begins a word by itself.
+const SIGNS: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
 /// Punctuation that belongs to the word after it, and before it.
 const BEFORE: &str = "\"'“¡¿([{-";
 const AFTER: &str = "\"'.。,，!！?？:：”)]}、";
-
-fn is_punctuation(text: &str, of: &str) -> bool {
-    !text.is_empty() && of.contains(text)
-}
 
 fn merge_punctuation(words: Vec<(String, Range<usize>)>) -> Vec<(String, Range<usize>)> {
     let mut back: Vec<(String, Range<usize>)> = Vec::new();
     for (text, range) in words.into_iter().rev() {
         match back.last_mut() {
-            Some(next) if text.starts_with(' ') && is_punctuation(text.trim(), BEFORE) => {
+            Some(next) if text.starts_with(' ') && BEFORE.contains(text.trim()) => {
                 next.0.insert_str(0, &text);
                 next.1.start = range.start;
             }
@@ -297,7 +298,7 @@ fn merge_punctuation(words: Vec<(String, Range<usize>)>) -> Vec<(String, Range<u
     let mut out: Vec<(String, Range<usize>)> = Vec::new();
     for (text, range) in back.into_iter().rev() {
         match out.last_mut() {
-            Some(word) if !word.0.ends_with(' ') && is_punctuation(&text, AFTER) => {
+            Some(word) if !word.0.ends_with(' ') && AFTER.contains(&text) => {
                 word.0.push_str(&text);
                 word.1.end = range.end;
             }

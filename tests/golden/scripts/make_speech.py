@@ -88,7 +88,39 @@ def whisper(out):
         fe = T.WhisperFeatureExtractor(feature_size=bins, chunk_length=4); gold = {}
         for n in (51200, 33333): F = fe(wave(n), sampling_rate=16000, return_tensors="pt")["input_features"].half().float(); gold[f"input_features.{n}"] = F[0].half(); gold[f"encoder.{n}"] = m.model.encoder(F).last_hidden_state[0]; F0 = F if n == 51200 else F0
         s, meta = seq2seq(m, dict(input_features=F0), [1] + [w % 190 + 5 for w in words(11, 53)], 1); save(out, "whisper", m, dict(gold, **s), dict(meta, wave=FORMULA, note="features of the first N samples, padded with zeros to 4 s (chunk_length 4 -> 400 frames); decoder goldens on 51200"), fe)
-MAKERS = dict(moonshine=moonshine, moonshine_streaming=moonshine_streaming, whisper=whisper)
+SAID = [0.2, " so", ",", " the", " cat", "ch", "ing", " (", "ed", ")", 1.2, 1.4, " well", "-", "er", " \"", "ly", "\"", "?", " up", 2.0, 2.0, "ba", "ra", " we", "'s", " 10", "%", " é", "on", "!", 2.48]
+def whisper_words(out):
+    """word times as the pipeline gives them (return_timestamps="word"): a tokenizer of bytes and a few words, tokens for times to 4 s, three heads that align. The decoder's table of positions makes it say SAID, whatever it hears; where it looks
+    depends on the sound."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode; b2u = bytes_to_unicode(); byte = lambda s: "".join(b2u[b] for b in s.encode())
+    special = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
+    vocab, merges = {c: i for i, c in enumerate(sorted(b2u.values()))}, []
+    for text in [w for w in SAID if isinstance(w, str)]:                                # each by pairs from its beginning
+        c = byte(text)
+        for k in range(2, len(c) + 1):
+            if c[:k] not in vocab: vocab[c[:k]] = len(vocab); merges.append((c[:k - 1], c[k - 1]))
+    text = len(vocab); first = text + len(special); sid = {s: text + i for i, s in enumerate(special)}
+    tk = T.WhisperTokenizer(vocab=vocab, merges=merges); tk.add_special_tokens({"additional_special_tokens": special[1:]}); tk.add_tokens([T.AddedToken(f"<|{i * 0.02:.2f}|>", normalized=False) for i in range(201)])
+    assert tk.convert_tokens_to_ids("<|notimestamps|>") == first - 1 and tk.convert_tokens_to_ids("<|4.00|>") == first + 200
+    cfg = T.WhisperConfig(vocab_size=first + 201, num_mel_bins=80, d_model=40, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=200, max_target_positions=64,
+                          decoder_start_token_id=sid["<|startoftranscript|>"], pad_token_id=text, bos_token_id=text, eos_token_id=text, suppress_tokens=None, begin_suppress_tokens=None)
+    m = build(T.WhisperForConditionalGeneration, cfg); sin = m.model.encoder.embed_positions.weight; ln = math.log(10000) / 19; t = torch.arange(200)[:, None] * torch.exp(-ln * torch.arange(20).float())[None]; sin.copy_(torch.cat([t.sin(), t.cos()], 1))
+    said = [vocab[byte(w)] if isinstance(w, str) else first + round(w / 0.02) for w in SAID] + [text]; d = m.model.decoder; d.embed_positions.weight[2:2 + len(said)] += 5 * d.embed_tokens.weight[said]
+    for l in d.layers: l.encoder_attn.q_proj.weight.mul_(2); l.encoder_attn.k_proj.weight.mul_(2)
+    calibrate(m)
+    m.generation_config = T.GenerationConfig(decoder_start_token_id=sid["<|startoftranscript|>"], pad_token_id=text, bos_token_id=text, eos_token_id=text, no_timestamps_token_id=first - 1, is_multilingual=True, lang_to_id={"<|en|>": sid["<|en|>"], "<|de|>": sid["<|de|>"]},
+                          task_to_id={"translate": sid["<|translate|>"], "transcribe": sid["<|transcribe|>"]}, prev_sot_token_id=sid["<|startofprev|>"], max_initial_timestamp_index=20, alignment_heads=[[0, 1], [1, 0], [1, 3]], max_length=64,
+                          suppress_tokens=[i for s, i in sid.items() if s != "<|endoftext|>"], begin_suppress_tokens=[text])
+    fe = T.WhisperFeatureExtractor(feature_size=80, chunk_length=4); pipe = T.pipeline("automatic-speech-recognition", model=m, tokenizer=tk, feature_extractor=fe); clips = {}
+    for n in (51200, 40000):
+        F = fe(wave(n), sampling_rate=16000, return_tensors="pt", return_attention_mask=True)
+        s = m.generate(F["input_features"], attention_mask=F["attention_mask"], language="en", task="transcribe", return_timestamps=True, return_token_timestamps=True, return_segments=True)["segments"][0]
+        ids = torch.cat([x["tokens"] for x in s]).tolist(); assert ids == said[:-1], (ids, said)
+        clips[n] = dict(ids=ids, times=[round(float(t), 2) for x in s for t in x["token_timestamps"]], segments=[[round(float(x["start"]), 2), round(float(x["end"]), 2)] for x in s],
+                        words=[[c["text"], *c["timestamp"]] for c in pipe(wave(n), return_timestamps="word", generate_kwargs=dict(language="en", task="transcribe"))["chunks"]])
+    meta = dict(wave=FORMULA, language="en", said=SAID, clips=clips)
+    gen = m.generation_config; save(out, "whisper_words", m, {}, meta, fe); gen.save_pretrained(f"{out}/whisper_words"); tk.save_pretrained(f"{out}/whisper_words"); os.remove(f"{out}/whisper_words/golden.safetensors")
+MAKERS = dict(moonshine=moonshine, moonshine_streaming=moonshine_streaming, whisper=whisper, whisper_words=whisper_words)
 if __name__ == "__main__":
     for n, f in MAKERS.items():
         if not sys.argv[2:] or n in sys.argv[2:]: f(sys.argv[1])

@@ -238,16 +238,15 @@ impl Transcriber {
         if decoded.silent() {
             return Ok(window.len());
         }
-        let mut words = match request.timestamps {
-            Times::Word => self.word_times(prompt, &decoded.ids, window, out.language.as_deref()).await?,
-            _ => Vec::new(),
+        let words = match request.timestamps {
+            Times::Word => self.word_times(prompt, &decoded.ids, window, &found, out.language.as_deref()).await?,
+            _ => vec![Vec::new(); found.len()],
         };
-        for stretch in found {
+        for (stretch, words) in found.into_iter().zip(words) {
             let ids = &decoded.ids[stretch.tokens.clone()];
             let end = stretch.end.min(seconds(window.end)).max(stretch.start);
             let mut segment = self.segment(decoded, ids, stretch.start, end);
-            let inside = words.iter().take_while(|(_, at)| *at < stretch.tokens.end).count();
-            segment.words = words.drain(..inside).map(|(word, _)| word).collect();
+            segment.words = words;
             if !segment.text.trim().is_empty() || segment.ids.iter().any(|id| *id < self.rules.first_time()) {
                 out.segments.push(segment);
             }

@@ -1,61 +1,64 @@
 //! When words were spoken: what some heads of the decoder looked at while each token came.
-//! Source: openai/whisper's `timing.py`.
+//! Source: transformers' `_extract_token_timestamps`, which takes the text with its time tokens as it was decoded; openai/whisper's
+//! `timing.py` reads it once more without them.
 
 use super::Transcriber;
 use crate::Result;
 use crate::audio::formats::Word;
-use crate::audio::whisper::{TIME_STEP, has_spaces, words};
-use crate::audio::{RATE, dtw};
+use crate::audio::whisper::{FRAMES_PER_STEP, Stretch, TIME_STEP, has_spaces, words};
+use crate::audio::{RATE, dtw, mel};
 use std::ops::Range;
 
 /// Frames of the median that smooths weights.
 const FILTER: usize = 7;
 
 impl Transcriber {
-    /// The words of a window's tokens, each with the place of its first token.
+    /// The words of each stretch of a window's tokens.
+    ///
+    /// A token begins where the one before it was looked for, and ends where it was itself.
     pub(super) async fn word_times(
         &mut self,
         prompt: &[u32],
         ids: &[u32],
         window: &Range<usize>,
+        stretches: &[Stretch],
         language: Option<&str>,
-    ) -> Result<Vec<(Word, usize)>> {
+    ) -> Result<Vec<Vec<Word>>> {
         let first_time = self.rules.first_time();
-        let places: Vec<usize> = (0..ids.len()).filter(|i| ids[*i] < first_time).collect();
-        if places.is_empty() {
-            return Ok(Vec::new());
+        let all = [prompt, ids].concat();
+        if ids.iter().all(|id| *id >= first_time) || all.len() > self.session.capacity {
+            return Ok(vec![Vec::new(); stretches.len()]);
         }
-        let spoken: Vec<u32> = places.iter().map(|i| ids[*i]).collect();
-        // As the model reads a text without times, up to its end.
-        let begin: Vec<u32> = prompt.iter().copied().chain(self.rules.no_timestamps).collect();
-        let all = [&begin[..], &spoken, &[self.rules.end]].concat();
-        if all.len() > self.session.capacity {
-            return Ok(Vec::new());
-        }
-        let frames = self.ear.rows().min((window.len() as f64 / f64::from(RATE) / TIME_STEP).ceil() as usize).max(1);
-        let rows = begin.len() - 1..all.len() - 1;
+        let frames = self.ear.rows().min(window.len().div_ceil(mel::HOP) / FRAMES_PER_STEP).max(1);
+        let rows = prompt.len()..all.len();
         let weights = self.weights(&all, rows.clone(), frames).await?;
         let heads: Vec<&[f32]> = weights.iter().map(Vec::as_slice).collect();
-        let starts = dtw::starts(&heads, rows.len(), frames, FILTER);
-        let time = |token: usize| {
-            let frame = starts.get(token).copied().unwrap_or(frames);
-            window.start as f64 / f64::from(RATE) + frame as f64 * TIME_STEP
-        };
+        let found = dtw::starts(&heads, rows.len(), frames, FILTER);
+        let begin = window.start as f64 / f64::from(RATE);
+        // The first begins with the window.
+        let time = |token: usize| begin + token.checked_sub(1).map_or(0, |i| found[i]) as f64 * TIME_STEP;
         let spaces = language.is_none_or(has_spaces);
         let decode = |ids: &[u32]| self.text.tokenizer().map_or_else(|_| String::new(), |t| t.decode(ids, false));
-        let made = words(&spoken, spaces, &decode).into_iter().map(|(text, range)| {
-            let (start, end) = (time(range.start), time(range.end));
-            (Word { text: text.trim().into(), start, end }, places[range.start])
-        });
-        Ok(made.collect())
+        let of = |stretch: &Stretch| {
+            let places: Vec<usize> = stretch.tokens.clone().filter(|i| ids[*i] < first_time).collect();
+            let spoken: Vec<u32> = places.iter().map(|i| ids[*i]).collect();
+            let word = |(text, range): (String, Range<usize>)| {
+                let (start, end) = (time(places[range.start]), time(places[range.end - 1] + 1));
+                Word { text: text.trim().into(), start, end }
+            };
+            words(&spoken, spaces, &decode).into_iter().map(word).collect()
+        };
+        Ok(stretches.iter().map(of).collect())
     }
 
-    /// Of each alignment head: how some rows of a text looked at the frames, `[rows][frames]`.
+    /// Of each alignment head: how some rows of a text looked at the first frames, `[rows][frames]`.
     async fn weights(&mut self, ids: &[u32], rows: Range<usize>, frames: usize) -> Result<Vec<Vec<f32>>> {
         let heads = self.rules.alignment_heads.clone();
         let keys = self.ear.keys(&self.session.gpu).await?;
-        let all = keys.len() / self.ear.rows().max(1);
+        let seen = self.ear.rows();
+        let all = keys.len() / seen.max(1);
         let mut layers: Vec<usize> = heads.iter().map(|(layer, _)| *layer).collect();
+        layers.sort_unstable();
         layers.dedup();
         let mut out = Vec::with_capacity(heads.len());
         for layer in layers {
@@ -66,12 +69,12 @@ impl Transcriber {
                 for row in rows.clone() {
                     let query = &queries[row * cols + head * d..][..d];
                     let key = |frame: usize| &keys[frame * all + layer * cols + head * d..][..d];
-                    let scores: Vec<f32> = (0..frames)
+                    let scores: Vec<f32> = (0..seen)
                         .map(|f| query.iter().zip(key(f)).map(|(q, k)| q * k).sum::<f32>() * look.scale)
                         .collect();
                     let best = scores.iter().copied().fold(f32::MIN, f32::max);
                     let sum: f32 = scores.iter().map(|s| (s - best).exp()).sum();
-                    weights.extend(scores.iter().map(|s| (s - best).exp() / sum));
+                    weights.extend(scores[..frames].iter().map(|s| (s - best).exp() / sum));
                 }
                 out.push(weights);
             }
