@@ -8,7 +8,7 @@ import { defined } from "./defined.js";
 import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { Life } from "./life.js";
 import type { GivenImage } from "./pictures.js";
-import { Replay } from "./replay.js";
+import { retelling } from "./replay.js";
 
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
 export interface Methods {
@@ -142,9 +142,9 @@ export class Host implements Backend {
   /** Runs a call, and once more with the model loaded anew where the device was lost over it or before. */
   async #recovering(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     if (!RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
-    const replay = method === "generate" ? new Replay(onEvent) : undefined;
-    const given = replay ? [args[0], args[1], replay.seed] : args;
-    const heard = replay ? replay.hear : onEvent;
+    const replay = retelling(method, onEvent);
+    const given = replay ? replay.given(args) : args;
+    const heard = replay ? (event: unknown): void => replay.hear(event) : onEvent;
     const used = await this.#restored(method, signal);
     try {
       return await used.during(() => this.#runIn(used, method, given, signal, heard));
@@ -336,6 +336,6 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model and its sessions answer also when it was given back or its device was lost. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
+  "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",
 ]);

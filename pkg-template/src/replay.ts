@@ -1,12 +1,35 @@
-/** A generation that may have to be run again from its beginning: it tells only what was not told before. Does not know why it is run again. */
+/** Calls that may have to be run again from their beginning: they tell only what was not told before. Does not know why they are run again. */
 
-import type { GenerationEvent } from "./contract.js";
+import type { EngineSpeakOptions, GenerationEvent } from "./contract.js";
 import { JerboaError } from "./errors.js";
+import type { Method } from "./host.js";
+
+/** What stands between a call and whom it tells. */
+export interface Retelling {
+  /** The call's arguments, such that all runs come to the same. */
+  given(args: unknown[]): unknown[];
+  /** The next run begins. */
+  again(): void;
+  /** Hears an event of the run under way. */
+  hear(event: unknown): void;
+  /** Call it at the end of a run. @throws {@link JerboaError} `device_lost` when it contradicts what was told. */
+  end(): void;
+}
+
+/** For a call that tells on its way; undefined for the others. */
+export function retelling(method: Method, tell: (event: never) => void): Retelling | undefined {
+  if (method === "generate") return new Replay(tell);
+  if (method === "speak") return new Sound(tell as (event: Float32Array) => void);
+  return method === "transcribe" ? new Stretches(tell as (event: unknown) => void) : undefined;
+}
+
+const seed = (): number => Math.floor(Math.random() * 2 ** 48);
+const contradicted = (): JerboaError => new JerboaError("device_lost", "The GPU device was lost, and after that the same request came out otherwise. Send it again.");
 
 /** What was told of one generation, and what a later run of it has told so far. */
-export class Replay {
+class Replay implements Retelling {
   /** The seed of all runs where the request has none, so that they draw the same tokens. */
-  readonly seed = Math.floor(Math.random() * 2 ** 48);
+  readonly #seed = seed();
   readonly #tell: (event: GenerationEvent) => void;
   /** Told to the caller. */
   #ids: number[] = [];
@@ -21,14 +44,16 @@ export class Replay {
     this.#tell = tell as (event: GenerationEvent) => void;
   }
 
-  /** The next run begins. */
+  given([request, session]: unknown[]): unknown[] {
+    return [request, session, this.#seed];
+  }
+
   again(): void {
     this.#at = 0;
     this.#run = "";
   }
 
-  /** Hears an event of the run under way. */
-  readonly hear = (event: unknown): void => {
+  hear(event: unknown): void {
     const { text, ids, logprobs, ...rest } = event as GenerationEvent;
     const old = this.#ids.slice(this.#at, this.#at + ids.length);
     this.#broken ||= old.some((id, i) => id !== ids[i]);
@@ -44,10 +69,75 @@ export class Replay {
     this.#ids.push(...fresh);
     this.#text += more;
     this.#tell({ ...rest, text: more, ids: fresh, ...(logprobs ? { logprobs: logprobs.slice(old.length) } : {}) });
-  };
-
-  /** Call it at the end of a run. @throws {@link JerboaError} `device_lost` when it contradicts what was told. */
-  end(): void {
-    if (this.#broken) throw new JerboaError("device_lost", "The GPU device was lost, and after that the same request gave other tokens. Send it again.");
   }
+
+  end(): void {
+    if (this.#broken) throw contradicted();
+  }
+}
+
+/** Of so many samples one is kept, to know a second run by. */
+const KEPT = 89;
+/** How far a sample of a second run may be from that of the first: it was decoded among others. */
+const NEAR = 1e-2;
+
+/** A speech: samples that were told are left out. */
+class Sound implements Retelling {
+  readonly #seed = seed();
+  readonly #kept: number[] = [];
+  #told = 0;
+  #at = 0;
+  #broken = false;
+
+  constructor(readonly tell: (samples: Float32Array) => void) {}
+
+  given([request]: unknown[]): unknown[] {
+    const { seed: asked, ...rest } = request as EngineSpeakOptions;
+    return [{ ...rest, seed: asked ?? this.#seed }];
+  }
+
+  again(): void {
+    this.#at = 0;
+  }
+
+  hear(event: unknown): void {
+    const samples = event as Float32Array;
+    for (let i = Math.ceil(this.#at / KEPT); i * KEPT < this.#at + samples.length; i++) {
+      const sample = samples[i * KEPT - this.#at]!;
+      this.#broken ||= Math.abs((this.#kept[i] ??= sample) - sample) > NEAR;
+    }
+    const fresh = samples.subarray(Math.max(0, this.#told - this.#at));
+    this.#at += samples.length;
+    if (this.#broken || fresh.length === 0) return;
+    this.#told = this.#at;
+    this.tell(fresh);
+  }
+
+  end(): void {
+    if (this.#broken) throw contradicted();
+  }
+}
+
+/** What was heard: stretches come in the same order, and those that were told are left out. */
+class Stretches implements Retelling {
+  #told = 0;
+  #at = 0;
+
+  constructor(readonly tell: (event: unknown) => void) {}
+
+  given(args: unknown[]): unknown[] {
+    return args;
+  }
+
+  again(): void {
+    this.#at = 0;
+  }
+
+  hear(event: unknown): void {
+    if (this.#at++ < this.#told) return;
+    this.#told = this.#at;
+    this.tell(event);
+  }
+
+  end(): void {}
 }

@@ -45,6 +45,27 @@ test("every other call is made again, too", async () => {
   assert.equal(double.losses.length, 0);
 });
 
+test("what hears and what speaks tells nothing twice", async () => {
+  const [listener, voice] = [await load("org/whisper"), await jerboa.loadModel("org/kani", { worker: false, codec: "org/codec" })];
+  for (const after of [0, 1, 2]) {
+    lose({ call: "speak", after }, { call: "transcribe", after });
+    const lengths = [];
+    let sum = 0;
+    for await (const { samples } of await voice.audio.speech.create({ input: "one two three", stream: true })) {
+      lengths.push(samples.length);
+      sum += samples.reduce((all, sample) => all + sample * sample, 0);
+    }
+    assert.deepEqual(lengths, [2205, 2205, 2205], `lost after ${after}`);
+    assert.ok(Math.abs(sum - 827) < 9, `${sum}`);
+    const [first, second] = double.seen.requests.slice(-2);
+    assert.ok(first.seed >= 0 && first.seed === second.seed, "both draw the same");
+    const heard = [];
+    const { text } = await listener.transcribe(new Float32Array(48_000).fill(0.5), { sampleRate: 16_000, onSegment: ({ text }) => heard.push(text) });
+    assert.deepEqual([text, heard], ["word1 word2 word3", [" word1", " word2", " word3"]]);
+  }
+  assert.equal(double.losses.length, 0);
+});
+
 test("a device that is lost again at once, or a load that fails, is an error with a code, and the next call recovers", async () => {
   const model = await load();
   lose({ call: "generate", after: 1 }, { call: "generate", after: 2 });

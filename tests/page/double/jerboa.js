@@ -147,6 +147,7 @@ export class Engine {
     const segments = [];
     for (let at = 0; at < samples.length; at += 16000) {
       await pause();
+      this.alive("transcribe", segments.length);
       if (signal.aborted) fail("aborted", "transcribing was aborted");
       const loud = samples.subarray(at, at + 16000).some((s) => Math.abs(s) > 0.01);
       const [start, end] = [at / 16000, Math.min(at + 16000, samples.length) / 16000];
@@ -178,9 +179,11 @@ export class Engine {
   async speak(request, onSound) {
     const { signal, ...plain } = request;
     seen.requests.push(plain);
+    this.alive("speak");
     const words = request.input.split(" ");
     for (let i = 0; i < words.length; i++) {
       await pause(5);
+      this.alive("speak", i);
       if (signal.aborted) fail("aborted", "speaking was aborted");
       onSound(Float32Array.from({ length: 2205 }, (_, t) => 0.5 * Math.sin(t * 0.1 * (i + 1))));
     }
