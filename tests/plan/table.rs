@@ -85,6 +85,11 @@ fn scaled(config: &Value) -> Value {
         if out.get(field).and_then(Value::as_object).is_some_and(|r| r.contains_key("short_factor")) {
             out.remove(field);
         }
+        // So does a share of a head that is rotated in pairs.
+        if let Some(share) = out.get_mut(field).and_then(|r| r.get_mut("partial_rotary_factor")).filter(|s| **s == 0.4)
+        {
+            *share = 0.5.into();
+        }
     }
     out.remove("per_layer_config");
     Value::Object(out)

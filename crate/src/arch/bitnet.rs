@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["BitNetForCausalLM", "BitnetForCausalLM"],
     model_types: &["bitnet"],
+    silent: r#"{"num_key_value_heads": 5, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "hidden_act": "relu2"}"#,
     decoder: Some(bitnet),
     gguf: &[
         Architecture { fixed: old, ..Architecture::new("bitnet", "bitnet", "BitNetForCausalLM") },

@@ -474,14 +474,6 @@ impl Dense {
         self.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()).for_each(|r| r.interleaved = true);
     }
 
-    /// Rotates the first columns of each head, a share of them.
-    pub fn rotate_part(&mut self, share: f64) {
-        self.attentions(|a| {
-            let dim = (a.head_dim as f64 * share.clamp(0.0, 1.0)) as usize / 2 * 2;
-            a.rope.iter_mut().for_each(|r| r.dim = dim);
-        });
-    }
-
     /// The whole decoder, from token ids to logits.
     ///
     /// # Errors

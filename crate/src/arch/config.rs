@@ -106,6 +106,37 @@ impl<'a> Config<'a> {
         self.get("layer_types").and_then(|t| t.get(layer)).and_then(Value::as_str)
     }
 
+    /// Refuses kinds of layers that no family has.
+    pub fn kinds_of_layers(self) -> Result<()> {
+        const KINDS: [&str; 8] =
+            ["full_attention", "sliding_attention", "linear_attention", "conv", "mamba", "attention", "mlp", "moe"];
+        let Some(listed) = self.get("layer_types").and_then(Value::as_array) else { return Ok(()) };
+        if let Some(other) = listed.iter().find(|kind| !kind.as_str().is_some_and(|k| KINDS.contains(&k))) {
+            return Err(Error::UnsupportedOption {
+                architecture: self.architecture(),
+                option: format!("layers of kind {other}"),
+                hint: format!("The engine knows {}.", KINDS.join(", ")),
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses options by their fields where they are other than what the families have.
+    pub fn only(self, known: &[(&str, &str)]) -> Result<()> {
+        let told = |(field, _): &&(&str, &str)| self.get(field).is_some();
+        for (field, value) in known.iter().filter(told) {
+            let found = self.get(field).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_string));
+            if found.as_deref() != Some(value) {
+                return Err(Error::UnsupportedOption {
+                    architecture: self.architecture(),
+                    option: format!("{field} = {}", found.unwrap_or_default()),
+                    hint: format!("The published models have {value}."),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The rotation: `rope_parameters` of newer files, or `rope_theta` with `rope_scaling`.
     pub fn rope(self, head_dim: usize, default_base: f64) -> Result<RopeSpec> {
         let parameters = self.get("rope_parameters").map(Config);
@@ -117,7 +148,11 @@ impl<'a> Config<'a> {
         if !(0.0..=1.0).contains(&partial) {
             return Self::fault("partial_rotary_factor", &format!("is {partial}; it must be a share of a head"));
         }
-        let dim = (head_dim as f64 * partial) as usize / 2 * 2;
+        let dim = (head_dim as f64 * partial) as usize;
+        if dim % 2 != 0 {
+            let reason = format!("is {partial}, {dim} columns of a head of {head_dim}; they are rotated in pairs");
+            return Self::fault("partial_rotary_factor", &reason);
+        }
         let scaling = scaling.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
         if base <= 1.0 {
             return Self::fault("rope_theta", &format!("is {base}; it must be over 1"));
@@ -139,10 +174,9 @@ impl<'a> Config<'a> {
     fn scaling(self, s: Config<'_>, dim: usize) -> Result<RopeScaling> {
         let kind = s.text("rope_type").or(s.text("type")).unwrap_or("default");
         let max_position = self.count_or("max_position_embeddings", 2048)?;
-        let original = match s.get("original_max_position_embeddings") {
-            Some(_) => s.count("original_max_position_embeddings")?,
-            None => self.count_or("original_max_position_embeddings", max_position)?,
-        };
+        // Phi-3 has it beside the scaling, and there it counts.
+        let within = s.count_or("original_max_position_embeddings", max_position)?;
+        let original = self.count_or("original_max_position_embeddings", within)?;
         let factor = s.number_or("factor", max_position as f64 / original as f64)?;
         Ok(match kind {
             "default" => RopeScaling::Default,
@@ -158,7 +192,7 @@ impl<'a> Config<'a> {
                 high_freq_factor: s.number_or("high_freq_factor", 4.0)?,
                 original_max_position: original,
             },
-            "yarn" => RopeScaling::Yarn {
+            "yarn" if s.get("short_factor").is_none() => RopeScaling::Yarn {
                 factor,
                 beta_fast: s.number_or("beta_fast", 32.0)?,
                 beta_slow: s.number_or("beta_slow", 1.0)?,
@@ -166,7 +200,8 @@ impl<'a> Config<'a> {
                 truncate: s.flag_or("truncate", true),
                 attention_factor: yarn_attention(s, factor)?,
             },
-            "longrope" | "su" => {
+            // Names that Phi-3's first files have for it.
+            "longrope" | "su" | "yarn" => {
                 let factor = s.number_or("factor", max_position as f64 / original as f64)?;
                 let by_length = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
                 RopeScaling::LongRope {

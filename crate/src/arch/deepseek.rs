@@ -11,8 +11,27 @@ use crate::ir::{Graph, Score};
 use crate::{Error, Result};
 
 pub(super) static FAMILIES: &[Family] = &[
-    Family { classes: &["DeepseekV2ForCausalLM"], model_types: &["deepseek_v2"], decoder: Some(v2), ..Family::NONE },
-    Family { classes: &["DeepseekV3ForCausalLM"], model_types: &["deepseek_v3"], decoder: Some(v3), ..Family::NONE },
+    Family {
+        classes: &["DeepseekV2ForCausalLM"],
+        model_types: &["deepseek_v2"],
+        silent: concat!(
+            r#"{"n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407, "q_lora_rank": 1536, "#,
+            r#""kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}"#
+        ),
+        decoder: Some(v2),
+        ..Family::NONE
+    },
+    Family {
+        classes: &["DeepseekV3ForCausalLM"],
+        model_types: &["deepseek_v3"],
+        silent: concat!(
+            r#"{"n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048, "q_lora_rank": 1536, "#,
+            r#""kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 8, "#,
+            r#""topk_group": 4, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "routed_scaling_factor": 2.5}"#
+        ),
+        decoder: Some(v3),
+        ..Family::NONE
+    },
 ];
 
 /// `DeepseekV2ForCausalLM`.
@@ -46,6 +65,8 @@ fn refused(config: Config<'_>, option: &str) -> Error {
 }
 
 fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Result<Graph> {
+    let score = if experts.score == Score::Sigmoid { "sigmoid" } else { "softmax" };
+    config.only(&[("scoring_func", score)])?;
     let latent = LatentSpec::from_config(config, interleaved)?;
     // The sizes of heads are the latent's own.
     let mut plain = config.0.clone();

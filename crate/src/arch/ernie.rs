@@ -13,11 +13,18 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Ernie4_5ForCausalLM"],
         model_types: &["ernie4_5"],
+        silent: r#"{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 5e5}"#,
         decoder: Some(ernie),
         gguf: &[Architecture { fixed, ..Architecture::new("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM") }],
         ..Family::NONE
     },
-    Family { classes: &["HeliumForCausalLM"], model_types: &["helium"], decoder: Some(helium), ..Family::NONE },
+    Family {
+        classes: &["HeliumForCausalLM"],
+        model_types: &["helium"],
+        silent: r#"{"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5}"#,
+        decoder: Some(helium),
+        ..Family::NONE
+    },
 ];
 
 /// What the conversion to GGUF leaves out.

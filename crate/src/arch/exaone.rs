@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Exaone4ForCausalLM"],
     model_types: &["exaone4"],
+    silent: r#"{"rms_norm_eps": 1e-5, "sliding_window": 4096}"#,
     decoder: Some(exaone4),
     gguf: &[Architecture { fixed, ..Architecture::new("exaone4", "exaone4", "Exaone4ForCausalLM") }],
     ..Family::NONE

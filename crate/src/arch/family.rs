@@ -22,6 +22,9 @@ pub struct Family {
     pub classes: &'static [&'static str],
     /// Names in `model_type`.
     pub model_types: &'static [&'static str],
+    /// What transformers takes where a config.json is silent, as JSON, and the readers of fields would take another value:
+    /// repositories of models that see leave such fields out of `text_config`.
+    pub silent: &'static str,
     /// Makes the graph of a decoder.
     pub decoder: Option<fn(Config<'_>) -> Result<Graph>>,
     /// Makes the body of an encoder.
@@ -47,6 +50,7 @@ impl Family {
     pub const NONE: Self = Self {
         classes: &[],
         model_types: &[],
+        silent: "",
         decoder: None,
         encoder: None,
         score: None,
@@ -124,14 +128,29 @@ pub fn sections(config: &Value) -> Option<crate::vision::Sections> {
     vision::sections(sees(config)?, Config(config))
 }
 
-/// The configuration of the text model: where a file nests it in `text_config`, its fields are brought to the top.
+/// The field that tells that a configuration was made of another container's: what it leaves out is not there.
+pub const CONVERTED: &str = "converted";
+
+/// The configuration of the text model: where a file nests it in `text_config`, its fields are brought to the top; what
+/// the file leaves out is what transformers takes.
 pub fn text_config(config: &Value) -> Cow<'_, Value> {
-    let Some(text) = config.get("text_config").and_then(Value::as_object) else { return Cow::Borrowed(config) };
+    let text = config.get("text_config").and_then(Value::as_object);
+    let silent = either(Config(config)).map_or("", |family| family.silent);
+    let silent: Map<String, Value> = match config.get(CONVERTED) {
+        None => serde_json::from_str(silent).unwrap_or_default(),
+        Some(_) => Map::new(),
+    };
+    if text.is_none() && silent.is_empty() {
+        return Cow::Borrowed(config);
+    }
     let mut out: Map<String, Value> = config.as_object().cloned().unwrap_or_default();
-    for (key, value) in text {
-        if key != "architectures" && key != "model_type" && !value.is_null() {
+    for (key, value) in text.into_iter().flatten() {
+        if key != "architectures" && key != "model_type" && !(value.is_null() && out.contains_key(key)) {
             out.insert(key.clone(), value.clone());
         }
+    }
+    for (key, value) in silent {
+        out.entry(key).or_insert(value);
     }
     Cow::Owned(Value::Object(out))
 }
@@ -223,4 +242,94 @@ pub fn of_mlc(model_type: &str) -> Result<&'static mlc::Architecture> {
         let supported: Vec<&str> = all().map(|a| a.name).collect();
         Error::UnknownArchitecture { name: format!("MLC {model_type}"), supported: supported.join(", ") }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::{FAMILIES, graph};
+    use crate::ir::{Mask, Op, RopeScaling};
+    use serde_json::json;
+
+    /// What a graph's attention is, layer by layer.
+    fn attentions(config: &Value) -> Vec<crate::ir::Attention> {
+        let graph = graph(config).unwrap_or_else(|e| panic!("{e}"));
+        let of = |n: &crate::ir::Node| if let Op::Attention(a) = &n.op { Some(a.clone()) } else { None };
+        graph.nodes.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn what_a_file_leaves_out_is_what_transformers_takes() {
+        for family in FAMILIES.iter().flat_map(|f| f.iter()).filter(|f| !f.silent.is_empty()) {
+            let silent: Value = serde_json::from_str(family.silent).unwrap_or_else(|e| panic!("{family:?}: {e}"));
+            assert!(silent.is_object(), "{family:?}");
+        }
+        // As gemma-3-4b-it has it.
+        let small = json!({
+            "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+            "text_config": {
+                "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 6,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024
+            }
+        });
+        let layers = attentions(&small);
+        assert_eq!((layers[0].heads, layers[0].kv_heads, layers[0].head_dim), (8, 4, 256));
+        assert_eq!((layers[0].mask, layers[5].mask), (Mask::Causal { window: 1024 }, Mask::Causal { window: 0 }));
+        let config = text_config(&small);
+        assert_eq!(config["vocab_size"], 262_208);
+        // What a file says counts, also where it says null, and other containers leave out what is not there.
+        let mistral = |field: Option<Value>, converted: bool| {
+            let mut config = json!({
+                "architectures": ["MistralForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
+                "num_hidden_layers": 1, "num_attention_heads": 8,
+            });
+            field.into_iter().for_each(|value| config["sliding_window"] = value);
+            if converted {
+                config[CONVERTED] = json!("gguf");
+            }
+            attentions(&config)[0].mask
+        };
+        for (field, converted, window) in
+            [(None, false, 4096), (Some(Value::Null), false, 0), (Some(json!(8)), false, 8), (None, true, 0)]
+        {
+            assert_eq!(mistral(field, converted), Mask::Causal { window });
+        }
+    }
+
+    #[test]
+    fn what_no_family_has_is_refused_by_name() {
+        let with = |class: &str, fields: Value| {
+            let mut config = json!({
+                "architectures": [class], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
+                "num_hidden_layers": 2, "num_attention_heads": 8, "num_experts_per_tok": 2, "n_embd": 64, "n_layer": 1,
+                "n_head": 2,
+            });
+            fields.as_object().into_iter().flatten().for_each(|(k, v)| config[k.as_str()] = v.clone());
+            graph(&config).expect_err(class).to_string()
+        };
+        for (class, fields, told) in [
+            ("Qwen3ForCausalLM", json!({"layer_types": ["full_attention", "chunked_attention"]}), "chunked_attention"),
+            ("Qwen3_5ForCausalLM", json!({"attn_output_gate": false}), "attn_output_gate = false"),
+            ("DeepseekV3ForCausalLM", json!({"scoring_func": "softmax"}), "scoring_func = softmax"),
+            ("GPT2LMHeadModel", json!({"add_cross_attention": true}), "add_cross_attention = true"),
+            ("GemmaForCausalLM", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention = true"),
+            ("Glm4ForCausalLM", json!({"head_dim": 20, "partial_rotary_factor": 0.25}), "5 columns of a head of 20"),
+        ] {
+            let message = with(class, fields);
+            assert!(message.contains(told), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_factor_of_the_rotation_goes_into_the_norm_behind_it() {
+        let config = json!({
+            "architectures": ["HunYuanDenseV1ForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
+            "num_hidden_layers": 1, "num_attention_heads": 4, "rms_norm_eps": 1e-3,
+            "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 2.0},
+        });
+        let graph = graph(&config).expect("a graph");
+        assert!(matches!(graph.ropes[0].scaling, RopeScaling::Yarn { attention_factor: 1.0, .. }));
+        let eps = attentions(&config)[0].head_norm.as_ref().map(|n| n.eps);
+        assert!(eps.is_some_and(|eps| (eps - 2.5e-4).abs() < 1e-9), "{eps:?}");
+    }
 }

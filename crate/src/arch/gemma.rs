@@ -32,6 +32,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["GemmaForCausalLM"],
         model_types: &["gemma"],
+        silent: r#"{"head_dim": 256}"#,
         decoder: Some(gemma),
         gguf: &[Architecture { names: &[], ..in_gguf("gemma", "gemma", "GemmaForCausalLM") }],
         mlc: &[in_mlc("gemma", "gemma", "GemmaForCausalLM")],
@@ -40,6 +41,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Gemma2ForCausalLM"],
         model_types: &["gemma2"],
+        silent: r#"{"num_key_value_heads": 4, "head_dim": 256}"#,
         decoder: Some(gemma2),
         gguf: &[in_gguf("gemma2", "gemma2", "Gemma2ForCausalLM")],
         mlc: &[in_mlc("gemma2", "gemma2", "Gemma2ForCausalLM")],
@@ -48,6 +50,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
         model_types: &["gemma3_text", "gemma3"],
+        silent: r#"{"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}"#,
         decoder: Some(gemma3),
         sees: Some(GEMMA3),
         encoder: Some(embeddinggemma),
@@ -93,6 +96,9 @@ fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
 
 /// What all have.
 fn base(config: Config<'_>) -> Result<Dense> {
+    if config.text("model_type") != Some("gemma3_text") {
+        config.only(&[("use_bidirectional_attention", "false")])?;
+    }
     let mut dense = Dense::from_config(config, true)?;
     let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
     let bias = config.flag_or("attention_bias", false);
@@ -104,18 +110,19 @@ fn base(config: Config<'_>) -> Result<Dense> {
 }
 
 /// What Gemma 2 and 3 have beyond.
-fn capped(config: Config<'_>, attention_cap: f64, logits_cap: f64) -> Result<Dense> {
+fn capped(config: Config<'_>, logits_cap: f64) -> Result<Dense> {
     let mut dense = base(config)?;
     dense.names = Names::SANDWICH;
-    // A null switches a cap off, so that only an absent field means the default.
-    let cap = |field: &str, default: f64| {
-        if config.0.get(field).is_some_and(Value::is_null) { Ok(0.0) } else { config.number_or(field, default) }
-    };
-    dense.logits_softcap = cap("final_logit_softcapping", logits_cap)? as f32;
-    let softcap = cap("attn_logit_softcapping", attention_cap)? as f32;
+    dense.logits_softcap = cap(config, "final_logit_softcapping", logits_cap)?;
     let scale = (config.number_or("query_pre_attn_scalar", 256.0)? as f32).powf(-0.5);
-    dense.attentions(|a| (a.scale, a.softcap) = (scale, softcap));
+    dense.attentions(|a| a.scale = scale);
     Ok(dense)
+}
+
+/// A null switches a cap off, so that only an absent field means the default.
+pub(super) fn cap(config: Config<'_>, field: &str, default: f64) -> Result<f32> {
+    let off = config.0.get(field).is_some_and(Value::is_null);
+    Ok(if off { 0.0 } else { config.number_or(field, default)? as f32 })
 }
 
 /// `GemmaForCausalLM`.
@@ -125,7 +132,9 @@ fn gemma(config: Config<'_>) -> Result<Graph> {
 
 /// `Gemma2ForCausalLM`.
 fn gemma2(config: Config<'_>) -> Result<Graph> {
-    let mut dense = capped(config, 50.0, 30.0)?;
+    let mut dense = capped(config, 30.0)?;
+    let softcap = cap(config, "attn_logit_softcapping", 50.0)?;
+    dense.attentions(|a| a.softcap = softcap);
     let window = config.count_or("sliding_window", 4096)?;
     dense.windows(|index| {
         let sliding = config.layer_type(index).map_or(index % 2 == 0, |t| t == "sliding_attention");
@@ -141,7 +150,8 @@ fn gemma3(config: Config<'_>) -> Result<Graph> {
 
 /// Gemma 3 with its masks: `local` of the window, and `global`.
 fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask) -> Result<Dense> {
-    let mut dense = capped(config, 0.0, 0.0)?;
+    // Its scores have no cap, whatever `attn_logit_softcapping` says.
+    let mut dense = capped(config, 0.0)?;
     let window = config.count_or("sliding_window", 4096)?;
     let spelled = config.count_or("sliding_window_pattern", 6)?;
     let pattern = config.count_or("_sliding_window_pattern", spelled)?;

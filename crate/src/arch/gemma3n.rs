@@ -6,6 +6,7 @@ use super::blocks::{AttentionSpec, Dense, MlpSpec, attention, embed, mlp, norm};
 use super::config::Config;
 use super::encoder::rope_of;
 use super::family::Family;
+use super::gemma::cap;
 use super::gemma4::{of_own_input, own_inputs, unshared};
 use super::qwen::head_norm;
 use crate::ir::{Activation, AltUp, Builder, Graph, Ids, Linear, Mask, Op, StateId, ValueId, WeightKind};
@@ -15,6 +16,7 @@ use serde_json::Value;
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
     model_types: &["gemma3n_text", "gemma3n"],
+    silent: r#"{"vocab_size": 262400, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "num_kv_shared_layers": 15}"#,
     decoder: Some(gemma3n),
     ..Family::NONE
 }];
@@ -62,7 +64,7 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
     }
     let mut dense = Dense::from_config(Config(&own), true)?;
     dense.embed_scale = (dense.hidden as f32).sqrt();
-    dense.logits_softcap = config.number_or("final_logit_softcapping", 30.0)? as f32;
+    dense.logits_softcap = cap(config, "final_logit_softcapping", 30.0)?;
     let streams = config.count_or("altup_num_inputs", 4)?;
     let (rank, scaled) = (config.count_or("laurel_rank", 64)?, config.flag_or("altup_correct_scale", true));
     let layers = layers(config, &dense)?;

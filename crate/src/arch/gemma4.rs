@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
     model_types: &["gemma4_text", "gemma4"],
+    silent: r#"{"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}}"#,
     decoder: Some(gemma4),
     gguf: &[Architecture {
         names: &[
@@ -142,11 +143,16 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
     let mut out = Vec::with_capacity(count);
     for (index, layer) in dense.layers.iter().enumerate() {
         let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
-        let kind = config.layer_type(index).unwrap_or("full_attention");
+        // Where the file is silent every sixth is full; the last one always is.
+        let silent = if (index + 1).is_multiple_of(6) { "full_attention" } else { "sliding_attention" };
+        let last = index + 1 == count;
+        let kind = if last { "full_attention" } else { config.layer_type(index).unwrap_or(silent) };
         let (full, shares) = (kind == "full_attention", index + shared >= count);
         // Newer files name what differs by layer.
-        let named = config.get("per_layer_config").map(Config);
-        if let Some(own) = named.and_then(|all| all.get(&index.to_string())).map(Config) {
+        let named = config.get("per_layer_config");
+        // Numbers may have zeros in front.
+        let fits = |(key, _): &(&String, &Value)| key.parse() == Ok(index);
+        if let Some(own) = named.and_then(|all| all.as_object()?.iter().find(fits)).map(|(_, own)| Config(own)) {
             attention.head_dim = own.count_or("head_dim", attention.head_dim)?;
             attention.kv_heads = own.count_or("num_key_value_heads", attention.kv_heads)?;
         } else if full && named.is_none() {

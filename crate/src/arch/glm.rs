@@ -11,6 +11,7 @@ use crate::ir::Graph;
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Glm4ForCausalLM"],
     model_types: &["glm4"],
+    silent: r#"{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "attention_bias": true, "partial_rotary_factor": 0.5}"#,
     decoder: Some(glm4),
     gguf: &[Architecture {
         names: &[

@@ -60,6 +60,7 @@ fn transposed(_: Config<'_>) -> Result<RowOrder> {
 
 /// `GPT2LMHeadModel`.
 fn gpt2(config: Config<'_>) -> Result<Graph> {
+    config.only(&[("add_cross_attention", "false")])?;
     let hidden = config.count("n_embd")?;
     // The usual names for what GPT-2 calls otherwise.
     let usual = json!({

@@ -12,6 +12,7 @@ use crate::ir::{Graph, RopeScaling};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["HunYuanDenseV1ForCausalLM"],
     model_types: &["hunyuan_v1_dense"],
+    silent: r#"{"rms_norm_eps": 1e-5}"#,
     decoder: Some(hunyuan),
     gguf: &[Architecture {
         names: &[("attn_q_norm", "self_attn.query_layernorm"), ("attn_k_norm", "self_attn.key_layernorm")],
@@ -24,7 +25,16 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 fn hunyuan(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     dense.mlps(|m| m.bias = false);
-    let (names, spec) = (["query_layernorm", "key_layernorm"], dense.norm);
+    // A factor of the rotation goes out again in the norm behind it, but for what is added to the mean square.
+    let (names, mut spec) = (["query_layernorm", "key_layernorm"], dense.norm);
+    for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()) {
+        if let RopeScaling::Yarn { attention_factor: by, .. } | RopeScaling::LongRope { attention_factor: by, .. } =
+            &mut rope.scaling
+        {
+            spec.eps = dense.norm.eps / (*by * *by) as f32;
+            *by = 1.0;
+        }
+    }
     dense.attentions(|a| a.qk_norm = Some(QkNorm { names, spec, whole: false, after_rope: true }));
     // "dynamic" with an alpha is another thing than elsewhere: one base for all lengths.
     let scaling = config.get("rope_parameters").or(config.get("rope_scaling")).map(Config);

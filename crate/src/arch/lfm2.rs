@@ -39,6 +39,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Lfm2ForCausalLM", "KaniTTS2ForCausalLM", "Lfm2VlForConditionalGeneration"],
         model_types: &["lfm2", "lfm2_vl"],
+        silent: r#"{"num_key_value_heads": 8}"#,
         decoder: Some(lfm2),
         sees: Some(LFM2),
         numbers: learned,
@@ -52,6 +53,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Lfm2MoeForCausalLM"],
         model_types: &["lfm2_moe"],
+        silent: r#"{"num_key_value_heads": 8, "num_experts": 32, "num_experts_per_tok": 4}"#,
         decoder: Some(lfm2_moe),
         gguf: &[Architecture {
             experts: true,

@@ -26,6 +26,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["MistralForCausalLM", "MinistralForCausalLM"],
         model_types: &["mistral", "ministral"],
+        silent: r#"{"num_key_value_heads": 8, "sliding_window": 4096}"#,
         decoder: Some(mistral),
         mlc: &[mlc::Architecture::new("mistral", "mistral", "MistralForCausalLM")],
         ..Family::NONE
@@ -40,6 +41,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["SmolLM3ForCausalLM"],
         model_types: &["smollm3"],
+        silent: r#"{"num_key_value_heads": 4, "rope_theta": 2e6}"#,
         decoder: Some(smollm3),
         gguf: &[gguf::Architecture {
             interleaved: true,

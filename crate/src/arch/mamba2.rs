@@ -16,6 +16,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["GraniteMoeHybridForCausalLM"],
         model_types: &["granitemoehybrid"],
+        silent: r#"{"num_local_experts": 8}"#,
         decoder: Some(granite),
         gguf: &[Architecture {
             interleaved: true,
@@ -46,6 +47,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["NemotronHForCausalLM"],
         model_types: &["nemotron_h"],
+        silent: r#"{"num_key_value_heads": 8}"#,
         decoder: Some(nemotron),
         prefixes: &[("backbone.", "model.")],
         ..Family::NONE
@@ -237,7 +239,8 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
         embed_scale: 1.0,
         logits_scale: 1.0,
         norm,
-        tied: dense.tied,
+        // Its head is a tensor of its own, whatever `tie_word_embeddings` says.
+        tied: false,
         layers,
     }
     .graph()

@@ -13,6 +13,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["MixtralForCausalLM"],
         model_types: &["mixtral"],
+        silent: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2}"#,
         decoder: Some(mixtral),
         gguf: &[gguf::Architecture {
             experts: true,
@@ -30,6 +31,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["PhimoeForCausalLM", "PhiMoEForCausalLM"],
         model_types: &["phimoe"],
+        silent: r#"{"num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 16, "num_experts_per_tok": 2}"#,
         decoder: Some(phimoe),
         ..Family::NONE
     },

@@ -202,6 +202,7 @@ pub fn graph(config: &Value) -> Result<Graph> {
     let name = config.architecture();
     match family::of_config(config, |f| f.decoder.is_some()) {
         Some(Family { decoder: Some(build), .. }) => {
+            config.kinds_of_layers()?;
             let graph = build(config)?;
             Ok(match sees {
                 Some(sees) => vision::with_pictures(graph, sees, config),

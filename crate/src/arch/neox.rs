@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["GPTNeoXForCausalLM"],
     model_types: &["gpt_neox"],
+    silent: r#"{"rotary_pct": 0.25}"#,
     decoder: Some(neox),
     prefixes: &[("embed_out.", "lm_head.")],
     rows: &[("attention.query_key_value.weight", by_head), ("attention.query_key_value.bias", by_head)],
@@ -47,7 +48,14 @@ fn by_head(config: Config<'_>) -> Result<RowOrder> {
 
 /// `GPTNeoXForCausalLM`.
 fn neox(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, false)?;
+    // Names of its own for the rotation.
+    let mut own = config.0.clone();
+    for (theirs, usual) in [("rotary_pct", "partial_rotary_factor"), ("rotary_emb_base", "rope_theta")] {
+        if let Some(value) = config.get(theirs) {
+            own[usual] = value.clone();
+        }
+    }
+    let mut dense = Dense::from_config(Config(&own), false)?;
     dense.norm = NormSpec::layer(config.number_or("layer_norm_eps", 1e-5)?);
     dense.names = Names {
         embed: "gpt_neox.embed_in",
@@ -63,13 +71,5 @@ fn neox(config: Config<'_>) -> Result<Graph> {
     let act = config.activation("hidden_act", "gelu")?;
     let inner = Inner::Plain("dense_h_to_4h");
     dense.mlps(|m| (m.inner, m.down, m.bias, m.act) = (inner, "dense_4h_to_h", true, act));
-    // Older files have names of their own for the rotation.
-    if config.get("rotary_pct").is_some() {
-        dense.rotate_part(config.number_or("rotary_pct", 0.25)?);
-    }
-    let base = config.number_or("rotary_emb_base", 0.0)?;
-    for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()).filter(|_| base > 1.0) {
-        rope.base = base;
-    }
     dense.graph()
 }

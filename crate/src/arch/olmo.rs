@@ -12,6 +12,7 @@ use crate::ir::Graph;
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Olmo2ForCausalLM"],
     model_types: &["olmo2"],
+    silent: r#"{"rms_norm_eps": 1e-5}"#,
     decoder: Some(olmo2),
     gguf: &[gguf::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM")],
     mlc: &[mlc::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM")],

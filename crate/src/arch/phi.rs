@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["PhiForCausalLM"],
     model_types: &["phi"],
+    silent: r#"{"partial_rotary_factor": 0.5}"#,
     decoder: Some(phi),
     gguf: &[Architecture {
         names: &[
@@ -47,8 +48,5 @@ fn phi(config: Config<'_>) -> Result<Graph> {
     dense.attentions(|a| (a.qkv_bias, a.out, a.out_bias) = (true, "dense", true));
     let act = config.activation("hidden_act", "gelu_new")?;
     dense.mlps(|m| (m.inner, m.down, m.bias, m.act) = (Inner::Plain("fc1"), "fc2", true, act));
-    if config.get("rope_parameters").is_none() && config.get("partial_rotary_factor").is_none() {
-        dense.rotate_part(0.5);
-    }
     dense.graph()
 }

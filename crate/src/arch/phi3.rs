@@ -11,6 +11,7 @@ use crate::ir::Graph;
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Phi3ForCausalLM"],
     model_types: &["phi3"],
+    silent: r#"{"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}"#,
     decoder: Some(phi3),
     gguf: &[gguf::Architecture {
         names: &[("ffn_up", "mlp.gate_up_proj")],

@@ -23,6 +23,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3ForCausalLM"],
         model_types: &["qwen3"],
+        silent: r#"{"head_dim": 128}"#,
         decoder: Some(qwen3),
         gguf: &[gguf::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
         mlc: &[mlc::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
@@ -31,6 +32,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3MoeForCausalLM"],
         model_types: &["qwen3_moe"],
+        silent: r#"{"num_key_value_heads": 4, "num_experts_per_tok": 8, "moe_intermediate_size": 768}"#,
         decoder: Some(qwen3_moe),
         gguf: &[gguf::Architecture {
             experts: true,

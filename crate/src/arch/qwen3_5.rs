@@ -52,6 +52,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
         model_types: &["qwen3_5", "qwen3_5_text"],
+        silent: r#"{"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25}"#,
         decoder: Some(qwen3_5),
         sees: Some(QWEN3),
         rows: ROWS,
@@ -61,6 +62,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
         model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+        silent: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512}"#,
         decoder: Some(qwen3_5_moe),
         sees: Some(QWEN3),
         rows: ROWS,
@@ -70,6 +72,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3NextForCausalLM"],
         model_types: &["qwen3_next"],
+        silent: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512}"#,
         decoder: Some(qwen3_next),
         rows: &[
             ROWS[0],
@@ -135,17 +138,12 @@ fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
 
 /// The decoder, with experts where it has some; `fused` as Qwen3-Next keeps the projections of its DeltaNets.
 fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
-    // What transformers takes where the file is silent.
+    config.only(&[("attn_output_gate", "true")])?;
+    // Of those with experts in every layer there is no other width.
     let mut own = config.0.clone();
-    if let Some(rope) = own.get_mut("rope_parameters").and_then(Value::as_object_mut) {
-        rope.entry("partial_rotary_factor").or_insert(json!(0.25));
-    }
-    let width = config.get("moe_intermediate_size").filter(|_| experts.is_some()).cloned().unwrap_or_default();
-    let silent = [("head_dim", json!(256)), ("partial_rotary_factor", json!(0.25)), ("intermediate_size", width)];
-    for (field, value) in silent {
-        if config.get(field).is_none() {
-            own[field] = value;
-        }
+    if config.get("intermediate_size").is_none() {
+        own["intermediate_size"] =
+            config.get("moe_intermediate_size").filter(|_| experts.is_some()).cloned().unwrap_or_default();
     }
     let mut dense = Dense::from_config(Config(&own), false)?;
     dense.norm = NormSpec { offset: 1.0, ..dense.norm };

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Starcoder2ForCausalLM"],
     model_types: &["starcoder2"],
+    silent: r#"{"num_key_value_heads": 2}"#,
     decoder: Some(starcoder2),
     gguf: &[Architecture {
         names: &[("ffn_up", "mlp.c_fc"), ("ffn_down", "mlp.c_proj")],

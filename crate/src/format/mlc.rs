@@ -157,6 +157,8 @@ pub fn config(
         out.extend(text_config);
     }
     let family = find(model_type)?;
+    // What it leaves out is not there.
+    out.insert("converted".into(), json!("mlc"));
     out.insert("model_type".into(), json!(family.model_type));
     out.insert("architectures".into(), json!([family.class]));
     if let Some(base) = out.remove("position_embedding_base").filter(|b| b.as_f64().is_some_and(|b| b > 0.0)) {

@@ -51,6 +51,8 @@ impl Gguf {
     /// The config.json of the original, as far as the file keeps it.
     pub fn config(&self, architecture: &Architecture, factors: &RopeFactors) -> Value {
         let mut out = Map::new();
+        // What it leaves out is not there.
+        out.insert("converted".into(), json!("gguf"));
         out.insert("model_type".into(), json!(architecture.model_type));
         out.insert("architectures".into(), json!([architecture.class]));
         for (field, key) in FIELDS.iter().chain(architecture.fields) {
