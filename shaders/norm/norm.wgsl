@@ -1,5 +1,5 @@
 // RMSNorm, or LayerNorm with LAYER, of each row, or of each of `groups` parts of a row: one workgroup each. With ROUND the row is then rounded to whole numbers up
-// to 127 of its largest magnitude, as 8 bits would hold it; PLAIN leaves the norm out.
+// to 127 of its largest magnitude, as 8 bits would hold it; PLAIN leaves the norm out. With ADD the result is (rest + norm + more) · scale · by.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -8,6 +8,13 @@ struct Params {
     eps: f32,
     offset: f32,
     groups: u32,
+#ifdef ADD
+    rest_offset: u32,
+    rest_stride: u32,
+    more_offset: u32,
+    more_stride: u32,
+    scale: f32,
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -17,6 +24,15 @@ struct Params {
 #endif
 #ifdef BIAS
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
+#endif
+#ifdef ADD
+@group(0) @binding(5) var<storage, read> rest: array<f32>;
+#endif
+#ifdef MORE
+@group(0) @binding(6) var<storage, read> more: array<f32>;
+#endif
+#ifdef BY
+@group(0) @binding(7) var<storage, read> by: array<f32>;
 #endif
 
 var<workgroup> partial: array<f32, 256>;
@@ -92,6 +108,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         var y = normed(base, c, mean, factor);
 #ifdef ROUND
         y = round(y * steps) / steps;
+#endif
+#ifdef ADD
+        y += rest[params.rest_offset + row * params.rest_stride + c];
+#ifdef MORE
+        y += more[params.more_offset + row * params.more_stride + c];
+#endif
+        y *= params.scale;
+#ifdef BY
+        y *= by[0];
+#endif
 #endif
         out[row * params.out_stride + first + c] = y;
     }

@@ -1,7 +1,7 @@
 //! Norms of rows against their twin.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Norm, Op};
+use jerboa::ir::{Norm, NormAdd, Op};
 use jerboa::reference::norm as twin;
 use jerboa_tests::{gpu, nmse, random};
 
@@ -91,5 +91,33 @@ fn groups_of_columns() {
         let twin = twin::Norm { cols: group, layer: false, gain: gain.as_deref(), bias: None, offset: 0.0, eps: 1e-6 };
         let error = nmse(&found, &twin.of(&given));
         assert!(error < 1e-11, "{groups} groups of {group}: {error:e}");
+    }
+}
+
+/// A norm that is added to one row or two, in views, and multiplied; the row alone where it is the last.
+#[test]
+fn a_norm_is_added_to_other_rows() {
+    for (cols, layer, more, by) in [(5, false, false, false), (300, true, true, false), (76, false, true, true)] {
+        let rows = 4;
+        let (x, wide) = (random(3, rows * cols), random(4, rows * (2 * cols + 4)));
+        let (gain, number) = (random(5, cols), [0.7f32]);
+        let mut case = Case::new();
+        let (input, both) = (case.input(&x, cols), case.input(&wide, 2 * cols + 4));
+        let norm = Norm { gain: Some(case.vector(&gain)), bias: None, layer, offset: 1.0, eps: 1e-6 };
+        let by = by.then(|| case.vector(&number));
+        let rest = case.b.view("rest", both, 4, cols);
+        let second = case.b.view("more", both, 4 + cols, cols);
+        let inputs = [input, rest, second];
+        let op = NormAdd { norm, scale: 0.5, by };
+        let out = case.b.node("sum", Op::NormAdd(op), &inputs[..if more { 3 } else { 2 }], cols);
+        let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
+        let columns = |first: usize| -> Vec<f32> {
+            wide.chunks_exact(2 * cols + 4).flat_map(|row| row[first..first + cols].to_vec()).collect()
+        };
+        let normed = twin::Norm { cols, layer, gain: Some(&gain), bias: None, offset: 1.0, eps: 1e-6 }.of(&x);
+        let more = if more { columns(4 + cols) } else { Vec::new() };
+        let scale = if by.is_some() { 0.5 * number[0] } else { 0.5 };
+        let error = nmse(&found, &twin::added(&normed, &columns(4), &more, scale));
+        assert!(error < 1e-11, "{cols} columns: {error:e}");
     }
 }

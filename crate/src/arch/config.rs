@@ -149,7 +149,7 @@ impl<'a> Config<'a> {
             return Self::fault("partial_rotary_factor", &format!("is {partial}; it must be a share of a head"));
         }
         let dim = (head_dim as f64 * partial) as usize;
-        if dim % 2 != 0 {
+        if !dim.is_multiple_of(2) {
             let reason = format!("is {partial}, {dim} columns of a head of {head_dim}; they are rotated in pairs");
             return Self::fault("partial_rotary_factor", &reason);
         }

@@ -56,6 +56,7 @@ impl Graph {
             Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
             Op::Route(_) | Op::Blend { .. } | Op::AddSoft { .. } => 1,
             Op::NormEach(..) | Op::Times(_) | Op::Round(_) => 1,
+            Op::NormAdd(_) => node.inputs.len().clamp(2, 3),
             Op::Beside => node.inputs.len().max(1),
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => 1,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => 1,
@@ -149,6 +150,11 @@ impl Graph {
             Op::Norm(n) => {
                 self.check_norm(n, out)?;
                 cols(0) == out
+            }
+            Op::NormAdd(n) => {
+                self.check_norm(&n.norm, out)?;
+                n.by.map_or(Ok(()), |by| self.check_vector(by, 1))?;
+                (0..node.inputs.len()).all(|i| cols(i) == out && rows(i) == rows(0))
             }
             Op::NormEach(n, group) => {
                 self.check_norm(n, *group)?;

@@ -96,6 +96,11 @@ impl Graph {
             Op::LastRow => "last row".into(),
             Op::Gather { order } => format!("gather[order of {}]", name(*order)),
             Op::NormEach(norm, group) => format!("{} of each {group}", describe_norm(norm)),
+            Op::NormAdd(n) => {
+                let scale = if n.scale == 1.0 { String::new() } else { format!(" * {}", n.scale) };
+                let by = n.by.map_or(String::new(), |by| format!(" * {}", name(by)));
+                format!("{} + residual{scale}{by}", describe_norm(&n.norm))
+            }
             Op::Times(by) => format!("times {}", name(*by)),
             Op::Round(None) => "round".into(),
             Op::Round(Some(norm)) => format!("round after {}", describe_norm(norm)),

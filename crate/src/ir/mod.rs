@@ -204,6 +204,17 @@ pub struct Norm {
     pub eps: f32,
 }
 
+/// A norm of each row that fusion has taken a residual, or two, along with: `(rest + norm(x) + more) * scale * by`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormAdd {
+    /// The norm.
+    pub norm: Norm,
+    /// Multiplies the sum.
+    pub scale: f32,
+    /// One number that multiplies it too.
+    pub by: Option<WeightId>,
+}
+
 /// A matrix product with all that fusion may hang on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Linear {
@@ -427,6 +438,8 @@ pub enum Op {
     Times(WeightId),
     /// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it; a norm may come before.
     Round(Option<Norm>),
+    /// A norm of each row that is added to another row, or two; inputs x and those.
+    NormAdd(NormAdd),
     /// A causal convolution over rows.
     ShortConv(ShortConv),
     /// A linear recurrence over rows.
@@ -444,6 +457,7 @@ impl Op {
             Op::Embed { table, .. } | Op::Blend { table, .. } => vec![Some(*table)],
             Op::Linear(l) => vec![Some(l.weight), l.bias, l.norm.as_ref().and_then(|n| n.gain)],
             Op::Norm(n) | Op::NormEach(n, _) | Op::Round(Some(n)) => vec![n.gain, n.bias],
+            Op::NormAdd(n) => vec![n.norm.gain, n.norm.bias, n.by],
             Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
             Op::Gather { order: vector } | Op::Times(vector) => vec![Some(*vector)],
             Op::Route(r) => vec![r.bias],
@@ -476,7 +490,7 @@ impl Op {
             Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => None,
-            Op::NormEach(..) | Op::Times(_) | Op::Round(_) => None,
+            Op::NormEach(..) | Op::Times(_) | Op::Round(_) | Op::NormAdd(_) => None,
         }
     }
 }

@@ -35,6 +35,42 @@ pub fn rounded<B: Clone>(
     launch
 }
 
+/// What a norm is added to, and what the sum is multiplied by.
+#[derive(Debug)]
+pub struct Sum<'a, B> {
+    /// Rows.
+    pub rest: &'a View<B>,
+    /// More of them.
+    pub more: Option<&'a View<B>>,
+    /// Multiplies the sum.
+    pub scale: f32,
+    /// One number that does so too.
+    pub by: Option<B>,
+}
+
+/// One launch over all rows (`single`: over one): the norm, added to other rows.
+pub fn added<B: Clone>(
+    label: &str,
+    of: &Norm<B>,
+    x: &View<B>,
+    sum: &Sum<'_, B>,
+    out: &View<B>,
+    cols: u32,
+    single: bool,
+) -> Launch<B> {
+    let mut launch = norm(label, of, x, out, cols, single);
+    launch.variant = launch.variant.flag("ADD").flag_if("MORE", sum.more.is_some()).flag_if("BY", sum.by.is_some());
+    launch
+        .bind("rest", sum.rest.buffer.clone())
+        .bind_opt("more", sum.more.map(|m| m.buffer.clone()))
+        .bind_opt("by", sum.by.clone())
+        .set("rest_offset", sum.rest.offset)
+        .set("rest_stride", sum.rest.stride)
+        .set("more_offset", sum.more.map_or(0, |m| m.offset))
+        .set("more_stride", sum.more.map_or(0, |m| m.stride))
+        .set_f32("scale", sum.scale)
+}
+
 /// One launch over all rows (`single`: over one).
 pub fn norm<B: Clone>(label: &str, norm: &Norm<B>, x: &View<B>, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
     grouped(label, norm, 1, x, out, cols, single)

@@ -1,7 +1,7 @@
 //! Graph-to-graph passes, each of which can be switched off and none of which changes a result.
 
 use crate::format::layout::Layout;
-use crate::ir::{Dim, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId, WeightKind};
+use crate::ir::{Dim, Graph, Linear, Node, NormAdd, Op, Value, ValueId, Weight, WeightId, WeightKind};
 use std::sync::Arc;
 
 /// Which fusions are made.
@@ -11,7 +11,7 @@ pub struct Fusions {
     pub siblings: bool,
     /// Gate, up and activation are one step.
     pub gated: bool,
-    /// The residual is added by the product before it.
+    /// The residual is added by the product or the norm before it.
     pub residual: bool,
     /// RMSNorm is taken along by the products after it (decode only), norms by the rounding after them.
     pub norm: bool,
@@ -36,6 +36,7 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
     }
     if fusions.residual {
         merge_residuals(&mut graph);
+        merge_added(&mut graph);
     }
     if fusions.norm {
         merge_rounded(&mut graph);
@@ -240,6 +241,56 @@ fn merge_residuals(graph: &mut Graph) {
             index += 1;
         }
     }
+}
+
+/// A norm that is only added to other rows is one step with the sum, and with what multiplies it.
+fn merge_added(graph: &mut Graph) {
+    let uses = graph.uses();
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        let node = graph.nodes[index].clone();
+        let found = added(graph, &node, node.inputs.first(), &uses).or_else(|| {
+            // A sum's other half.
+            let second = node.inputs.get(1).filter(|_| node.op == Op::Add);
+            added(graph, &node, second, &uses)
+        });
+        if let Some((producer, op, rest)) = found {
+            graph.nodes[producer].op = Op::NormAdd(op);
+            graph.nodes[producer].inputs.extend(rest);
+            graph.nodes[producer].output = node.output;
+            graph.nodes.remove(index);
+        } else {
+            index += 1;
+        }
+    }
+}
+
+/// The norm that made `part` and nothing but `node` reads, what it becomes, and what it then reads beside.
+fn added(
+    graph: &Graph,
+    node: &Node,
+    part: Option<&ValueId>,
+    uses: &[usize],
+) -> Option<(usize, NormAdd, Option<ValueId>)> {
+    let made = |id: ValueId| graph.nodes.iter().position(|n| n.output == graph.root(id).0).unwrap_or(0);
+    let part = *part?;
+    let producer = graph.nodes.iter().position(|n| n.output == part && uses[part.0] == 1)?;
+    let mut sum = match &graph.nodes[producer].op {
+        Op::Norm(norm) => NormAdd { norm: norm.clone(), scale: 1.0, by: None },
+        Op::NormAdd(sum) => sum.clone(),
+        _ => return None,
+    };
+    let (inputs, open) = (graph.nodes[producer].inputs.len(), sum.scale == 1.0 && sum.by.is_none());
+    match node.op {
+        Op::Add if open && inputs < 3 => {
+            let rest = *node.inputs.iter().find(|i| **i != part)?;
+            return (made(rest) < producer).then_some((producer, sum, Some(rest)));
+        }
+        Op::Scale(factor) if open && inputs > 1 => sum.scale = factor,
+        Op::Times(by) if open && inputs > 1 && graph.weight(by).rows() == 1 => sum.by = Some(by),
+        _ => return None,
+    }
+    Some((producer, sum, None))
 }
 
 /// A norm that only rounding reads is one step with it.

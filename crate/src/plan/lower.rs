@@ -174,6 +174,12 @@ impl Lowering<'_> {
                 let single = self.single(node.output);
                 self.launches.push(norm::norm(&name, &row_norm(n), &x, &out, self.cols(node.output), single));
             }
+            Op::NormAdd(n) => {
+                let views: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
+                let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
+                let sum = norm::Sum { rest: &views[1], more: views.get(2), scale: n.scale, by: n.by.map(Slot::Vector) };
+                self.launches.push(norm::added(&name, &row_norm(&n.norm), &views[0], &sum, &out, cols, single));
+            }
             Op::NormEach(n, group) => {
                 let (x, out, cols) = (self.view(node.inputs[0]), self.view(node.output), self.cols(node.output));
                 let (groups, single) = (cols / *group as u32, self.single(node.output));

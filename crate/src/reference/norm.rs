@@ -37,6 +37,12 @@ impl Norm<'_> {
     }
 }
 
+/// `(rest + normed + more) * scale`, number by number.
+pub fn added(normed: &[f32], rest: &[f32], more: &[f32], scale: f32) -> Vec<f32> {
+    let more = more.iter().copied().chain(std::iter::repeat(0.0));
+    normed.iter().zip(rest).zip(more).map(|((n, r), m)| (r + n + m) * scale).collect()
+}
+
 /// RMSNorm of each row: `x / sqrt(mean(x²) + eps) * (gain + offset)`.
 pub fn rms_norm(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
     Norm { cols: gain.len(), layer: false, gain: Some(gain), bias: None, offset, eps }.of(x)
