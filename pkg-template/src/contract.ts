@@ -95,8 +95,8 @@ export interface EngineInfo {
   hiddenSize: number;
   /** The number of layers. */
   layers: number;
-  /** Bytes of GPU memory. */
-  bytes: { weights: number; kv: number; activations: number };
+  /** Bytes of GPU memory: the KV cache as far as it has grown, and of one conversation of `contextLength` tokens at the most. */
+  bytes: { weights: number; kv: number; kvMost?: number; activations: number };
   /** Where the time of its load went. */
   load?: LoadTimes;
   /** Which kernels were chosen for this device, and how; of models that generate. */
@@ -237,6 +237,8 @@ export interface EngineLoadOptions {
   maxWeightBuffer?: number;
   /** How the KV cache is kept; `auto` takes what suits the device. */
   kv?: "auto" | "f32" | "f16" | "packed" | "int8";
+  /** Tokens by which the KV cache grows as a conversation does; 512 by default, 0 for all of `maxContext` when the model is loaded. */
+  kvPage?: number;
   /**
    * Which kernels are the fastest on this device: `auto` takes what was measured before and else measures for some 50 ms, except on a software adapter;
    * `off` takes the usual ones, `again` measures in any case. What was measured is kept as files are (see `cache`).

@@ -52,6 +52,7 @@ const OPTIONS = {
   maxMemory: mustBe.integer(1),
   maxWeightBuffer: mustBe.integer(1),
   kv: mustBe.oneOf("auto", "f32", "f16", "packed", "int8"),
+  kvPage: mustBe.integer(0),
   tune: mustBe.oneOf("auto", "off", "again"),
   shortPrompts: mustBe.boolean,
   features: mustBe.object,

@@ -71,7 +71,7 @@ fn experts_in_several_buffers_give_the_reference_logits() {
         assert!(error < 2e-4, "{name}: {error:e}");
         let mut found = Vec::new();
         for (pos, id) in ids.iter().enumerate() {
-            model.step(*id, pos).expect("a step");
+            block_on(model.step(*id, pos)).expect("a step");
             found.extend(block_on(model.logits()).expect("logits"));
         }
         let error = relative_l2(&found, &logits);

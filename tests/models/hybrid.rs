@@ -22,7 +22,7 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
         for _ in 0..2 {
             block_on(model.prefill(&ids[..11], 0)).expect("prefill");
             for (pos, id) in ids.iter().enumerate().take(14).skip(11) {
-                model.step(*id, pos).expect("step");
+                block_on(model.step(*id, pos)).expect("step");
             }
             block_on(model.prefill(&ids[14..], 14)).expect("prefill");
             let last = block_on(model.logits()).expect("logits");

@@ -93,7 +93,7 @@ fn halves_hold_after_two_thousand_tokens() {
             block_on(session.prefill(&long[..2000], 0)).expect("prefill");
             let mut all = logits(&session);
             for (pos, id) in long.iter().enumerate().skip(2000) {
-                session.step(*id, pos).expect("step");
+                block_on(session.step(*id, pos)).expect("step");
                 all.extend(logits(&session));
             }
             all

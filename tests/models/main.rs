@@ -73,7 +73,7 @@ fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Session, G
 fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     let mut all = Vec::new();
     for (pos, id) in ids.iter().enumerate() {
-        model.step(*id, pos).expect("step");
+        block_on(model.step(*id, pos)).expect("step");
         all.extend(block_on(model.logits()).expect("logits"));
     }
     all

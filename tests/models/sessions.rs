@@ -1,8 +1,8 @@
-//! Sessions on one model: in turns, forked, gone back, kept and restored, disposed; with full caches and with windows that
-//! have come round many times.
+//! Sessions on one model: in turns, forked, gone back, kept and restored, disposed; with full caches that grow by small pages, and
+//! with windows that have come round many times.
 
 use super::{exact, start, with_kv};
-use jerboa::exec::{Decode, RunOptions, Session, Start};
+use jerboa::exec::{Decode, Lookup, RunOptions, Session, Start};
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{go_on, greedy};
@@ -13,7 +13,7 @@ use pollster::block_on;
 const FAMILIES: [(&str, usize); 4] = [("qwen3", 512), ("mistral", 8), ("lfm2", 16), ("qwen3_5", 16)];
 
 fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
-    let (session, golden) = start(name, &exact(), RunOptions { chunk, ..with_kv(Kv::F32) });
+    let (session, golden) = start(name, &exact(), RunOptions { chunk, page: 16, ..with_kv(Kv::F32) });
     (session, golden.ids("input_ids"), golden.ids("greedy"))
 }
 
@@ -46,8 +46,8 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
             first.push(a);
             second.push(b);
             if step < 23 {
-                one.step(a, ids.len() + step).expect("step");
-                two.step(b, other.len() + step).expect("step");
+                block_on(one.step(a, ids.len() + step)).expect("step");
+                block_on(two.step(b, other.len() + step)).expect("step");
             }
         }
         assert_eq!((first, second), (expected.clone(), alone.clone()), "{name}");
@@ -58,8 +58,8 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         let mut b = Decode::start(&mut two, Start::greedy(other.len(), 24)).expect("start");
         let (mut first, mut second) = (Vec::new(), Vec::new());
         while first.len() < 24 || second.len() < 24 {
-            first.extend(block_on(a.next(&one)).expect("decode"));
-            second.extend(block_on(b.next(&two)).expect("decode"));
+            first.extend(block_on(a.next(&mut one)).expect("decode"));
+            second.extend(block_on(b.next(&mut two)).expect("decode"));
         }
         assert_eq!((first, second), (expected, alone), "{name}");
     }
@@ -95,13 +95,13 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         // Given up in the midst of a batch: what is under way has run, and does no harm.
         block_on(session.prefill(&ids, 0)).expect("prefill");
         let mut decode = Decode::start(&mut session, Start::greedy(ids.len(), 24)).expect("start");
-        block_on(decode.next(&session)).expect("decode");
+        block_on(decode.next(&mut session)).expect("decode");
         block_on(decode.finish(&mut session)).expect("finish");
         assert!(session.tokens().len() >= ids.len() && all.starts_with(session.tokens()), "{name}");
         // Without a word of its end, as a future that is dropped leaves it.
         let end = session.tokens().len();
         let mut dropped = Decode::start(&mut session, Start::greedy(end, 24)).expect("start");
-        block_on(dropped.next(&session)).expect("decode");
+        block_on(dropped.next(&mut session)).expect("decode");
         drop(dropped);
         assert_eq!(greedy(&mut session, &ids, 24), expected, "{name}, after an abort");
     }
@@ -120,7 +120,7 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
         let other: Vec<u32> = ids.iter().rev().copied().collect();
         greedy(&mut session, &other, 24);
         let at = ids.len() + 9;
-        fork.step(all[at], at).expect("step");
+        block_on(fork.step(all[at], at)).expect("step");
         assert_eq!(go_on(&mut fork, 14), expected[10..], "{name}, forked");
         session.restore(&snapshot).expect("restored");
         assert_eq!(session.tokens(), &ids[..], "{name}");
@@ -149,4 +149,64 @@ fn a_window_keeps_no_more_than_itself_and_a_step() {
     block_on(full.prefill(&long, 0)).expect("prefill");
     alike(&logits(&session), &logits(&full), "200 tokens in steps of 8");
     assert_eq!(go_on(&mut session, 40), go_on(&mut full, 40));
+}
+
+/// Growth within a prompt's chunks, within batches of steps, with drafts, and by a snapshot: the ids of a cache that is whole from
+/// the beginning, in memory that follows the tokens.
+#[test]
+fn keys_and_values_take_memory_as_the_sequence_grows() {
+    for (name, kv) in [("qwen3", Kv::F32), ("gemma3", Kv::Int8), ("gemma4_kv", Kv::Packed), ("lfm2", Kv::F32)] {
+        let run = |page: usize| start(name, &exact(), RunOptions { page, chunk: 16, ..with_kv(kv) });
+        let (mut whole, golden) = run(0);
+        let ids: Vec<u32> = golden.ids("input_ids").into_iter().cycle().take(70).collect();
+        let most = whole.state_bytes(256);
+        assert_eq!(whole.bytes().kv, most, "{name}");
+        let expected = greedy(&mut whole, &ids, 150);
+        let after = logits(&whole);
+        let (mut session, _) = run(8);
+        let kv = |session: &Session| session.bytes().kv;
+        assert_eq!(kv(&session), session.state_bytes(8), "{name}: one page to begin with");
+        assert_eq!(greedy(&mut session, &ids[..10], 1).len(), 1);
+        let (first, early) = (kv(&session), session.snapshot().expect("a snapshot"));
+        assert_eq!(first, session.state_bytes(16), "{name}");
+        block_on(session.resume(&ids, || Ok(()))).expect("resume");
+        assert_eq!(kv(&session), session.state_bytes(72), "{name}: whole pages for the prompt");
+        assert_eq!(go_on(&mut session, 150), expected, "{name}");
+        alike(&logits(&session), &after, name);
+        // 70 tokens and 149 of the answer; half as much more as there was, at the most the context.
+        assert!(kv(&session) > first && kv(&session) <= most, "{name}");
+        // One that has not grown takes what is larger, and goes back.
+        let late = session.snapshot().expect("a snapshot");
+        let mut other = Session::new(session.model()).expect("a session");
+        other.restore(&late).expect("restored");
+        other.restore(&early).expect("restored");
+        assert_eq!(other.tokens(), &ids[..10]);
+        block_on(other.resume(&ids, || Ok(()))).expect("resume");
+        assert_eq!(go_on(&mut other, 20), expected[..20], "{name}, restored");
+        // Drafts write ahead of what holds.
+        let mut drafted = Session::new(session.model()).expect("a session");
+        if !session.is_recurrent() {
+            assert_eq!(with_drafts(&mut drafted, &ids, 60), expected[..60], "{name}, drafted");
+        }
+        drop((drafted, other));
+        assert_eq!(kv(&session), session.state_bytes(256), "{name}: what others took is given back");
+    }
+}
+
+fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
+    let tokens = block_on(async {
+        session.prepare_speculation().await?;
+        session.prefill(ids, 0).await?;
+        let lookup = Some(Lookup { context: ids, always: true });
+        let mut decode = Decode::start(session, Start { lookup, ..Start::greedy(ids.len(), count) })?;
+        let mut tokens = Vec::new();
+        loop {
+            let next = decode.next(session).await?;
+            if next.is_empty() {
+                return decode.finish(session).await.map(|()| tokens);
+            }
+            tokens.extend(next);
+        }
+    });
+    tokens.expect("tokens")
 }

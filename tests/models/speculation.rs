@@ -156,7 +156,7 @@ fn a_context_is_filled_to_its_end() {
                 // The last position again, on top of what the generation has left before it.
                 let all = [&prompt[..], &expected[..]].concat();
                 let pos = all.len() - 2;
-                model.step(all[pos], pos).expect("step");
+                block_on(model.step(all[pos], pos)).expect("step");
                 block_on(model.logits()).expect("logits")
             };
             let plain = last(&mut model);

@@ -50,7 +50,7 @@ fn oracle(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
             if tokens.len() == TOKENS {
                 break;
             }
-            model.session.step(tokens[tokens.len() - 1], pos).expect("a step");
+            model.session.step(tokens[tokens.len() - 1], pos).await.expect("a step");
         }
         tokens
     })

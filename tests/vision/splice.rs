@@ -142,7 +142,7 @@ fn guesses_are_never_pictures() {
         let mut decode = Decode::start(&mut session, Start { lookup, ..Start::greedy(ids.len(), 12) })?;
         let mut tokens = Vec::new();
         loop {
-            let next = decode.next(&session).await?;
+            let next = decode.next(&mut session).await?;
             if next.is_empty() {
                 return decode.finish(&mut session).await.map(|()| tokens);
             }

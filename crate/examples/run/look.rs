@@ -29,8 +29,11 @@ pub async fn plan(given: &Given) -> Result<()> {
     out::line(format_args!("dispatches per decode token: {}", model.dispatches()));
     let bytes = model.bytes();
     out::line(format_args!(
-        "bytes: weights {}, KV cache {}, activations {}",
-        bytes.weights, bytes.kv, bytes.activations
+        "bytes: weights {}, KV cache {} (at most {}), activations {}",
+        bytes.weights,
+        bytes.kv,
+        model.state_bytes(model.capacity),
+        bytes.activations
     ));
     out::line(format_args!("tuning: {}", json!(model.tuning)));
     if given.has("profile") {

@@ -29,6 +29,7 @@ pub fn with_model(command: Command) -> Command {
         parsed("kv", "TYPE", ["auto", "f32", "f16", "packed", "int8"], "What the KV cache is kept as")
             .default_value("auto"),
         parsed("context", "N", value_parser!(usize), "The most tokens that prompt and answer hold together"),
+        parsed("kv-page", "N", value_parser!(usize), "Positions by which the KV cache grows; 0 for all at once"),
         parsed("chunk", "N", value_parser!(usize), "Rows of a prefill step"),
         parsed("memory", "BYTES", value_parser!(u64), "GPU memory that the model may take"),
         parsed("max-buffer", "BYTES", value_parser!(u64), "The largest buffer of the device"),
@@ -63,6 +64,7 @@ impl Given {
         run.overrides.tables = Precision::from_name("--embedding-weights", &tables).map_err(told)?;
         run.overrides.kv = Kv::from_name(&self.need::<String>("kv")?);
         run.tune = Tune::from_name("--tune", &self.need::<String>("tune")?).map_err(told)?;
+        run.page = self.get("kv-page").unwrap_or(run.page);
         run.chunk = self.get("chunk").unwrap_or(run.chunk);
         Ok(run)
     }

@@ -55,6 +55,8 @@ pub struct Decode {
     batch: usize,
     last_ms: f64,
     first: usize,
+    /// The position after the prompt.
+    end: usize,
     /// Tokens that were picked, whoever asked for them.
     picked: Vec<u32>,
     taken: usize,
@@ -105,8 +107,6 @@ impl Decode {
         }
         let budget = budget.min(session.capacity + 1 - end);
         let reached = session.reached;
-        // How far the device really comes is known at the end.
-        session.reached = session.reached.max(session.capacity.min(end + budget + DRAFT_ROWS as usize));
         let session = &*session;
         let mut words = [u32::MAX; MAX_STOPS];
         words[..stops.len()].copy_from_slice(stops);
@@ -118,6 +118,7 @@ impl Decode {
             batch: 1,
             last_ms: now_ms(),
             first: step,
+            end,
             picked: Vec::new(),
             taken: step,
             budget: step + budget,
@@ -168,7 +169,7 @@ impl Decode {
     }
 
     /// Submits the next batch of steps; says whether there was one.
-    fn ahead(&mut self, session: &Session) -> Result<bool> {
+    async fn ahead(&mut self, session: &mut Session) -> Result<bool> {
         let most = self.wanted();
         if most == 0 {
             return Ok(false);
@@ -177,6 +178,12 @@ impl Decode {
             Some(pace) => pace.next(most),
             None => (most, Kind::Plain),
         };
+        // How far the device really comes is known at the end.
+        let run = |(steps, kind): (usize, Kind)| if kind == Kind::Plain { steps } else { steps * DRAFT_ROWS as usize };
+        let under_way: usize = self.in_flight.iter().map(|(_, batch)| run((batch.steps, batch.kind))).sum();
+        let far = (self.end + self.taken - self.first + under_way + run((steps, kind))).min(session.capacity);
+        session.room(far).await?;
+        session.reached = session.reached.max(far);
         match self.pace {
             Some(_) => session.submit_looked_up(steps, kind != Kind::Plain)?,
             None => session.submit_steps(steps, self.tail)?,
@@ -218,10 +225,10 @@ impl Decode {
     /// The next tokens in order, at least one; empty when the generation is over.
     ///
     /// # Errors
-    /// `NotFinite` when the logits were no numbers.
-    pub async fn next(&mut self, session: &Session) -> Result<Vec<u32>> {
+    /// `NotFinite` when the logits were no numbers; `OutOfMemory` when the device has no room for more positions.
+    pub async fn next(&mut self, session: &mut Session) -> Result<Vec<u32>> {
         while !self.done {
-            while self.in_flight.len() < 2 && self.ahead(session)? {}
+            while self.in_flight.len() < 2 && self.ahead(session).await? {}
             let Some((read, batch)) = self.in_flight.pop_front() else { break };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             let tokens = self.take(batch, &words);
@@ -255,7 +262,7 @@ impl Decode {
         session.tokens.extend_from_slice(run);
         // Drafts that were not accepted were written all the same.
         let beyond = if self.pace.is_some() { DRAFT_ROWS as usize } else { 0 };
-        let written = session.capacity.min(before + run.len() + beyond);
+        let written = session.held.min(before + run.len() + beyond);
         session.reached = self.reached.max(written);
         Ok(())
     }

@@ -125,7 +125,7 @@ impl Session {
     /// # Errors
     /// `ContextFull` when the steps do not fit; what the device reports.
     pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
-        self.clear();
+        self.room_of(steps, position, 1).await?;
         self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy)).await
     }
 
@@ -135,13 +135,21 @@ impl Session {
     /// `ContextFull` when the steps do not fit; what the device reports.
     pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
         self.prepare_speculation().await?;
-        self.clear();
+        self.room_of(steps, position, DRAFT_ROWS as usize).await?;
         // Where all tokens are the same, anything repeats them.
         let text = vec![0u32; self.capacity];
         self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
         let rows = DRAFT_ROWS as usize;
         self.cost(steps, position, rows, |count| self.submit_looked_up(count, true)).await
+    }
+
+    /// Forgets the sequence and sees to room for steps of up to `most` tokens each.
+    async fn room_of(&mut self, steps: usize, position: usize, most: usize) -> Result<()> {
+        let rows = steps.next_multiple_of(MAX_BATCH) * most;
+        self.check_room(rows, position)?;
+        self.clear();
+        self.room(position + rows).await
     }
 
     /// Times steps that bring up to `most` tokens each.
@@ -153,7 +161,6 @@ impl Session {
         submit: impl Fn(usize) -> Result<()>,
     ) -> Result<HostCost> {
         let steps = steps.next_multiple_of(MAX_BATCH);
-        self.check_room(steps * most, position)?;
         let made = |c: Created| c.buffers + c.pipelines + c.bind_groups;
         self.set_state(position, 1, steps * most)?;
         self.gpu.wait_idle().await?;

@@ -8,6 +8,7 @@ mod decode;
 mod ear;
 mod encoder;
 mod files;
+mod grow;
 mod inspect;
 mod limits;
 mod load;

@@ -89,6 +89,8 @@ impl Overrides {
 pub struct RunOptions {
     /// Positions of the KV cache; the model's own maximum bounds it.
     pub max_context: Option<usize>,
+    /// Positions of a page: memory for keys and values comes in whole pages as a sequence grows; 0 for all of it at once.
+    pub page: usize,
     /// Tokens of one prefill step.
     pub chunk: usize,
     /// Whether short prompts may get a step of their own ([`Model::prepare_short`](super::Model::prepare_short)); by default
@@ -112,6 +114,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             max_context: None,
+            page: 512,
             chunk: 512,
             short: None,
             memory: None,

@@ -103,11 +103,16 @@ impl Snapshot {
         Ok(Self { model: model.clone(), tokens: tokens.to_vec(), reached, buffers })
     }
 
-    pub(super) fn load(&self, model: &Rc<Model>, own: &Buffers) -> Result<()> {
+    /// Refuses one of another model.
+    pub(super) fn check(&self, model: &Rc<Model>) -> Result<()> {
         if !Rc::ptr_eq(&self.model, model) {
             let reason = "it was taken from a session of another model".into();
             return Err(Error::Request { parameter: "snapshot".into(), reason });
         }
+        Ok(())
+    }
+
+    pub(super) fn load(&self, model: &Model, own: &Buffers) -> Result<()> {
         copy_all(model, &self.buffers, own, self.reached)
     }
 

@@ -14,7 +14,7 @@ use super::tail::{MAX_STOPS, RING_BYTES, Tail};
 use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph, InputId, StateId};
+use crate::ir::{Counts, Dim, Graph, InputId};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{RowsMode, Slot, fuse};
 use crate::util::lists::gather;
@@ -51,7 +51,9 @@ pub struct Session {
     /// Whether the rotation is that of a sequence with pictures.
     pub(super) placed: bool,
     rope_dirty: usize,
-    state_bytes: u64,
+    /// Positions that have places in the states.
+    pub(super) held: usize,
+    pub(super) state_bytes: u64,
 }
 
 impl Deref for Session {
@@ -99,18 +101,24 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn with(model: &Rc<Model>, given: Buffers) -> Result<Self> {
+        Self::with_places(model, given, 0)
+    }
+
+    /// The same with places for so many positions.
+    fn with_places(model: &Rc<Model>, given: Buffers, positions: usize) -> Result<Self> {
         let plans = [&model.decode.plan, &model.prefill.plan];
         let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
         let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
         let dims: BTreeSet<Dim> = gather(dims.filter(|dim| *dim != Dim::TOKENS));
-        let own = own_buffers(model, &dims, &given)?;
+        let held = model.places(positions.max(1), 0);
+        let own = own_buffers(model, &dims, &given, held)?;
         let step = |name: &str, prepared: &Prepared| {
             Step::new(&model.gpu, name, prepared, &[&own, &model.shared], &model.pipelines.borrow(), 1)
         };
         let decode = step("decode", &model.decode)?;
         let greedy = step("sample", &model.greedy)?;
         let prefill = step("prefill", &model.prefill)?;
-        let state_bytes = model.states.iter().map(|s| s.bytes()).sum();
+        let state_bytes = model.state_bytes(held);
         model.count(|bytes| bytes.kv += state_bytes);
         let mut session = Self {
             model: model.clone(),
@@ -129,6 +137,7 @@ impl Session {
             album: Rc::default(),
             placed: false,
             rope_dirty: 0,
+            held,
             state_bytes,
         };
         session.write_ropes(0, session.capacity, 0);
@@ -304,6 +313,7 @@ impl Session {
 
     /// Runs tokens behind those that the states hold.
     async fn run(&mut self, ids: &[u32], start: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
+        self.room(start + ids.len()).await?;
         self.fit_ropes(start, start + ids.len());
         self.take_short();
         let whole = [&self.tokens[..start], ids].concat();
@@ -364,12 +374,13 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::prefill`]; `Request` too where states would have to go back further than they can.
-    pub fn step(&mut self, token: u32, pos: usize) -> Result<()> {
+    pub async fn step(&mut self, token: u32, pos: usize) -> Result<()> {
         self.check_ids(&[token], pos)?;
         if self.trim(pos)? != pos {
             let reason = format!("the sequence cannot go back to position {pos} without running tokens again");
             return Err(Error::Request { parameter: "pos".into(), reason });
         }
+        self.room(pos + 1).await?;
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
         self.gpu.submit(&[self.decode.recorded()])?;
@@ -400,6 +411,7 @@ impl Session {
         let chunk = self.chunk.min(ids.len()).min(fit);
         let plan = self.model.plan(graph, RowsMode::Many(chunk))?;
         self.model.compile(&[&plan]).await?;
+        self.room(ids.len()).await?;
         let prepared = Prepared::new(&self.gpu, "every row", plan, true)?;
         let step = self.step_of("every row", &prepared, 1)?;
         self.fit_ropes(0, ids.len());
@@ -428,6 +440,7 @@ impl Session {
     /// What the device reports.
     pub async fn profile(&mut self, rows: usize, pos: usize) -> Result<StepTimes> {
         self.clear();
+        self.room(pos + rows).await?;
         self.set_state(pos, rows, 0)?;
         let step = if rows == 1 { &self.decode } else { self.prefill_step(rows) };
         step.profile(&self.gpu, rows).await
@@ -463,6 +476,8 @@ impl Session {
     /// # Errors
     /// `Request` for a snapshot of another model; what the device reports.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        snapshot.check(&self.model)?;
+        self.room_for_copy(snapshot.reached)?;
         snapshot.load(&self.model, &self.own)?;
         self.tokens.clone_from(&snapshot.tokens);
         self.checkpoints.clear();
@@ -476,6 +491,7 @@ impl Session {
     /// # Errors
     /// What the device reports.
     pub fn become_copy(&mut self, other: &Self) -> Result<()> {
+        self.room_for_copy(other.reached)?;
         copy_all(&self.model, &other.own, &self.own, other.reached)?;
         self.tokens.clone_from(&other.tokens);
         self.checkpoints.clear();
@@ -488,7 +504,7 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn fork(&self) -> Result<Self> {
-        let mut fork = Self::with(&self.model, self.given.clone())?;
+        let mut fork = Self::with_places(&self.model, self.given.clone(), self.held)?;
         fork.become_copy(self)?;
         fork.checkpoints.clone_from(&self.checkpoints);
         fork.rope_dirty = self.rope_dirty;
@@ -499,7 +515,7 @@ impl Session {
 }
 
 /// The buffers of one sequence beside those that are given, with those that its steps are told by.
-fn own_buffers(model: &Model, dims: &BTreeSet<Dim>, given: &Buffers) -> Result<Buffers> {
+fn own_buffers(model: &Model, dims: &BTreeSet<Dim>, given: &Buffers, positions: usize) -> Result<Buffers> {
     let mut own = given.clone();
     let sizes = [
         (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),
@@ -519,11 +535,8 @@ fn own_buffers(model: &Model, dims: &BTreeSet<Dim>, given: &Buffers) -> Result<B
     for (slot, size) in all.filter(|(slot, _)| !given.contains_key(slot)) {
         own.insert(slot, model.gpu.buffer("session", size, Usage::Storage)?);
     }
-    for (index, state) in model.states.iter().enumerate() {
-        for (plane, bytes) in state.planes.iter().enumerate() {
-            let slot = Slot::Sequence(StateId(index), plane as u8);
-            own.insert(slot, model.gpu.buffer(state.spec.name(), *bytes, Usage::Storage)?);
-        }
+    for index in 0..model.states.len() {
+        model.state_buffers(index, positions, &mut own)?;
     }
     rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| {
         rope.depends_on_length() || model.sections.is_some()

@@ -45,6 +45,15 @@ impl Session {
         Ok(())
     }
 
+    /// Records its step with drafts anew, where there is one.
+    pub(super) fn bind_speculation(&mut self) -> Result<()> {
+        if let Some(steps) = self.speculation.take() {
+            let verify = self.step_of("drafts", &self.model.drafting()?.verify, DRAFT_ROWS as usize)?;
+            self.speculation = Some(Speculation { verify, ..steps });
+        }
+        Ok(())
+    }
+
     /// What [`Self::prepare_speculation`] made.
     pub(super) fn speculation(&self) -> Result<&Speculation> {
         self.speculation.as_ref().ok_or_else(|| Error::Internal("speculation was not prepared".into()))

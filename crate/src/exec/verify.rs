@@ -79,7 +79,7 @@ pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
     session.clear();
     session.spoil_logits()?;
     for (pos, id) in ids.iter().enumerate() {
-        session.step(*id, pos)?;
+        session.step(*id, pos).await?;
     }
     let apart = session.logits().await?;
     let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();

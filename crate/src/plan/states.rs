@@ -31,6 +31,11 @@ impl StatePlan {
         }
     }
 
+    /// Bytes of a plane that has places for the first `positions` positions. A ring has all of its places.
+    pub fn room(&self, plane: u64, positions: usize) -> u64 {
+        if self.ring { plane } else { self.filled(plane, positions) }
+    }
+
     /// Bytes that a decode step at a position reads and writes of it.
     pub fn read(&self, position: usize) -> u64 {
         match self.spec {

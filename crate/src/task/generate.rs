@@ -330,7 +330,7 @@ impl Loaded {
             if run.finish.is_some() || pos >= self.session.capacity {
                 return Ok(());
             }
-            self.session.step(token, pos)?;
+            self.session.step(token, pos).await?;
             pos += 1;
         }
     }

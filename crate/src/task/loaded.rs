@@ -321,6 +321,7 @@ impl Loaded {
         info["precision"] = json!(model.precision.name());
         info["kv"] = json!(model.kv.name());
         info["contextLength"] = json!(model.capacity);
+        info["bytes"]["kvMost"] = json!(model.state_bytes(model.capacity));
         info["vocabSize"] = json!(model.vocab());
         info["dispatchesPerToken"] = json!(model.dispatches());
         info["load"] = json!(model.load);

@@ -136,6 +136,9 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     }
     let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
     (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
+    if let Some(page) = get(options, "kvPage").as_f64() {
+        run.page = page.max(0.0) as usize;
+    }
     run.must_fit = get(options, "mustFit").is_truthy();
     if let Some(weights) = text_of(options, "weights") {
         run.overrides.precision = Precision::from_name("weights", &weights)?;

@@ -222,7 +222,7 @@ impl Speaker {
                 if let Err(error) = abort.check("speaking") {
                     break Err(error);
                 }
-                let tokens = match decode.next(&self.session).await {
+                let tokens = match decode.next(&mut self.session).await {
                     Ok(tokens) => tokens,
                     Err(error) => break Err(error),
                 };
@@ -250,7 +250,7 @@ impl Speaker {
                 if !ended {
                     speech.take(&self.frames, token, any);
                     self.sound(&mut speech, false, &mut on_sound).await?;
-                    self.session.step(token, self.session.tokens().len())?;
+                    self.session.step(token, self.session.tokens().len()).await?;
                 }
             }
         }

@@ -58,7 +58,7 @@ impl Transcriber {
                 .collect();
             for (ids, home) in &texts {
                 let (token, pos) = (ids[ids.len() - 1], text.prompt.len() + ids.len() - 1);
-                self.sequence_mut(*home).step(token, pos)?;
+                self.sequence_mut(*home).step(token, pos).await?;
             }
         }
     }

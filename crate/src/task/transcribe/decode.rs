@@ -111,7 +111,7 @@ impl Transcriber {
                 break;
             }
             if found.ids.len() < text.limit {
-                self.session.step(token, self.session.tokens().len())?;
+                self.session.step(token, self.session.tokens().len()).await?;
             }
         }
         found.mean_logprob = (count > 0).then(|| sum / count as f64);
@@ -160,7 +160,7 @@ impl Transcriber {
             if let Err(error) = text.abort.check("transcribing") {
                 break Err(error);
             }
-            let tokens = match decode.next(&self.session).await {
+            let tokens = match decode.next(&mut self.session).await {
                 Ok(tokens) => tokens,
                 Err(error) => break Err(error),
             };

@@ -192,7 +192,7 @@ impl Transcriber {
             let mut decode = Decode::start(&mut self.session, Start::greedy(1, tokens))?;
             let mut count = 0;
             loop {
-                let next = decode.next(&self.session).await?;
+                let next = decode.next(&mut self.session).await?;
                 count += next.len();
                 if next.is_empty() {
                     break;
