@@ -27,6 +27,18 @@ const LOOKS = 6;
 /** Of these as much as there is. */
 const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX"];
 
+/** What gives shaders the matrix units: the feature's names, the draft's first, each with the line that a text begins with. */
+const MATRICES = [["subgroup-matrix", "subgroup_matrix"], ["chromium-experimental-subgroup-matrix", "chromium_experimental_subgroup_matrix"]];
+
+/** Whether a device takes the functions as shaders/common/matrix.wgsl writes them: they are a draft's, which may change. */
+async function takesMatrices(device, line) {
+  const load = "subgroupMatrixLoad<subgroup_matrix_left<f32, 8, 8>>(&tile, 0u, false, 8u)";
+  const code = `enable ${line};\nvar<workgroup> tile: array<f32, 72>;\nfn left() -> subgroup_matrix_left<f32, 8, 8> { return ${load}; }`;
+  device.pushErrorScope("validation");
+  device.createShaderModule({ label: "matrices", code });
+  return (await device.popErrorScope()) === null;
+}
+
 /** The first requests after a browser's start can fail while its GPU process restarts. */
 async function openDevice(wanted, least) {
   let reason = "no adapter was found";
@@ -52,19 +64,24 @@ async function openDevice(wanted, least) {
 }
 
 export class JsGpu {
-  static async open(f16, subgroups, least) {
+  static async open(f16, subgroups, matrix, least) {
     if (!globalThis.navigator?.gpu) {
       throw new Error("this browser has no navigator.gpu");
     }
     const wanted = ["timestamp-query"];
     if (f16) wanted.push("shader-f16");
     if (subgroups) wanted.push("subgroups");
+    // Halves are what the units are for, and a matrix is a subgroup's.
+    if (f16 && subgroups && matrix) wanted.push(...MATRICES.map(([feature]) => feature));
     const { adapter, device } = await openDevice(wanted, least);
-    return new JsGpu(adapter, device);
+    const found = MATRICES.find(([feature]) => device.features.has(feature));
+    const taken = found !== undefined && (await takesMatrices(device, found[1]));
+    return new JsGpu(adapter, device, taken ? found[0] : "");
   }
 
-  constructor(adapter, device) {
+  constructor(adapter, device, matrices) {
     this.device = device;
+    this.matrices = matrices;
     this.queue = device.queue;
     this.info = adapter.info ?? {};
     this.buffers = [];
@@ -193,7 +210,12 @@ export class JsGpu {
   facts() {
     const has = (name) => this.device.features.has(name);
     const limits = this.device.limits;
+    const listed = this.matrices ? [...(this.info.subgroupMatrixConfigs ?? [])] : [];
+    const halves = has("shader-f16") ? { f16: 1, f32: 0 } : { f32: 0 };
+    const square = listed.filter((m) => m.M === m.N && m.N === m.K && m.resultComponentType === "f32" && m.componentType in halves);
     return {
+      matrices: square.flatMap((m) => [m.M, halves[m.componentType]]),
+      standardMatrices: this.matrices === MATRICES[0][0],
       vendor: this.info.vendor ?? "",
       architecture: this.info.architecture ?? "",
       description: this.info.description || this.info.device || "",

@@ -102,7 +102,7 @@ export interface EngineInfo {
   /** Which kernels were chosen for this device, and how; of models that generate. */
   tuning?: Tuning;
   /** The GPU and those of its features that are in use. */
-  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean; software: boolean };
+  device: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean; matrix: boolean; software: boolean };
   /** Sentences that a user may want to know: an option that was not honoured, a full cache. */
   warnings: string[];
   /** Numbers of a vector; of embedding models. */
@@ -255,7 +255,7 @@ export interface EngineLoadOptions {
    * more of the device than what every WebGPU device has. `force` sets a number that a kernel else chooses by itself, such as `gemm.BM=32`: shaders/variants.toml
    * names them.
    */
-  features?: { subgroups?: boolean; f16?: boolean; limits?: "all" | "least"; group?: "free" | "all" | `${number}`; force?: string };
+  features?: { subgroups?: boolean; f16?: boolean; matrix?: boolean; limits?: "all" | "least"; group?: "free" | "all" | `${number}`; force?: string };
   /** `navigator.maxTouchPoints` of the page: a worker does not have it, and it tells an iPad from a Mac. The facade fills it in. */
   touchPoints?: number;
   /** False leaves the browser's cache alone. True by default. */

@@ -65,6 +65,7 @@ const OPTIONS = {
 const FEATURES = {
   subgroups: mustBe.boolean,
   f16: mustBe.boolean,
+  matrix: mustBe.boolean,
   limits: mustBe.oneOf("all", "least"),
   group: mustBe.oneOf("free", "all", "1", "8", "64"),
   force: mustBe.string,

@@ -1,5 +1,6 @@
 //! GEMV and GEMM over every weight layout.
 
+use jerboa::device::{MatrixUnits, MatrixWords};
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::layout::{Float, Form, Layout, Packed};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
@@ -138,7 +139,12 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
     if let Some((bm, bn, target)) = case.tiles {
         choice = GemmChoice { bm, bn, target, most: 8, ..choice };
     }
-    let launches = if case.gemm { m.gemm(7, 8, choice).to_vec() } else { vec![m.gemv(caps, rows, 7)] };
+    let (parts, launches) = match case.gemm {
+        true if caps.matrix_units().is_some() => m.many(caps, rows, 7, 8),
+        true => (m.parts_bytes(rows as u32, choice), m.gemm(7, 8, choice)),
+        false => (0, [m.gemv(caps, rows, 7), m.gemv(caps, rows, 7)]),
+    };
+    let launches = if case.gemm { launches.to_vec() } else { launches[..1].to_vec() };
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];
     let buffers = [
@@ -150,7 +156,7 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
         bytes(&residual),
         bytes(&gain),
         bytes(&state),
-        vec![0xa5; m.parts_bytes(rows as u32, choice).max(16) as usize],
+        vec![0xa5; parts.max(16) as usize],
     ];
     let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[3]);
 
@@ -307,6 +313,38 @@ fn gemm_tiles_may_be_shared() {
         let case = Case { gemm: true, tiles: Some((64, 64, 16)), ..PLAIN };
         let error = check(gpu(), layout, 70, 130, 1000, &case);
         assert!(error < 1e-10, "{layout}: {error:e}");
+    }
+}
+
+/// Tiles of matrix units, the device's own where it has some, else spelled out: every layout, every tile, halves and floats,
+/// squares of 16 and of 8, with all that a product takes along, made by one workgroup and by several that share K.
+#[test]
+fn matrix_units_equal_their_twin() {
+    let device = gpu().caps();
+    let spelled = |side, half| MatrixUnits { side, half: half && device.f16, lanes: 32, words: MatrixWords::Spelled };
+    let forced = |units, value| {
+        let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value });
+        Caps { matrix: device.matrix.or(Some(units)), force, max_invocations: 256, ..device.clone() }
+    };
+    for layout in layouts() {
+        let caps = forced(spelled(16, true), 32);
+        let error = check_as(gpu(), &caps, layout, [33, 70, 172], &Case { gemm: true, ..PLAIN });
+        assert!(error < 1e-6, "{layout}: {error:e}");
+    }
+    for (bits, bm) in [128u32, 64, 32, 128, 64, 32].into_iter().enumerate() {
+        let units = spelled(if bits < 3 { 16 } else { 8 }, bits % 2 == 0);
+        let caps = Caps { vendor: if bits % 2 == 0 { "nvidia".into() } else { String::new() }, ..forced(units, bm) };
+        let case = Case {
+            gated: bits & 1 > 0,
+            bias: bits & 2 > 0,
+            residual: bits & 4 > 0,
+            softcap: if bits == 3 { 500.0 } else { 0.0 },
+            gemm: true,
+            ..PLAIN
+        };
+        let error = check_as(gpu(), &caps, affine(), [130, 75, 1000], &case);
+        let limit = if caps.matrix_units().is_some_and(|units| units.half) { 1e-6 } else { 1e-10 };
+        assert!(error < limit, "{bm} rows, {units:?}, {bits:#b}: {error:e}");
     }
 }
 

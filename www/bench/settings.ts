@@ -26,6 +26,7 @@ export interface Settings {
   cache: boolean;
   f16: boolean;
   subgroups: boolean;
+  matrix: boolean;
   worker: boolean;
   /** Lengths of prompts. */
   prompts: number[];
@@ -71,6 +72,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     cache: on("cache"),
     f16: on("f16"),
     subgroups: on("subgroups"),
+    matrix: on("matrix"),
     worker: on("worker"),
     prompts: (query.get("prompt") ?? "128,1024").split(",").map(Number),
     tokens: number("gen", 256),

@@ -33,7 +33,7 @@ pub fn with_model(command: Command) -> Command {
         parsed("chunk", "N", value_parser!(usize), "Rows of a prefill step"),
         parsed("memory", "BYTES", value_parser!(u64), "GPU memory that the model may take"),
         parsed("max-buffer", "BYTES", value_parser!(u64), "The largest buffer of the device"),
-        list("features", "NAMES", ["no-f16", "no-subgroups"], "Features of the device to do without"),
+        list("features", "NAMES", ["no-f16", "no-subgroups", "no-matrix"], "Features of the device to do without"),
         parsed("tune", "WHEN", ["auto", "off", "again"], "Whether kernels are measured on this device")
             .default_value("auto"),
         value("endpoint", "URL", "The server that ORG/NAME is looked up on"),
@@ -75,6 +75,7 @@ impl Given {
         let options = DeviceOptions {
             f16: !off.iter().any(|name| name == "no-f16"),
             subgroups: !off.iter().any(|name| name == "no-subgroups"),
+            matrix: !off.iter().any(|name| name == "no-matrix"),
             max_buffer_size: self.get("max-buffer"),
             ..DeviceOptions::default()
         };

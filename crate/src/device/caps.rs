@@ -35,6 +35,8 @@ pub struct Caps {
     pub max_invocations: u32,
     /// Whether WGSL has products of four packed bytes; whether they pay is another question.
     pub packed_dot: bool,
+    /// The units that multiply whole matrices, where shaders may use them.
+    pub matrix: Option<MatrixUnits>,
     /// Whether it is WebKit's implementation; known by the user agent, since Chrome on a Mac says `apple` too. Such a device
     /// has no f16 in shaders, whatever it says, and no more workgroup memory than 16 KiB.
     pub webkit: bool,
@@ -76,6 +78,62 @@ impl Force {
     }
 }
 
+/// Units that multiply whole matrices, which the lanes of a subgroup hold together (shaders/common/matrix.wgsl).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MatrixUnits {
+    /// Rows and columns of what is multiplied at once: 8 or 16.
+    pub side: u32,
+    /// Whether the factors are halves, else floats; sums are floats.
+    pub half: bool,
+    /// Lanes of a subgroup.
+    pub lanes: u32,
+    /// The words that shaders have for them.
+    pub words: MatrixWords,
+}
+
+/// Whose words a shader uses for matrix units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MatrixWords {
+    /// naga's cooperative matrices.
+    Coop,
+    /// Chromium's experiment, `chromium-experimental-subgroup-matrix`.
+    Chromium,
+    /// gpuweb's draft, `subgroup-matrix`.
+    Standard,
+    /// None: plain arithmetic, for tests on devices without such units.
+    Spelled,
+}
+
+impl MatrixWords {
+    /// The condition of shaders/variants.toml.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Coop => "COOP",
+            Self::Chromium => "CHROMIUM",
+            Self::Standard => "STANDARD",
+            Self::Spelled => "SPELLED",
+        }
+    }
+}
+
+impl MatrixUnits {
+    /// The best of those that an adapter lists, each the sides of a square product and whether its factors are halves; none
+    /// where it is not known how many lanes hold a matrix.
+    pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixWords) -> Option<Self> {
+        let lanes = match lanes {
+            (least, most) if least == most => most,
+            // Metal does not tell; the GPUs themselves have no other number.
+            _ if vendor == "apple" => 32,
+            _ => return None,
+        };
+        // Halves move less, and larger squares keep the units busier.
+        let order = [(16, true), (8, true), (16, false), (8, false)];
+        let (side, half) = order.into_iter().find(|wanted| listed.contains(wanted))?;
+        [16, 32, 64].contains(&lanes).then_some(Self { side, half, lanes, words })
+    }
+}
+
 impl Default for Caps {
     /// What every WebGPU device has and no more: where plans are made without a device.
     fn default() -> Self {
@@ -93,6 +151,7 @@ impl Default for Caps {
             max_workgroup_storage: 16384,
             max_invocations: 256,
             packed_dot: false,
+            matrix: None,
             webkit: false,
             ios: false,
             software: false,
@@ -107,6 +166,13 @@ impl Caps {
     /// A number of a kernel: the family's own choice unless another one is forced.
     pub fn choose(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
+    }
+
+    /// The matrix units to use: the device's, or where there are none and their kernel is forced, plain arithmetic.
+    pub fn matrix_units(&self) -> Option<MatrixUnits> {
+        let spelled = MatrixUnits { side: 16, half: false, lanes: 32, words: MatrixWords::Spelled };
+        let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
+        self.matrix.or_else(|| forced.then_some(spelled))
     }
 
     /// How a product of one row goes through a layout's weights, where that was measured.
@@ -149,6 +215,8 @@ pub struct DeviceOptions {
     pub f16: bool,
     /// Use subgroups where the device has them.
     pub subgroups: bool,
+    /// Use matrix units where the device has them and shaders may use f16 and subgroups.
+    pub matrix: bool,
     /// Pretend that no buffer may be larger, in bytes; for tests.
     pub max_buffer_size: Option<u64>,
     /// Take no more than what every WebGPU device has, an iPad among them: buffers of 256 MiB, bindings of 128 MiB, 16 KiB of workgroup
@@ -201,7 +269,7 @@ impl Group {
 impl DeviceOptions {
     /// What every WebGPU device has, and no feature beside.
     pub fn least() -> Self {
-        Self { f16: false, subgroups: false, least: true, ..Self::default() }
+        Self { f16: false, subgroups: false, matrix: false, least: true, ..Self::default() }
     }
 
     /// The table that a device begins with.
@@ -215,6 +283,7 @@ impl Default for DeviceOptions {
         Self {
             f16: true,
             subgroups: true,
+            matrix: true,
             max_buffer_size: None,
             least: false,
             omit: None,

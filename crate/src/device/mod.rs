@@ -8,7 +8,7 @@ pub mod registry;
 pub mod tuned;
 
 pub use agent::Implementation;
-pub use caps::{Caps, DeviceOptions, Force, Group};
+pub use caps::{Caps, DeviceOptions, Force, Group, MatrixUnits, MatrixWords};
 
 /// The size of a dispatch in workgroups.
 pub type Grid = [u32; 3];

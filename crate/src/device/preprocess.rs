@@ -206,23 +206,26 @@ pub fn params(text: &str) -> Vec<(String, bool)> {
     fields
 }
 
+/// The conditions that want lines before the text, which naga or browsers need, or browsers alone.
+const ENABLES: [(&str, bool, &str); 5] = [
+    ("F16", false, "enable f16;\n"),
+    // naga knows subgroups without the line and rejects it.
+    ("SUBGROUPS", true, "enable subgroups;\n"),
+    ("COOP", false, "enable wgpu_cooperative_matrix;\n"),
+    // Their analysis does not know what is the same for all lanes of a subgroup but not of a workgroup.
+    (
+        "CHROMIUM",
+        true,
+        "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n",
+    ),
+    ("STANDARD", true, "enable subgroup_matrix;\ndiagnostic(off, subgroup_matrix_uniformity);\n"),
+];
+
 /// A body with the lines before it: language features as the target wants them, then those of the variant's numbers that
 /// it names, as constants.
-pub fn whole(
-    target_needs_enable: bool,
-    f16: bool,
-    subgroups: bool,
-    consts: &BTreeMap<String, u32>,
-    body: &str,
-) -> String {
-    let mut out = String::new();
-    if f16 {
-        out.push_str("enable f16;\n");
-    }
-    // naga knows subgroups without the line and rejects it; browsers need it.
-    if subgroups && target_needs_enable {
-        out.push_str("enable subgroups;\n");
-    }
+pub fn whole(browser: bool, has: &dyn Fn(&str) -> bool, consts: &BTreeMap<String, u32>, body: &str) -> String {
+    let wanted = ENABLES.iter().filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
+    let mut out: String = wanted.map(|(_, _, lines)| *lines).collect();
     for (name, value) in consts.iter().filter(|(name, _)| body.contains(name.as_str())) {
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
     }

@@ -80,7 +80,7 @@ impl Variant {
         let body =
             preprocess::expand(source.text, &has, &consts).map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
-        let text = preprocess::whole(browser, has("F16"), has("SUBGROUPS"), &consts, &body);
+        let text = preprocess::whole(browser, &has, &consts, &body);
         Ok(Shader { label: self.to_string(), text, bindings, params })
     }
 

@@ -4,6 +4,7 @@
 use super::{Backend, Caps, Created, DeviceOptions, Grid, Group, Implementation, StepDesc, Uniforms, Usage, Work};
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
+use crate::device::{MatrixUnits, MatrixWords};
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
 use std::cell::Cell;
@@ -16,7 +17,7 @@ use wasm_bindgen_futures::JsFuture;
 extern "C" {
     type JsGpu;
     #[wasm_bindgen(static_method_of = JsGpu, catch)]
-    async fn open(f16: bool, subgroups: bool, least: bool) -> std::result::Result<JsValue, JsValue>;
+    async fn open(f16: bool, subgroups: bool, matrix: bool, least: bool) -> std::result::Result<JsValue, JsValue>;
     #[wasm_bindgen(method)]
     fn facts(this: &JsGpu) -> JsValue;
     #[wasm_bindgen(method, setter)]
@@ -192,7 +193,7 @@ impl Backend for BrowserGpu {
         let implementation = Implementation::of(&agent, touch_points);
         let webkit = implementation.is_webkit();
         // WebKit miscompiles native f16.
-        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups, options.least).await;
+        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups, options.matrix, options.least).await;
         let js: JsGpu =
             opened.map_err(|e| Error::NoWebGpu { reason: message(&e), hint: NO_WEBGPU.into() })?.unchecked_into();
         js.set_group(options.group.unwrap_or(if webkit { Group::Of(1) } else { Group::Free }).size());
@@ -376,13 +377,19 @@ fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOpti
     let cap = |limit: f64| options.max_buffer_size.map_or(limit as u64, |m| m.min(limit as u64));
     let webkit = implementation.is_webkit();
     let storage = number("maxWorkgroupStorage") as u32;
+    let (vendor, lanes) = (text("vendor"), (number("subgroupMin") as u32, number("subgroupMax") as u32));
+    // Pairs of a side and whether the factors are halves.
+    let listed = Uint32Array::from(get("matrices")).to_vec();
+    let listed: Vec<_> = listed.chunks_exact(2).map(|pair| (pair[0], pair[1] == 1)).collect();
+    let words = if flag("standardMatrices") { MatrixWords::Standard } else { MatrixWords::Chromium };
     Caps {
-        vendor: text("vendor"),
+        matrix: MatrixUnits::best(&listed, lanes, &vendor, words),
+        vendor,
         architecture: text("architecture"),
         description: text("description"),
         f16: flag("f16"),
         subgroups: flag("subgroups"),
-        subgroup_size: (number("subgroupMin") as u32, number("subgroupMax") as u32),
+        subgroup_size: lanes,
         timestamps: flag("timestamps"),
         max_buffer_size: cap(number("maxBufferSize")),
         max_binding_size: cap(number("maxBindingSize")),

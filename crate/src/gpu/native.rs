@@ -3,6 +3,7 @@
 use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
+use crate::device::{MatrixUnits, MatrixWords};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -185,12 +186,14 @@ impl Backend for NativeGpu {
             (caps.f16, wgpu::Features::SHADER_F16),
             (caps.subgroups, wgpu::Features::SUBGROUP),
             (caps.timestamps, wgpu::Features::TIMESTAMP_QUERY),
+            (caps.matrix.is_some(), wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
         ];
         let features = wanted.iter().filter(|w| w.0).fold(wgpu::Features::empty(), |all, w| all | w.1);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("jerboa"),
             required_features: features,
             required_limits: limits_of(&adapter, options),
+            experimental_features: experimental(&caps),
             ..Default::default()
         };
         let (device, queue) = adapter.request_device(&descriptor).await.map_err(|e| none(e.to_string()))?;
@@ -447,13 +450,17 @@ fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
 fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
     let (info, limits, features) = (adapter.get_info(), limits_of(adapter, options), adapter.features());
     let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
+    let (f16, subgroups) = (features.contains(wgpu::Features::SHADER_F16), features.contains(wgpu::Features::SUBGROUP));
+    let vendor = vendor(info.vendor);
+    let lanes = (info.subgroup_min_size, info.subgroup_max_size);
     Caps {
-        vendor: vendor(info.vendor),
+        matrix: matrix_units(adapter, lanes, &vendor).filter(|_| options.matrix && options.f16 && options.subgroups),
+        vendor,
         architecture: format!("{:?}", info.backend).to_lowercase(),
         description: format!("{} ({})", info.name, info.driver_info),
-        f16: options.f16 && features.contains(wgpu::Features::SHADER_F16),
-        subgroups: options.subgroups && features.contains(wgpu::Features::SUBGROUP),
-        subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
+        f16: options.f16 && f16,
+        subgroups: options.subgroups && subgroups,
+        subgroup_size: lanes,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         max_buffer_size: cap(limits.max_buffer_size),
         max_binding_size: cap(limits.max_storage_buffer_binding_size),
@@ -469,6 +476,33 @@ fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
         tuned: options.table(),
         force: options.force,
     }
+}
+
+/// The matrix units that naga's words reach.
+fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Option<MatrixUnits> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let wanted =
+        wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+    if !adapter.features().contains(wanted) {
+        return None;
+    }
+    let listed = adapter.cooperative_matrix_properties().into_iter().filter_map(|p| match (p.ab_type, p.cr_type) {
+        (factors @ (F16 | F32), F32) if p.m_size == p.n_size && p.n_size == p.k_size => {
+            Some((p.m_size, factors == F16))
+        }
+        _ => None,
+    });
+    MatrixUnits::best(&listed.collect::<Vec<_>>(), lanes, vendor, MatrixWords::Coop)
+}
+
+/// Experiments of wgpu are used for matrix units alone.
+#[allow(unsafe_code)]
+fn experimental(caps: &Caps) -> wgpu::ExperimentalFeatures {
+    if caps.matrix.is_none() {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    // SAFETY: the shaders that use them are this crate's own, and every access is within bounds.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
 /// A vendor's PCI number by the name that browsers use.

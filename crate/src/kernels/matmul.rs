@@ -158,7 +158,7 @@ impl<B: Clone> Matmul<B> {
         let GemmChoice { bn, unroll, .. } = choice;
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
         let product = product.set("BM", buckets.tile_rows).set("BN", bn).set("UNROLL", unroll);
-        let grid = buckets.grid(self.tiles(choice));
+        let grid = buckets.grid(self.tiles(bn));
         let launch = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
         experts.many(launch, buckets, own)
     }
@@ -166,30 +166,34 @@ impl<B: Clone> Matmul<B> {
     /// The launches for as many rows of x as the step has; `parts` has [`Self::parts_bytes`] of the same choice.
     pub fn gemm(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
         let GemmChoice { bm, bn, unroll, target, most } = choice;
-        let x = self.tiles(choice);
+        let x = self.tiles(bn);
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
         let product = product.set("BM", bm).set("BN", bn).set("UNROLL", unroll);
         let grid = GridSpec::Split { x, per: bm, target, most };
         let product = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
-        let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most };
-        let join = self
-            .ending(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
+        let join = self.join(x, [bm, bn], [target, most], false);
+        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+    }
+
+    /// What adds the parts of a product of `x` columns of tiles, cut as [`GridSpec::Split`] says, and finishes them.
+    pub(super) fn join(&self, x: u32, [bm, bn]: [u32; 2], [target, most]: [u32; 2], always: bool) -> Launch<B> {
+        let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most, always };
+        self.ending(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
             .set("tiles", x)
             .set("tile_rows", bm)
             .set("tile_cols", bn)
             .set("target_groups", target)
-            .set("max_splits", most);
-        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+            .set("max_splits", most)
     }
 
-    /// Tiles along the columns.
-    fn tiles(&self, choice: GemmChoice) -> u32 {
-        self.n.div_ceil(choice.bn / self.rows_each())
+    /// Tiles of `bn` rows of W along the columns.
+    pub(super) fn tiles(&self, bn: u32) -> u32 {
+        self.n.div_ceil(bn / self.rows_each())
     }
 
     /// Bytes of the parts that workgroups leave which share a tile, for up to `rows` rows of x.
     pub fn parts_bytes(&self, rows: u32, choice: GemmChoice) -> u64 {
-        let x = self.tiles(choice);
+        let x = self.tiles(choice.bn);
         let tile = u64::from(choice.bm) * u64::from(choice.bn) * 4;
         let groups = |y: u32| match super::splits(x * y, choice.target, choice.most) {
             1 => 0,
@@ -199,8 +203,13 @@ impl<B: Clone> Matmul<B> {
     }
 
     fn common(&self, launch: Launch<B>) -> Launch<B> {
+        self.sources(self.ending(launch))
+    }
+
+    /// What a product reads.
+    pub(super) fn sources(&self, launch: Launch<B>) -> Launch<B> {
         let w = &self.weight;
-        self.ending(launch)
+        launch
             .bind("x", self.x.buffer.clone())
             .bind("w_q", w.q.clone())
             .bind_opt("w_s", w.s.clone())

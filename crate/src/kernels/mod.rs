@@ -9,6 +9,7 @@ pub mod elementwise;
 pub mod embed;
 pub mod experts;
 pub mod matmul;
+pub mod matrix;
 pub mod norm;
 pub mod pool;
 pub mod recurrent;
@@ -65,7 +66,7 @@ pub enum GridSpec {
         /// The most workgroups for one tile.
         most: u32,
     },
-    /// `[groups, rows, 1]` after a dispatch of [`GridSpec::Split`] that shared its tiles, else nothing.
+    /// `[groups, rows, 1]` after a dispatch of [`GridSpec::Split`] that left its sums in parts, else nothing.
     Join {
         /// Workgroups of a row.
         groups: u32,
@@ -77,6 +78,8 @@ pub enum GridSpec {
         target: u32,
         /// The most workgroups for one of its tiles.
         most: u32,
+        /// Whether tiles that nobody shares are left in parts too.
+        always: bool,
     },
     /// `[x, y, rows * each]`: one pick of an expert at a time.
     Picks {
@@ -126,12 +129,8 @@ impl GridSpec {
                 let y = rows.div_ceil(per);
                 [x, y, splits(x * y, target, most)]
             }
-            GridSpec::Join { groups, x, per, target, most } => {
-                if splits(x * rows.div_ceil(per), target, most) > 1 {
-                    [groups, rows, 1]
-                } else {
-                    [0, 0, 0]
-                }
+            GridSpec::Join { groups, x, per, target, most, always } => {
+                if always || splits(x * rows.div_ceil(per), target, most) > 1 { [groups, rows, 1] } else { [0, 0, 0] }
             }
             GridSpec::Picks { x, y, each } => [x, y, rows * each],
             GridSpec::Buckets { x, each, per, experts } => [x, experts::tiles(rows * each, per, experts), 1],

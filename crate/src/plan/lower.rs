@@ -437,11 +437,10 @@ impl Lowering<'_> {
             product.scale = linear.scale;
             product.softcap = linear.softcap;
             if tiled {
-                let rows = self.options.rows.of(self.graph.value(node.output).rows) as u32;
-                let caps = self.options.caps;
-                let choice = GemmChoice::of(caps, &product, rows as usize);
-                self.scratch = self.scratch.max(product.parts_bytes(rows, choice)).max(16);
-                self.launches.extend(product.gemm(state, Slot::Scratch, choice));
+                let rows = self.options.rows.of(self.graph.value(node.output).rows);
+                let (bytes, launches) = product.many(self.options.caps, rows, state, Slot::Scratch);
+                self.scratch = self.scratch.max(bytes).max(16);
+                self.launches.extend(launches);
             } else {
                 let rows = self.options.rows.of(self.graph.value(node.output).rows);
                 self.launches.push(product.gemv(self.options.caps, rows, state));

@@ -441,7 +441,7 @@ pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: 
         "bytes": { "weights": bytes.weights, "kv": bytes.kv, "activations": bytes.activations },
         "device": {
             "vendor": caps.vendor, "architecture": caps.architecture, "description": caps.description,
-            "f16": caps.f16, "subgroups": caps.subgroups, "software": caps.software,
+            "f16": caps.f16, "subgroups": caps.subgroups, "matrix": caps.matrix.is_some(), "software": caps.software,
         },
     })
 }

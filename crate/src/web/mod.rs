@@ -181,6 +181,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let device = DeviceOptions {
         f16: wanted("f16"),
         subgroups: wanted("subgroups"),
+        matrix: wanted("matrix"),
         least: text_of(&features, "limits").as_deref() == Some("least"),
         group: text_of(&features, "group").map(|name| group_named(&name)).transpose()?,
         force: text_of(&features, "force").map(|text| force_named(&text)).transpose()?,

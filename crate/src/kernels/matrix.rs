@@ -1,0 +1,113 @@
+//! Products of many rows on matrix units (shaders/matmul/gemm_matrix.wgsl), for every weight layout but experts'. Knows which
+//! tiles suit which units; what the product is for is its caller's business.
+
+use super::matmul::{GemmChoice, Matmul, weight_flags};
+use super::{GridSpec, Launch, splits};
+use crate::device::registry::{Kernel, Variant};
+use crate::device::{Caps, MatrixUnits};
+use crate::format::layout::{Float, Layout};
+
+/// How a product is cut into tiles and these into shares of subgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatrixChoice {
+    units: MatrixUnits,
+    tile: Tile,
+    /// Workgroups that fill a device: where tiles are fewer, several share one.
+    pub target: u32,
+    /// The most that share one.
+    pub most: u32,
+}
+
+/// Rows of x and of W of a tile, and its subgroups along each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    bm: u32,
+    bn: u32,
+    down: u32,
+    across: u32,
+}
+
+impl Tile {
+    /// The larger the fewer times x and W are read; a subgroup has at most 4 by 4 sums of 16 by 16, which fill its registers.
+    const ALL: [Tile; 4] = [
+        Tile { bm: 128, bn: 128, down: 2, across: 2 },
+        Tile { bm: 128, bn: 64, down: 2, across: 2 },
+        Tile { bm: 64, bn: 64, down: 2, across: 2 },
+        Tile { bm: 32, bn: 128, down: 1, across: 4 },
+    ];
+
+    /// Whether a device has the threads and the workgroup memory.
+    fn fits(self, caps: &Caps, units: MatrixUnits) -> bool {
+        let bytes = (self.bm + self.bn + 2) * 40 * if units.half { 2 } else { 4 };
+        self.down * self.across * units.lanes <= caps.max_invocations && bytes <= caps.max_workgroup_storage
+    }
+}
+
+impl MatrixChoice {
+    /// Bytes of sums that a product may leave: more of them than any layer has cost more memory than the units save time.
+    const MOST_BYTES: u64 = 128 << 20;
+
+    /// What is known to be good for up to `rows` rows of x, or nothing where the units do not serve: f32 weights keep their
+    /// precision, experts have tiles of their own.
+    pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
+        let units = caps.matrix_units()?;
+        if m.experts.is_some() || (units.half && m.weight.layout == Layout::Dense(Float::F32)) {
+            return None;
+        }
+        let own = match (rows, units.side) {
+            (0..=32, _) => 32,
+            (_, 16) => 128,
+            _ => 64,
+        };
+        let wanted = caps.choose(Kernel::GemmMatrix, "BM", own);
+        let fitting = || Tile::ALL.into_iter().filter(|tile| tile.fits(caps, units));
+        let tile = fitting().find(|tile| tile.bm == wanted).or_else(|| fitting().next())?;
+        // A share of K shorter than this costs more to join than it saves.
+        let most = (m.weight.cols / 128).clamp(1, 16);
+        let choice = Self { units, tile, target: caps.full_load() / 4, most };
+        (m.matrix_bytes(rows as u32, choice) <= Self::MOST_BYTES.min(caps.max_weight_buffer())).then_some(choice)
+    }
+}
+
+impl<B: Clone> Matmul<B> {
+    /// The launches for up to `rows` rows of x with what suits the device best, and the bytes that `parts` must have.
+    pub fn many(&self, caps: &Caps, rows: usize, state: B, parts: B) -> (u64, [Launch<B>; 2]) {
+        if let Some(choice) = MatrixChoice::of(caps, self, rows) {
+            return (self.matrix_bytes(rows as u32, choice), self.on_matrix_units(state, parts, choice));
+        }
+        let choice = GemmChoice::of(caps, self, rows);
+        (self.parts_bytes(rows as u32, choice), self.gemm(state, parts, choice))
+    }
+
+    /// The launches for as many rows of x as the step has: the product, and what joins and finishes its parts, which are
+    /// [`Self::matrix_bytes`] long.
+    pub fn on_matrix_units(&self, state: B, parts: B, choice: MatrixChoice) -> [Launch<B>; 2] {
+        let MatrixChoice { units, tile, target, most } = choice;
+        let variant = weight_flags(Variant::new(Kernel::GemmMatrix), self.weight.layout)
+            .flag(units.words.flag())
+            .flag_if("F16", units.half)
+            .set("BM", tile.bm)
+            .set("BN", tile.bn)
+            .set("DOWN", tile.down)
+            .set("ACROSS", tile.across)
+            .set("SIDE", units.side)
+            .set("LANES", units.lanes);
+        let x = self.tiles(tile.bn);
+        let grid = GridSpec::Split { x, per: tile.bm, target, most };
+        let product = self
+            .sources(Launch::new(self.label.clone(), variant, grid))
+            .set("n", self.n)
+            .set("up_row", self.gated.unwrap_or(0))
+            .set("x_stride", self.x.stride);
+        let join = self.join(x, [tile.bm, tile.bn], [target, most], true);
+        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+    }
+
+    /// Bytes of the sums of up to `rows` rows of x. A row more than is used: browsers want one behind a matrix's last.
+    pub fn matrix_bytes(&self, rows: u32, choice: MatrixChoice) -> u64 {
+        let MatrixChoice { tile, target, most, .. } = choice;
+        let x = self.tiles(tile.bn);
+        let lines = |y: u32| u64::from(y * tile.bm) * u64::from(splits(x * y, target, most)) + 1;
+        (1..=rows.div_ceil(tile.bm)).map(lines).max().unwrap_or(0) * u64::from(x * tile.bn) * 4
+    }
+}

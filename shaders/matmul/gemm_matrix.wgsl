@@ -1,0 +1,140 @@
+// y = x Wᵀ for many rows of x on matrix units: a workgroup makes a tile of BM rows by BN columns, its subgroups, DOWN of them
+// by ACROSS, an equal share each, from 32 elements of K at a time in workgroup memory, dequantized on the way there. The next
+// ones are on their way from memory meanwhile. Products are of halves where the units take halves, sums are f32.
+// All sums go to `parts`, and gemm_join finishes them: the text, which takes drivers long to compile, is the same for every
+// product of a layout. Where tiles are too few to fill a device, the workgroups of one tile (along z) share K.
+struct Params {
+    k: u32,
+    k_blocks: u32,
+    groups: u32,
+    n: u32,
+    row0: u32,
+    x_offset: u32,
+    x_stride: u32,
+    // Rows from the gate to the up projection; 0 where there is none.
+    up_row: u32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+#import weights/any
+#import matmul/inside
+@group(0) @binding(7) var<storage, read_write> parts: array<f32>;
+@group(0) @binding(8) var<storage, read> state: State;
+
+const TK: u32 = 32u;
+// Rows begin in other banks, eight of them in all.
+const PITCH: u32 = TK + 8u;
+const THREADS: u32 = DOWN * ACROSS * LANES;
+// One row more than is used: browsers want a whole pitch behind a matrix's last row.
+var<workgroup> xt: array<Element, (BM + 1u) * PITCH>;
+var<workgroup> wt: array<Element, (BN + 1u) * PITCH>;
+#import common/matrix
+
+// The row of W that makes column c of a tile; with a gate each 64 columns are 32 of it and theirs of up.
+fn weight_row(tile: u32, c: u32) -> u32 {
+    if (params.up_row == 0u) {
+        return params.row0 + min(tile * BN + c, params.n - 1u);
+    }
+    let n = min(tile * (BN / 2u) + c / 64u * 32u + c % 32u, params.n - 1u);
+    return params.row0 + n + c / 32u % 2u * params.up_row;
+}
+
+// Activations beyond the range of halves, which no model is known to need, end there and not in infinity.
+fn element4(v: vec4<f32>) -> Element4 {
+#ifdef F16
+    return Element4(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
+#else
+    return v;
+#endif
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let subgroup = lid / LANES;
+    // Where the subgroup's share of the tile begins.
+    let r0 = subgroup / ACROSS * (BM / DOWN);
+    let c0 = subgroup % ACROSS * (BN / ACROSS);
+#ifdef SPELLED
+    lane = lid % LANES;
+#endif
+#for i in 0..BM/DOWN/SIDE
+#for j in 0..BN/ACROSS/SIDE
+    var sum$i_$j: Sum;
+#endfor
+#endfor
+    let share = (params.k_blocks + groups.z - 1u) / groups.z;
+    let begin = wid.z * share;
+    let last = min(begin + share, params.k_blocks);
+    // Of x a thread brings four elements of some rows, of W units of eight.
+    let k4 = lid % 8u * 4u;
+    let unit = lid % 4u;
+#for p in 0..BM*8/DOWN/ACROSS/LANES
+    let x_row$p = ($pu * THREADS + lid) / 8u;
+    let x_at$p = (params.x_offset + min(wid.y * BM + x_row$p, state.rows - 1u) * params.x_stride) / 4u;
+    let x_to$p = x_row$p * PITCH + k4;
+    var x_next$p: vec4<f32>;
+#endfor
+#for p in 0..BN*4/DOWN/ACROSS/LANES
+    let w_column$p = ($pu * THREADS + lid) / 4u;
+    let w_row$p = weight_row(wid.x, w_column$p);
+    let w_to$p = w_column$p * PITCH + unit * 8u;
+    var w_next$p: X8;
+#endfor
+    if (begin < last) {
+#for p in 0..BM*8/DOWN/ACROSS/LANES
+        x_next$p = x[x_at$p + min(begin * TK + k4, params.k - 1u) / 4u];
+#endfor
+#for p in 0..BN*4/DOWN/ACROSS/LANES
+        w_next$p = w_load8(w_row$p, begin * 4u + unit);
+#endfor
+    }
+    for (var block = begin; block < last; block++) {
+        workgroupBarrier();
+#for p in 0..BM*8/DOWN/ACROSS/LANES
+        let x$p = element4(inside(x_next$p, block * TK + k4));
+#for e in 0..4
+        xt[x_to$p + $eu] = x$p[$e];
+#endfor
+#endfor
+#for p in 0..BN*4/DOWN/ACROSS/LANES
+        let wa$p = element4(w_next$p.a);
+        let wb$p = element4(w_next$p.b);
+#for e in 0..4
+        wt[w_to$p + $eu] = wa$p[$e];
+        wt[w_to$p + 4u + $eu] = wb$p[$e];
+#endfor
+#endfor
+        workgroupBarrier();
+        let next = min(block + 1u, last - 1u);
+#for p in 0..BM*8/DOWN/ACROSS/LANES
+        x_next$p = x[x_at$p + min(next * TK + k4, params.k - 1u) / 4u];
+#endfor
+#for p in 0..BN*4/DOWN/ACROSS/LANES
+        w_next$p = w_load8(w_row$p, next * 4u + unit);
+#endfor
+#for u in 0..32/SIDE
+#for i in 0..BM/DOWN/SIDE
+        let a$u_$i = load_left((r0 + $iu * SIDE) * PITCH + $uu * SIDE);
+#endfor
+#for j in 0..BN/ACROSS/SIDE
+        let b$u_$j = load_right((c0 + $ju * SIDE) * PITCH + $uu * SIDE);
+#for i in 0..BM/DOWN/SIDE
+        sum$i_$j = multiply(a$u_$i, b$u_$j, sum$i_$j);
+#endfor
+#endfor
+#endfor
+    }
+    // As GridSpec::Split has it.
+    let width = groups.x * BN;
+    let at = ((wid.z * groups.y + wid.y) * BM + r0) * width + wid.x * BN + c0;
+#for i in 0..BM/DOWN/SIDE
+#for j in 0..BN/ACROSS/SIDE
+    store_sum(sum$i_$j, at + $iu * SIDE * width + $ju * SIDE, width);
+#endfor
+#endfor
+}
