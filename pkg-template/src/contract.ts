@@ -250,7 +250,7 @@ export interface EngineLoadOptions {
    */
   shortPrompts?: boolean;
   /**
-   * Switches features of the device off, to compare or to work around a driver. `group` says how many dispatches go into one command buffer, of which
+   * Switches features of the device off, to compare or to work around a driver; `matrix` are the units that multiply whole matrices, for prompts. `group` says how many dispatches go into one command buffer, of which
    * then one is in flight: `free` hands work over as it comes. By default `free`, but on WebKit what a calibration found to be right. `limits: "least"` takes no
    * more of the device than what every WebGPU device has. `force` sets a number that a kernel else chooses by itself, such as `gemm.BM=32`: shaders/variants.toml
    * names them.
