@@ -46,7 +46,8 @@ var<workgroup> shares: array<f32, 64u * GROUP>;
 // The rows [x, y) that a row sees.
 fn visible(row: u32) -> vec2<u32> {
     let own = segments[row];
-    let end = row + 1u + min(params.after, own.y - min(own.y, row + 1u));
+    // Rows of another sequence may be fewer than those that look.
+    let end = min(own.y, row + 1u + min(params.after, own.y));
     return vec2<u32>(max(own.x, row - min(row, params.before)), end);
 }
 

@@ -3,6 +3,7 @@
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::attention::{Attention, DecodeChoice, Kv};
 use jerboa::kernels::matmul::View;
+use jerboa::kernels::segments::Segments;
 use jerboa::reference::attention as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
@@ -66,5 +67,46 @@ fn rows_of_another_sequence() {
             let limit = if gpu().caps().f16 { 3e-6 } else { 1e-10 };
             assert!(error < limit, "{heads} heads of {head_dim}, {seen:?}: {error:e}");
         }
+    }
+}
+
+/// A prompt that is longer than what it looks at; what lies behind that is of an earlier sequence.
+#[test]
+fn prompts_look_at_a_shorter_sequence() {
+    let (heads, head_dim, rows) = (3, 20, 70);
+    let cols = heads * head_dim;
+    for end in [1usize, 3, 33, 69, 90] {
+        let view = |buffer: usize| View { buffer, offset: 0, stride: cols as u32 };
+        let kernel = Segments {
+            label: "look".into(),
+            heads: heads as u32,
+            kv_heads: heads as u32,
+            head_dim: head_dim as u32,
+            scale: (head_dim as f32).powf(-0.5),
+            softcap: 0.0,
+            before: u32::MAX,
+            after: u32::MAX,
+            relative: None,
+            head_norm: None,
+            rope: None,
+            segments: 4,
+            state: 3,
+        };
+        let stale = |mut of: Vec<f32>| {
+            of[end * cols..].fill(f32::NAN);
+            of
+        };
+        let q = random(1, rows * cols);
+        let (k, v) = (stale(random(2, 100 * cols)), stale(random(3, 100 * cols)));
+        let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
+        let seen = vec![[0, end as u32]; rows];
+        let out = bytes(&vec![f32::NAN; rows * cols]);
+        let buffers = [bytes(&q), bytes(&k), bytes(&v), bytes(&state), bytes(&seen), out];
+        let launch = kernel.attend(&view(0), &view(1), &view(2), &view(5));
+        let found = floats(&run_all(gpu(), &[launch], rows as u32, &buffers)[5]);
+        let (scale, kv_heads) = (kernel.scale, heads);
+        let spec = twin::Attention { heads, kv_heads, head_dim, scale, softcap: 0.0, sinks: None, relative: None };
+        let error = nmse(&found, &spec.of(&q, &k, &v, |_| 0..end));
+        assert!(error < 1e-10, "{end} rows: {error:e}");
     }
 }

@@ -17,6 +17,16 @@ pub const FRAME: usize = 80;
 const NORMS: Norms = Norms { gain: "weight", bias: false, offset: 0.0 };
 const STREAMING: Norms = Norms { gain: "gamma", bias: false, offset: 1.0 };
 const PROJECTIONS: Projections = Projections { bias: false, out: "o_proj" };
+/// What holds where a configuration does not say.
+#[derive(Clone, Copy)]
+struct Usual {
+    /// Whether the head is the table of tokens.
+    tied: bool,
+    /// Which part of a head turns with its position.
+    share: f64,
+}
+
+const USUAL: Usual = Usual { tied: true, share: 0.9 };
 /// Samples of a row of Moonshine's states.
 const STATE: usize = 384;
 /// Samples of a row of the streaming encoder's states.
@@ -40,7 +50,7 @@ pub fn moonshine(config: Config<'_>) -> Result<Speech> {
         encoder: encode(config, &encoder)?,
         keys: project("moonshine keys", "k_proj", false, encoder.hidden, &decoder, &plain)?,
         values: project("moonshine values", "v_proj", false, encoder.hidden, &decoder, &plain)?,
-        decoder: decode(config, &decoder, config.activation("decoder_hidden_act", "silu")?, LONGEST / STATE)?,
+        decoder: decode(config, &decoder, config.activation("decoder_hidden_act", "silu")?, LONGEST / STATE, USUAL)?,
         states: encoder.hidden,
         intake: Intake::Samples { cols: ROW, plus: 1, partial: true, longest: LONGEST },
         most: LONGEST / STATE,
@@ -58,6 +68,8 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<Speech> {
     let inner = config.get("encoder_config").map(Config).ok_or_else(|| refuse(config, "no encoder_config", ""))?;
     let (encoder, decoder) = (Stack::read(inner, names)?, Stack::read(config, names)?);
     let most = config.count("max_position_embeddings")?;
+    let share = if config.get("rope_parameters").is_some() { 1.0 } else { 0.8 };
+    let usual = Usual { tied: false, share };
     let before = |b: &mut Builder, x: ValueId| {
         let table = b.vector("model.decoder.pos_emb.weight", most * encoder.hidden);
         let placed = b.node("model.decoder.pos_emb", Op::AddPositions { table }, &[x], encoder.hidden);
@@ -70,7 +82,7 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<Speech> {
         encoder: stream(inner, &encoder)?,
         keys: project("moonshine streaming keys", "k_proj", false, encoder.hidden, &decoder, &before)?,
         values: project("moonshine streaming values", "v_proj", false, encoder.hidden, &decoder, &before)?,
-        decoder: decode(config, &decoder, config.activation("hidden_act", "silu")?, most)?,
+        decoder: decode(config, &decoder, config.activation("hidden_act", "silu")?, most, usual)?,
         states: encoder.hidden,
         intake: Intake::Samples {
             cols: FRAME,
@@ -121,7 +133,7 @@ fn encode(config: Config<'_>, stack: &Stack) -> Result<Graph> {
     let x = b.node(&format!("{path}.groupnorm"), Op::GroupNorm { groups: 1, gain, bias, eps: 1e-5 }, &[x], hidden);
     let x = conv(&mut b, &format!("{path}.conv2"), x, Windows::new(7, 3), 2 * hidden, true, Activation::Gelu);
     let mut x = conv(&mut b, &format!("{path}.conv3"), x, Windows::new(3, 2), hidden, true, Activation::Gelu);
-    let rope = Some(b.rope(rope(config, stack.head_dim)?));
+    let rope = Some(b.rope(rope(config, stack.head_dim, USUAL.share)?));
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
         let normed = NORMS.norm(&mut b, &format!("{path}.input_layernorm"), x);
@@ -167,13 +179,13 @@ fn stream(config: Config<'_>, stack: &Stack) -> Result<Graph> {
     b.finish(out, None)
 }
 
-fn decode(config: Config<'_>, stack: &Stack, act: Activation, most: usize) -> Result<Graph> {
+fn decode(config: Config<'_>, stack: &Stack, act: Activation, most: usize, usual: Usual) -> Result<Graph> {
     let mut b = Builder::new("moonshine");
     let path = "model.decoder";
     let memory = memory(&mut b, stack, most);
     let vocab = config.count("vocab_size")?;
     let (table, mut x) = tokens(&mut b, &format!("{path}.embed_tokens"), vocab, stack.hidden);
-    let rope = Some(b.rope(rope(config, stack.head_dim)?));
+    let rope = Some(b.rope(rope(config, stack.head_dim, usual.share)?));
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
         let normed = NORMS.norm(&mut b, &format!("{path}.input_layernorm"), x);
@@ -191,7 +203,7 @@ fn decode(config: Config<'_>, stack: &Stack, act: Activation, most: usize) -> Re
         let out = b.linear(&format!("{path}.mlp.fc2"), inner, stack.hidden, true);
         x = b.add(&format!("{path}.mlp"), x, out);
     }
-    let weight = match config.flag_or("tie_word_embeddings", true) {
+    let weight = match config.flag_or("tie_word_embeddings", usual.tied) {
         true => table,
         false => b.matrix("proj_out.weight", vocab, stack.hidden),
     };

@@ -273,12 +273,35 @@ pub(super) fn head(mut b: Builder, x: ValueId, norm: &str, norms: Norms, weight:
     b.finish(hidden, Some(logits))
 }
 
-/// The rotation of a family that pairs neighbouring columns.
-pub(super) fn rope(config: Config<'_>, head_dim: usize) -> Result<RopeSpec> {
-    Ok(RopeSpec { interleaved: true, ..config.rope(head_dim, 10_000.0)? })
+/// The rotation of a family that pairs neighbouring columns, `share` of a head where the configuration does not say.
+///
+/// # Errors
+/// `Config`, also where an odd number of columns would turn.
+pub(super) fn rope(config: Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec> {
+    let mut spec = RopeSpec { interleaved: true, ..config.rope(head_dim, 10_000.0)? };
+    let inner = config.get("rope_parameters").and_then(|p| p.get("partial_rotary_factor"));
+    if inner.or_else(|| config.get("partial_rotary_factor")).is_none() {
+        spec.dim = (head_dim as f64 * share) as usize / 2 * 2;
+    }
+    Ok(spec)
 }
 
 /// Refuses an option that no graph here computes.
 pub(super) fn refuse(config: Config<'_>, option: &str, hint: &str) -> Error {
     Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_share_of_a_head_turns() {
+        let spec = |config: serde_json::Value, share| rope(Config(&config), 12, share).map(|s| (s.dim, s.base));
+        assert_eq!(spec(json!({}), 0.9).unwrap(), (10, 10_000.0));
+        assert_eq!(spec(json!({ "partial_rotary_factor": 0.5 }), 0.9).unwrap(), (6, 10_000.0));
+        let newer = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 500.0 } });
+        assert_eq!(spec(newer, 1.0).unwrap(), (12, 500.0));
+    }
 }

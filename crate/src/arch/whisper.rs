@@ -50,8 +50,10 @@ fn encode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Re
     let path = "model.encoder";
     let features = b.input("features", Dim::TOKENS, config.count("num_mel_bins")?);
     let windows = |stride| Windows { padding: [1, 1], ..Windows::new(3, stride) };
-    let x = conv(&mut b, &format!("{path}.conv1"), features, windows(1), stack.hidden, true, act);
-    let x = conv(&mut b, &format!("{path}.conv2"), x, windows(2), stack.hidden, true, act);
+    // Whatever the layers have between their products.
+    let gelu = Activation::Gelu;
+    let x = conv(&mut b, &format!("{path}.conv1"), features, windows(1), stack.hidden, true, gelu);
+    let x = conv(&mut b, &format!("{path}.conv2"), x, windows(2), stack.hidden, true, gelu);
     let mut x = positions(&mut b, path, x, most);
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
