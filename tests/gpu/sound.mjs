@@ -65,7 +65,9 @@ async function peers(name) {
 }
 
 async function hear(name) {
-  const engines = [await ours(name), ...(asked.has("peer") ? [await peers(name)] : [])];
+  const engines = [];
+  if (!asked.has("alone")) engines.push(await ours(name));
+  if (asked.has("peer")) engines.push(await peers(name));
   const results = [];
   for (const { name: engine, loadMs, run } of engines) {
     await run();
