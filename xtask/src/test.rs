@@ -13,6 +13,8 @@ use std::time::Instant;
 const RUNNERS: [&str; 3] = ["native", "wasm", "page"];
 /// So many of the slowest tests are named at the end.
 const SLOWEST: usize = 10;
+/// How often the wasm runner is started until a test runs.
+const ATTEMPTS: usize = 3;
 
 /// Sets up, runs the runners that are named, or all of them.
 pub fn run(args: &[String]) -> Result<()> {
@@ -70,19 +72,28 @@ fn native() -> Command {
     cargo
 }
 
-/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags.
+/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. On a busy machine the browser's
+/// driver may not have its port in time, and no test runs: then it is started again.
 fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     let settings = manifest::read()?.test;
-    count(
-        toolchain
-            .command("wasm-pack")
-            .args(["test", "--headless", &format!("--{}", settings.browser), "--mode", "no-install"])
-            .arg(workspace::path("crate"))
-            .args(manifest::feature_flags(&settings.features))
-            .current_dir(workspace::root()),
-        name,
-        times,
-    )
+    let mut attempt = 1;
+    loop {
+        let tally = count(
+            toolchain
+                .command("wasm-pack")
+                .args(["test", "--headless", &format!("--{}", settings.browser), "--mode", "no-install"])
+                .arg(workspace::path("crate"))
+                .args(manifest::feature_flags(&settings.features))
+                .current_dir(workspace::root()),
+            name,
+            times,
+        )?;
+        if tally.passed > 0 || attempt == ATTEMPTS {
+            return Ok(tally);
+        }
+        attempt += 1;
+        say("no test ran: once more");
+    }
 }
 
 /// node's runner over tests/page, against the built package and page, and over tests/memory.
