@@ -1,18 +1,15 @@
 /** The Embedding tab: a model that makes vectors, documents, a search by meaning, and a picture of it. */
 
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { EMBEDDING_SUGGESTIONS, ENCODER, MINILM } from "../model/catalog";
 import { refreshCached } from "../model/cached";
-import { Picker } from "../model/picker";
 import { ModelSlot } from "../model/slot";
-import { PendingStage, PendingStrip } from "../model/status";
-import { APP, EMBEDDING } from "../strings";
-import { Icon } from "../ui/icon";
+import { ModelStage } from "../model/stage";
+import { EMBEDDING } from "../strings";
 import { Notice } from "../ui/notice";
-import { gpu } from "../webgpu";
 import { Documents } from "./documents";
 import { Library } from "./library";
 import { Picture } from "./picture-view";
@@ -24,10 +21,6 @@ const library = new Library();
 let opened: Model | undefined;
 
 export function EmbeddingTab() {
-  const sheet = useSignal<"none" | "model" | "token">("none");
-  const ready = slot.current.value;
-  const pending = slot.pending.value;
-
   useEffect(() => {
     if (slot.idle) void first();
   }, []);
@@ -38,31 +31,16 @@ export function EmbeddingTab() {
     if (model?.info.task === "embed") void library.open(model);
     else void library.close();
   });
-  const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
   return (
-    <div class="chat">
-      <div class="toolbar toolbar-wide" role="toolbar" aria-label="Model">
-        <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
-          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? "Choose a model"}</span>
-          {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
-          <Icon name="down" />
-        </button>
-      </div>
-      <div class="stage">
-        <h1 class="unseen">Embedding</h1>
-        {gpu.value?.software && <p class="hint software">{APP.software}</p>}
-        {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
-        {ready && <Desk model={ready.model} choose={() => choose(false)} />}
-      </div>
-      <Picker
-        slot={slot}
-        bundled={{ wanted: ENCODER, note: "Comes with this page and works offline. Finds texts that share words; it knows no meaning.", size: "4 MB" }}
-        suggestions={EMBEDDING_SUGGESTIONS}
-        open={sheet.value !== "none"}
-        advanced={sheet.value === "token"}
-        onClose={() => (sheet.value = "none")}
-      />
-    </div>
+    <ModelStage
+      slot={slot}
+      title="Embedding"
+      bundled={{ wanted: ENCODER, note: "Comes with this page and works offline. Finds texts that share words; it knows no meaning.", size: "4 MB" }}
+      suggestions={EMBEDDING_SUGGESTIONS}
+      facts={facts}
+    >
+      {(model, choose) => model && <Desk model={model} choose={choose} />}
+    </ModelStage>
   );
 }
 

@@ -7,13 +7,11 @@ import { useEffect, useRef } from "preact/hooks";
 import { Message } from "../chat/message";
 import { bytes, milliseconds, parameters } from "../format";
 import { SEEING, VISION_SUGGESTIONS } from "../model/catalog";
-import { Picker } from "../model/picker";
 import { ModelSlot } from "../model/slot";
-import { PendingStage, PendingStrip } from "../model/status";
-import { APP, VISION } from "../strings";
+import { ModelStage } from "../model/stage";
+import { VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
-import { gpu } from "../webgpu";
 import { Looked, Shots } from "./shots";
 import { type SeeingTurn, Talk } from "./talk";
 
@@ -23,9 +21,6 @@ const talk = new Talk();
 let met: Model | undefined;
 
 export function VisionTab() {
-  const sheet = useSignal<"none" | "model" | "token">("none");
-  const ready = slot.current.value;
-  const pending = slot.pending.value;
   useEffect(() => {
     if (slot.idle) void slot.load(slot.remembered.peek() ?? SEEING);
   }, []);
@@ -35,37 +30,26 @@ export function VisionTab() {
     met = model;
     if (model && sees(model)) talk.meet(model);
   });
-  const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
   return (
-    <div class="chat">
-      <div class="toolbar toolbar-wide" role="toolbar" aria-label="Model">
-        <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
-          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? "Choose a model"}</span>
-          {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
-          <Icon name="down" />
-        </button>
-        <span class="grow" />
-        {talk.turns.value.length > 0 && (
-          <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={() => talk.clear()}>
-            <Icon name="plus" />
-          </button>
-        )}
-      </div>
-      <div class="stage">
-        <h1 class="unseen">Vision</h1>
-        {gpu.value?.software && <p class="hint software">{APP.software}</p>}
-        {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
-        {ready && <Desk model={ready.model} choose={() => choose(false)} />}
-      </div>
-      <Picker
-        slot={slot}
-        bundled={{ wanted: SEEING, note: VISION.bundledNote, size: "0.3 MB" }}
-        suggestions={VISION_SUGGESTIONS}
-        open={sheet.value !== "none"}
-        advanced={sheet.value === "token"}
-        onClose={() => (sheet.value = "none")}
-      />
-    </div>
+    <ModelStage
+      slot={slot}
+      title="Vision"
+      bundled={{ wanted: SEEING, note: VISION.bundledNote, size: "0.3 MB" }}
+      suggestions={VISION_SUGGESTIONS}
+      facts={facts}
+      tools={
+        <>
+          <span class="grow" />
+          {talk.turns.value.length > 0 && (
+            <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={() => talk.clear()}>
+              <Icon name="plus" />
+            </button>
+          )}
+        </>
+      }
+    >
+      {(model, choose) => model && <Desk model={model} choose={choose} />}
+    </ModelStage>
   );
 }
 

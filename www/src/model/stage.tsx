@@ -1,0 +1,51 @@
+/** The stage of a tab: which model its slot has, how one is chosen, what is said of the device and of loading. Knows no task. */
+
+import { useSignal } from "@preact/signals";
+import type { Model } from "jerboa";
+import type { ComponentChildren } from "preact";
+import { APP } from "../strings";
+import { Icon } from "../ui/icon";
+import { gpu } from "../webgpu";
+import type { Suggestion } from "./catalog";
+import { type Bundled, Picker } from "./picker";
+import type { ModelSlot } from "./slot";
+import { PendingStage, PendingStrip } from "./status";
+
+interface Props {
+  slot: ModelSlot;
+  title: string;
+  suggestions: readonly Suggestion[];
+  bundled?: Bundled;
+  /** What the button of the model says under its name. */
+  facts: (model: Model, fromCache: boolean) => string;
+  /** At the end of the toolbar. */
+  tools?: ComponentChildren;
+  /** Under what is said of loading: for a model, or for none. `choose` opens the list of models. */
+  children: (model: Model | undefined, choose: () => void) => ComponentChildren;
+}
+
+export function ModelStage({ slot, title, suggestions, bundled, facts, tools, children }: Props) {
+  const sheet = useSignal<"none" | "model" | "token">("none");
+  const ready = slot.current.value;
+  const pending = slot.pending.value;
+  const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
+  return (
+    <div class="chat">
+      <div class="toolbar toolbar-wide" role="toolbar" aria-label="Model">
+        <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
+          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? "Choose a model"}</span>
+          {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
+          <Icon name="down" />
+        </button>
+        {tools}
+      </div>
+      <div class="stage">
+        <h1 class="unseen">{title}</h1>
+        {gpu.value?.software && <p class="hint software">{APP.software}</p>}
+        {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
+        {children(ready?.model, () => choose(false))}
+      </div>
+      <Picker slot={slot} bundled={bundled} suggestions={suggestions} open={sheet.value !== "none"} advanced={sheet.value === "token"} onClose={() => (sheet.value = "none")} />
+    </div>
+  );
+}
