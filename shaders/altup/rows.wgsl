@@ -22,23 +22,11 @@ struct Params {
 #endif
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-var<workgroup> partial: array<f32, 256>;
-var<workgroup> sixteenths: array<f32, 16>;
+#import common/total
 
-// The mean over the columns of what the threads have summed; every thread gets it.
+// The mean over the columns of what the threads have summed.
 fn mean(lid: u32, value: f32) -> f32 {
-    workgroupBarrier();
-    partial[lid] = value;
-    workgroupBarrier();
-    if (lid < 16u) {
-        var sum = 0.0;
-        for (var i = lid; i < 256u; i += 16u) { sum += partial[i]; }
-        sixteenths[lid] = sum;
-    }
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var i = 0u; i < 16u; i++) { sum += sixteenths[i]; }
-    return sum / f32(params.cols);
+    return total(lid, value) / f32(params.cols);
 }
 
 @compute @workgroup_size(256)

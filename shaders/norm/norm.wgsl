@@ -35,24 +35,9 @@ struct Params {
 @group(0) @binding(7) var<storage, read> by: array<f32>;
 #endif
 
-var<workgroup> partial: array<f32, 256>;
-var<workgroup> sixteenths: array<f32, 16>;
+#import common/total
 
-// The sum over the workgroup; every thread gets it.
-fn total(lid: u32, value: f32) -> f32 {
-    partial[lid] = value;
-    workgroupBarrier();
-    if (lid < 16u) {
-        var sum = 0.0;
-        for (var i = lid; i < 256u; i += 16u) { sum += partial[i]; }
-        sixteenths[lid] = sum;
-    }
-    workgroupBarrier();
-    var sum = 0.0;
-    for (var i = 0u; i < 16u; i++) { sum += sixteenths[i]; }
-    return sum;
-}
-
+// The largest of what the threads have.
 fn highest(lid: u32, value: f32) -> f32 {
     partial[lid] = value;
     workgroupBarrier();

@@ -12,25 +12,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> x: array<f32>;
 @group(0) @binding(3) var<storage, read_write> sums: array<vec2<f32>>;
 
-var<workgroup> partial: array<f32, 256>;
-
-fn total(lid: u32, value: f32) -> f32 {
-    workgroupBarrier();
-    partial[lid] = value;
-    for (var half = 128u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        var sum = 0.0;
-        if (lid < half) {
-            sum = partial[lid] + partial[lid + half];
-        }
-        workgroupBarrier();
-        if (lid < half) {
-            partial[lid] = sum;
-        }
-    }
-    workgroupBarrier();
-    return partial[0];
-}
+#import common/total
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
