@@ -49,10 +49,21 @@ impl RetryPolicy {
         if let Ok(seconds) = header.trim().parse::<u32>() {
             return Some(f64::from(seconds) * 1000.0);
         }
-        let date = httpdate::parse_http_date(header.trim()).ok()?;
-        let then = date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0;
-        Some((then - clock::now_ms()).max(0.0))
+        Some((date(header.trim())? - clock::now_ms()).max(0.0))
     }
+}
+
+/// A date in milliseconds since 1970.
+#[cfg(target_arch = "wasm32")]
+fn date(text: &str) -> Option<f64> {
+    Some(js_sys::Date::parse(text)).filter(|ms| ms.is_finite())
+}
+
+/// A date in milliseconds since 1970.
+#[cfg(not(target_arch = "wasm32"))]
+fn date(text: &str) -> Option<f64> {
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
 }
 
 /// Whether a status may pass by itself.

@@ -1,8 +1,8 @@
 //! The components of tokenizer.json around its model: normalizers, pre-tokenizers and post-processor. It knows the file's
 //! spellings, old and new, not the vocabulary.
 //!
-//! The `tokenizers` library supplies every component it can; the few regular expressions that it has no native splitter
-//! for run on [`Pattern`].
+//! The `tokenizers` library supplies every component it can without large tables; the few regular expressions that it has
+//! no native splitter for run on [`Pattern`].
 
 use std::borrow::Cow;
 
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tokenizers::pipeline::{self, Normalizer as _, PipelineTokenizer, PreTokenizer as _};
 
 use super::file::{File, model_kind};
+use super::normalize::Normalizer;
 use super::pair::{Frame, Pair, run};
 use super::pattern::Pattern;
 use super::tokenizer_error;
@@ -84,7 +85,7 @@ fn flatten(node: Value, children: &str, out: &mut Vec<Value>) {
 }
 
 /// A tokenizer of the library that has no vocabulary: the carrier of one component.
-fn frame(slot: &str, value: Value) -> Result<PipelineTokenizer> {
+pub(super) fn frame(slot: &str, value: Value) -> Result<PipelineTokenizer> {
     let mut doc = Map::new();
     doc.insert("version".to_owned(), json!("2.0"));
     doc.insert("model".to_owned(), json!({ "type": "WordLevel", "vocab": {}, "unk_token": "" }));
@@ -96,6 +97,7 @@ fn frame(slot: &str, value: Value) -> Result<PipelineTokenizer> {
 /// One step of normalization.
 enum NormalizerStep {
     Library(PipelineTokenizer),
+    Own(Normalizer),
     Replace { pattern: Pattern, content: String },
 }
 
@@ -126,7 +128,10 @@ impl Normalizers {
                     pattern: Pattern::new(regex)?,
                     content: member.get("content").and_then(Value::as_str).unwrap_or_default().to_owned(),
                 },
-                _ => NormalizerStep::Library(frame("normalizer", member)?),
+                _ => match Normalizer::load(&member)? {
+                    Some(own) => NormalizerStep::Own(own),
+                    None => NormalizerStep::Library(frame("normalizer", member)?),
+                },
             });
         }
         Ok(Normalizers(steps))
@@ -144,6 +149,7 @@ impl pipeline::Normalizer for Normalizers {
                         changed => Some(changed.into_owned()),
                     }
                 }
+                NormalizerStep::Own(own) => own.apply(&text),
                 NormalizerStep::Replace { pattern, content } => pattern.replace(&text, content)?,
             };
             if let Some(next) = next {

@@ -13,6 +13,7 @@ mod decode;
 mod file;
 mod guard;
 mod load;
+mod normalize;
 mod pair;
 mod pattern;
 mod python;

@@ -1,0 +1,335 @@
+//! The normalizers that need Unicode's tables: its four forms, BERT's cleaning, accents, and the character map of
+//! SentencePiece. A page asks the browser for the forms, whose tables would be 60 KB of the package.
+//! It knows their entries in tokenizer.json, not the vocabulary.
+
+use serde_json::Value;
+use unicode_categories::UnicodeCategories;
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::tokenizer_error;
+use crate::Result;
+
+/// A normalization form of Unicode (UAX #15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Composed.
+    Nfc,
+    /// Decomposed.
+    Nfd,
+    /// Compatibility characters replaced, composed.
+    Nfkc,
+    /// Compatibility characters replaced, decomposed.
+    Nfkd,
+}
+
+impl Form {
+    #[cfg(target_arch = "wasm32")]
+    fn of(self, text: &str) -> String {
+        let name = match self {
+            Form::Nfc => "NFC",
+            Form::Nfd => "NFD",
+            Form::Nfkc => "NFKC",
+            Form::Nfkd => "NFKD",
+        };
+        js_sys::JsString::from(text).normalize(name).into()
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    fn of(self, text: &str) -> String {
+        use unicode_normalization::UnicodeNormalization;
+        match self {
+            Form::Nfc => text.nfc().collect(),
+            Form::Nfd => text.nfd().collect(),
+            Form::Nfkc => text.nfkc().collect(),
+            Form::Nfkd => text.nfkd().collect(),
+        }
+    }
+}
+
+/// One of these normalizers.
+pub(super) enum Normalizer {
+    /// Text in a form of Unicode.
+    Form(Form),
+    /// Marks are left out.
+    StripAccents,
+    /// Control characters are left out and rare spaces made plain, as in Google's translation models.
+    Nmt,
+    /// What BERT does to a text before it is split.
+    Bert {
+        /// Control characters are left out, spaces made plain.
+        clean: bool,
+        /// Spaces around Chinese characters.
+        chinese: bool,
+        /// Accents are left out.
+        strip: bool,
+        /// Small letters.
+        lower: bool,
+    },
+    /// SentencePiece's character map.
+    Map(CharacterMap),
+}
+
+impl Normalizer {
+    /// Reads an entry of tokenizer.json; none where it is not one of these.
+    pub fn load(entry: &Value) -> Result<Option<Normalizer>> {
+        let on = |name: &str| {
+            let missing = || tokenizer_error(format!("tokenizer.json: BertNormalizer has no `{name}`"));
+            entry.get(name).and_then(Value::as_bool).ok_or_else(missing)
+        };
+        Ok(Some(match entry.get("type").and_then(Value::as_str) {
+            Some("NFC") => Normalizer::Form(Form::Nfc),
+            Some("NFD") => Normalizer::Form(Form::Nfd),
+            Some("NFKC") => Normalizer::Form(Form::Nfkc),
+            Some("NFKD") => Normalizer::Form(Form::Nfkd),
+            Some("StripAccents") => Normalizer::StripAccents,
+            Some("Nmt") => Normalizer::Nmt,
+            Some("BertNormalizer") => Normalizer::Bert {
+                clean: on("clean_text")?,
+                chinese: on("handle_chinese_chars")?,
+                strip: entry.get("strip_accents").and_then(Value::as_bool).map_or_else(|| on("lowercase"), Ok)?,
+                lower: on("lowercase")?,
+            },
+            Some("Precompiled") => {
+                let map = entry.get("precompiled_charsmap").and_then(Value::as_str).and_then(CharacterMap::read);
+                let wrong = || tokenizer_error("tokenizer.json: precompiled_charsmap is not a character map");
+                Normalizer::Map(map.ok_or_else(wrong)?)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The normalized text; none where that is the text itself.
+    pub fn apply(&self, text: &str) -> Option<String> {
+        let done = match self {
+            Normalizer::Form(_) | Normalizer::StripAccents if text.is_ascii() => return None,
+            Normalizer::Form(form) => form.of(text),
+            Normalizer::StripAccents => text.chars().filter(|c| !is_mark(*c)).collect(),
+            Normalizer::Nmt => text.chars().filter_map(nmt).collect(),
+            Normalizer::Bert { clean, chinese, strip, lower } => {
+                let kept = text.chars().filter_map(|c| if *clean { cleaned(c) } else { Some(c) });
+                let mut all = String::with_capacity(text.len());
+                for c in kept {
+                    let apart = *chinese && is_chinese(c);
+                    all.extend(apart.then_some(' ').into_iter().chain([c]).chain(apart.then_some(' ')));
+                }
+                if *strip && !all.is_ascii() {
+                    all = Form::Nfd.of(&all).chars().filter(|c| !c.is_mark_nonspacing()).collect();
+                }
+                // Not of the whole text: a sigma at the end of a word stays as it is.
+                if *lower { all.chars().flat_map(char::to_lowercase).collect() } else { all }
+            }
+            Normalizer::Map(map) => map.apply(text),
+        };
+        (done != text).then_some(done)
+    }
+}
+
+/// A mark of Unicode 9, as the models' own tokenizers had it: those of Unicode 8 and the ones that came then.
+fn is_mark(c: char) -> bool {
+    let came = matches!(
+        u32::from(c),
+        0x8d4..=0x8e1
+            | 0x1885..=0x1886
+            | 0x1dfb
+            | 0xa8c5
+            | 0x1123e
+            | 0x11435..=0x11446
+            | 0x11c2f..=0x11c36
+            | 0x11c38..=0x11c3f
+            | 0x11c92..=0x11ca7
+            | 0x11ca9..=0x11cb6
+            | 0x1e000..=0x1e006
+            | 0x1e008..=0x1e018
+            | 0x1e01b..=0x1e021
+            | 0x1e023..=0x1e024
+            | 0x1e026..=0x1e02a
+            | 0x1e944..=0x1e94a
+    );
+    came || c.is_mark_nonspacing() || c.is_mark_spacing_combining() || c.is_mark_enclosing()
+}
+
+fn cleaned(c: char) -> Option<char> {
+    match c {
+        '\t' | '\n' | '\r' => Some(' '),
+        '\0' | '\u{fffd}' => None,
+        _ if c.is_other() => None,
+        _ if c.is_whitespace() => Some(' '),
+        _ => Some(c),
+    }
+}
+
+/// The blocks of ideographs that BERT has.
+fn is_chinese(c: char) -> bool {
+    matches!(
+        u32::from(c),
+        0x3400..=0x4dbf
+            | 0x4e00..=0x9fff
+            | 0xf900..=0xfaff
+            | 0x20000..=0x2a6df
+            | 0x2a700..=0x2b81f
+            | 0x2b920..=0x2ceaf
+            | 0x2f800..=0x2fa1f
+    )
+}
+
+fn nmt(c: char) -> Option<char> {
+    match u32::from(c) {
+        0x01..=0x08 | 0x0b | 0x0e..=0x1f | 0x7f | 0x8f | 0x9f => None,
+        0x09 | 0x0a | 0x0c | 0x0d | 0x1680 | 0x200b..=0x200f | 0x2028 | 0x2029 | 0x2581 | 0xfeff | 0xfffd => Some(' '),
+        _ => Some(c),
+    }
+}
+
+/// SentencePiece's map of characters and short sequences of them: a trie in a double array (darts-clone's layout) over
+/// texts that end in a zero each.
+pub(super) struct CharacterMap {
+    trie: Vec<u32>,
+    texts: String,
+}
+
+impl CharacterMap {
+    fn read(base64: &str) -> Option<CharacterMap> {
+        let bytes = decode_base64(base64)?;
+        let (size, rest) = bytes.split_first_chunk::<4>()?;
+        let (trie, texts) = rest.split_at_checked(u32::from_le_bytes(*size) as usize / 4 * 4)?;
+        let trie = trie.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
+        Some(CharacterMap { trie, texts: String::from_utf8(texts.to_vec()).ok()? })
+    }
+
+    /// What stands for the shortest beginning of a text that the map has.
+    fn find(&self, text: &str) -> Option<&str> {
+        let unit = |at: u32| self.trie.get(at as usize).copied();
+        let next = |at: u32, unit: u32| at ^ (unit >> 10 << ((unit & 1 << 9) >> 6));
+        let mut at = next(0, unit(0)?);
+        for byte in text.bytes().take_while(|byte| *byte != 0) {
+            at ^= u32::from(byte);
+            let found = unit(at)?;
+            if found & (1 << 31 | 0xff) != u32::from(byte) {
+                return None;
+            }
+            at = next(at, found);
+            if found >> 8 & 1 == 1 {
+                return self.texts.get((unit(at)? & !(1 << 31)) as usize..)?.split('\0').next();
+            }
+        }
+        None
+    }
+
+    /// Short clusters of characters first, then the characters of those that the map lacks.
+    fn apply(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for cluster in text.graphemes(true) {
+            match self.find(cluster).filter(|_| cluster.len() < 6) {
+                Some(found) => out.push_str(found),
+                None => {
+                    for part in cluster.split_inclusive(|_| true) {
+                        out.push_str(self.find(part).unwrap_or(part));
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The bytes of a text in base64; none where it is not one.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=').as_bytes();
+    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    for four in text.chunks(4) {
+        let mut bits = 0u32;
+        for sign in four {
+            let value = match sign {
+                b'A'..=b'Z' => sign - b'A',
+                b'a'..=b'z' => sign - b'a' + 26,
+                b'0'..=b'9' => sign - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            bits = bits << 6 | u32::from(value);
+        }
+        let bytes = (bits << (6 * (4 - four.len())) << 8).to_be_bytes();
+        out.extend_from_slice(&bytes[..four.len() * 3 / 4]);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::components::frame;
+    use serde_json::json;
+    use tokenizers::pipeline;
+
+    /// What the library makes of a text, whose own normalizers are compiled for tests and the native runner.
+    fn theirs(entry: &Value, texts: &[String]) -> Vec<String> {
+        let library = frame("normalizer", entry.clone()).unwrap();
+        let one = |text: &String| pipeline::normalize_all(library.get_normalizers(), text, 0).unwrap().into_owned();
+        texts.iter().map(one).collect()
+    }
+
+    /// Every character, plain and in company.
+    fn texts() -> Vec<String> {
+        let all: Vec<char> = (0..=0x2_ffff).chain(0xe_0000..0xe_0200).filter_map(char::from_u32).collect();
+        let mut texts: Vec<String> = all.chunks(64).map(|some| some.iter().collect()).collect();
+        texts.extend(all.iter().map(|c| format!("a{c}\u{301}e\u{323}\u{302}")));
+        texts.extend(["", "ΑΣ", "Crème Brûlée", "ｶﾞ ﬁ ½ ①", "각 각", "中文a字", "a\u{0}b\tc\r\nd"].map(String::from));
+        texts
+    }
+
+    #[test]
+    fn each_does_what_the_library_does() {
+        let bert = |clean, chinese, strip: Value, lower| json!({"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": chinese, "strip_accents": strip, "lowercase": lower});
+        let mut entries = vec![bert(true, true, Value::Null, true), bert(false, false, json!(true), false)];
+        entries.push(bert(true, true, json!(false), true));
+        entries.extend(["NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt"].map(|name| json!({"type": name})));
+        let texts = texts();
+        for entry in entries {
+            let ours = Normalizer::load(&entry).unwrap().unwrap();
+            for (text, expected) in texts.iter().zip(theirs(&entry, &texts)) {
+                assert_eq!(ours.apply(text).unwrap_or_else(|| text.clone()), expected, "{entry}: {text:?}");
+            }
+        }
+    }
+
+    /// A map of one-byte keys: the root's offset is 256, a leaf's value stands beside its node.
+    fn map(pairs: &[(u8, &str)]) -> String {
+        let (mut trie, mut texts) = (vec![0u32; 1024], String::new());
+        trie[0] = 256 << 10;
+        for (key, text) in pairs {
+            let node = 256 ^ usize::from(*key);
+            trie[node] = 512 << 10 | 1 << 8 | u32::from(*key);
+            trie[node ^ 512] = 1 << 31 | texts.len() as u32;
+            texts.push_str(text);
+            texts.push('\0');
+        }
+        let mut bytes = 4096u32.to_le_bytes().to_vec();
+        bytes.extend(trie.iter().flat_map(|unit| unit.to_le_bytes()));
+        bytes.extend(texts.bytes());
+        crate::format::gguf::tokenizer::base64(&bytes)
+    }
+
+    #[test]
+    fn character_maps_do_what_the_library_does() {
+        let entry =
+            json!({"type": "Precompiled", "precompiled_charsmap": map(&[(b'A', "a"), (b'\t', " "), (b'-', "")])});
+        let ours = Normalizer::load(&entry).unwrap().unwrap();
+        let texts = ["", "AB-A\tc", "A\u{301}A", "e\u{301}A", "\r\nA", "A\u{301}\u{302}\u{303}"].map(String::from);
+        for (text, expected) in texts.iter().zip(theirs(&entry, &texts)) {
+            assert_eq!(ours.apply(text).unwrap_or_else(|| text.clone()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_map_is_refused() {
+        for wrong in ["", "AAAA", "!", "/////w=="] {
+            let entry = json!({"type": "Precompiled", "precompiled_charsmap": wrong});
+            assert!(Normalizer::load(&entry).is_err(), "{wrong}");
+        }
+        assert!(Normalizer::load(&json!({"type": "Lowercase"})).unwrap().is_none());
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("\u{7f}\u{e9}", "f8Op")] {
+            assert_eq!(decode_base64(text).unwrap(), bytes.as_bytes());
+        }
+    }
+}
