@@ -1,6 +1,7 @@
 //! Expands shaders/ into a typed registry and validates every declared variant with naga: a typo in a shader is a
 //! cargo error with its file and line.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -72,8 +73,14 @@ fn run() -> Result<(), String> {
     let specs: BTreeMap<String, Spec> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
     let mut registry = String::new();
     let (mut variants, mut names) = (String::new(), String::new());
+    // Each file is stored once, as what it imports is put in at run time: half of the texts' bytes in the package.
+    let files = RefCell::new(BTreeMap::new());
+    let read = |path: &str| {
+        let text = tight(&read_shader(&root, path)?);
+        files.borrow_mut().insert(path.to_string(), text.clone());
+        Ok(text)
+    };
     for (name, spec) in &specs {
-        let read = |path: &str| read_shader(&root, path);
         let path = spec.file.trim_end_matches(".wgsl");
         let text = preprocess::flatten(path, &read, &mut Vec::new())?;
         let count = validate_all(name, spec, &text)?;
@@ -82,18 +89,20 @@ fn run() -> Result<(), String> {
         let _ = writeln!(names, "            Kernel::{variant} => {name:?},");
         let _ = writeln!(
             registry,
-            "    KernelSource {{ text: {text:?}, flags: &{:?}, one_of: &{}, consts: &{}, choices: &{:?} }},",
+            "    KernelSource {{ path: {path:?}, flags: &{:?}, one_of: &{}, consts: &{}, choices: &{:?} }},",
             spec.flags,
             list(spec.one_of.iter().map(|g| format!("&{g:?}"))),
             list(spec.consts.iter().map(|(n, v)| format!("({n:?}, &{v:?})"))),
             spec.choices,
         );
     }
+    let files = list(files.borrow().iter().map(|(path, text)| format!("({path:?}, {text:?})")));
     let all = specs.keys().map(|n| format!("Kernel::{}", camel(n))).collect::<Vec<_>>().join(", ");
     let code = format!(
         "/// The kernels of shaders/variants.toml.\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]\n\
          pub enum Kernel {{\n{variants}}}\n\nimpl Kernel {{\n    /// Its name in variants.toml.\n    pub fn name(self) -> &'static str {{\n        \
-         match self {{\n{names}        }}\n    }}\n}}\n\nstatic ALL: &[Kernel] = &[{all}];\n\nstatic SOURCES: &[KernelSource] = &[\n{registry}];\n"
+         match self {{\n{names}        }}\n    }}\n}}\n\nstatic ALL: &[Kernel] = &[{all}];\n\nstatic SOURCES: &[KernelSource] = &[\n{registry}];\n\n\
+         /// Texts by path, in the order of the paths.\nstatic FILES: &[(&str, &str)] = &{files};\n"
     );
     let out = Path::new(&env::var("OUT_DIR").map_err(|e| e.to_string())?).join("registry.rs");
     fs::write(out, code).map_err(|e| e.to_string())
@@ -106,6 +115,27 @@ fn list(items: impl Iterator<Item = String>) -> String {
 fn camel(name: &str) -> String {
     let part = |p: &str| p[..1].to_uppercase() + &p[1..];
     name.split('_').map(part).collect()
+}
+
+/// A text without comments, indentation, empty lines, and blanks beside signs that need none.
+fn tight(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
+    let tight = |code: &str| if code.starts_with('#') { code.to_string() } else { tight_line(code) };
+    lines.filter(|code| !code.is_empty()).map(|code| tight(code) + "\n").collect()
+}
+
+fn tight_line(code: &str) -> String {
+    let mut out = String::with_capacity(code.len());
+    let mut signs = code.chars().peekable();
+    while let Some(sign) = signs.next() {
+        let (last, next) = (out.chars().last().unwrap_or(';'), signs.peek().copied().unwrap_or(';'));
+        // `array<f32> =` keeps its blank: `>=` is another sign.
+        let free = ",;:{}=+*".contains(last) || ",;:{}+*".contains(next) || (next == '=' && last != '>');
+        if sign != ' ' || !free {
+            out.push(sign);
+        }
+    }
+    out
 }
 
 fn read_shader(root: &Path, path: &str) -> Result<String, String> {
@@ -122,7 +152,7 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
     for group in &spec.one_of {
         choices = choices.iter().flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat())).collect();
     }
-    let defaults: BTreeMap<String, u32> = spec.consts.iter().map(|(n, v)| (n.clone(), v[0])).collect();
+    let defaults: Vec<(&str, u32)> = spec.consts.iter().map(|(n, v)| (n.as_str(), v[0])).collect();
     let (mut count, mut seen) = (0, HashSet::new());
     for choice in &choices {
         for bits in 0..1u32 << spec.flags.len() {
@@ -133,11 +163,11 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
                 validate(name, text, &flags, &defaults, &mut seen)?;
             }
         }
-        for (constant, values) in &spec.consts {
+        for (place, (constant, values)) in spec.consts.iter().enumerate() {
             let chosen = if spec.choices.contains(constant) { &spec.flags[..] } else { &[] };
             for &value in &values[1..] {
                 let mut consts = defaults.clone();
-                consts.insert(constant.clone(), value);
+                consts[place].1 = value;
                 for flag in std::iter::once(None).chain(chosen.iter().map(|f| Some(f.as_str()))) {
                     let flags = spec.with_needed(choice.iter().copied().chain(flag).collect());
                     if spec.allows(&flags) {
@@ -156,7 +186,7 @@ fn validate(
     name: &str,
     text: &str,
     flags: &[&str],
-    consts: &BTreeMap<String, u32>,
+    consts: &preprocess::Numbers<'_>,
     seen: &mut HashSet<String>,
 ) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);

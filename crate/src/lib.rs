@@ -27,3 +27,4 @@ pub mod vision;
 pub mod web;
 
 pub use error::{Error, Result};
+pub use util::map::{SortedMap, SortedSet};

@@ -1,6 +1,7 @@
 //! Whole checkpoints: which tensors make up each weight, and the weights' values against an independent decoder.
 
 use crate::support::read;
+use jerboa::SortedMap;
 use jerboa::arch::of_gguf;
 use jerboa::format::gguf::{self, Gguf, Value as Meta, config::RopeFactors};
 use jerboa::format::{Bytes, Checkpoint, CheckpointFile, WeightSource, Weights, detect, safetensors, transcode};
@@ -16,7 +17,7 @@ fn checkpoint(file: &[u8]) -> Checkpoint {
     Checkpoint {
         files: vec![CheckpointFile { name: "model.safetensors".into(), size: file.len() as u64 }],
         tensors: header.tensors.into_iter().map(|t| (t.name.clone(), t)).collect(),
-        metadata: BTreeMap::new(),
+        metadata: SortedMap::new(),
     }
 }
 
@@ -60,7 +61,7 @@ fn mlx_gptq_awq() {
         ("model_awq", vec!["awq 4 bit group 32"]),
     ] {
         let file = read(&format!("{name}/model.safetensors"));
-        let weights = detect(&config(name), &checkpoint(&file), &BTreeMap::new());
+        let weights = detect(&config(name), &checkpoint(&file), &SortedMap::new());
         check(name, &weights, &file);
         for encoding in encodings {
             assert!(weights.iter().any(|w| w.encoding.name() == encoding), "{name}: {encoding}");
@@ -73,12 +74,13 @@ fn mlx_gptq_awq() {
 fn tensors_say_enough_without_a_configuration() {
     for name in ["model_gptq", "model_awq"] {
         let file = read(&format!("{name}/model.safetensors"));
-        let weights = detect(&json!({}), &checkpoint(&file), &BTreeMap::new());
+        let weights = detect(&json!({}), &checkpoint(&file), &SortedMap::new());
         check(name, &weights, &file);
     }
     // MLX's bits and group are only known as a product; the common group decides, then the overrides are wrong.
     let file = read("model_mlx/model.safetensors");
-    let weights = detect(&json!({"quantization": {"bits": 4, "group_size": 64}}), &checkpoint(&file), &BTreeMap::new());
+    let weights =
+        detect(&json!({"quantization": {"bits": 4, "group_size": 64}}), &checkpoint(&file), &SortedMap::new());
     let down = weights.get("model.layers.0.mlp.down_proj.weight", "qwen3").expect("found");
     assert_eq!(down.encoding.name(), "mlx 3 bit group 64");
 }
@@ -148,7 +150,7 @@ fn gguf_tokenizer_of_gemma_4_lists_its_merges() {
         (key("add_bos_token"), Meta::Bool(true)),
     ];
     let (file, metadata) = ("test".to_string(), metadata.into_iter().collect());
-    let gguf = Gguf { file, size: 0, metadata, tensors: BTreeMap::new() };
+    let gguf = Gguf { file, size: 0, metadata, tensors: SortedMap::new() };
     let json = gguf.tokenizer().expect("a tokenizer").to_string();
     let tokenizer = jerboa::text::Tokenizer::from_json(json.as_bytes()).expect("a tokenizer");
     for (text, ids) in [("ab a", vec![1, 3, 7, 3]), (" ab", vec![1, 6, 4]), ("ß", vec![1, 8 + 0xc3, 8 + 0x9f])] {

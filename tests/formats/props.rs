@@ -11,7 +11,6 @@ use jerboa::format::{
 use jerboa::reference::dequant::dequant_in_order;
 use proptest::prelude::*;
 use serde_json::json;
-use std::collections::BTreeMap;
 
 /// Everything that is derived from a GGUF header.
 fn use_gguf(bytes: &[u8], size: u64) {
@@ -142,7 +141,7 @@ proptest! {
         let config = json!({"quantization_config": {"quant_method": method, "bits": bits, "group_size": group,
             "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": bits, "group_size": group}}}}});
         let state = br#"{"shape": [8, 64], "blocksize": 64, "dtype": "float16"}"#.to_vec();
-        let side = BTreeMap::from([("m.weight.quant_state.bitsandbytes__nf4".to_string(), state)]);
+        let side = jerboa::SortedMap::from([("m.weight.quant_state.bitsandbytes__nf4".to_string(), state)]);
         let zeros = vec![0u8; end as usize];
         for source in detect(&config, &checkpoint, &side).iter() {
             let bytes = source.parts.iter().fold(Bytes::new(), |all, p| {

@@ -40,7 +40,7 @@ pub mod vision;
 mod whisper;
 
 use crate::ir::{Builder, Graph};
-use crate::util::lists::gather;
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
@@ -167,7 +167,7 @@ pub fn encoder(config: &Value, head: &Head) -> Result<Encoder> {
 /// Gives weights the names that the checkpoint has: with or without the prefix of a task's model (`bert.`, `model.`), and
 /// `gamma` and `beta` of old files for a norm's gain and bias.
 pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>) {
-    let known: std::collections::BTreeSet<&str> = gather(stored);
+    let known: SortedSet<&str> = stored.collect();
     let Some(first) = graph.weights.first().and_then(|w| w.parts.first()).map(|p| p.0.clone()) else { return };
     let inside =
         |long: &str, short: &str| long.strip_suffix(short).filter(|p| p.is_empty() || p.ends_with('.')).is_some();

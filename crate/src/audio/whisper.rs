@@ -2,10 +2,9 @@
 //! times. Knows generation_config.json and token ids; logits come from elsewhere.
 
 use super::beam::log_softmax;
-use crate::util::lists::gather;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Seconds from one time token to the next, and from one row of the encoder to the next.
@@ -23,7 +22,7 @@ pub struct Rules {
     /// Asks for a text without times; the tokens after it are times.
     pub no_timestamps: Option<u32>,
     /// Tokens of languages by their codes, such as "en".
-    pub languages: BTreeMap<String, u32>,
+    pub languages: SortedMap<String, u32>,
     /// The token of the task "translate".
     pub translate: Option<u32>,
     /// The token of the task "transcribe".
@@ -87,8 +86,9 @@ impl Rules {
             start: need("decoder_start_token_id")?,
             end: need("eos_token_id")?,
             no_timestamps: one("no_timestamps_token_id"),
-            languages: languages
-                .map_or_else(BTreeMap::new, |all| gather(all.iter().filter_map(|(n, v)| Some((code(n), number(v)?))))),
+            languages: languages.map_or_else(SortedMap::new, |all| {
+                all.iter().filter_map(|(n, v)| Some((code(n), number(v)?))).collect()
+            }),
             translate: tasks("translate"),
             transcribe: tasks("transcribe"),
             // Older files name it only as the last but one of the tokens that never come.
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(rules.alignment_heads, [(1, 0), (2, 3)]);
         let unknown = rules.language(&Ask { language: Some("xx".into()), ..Ask::default() });
         assert!(unknown.unwrap_err().to_string().contains("de, en"));
-        let english = Rules { languages: BTreeMap::new(), ..rules };
+        let english = Rules { languages: SortedMap::new(), ..rules };
         assert_eq!(english.prompt(None, &Ask::default()).unwrap(), [11, 17]);
         assert!(english.prompt(None, &ask).is_err());
         assert!(Rules::read(&json!({}), &json!({})).is_err());

@@ -3,10 +3,11 @@
 //! Used by build.rs (which resolves imports and validates every variant) and at run time (which picks a variant).
 //! It knows nothing of WGSL beyond the lines that declare bindings and the struct `Params`.
 
-use std::collections::BTreeMap;
+/// Names with their numbers.
+pub type Numbers<'a> = [(&'a str, u32)];
 
-/// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file, comments and indentation dropped.
-/// `read` gives the text of a path.
+/// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file. `read` gives the text of a path,
+/// without comments and indentation.
 pub fn flatten(
     path: &str,
     read: &dyn Fn(&str) -> Result<String, String>,
@@ -17,13 +18,11 @@ pub fn flatten(
     }
     seen.push(path.to_string());
     let mut out = String::new();
-    for (number, line) in read(path)?.lines().enumerate() {
-        let code = line.split("//").next().unwrap_or("").trim();
-        if let Some(import) = code.strip_prefix("#import ") {
-            let inner = flatten(import.trim(), read, seen).map_err(|e| format!("{path}.wgsl:{}: {e}", number + 1))?;
-            out.push_str(&inner);
-        } else if !code.is_empty() {
-            out.push_str(code);
+    for line in read(path)?.lines() {
+        if let Some(import) = line.strip_prefix("#import ") {
+            out.push_str(&flatten(import, read, seen).map_err(|e| format!("{path}.wgsl: {e}"))?);
+        } else {
+            out.push_str(line);
             out.push('\n');
         }
     }
@@ -33,7 +32,7 @@ pub fn flatten(
 /// Keeps the lines whose conditions hold under `flags` and unrolls `#for i in 0..N`, in whose body `$i` stands for the
 /// number: arrays that are indexed by literals stay in registers on every driver. `#if NAME == 4` (also `!=`, `<`, `>=`)
 /// compares a number of `consts`. Errors name the line of the flattened text.
-pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &BTreeMap<String, u32>) -> Result<String, String> {
+pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &Numbers<'_>) -> Result<String, String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out = String::with_capacity(text.len());
     let mut expansion = Expansion { lines: &lines, flags, consts, indices: Vec::new() };
@@ -44,7 +43,7 @@ pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &BTreeMap<String
 struct Expansion<'a> {
     lines: &'a [&'a str],
     flags: &'a dyn Fn(&str) -> bool,
-    consts: &'a BTreeMap<String, u32>,
+    consts: &'a Numbers<'a>,
     /// The loops around the current line: name and number.
     indices: Vec<(String, u32)>,
 }
@@ -119,7 +118,8 @@ impl Expansion<'_> {
         }
         let word = word.trim();
         let index = || self.indices.iter().find(|(name, _)| name == word).map(|(_, n)| *n);
-        word.parse().ok().or_else(|| self.consts.get(word).copied()).or_else(index)
+        let constant = || self.consts.iter().find(|(name, _)| *name == word).map(|(_, n)| *n);
+        word.parse().ok().or_else(constant).or_else(index)
     }
 
     fn range(&self, text: &str) -> Option<(String, u32, u32)> {
@@ -223,10 +223,10 @@ const ENABLES: [(&str, bool, &str); 5] = [
 
 /// A body with the lines before it: language features as the target wants them, then those of the variant's numbers that
 /// it names, as constants.
-pub fn whole(browser: bool, has: &dyn Fn(&str) -> bool, consts: &BTreeMap<String, u32>, body: &str) -> String {
+pub fn whole(browser: bool, has: &dyn Fn(&str) -> bool, consts: &Numbers<'_>, body: &str) -> String {
     let wanted = ENABLES.iter().filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
     let mut out: String = wanted.map(|(_, _, lines)| *lines).collect();
-    for (name, value) in consts.iter().filter(|(name, _)| body.contains(name.as_str())) {
+    for (name, value) in consts.iter().filter(|(name, _)| body.contains(name)) {
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
     }
     out + body
@@ -237,8 +237,7 @@ mod tests {
     use super::*;
 
     fn expanded(text: &str) -> Result<String, String> {
-        let consts = [("N".to_string(), 2), ("M".to_string(), 3)].into();
-        expand(text, &|flag| flag == "ON", &consts).map(|t| t.replace('\n', ";"))
+        expand(text, &|flag| flag == "ON", &[("N", 2), ("M", 3)]).map(|t| t.replace('\n', ";"))
     }
 
     #[test]

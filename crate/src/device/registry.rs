@@ -2,13 +2,12 @@
 //! It knows texts and names; which variant is right for a job is decided by its siblings.
 
 use super::preprocess::{self, BindingDecl};
-use crate::util::lists::gather;
+use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 struct KernelSource {
-    text: &'static str,
+    path: &'static str,
     flags: &'static [&'static str],
     one_of: &'static [&'static [&'static str]],
     consts: &'static [(&'static str, &'static [u32])],
@@ -30,15 +29,15 @@ pub struct Variant {
     /// The kernel.
     pub kernel: Kernel,
     /// The conditions that hold.
-    pub flags: BTreeSet<&'static str>,
+    pub flags: SortedSet<&'static str>,
     /// The numbers that differ from their defaults.
-    pub consts: BTreeMap<&'static str, u32>,
+    pub consts: SortedMap<&'static str, u32>,
 }
 
 impl Variant {
     /// The kernel with no condition set and all numbers at their defaults.
     pub fn new(kernel: Kernel) -> Self {
-        Self { kernel, flags: BTreeSet::new(), consts: BTreeMap::new() }
+        Self { kernel, flags: SortedSet::new(), consts: SortedMap::new() }
     }
 
     /// Sets a condition.
@@ -74,11 +73,12 @@ impl Variant {
     pub fn shader(&self, browser: bool) -> Result<Shader> {
         let source = source(self.kernel);
         self.check(source)?;
-        let mut consts: BTreeMap<String, u32> = gather(source.consts.iter().map(|(n, v)| ((*n).to_string(), v[0])));
-        consts.extend(self.consts.iter().map(|(n, v)| ((*n).to_string(), *v)));
+        let set = |name: &str, values: &[u32]| self.consts.get(name).copied().unwrap_or(values[0]);
+        let consts: Vec<(&str, u32)> = source.consts.iter().map(|(n, v)| (*n, set(n, v))).collect();
         let has = |f: &str| self.flags.contains(f);
-        let body =
-            preprocess::expand(source.text, &has, &consts).map_err(|e| Error::Internal(format!("{self}: {e}")))?;
+        let body = preprocess::flatten(source.path, &file, &mut Vec::new())
+            .and_then(|text| preprocess::expand(&text, &has, &consts))
+            .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
         let text = preprocess::whole(browser, &has, &consts, &body);
         Ok(Shader { label: self.to_string(), text, bindings, params })
@@ -126,6 +126,12 @@ pub struct Shader {
 
 fn source(kernel: Kernel) -> &'static KernelSource {
     &SOURCES[kernel as usize]
+}
+
+/// A file's text, as build.rs stores it.
+fn file(path: &str) -> std::result::Result<String, String> {
+    let found = FILES.binary_search_by_key(&path, |(name, _)| name);
+    found.map(|index| FILES[index].1.to_string()).map_err(|_| format!("shaders/{path}.wgsl is missing"))
 }
 
 /// The numbers that a kernel's family chooses by itself, each with its values.

@@ -5,10 +5,9 @@ use crate::format::gguf::clip::{self, Projector};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{Checkpoint, Float, Role, TensorInfo, Weights, detect, detect::side_tensors, mlc};
 use crate::hub::{Chunk, Source};
-use crate::util::lists::gather;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// A model's files, opened.
 #[derive(Debug)]
@@ -95,7 +94,7 @@ impl Files {
             let (size, header) = source.header(&file).await?;
             checkpoint.add(&file, size, header, &format!("{folder}/"))?;
         }
-        let mut side = BTreeMap::new();
+        let mut side = SortedMap::new();
         for tensor in side_tensors(&checkpoint) {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
         }
@@ -119,8 +118,8 @@ impl Files {
             }
         }
         if let Ok(graph) = crate::arch::graph(&config) {
-            let cols: BTreeMap<&str, usize> =
-                gather(graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))));
+            let cols: SortedMap<&str, usize> =
+                graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();
             for weight in weights.iter_mut() {
                 if let Some(cols) = cols.get(weight.name.as_str()) {
                     weight.fit_cols(*cols);

@@ -5,9 +5,9 @@ use super::decide::wanted;
 use super::options::Overrides;
 use crate::format::WeightSource;
 use crate::ir::{Graph, WeightKind};
+use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, arch};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A weight that the model asks for, as the checkpoint has it.
@@ -57,7 +57,7 @@ impl Files {
             unused: Vec::new(),
             files: self.checkpoint.files.iter().map(|f| (f.name.clone(), f.size)).collect(),
         };
-        let mut used = BTreeSet::new();
+        let mut used = SortedSet::new();
         let graph = if arch::is_encoder(&config) {
             arch::encoder(&config, &arch::Head::Hidden).map(|encoder| {
                 let mut graph = encoder.graph;
@@ -82,7 +82,7 @@ impl Files {
         out
     }
 
-    fn weights_of(&self, graph: &Graph, overrides: Overrides, out: &mut Inspection, used: &mut BTreeSet<String>) {
+    fn weights_of(&self, graph: &Graph, overrides: Overrides, out: &mut Inspection, used: &mut SortedSet<String>) {
         for weight in &graph.weights {
             for (name, rows) in &weight.parts {
                 if !used.insert(name.clone()) {
@@ -144,9 +144,9 @@ impl fmt::Display for Inspection {
         let parameters: u64 = self.weights.iter().map(|w| w.shape.iter().map(|d| *d as u64).product::<u64>()).sum();
         let bytes: u64 = self.weights.iter().map(|w| w.bytes).sum();
         writeln!(f, "parameters: {parameters}, {bytes} bytes on the device")?;
-        let mut encodings: BTreeMap<(&str, &str), (usize, u64, u64)> = BTreeMap::new();
+        let mut encodings: SortedMap<(&str, &str), (usize, u64, u64)> = SortedMap::new();
         for weight in &self.weights {
-            let entry = encodings.entry((&weight.encoding, &weight.layout)).or_default();
+            let entry = encodings.get_or_insert_with((&weight.encoding, &weight.layout), Default::default);
             *entry = (entry.0 + 1, entry.1 + weight.stored, entry.2 + weight.bytes);
         }
         for ((encoding, layout), (count, stored, bytes)) in encodings {

@@ -9,9 +9,9 @@ use crate::ir::{Node, Op};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// What is measured.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -61,7 +61,7 @@ pub struct Profile {
     /// Milliseconds of all dispatches, each timed by itself.
     pub ms: f64,
     /// Dispatches and milliseconds by kernel.
-    pub kernels: BTreeMap<String, Share>,
+    pub kernels: SortedMap<String, Share>,
 }
 
 /// One kernel family's part of a profile.
@@ -104,9 +104,9 @@ impl Session {
         // The first run warms caches and clocks.
         self.profile(rows, position).await?;
         let times = self.profile(rows, position).await?;
-        let mut kernels: BTreeMap<String, Share> = BTreeMap::new();
+        let mut kernels: SortedMap<String, Share> = SortedMap::new();
         for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
-            let share = kernels.entry(kernel.clone()).or_default();
+            let share = kernels.get_or_insert_with(kernel.clone(), Share::default);
             *share = Share { dispatches: share.dispatches + 1, ms: share.ms + ms };
         }
         Ok(Profile { rows, position, ms: times.ms.iter().sum(), kernels })

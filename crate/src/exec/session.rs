@@ -17,11 +17,10 @@ use crate::hub::Source;
 use crate::ir::{Counts, Dim, Graph, InputId};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{RowsMode, Slot, fuse};
-use crate::util::lists::gather;
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -39,7 +38,7 @@ pub struct Session {
     pub(super) tails: Vec<(Tail, Step)>,
     pub(super) speculation: Option<Speculation>,
     /// Dimensions that steps count rows in, beside the step's own.
-    dims: BTreeSet<Dim>,
+    dims: SortedSet<Dim>,
     /// The tokens that the states hold.
     pub(super) tokens: Vec<u32>,
     /// The position up to which states may have been written.
@@ -109,7 +108,7 @@ impl Session {
         let plans = [&model.decode.plan, &model.prefill.plan];
         let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
         let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
-        let dims: BTreeSet<Dim> = gather(dims.filter(|dim| *dim != Dim::TOKENS));
+        let dims: SortedSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
         let held = model.places(positions.max(1), 0);
         let own = own_buffers(model, &dims, &given, held)?;
         let step = |name: &str, prepared: &Prepared| {
@@ -499,6 +498,14 @@ impl Session {
         Ok(())
     }
 
+    /// Waits until the device has told whether there is room for the states.
+    ///
+    /// # Errors
+    /// `OutOfMemory` where there is none.
+    pub async fn ready(&self) -> Result<()> {
+        self.gpu.check().await
+    }
+
     /// A second sequence that begins as this one: its states are copied, weights and kernels shared.
     ///
     /// # Errors
@@ -515,7 +522,7 @@ impl Session {
 }
 
 /// The buffers of one sequence beside those that are given, with those that its steps are told by.
-fn own_buffers(model: &Model, dims: &BTreeSet<Dim>, given: &Buffers, positions: usize) -> Result<Buffers> {
+fn own_buffers(model: &Model, dims: &SortedSet<Dim>, given: &Buffers, positions: usize) -> Result<Buffers> {
     let mut own = given.clone();
     let sizes = [
         (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),

@@ -12,8 +12,8 @@ use crate::hub::Source;
 use crate::ir::{Counts, Dim, Graph, InputId, Op};
 use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
-use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 
 /// Rows of the step whose kernels are compiled while weights come.
@@ -131,7 +131,7 @@ impl Side {
         self.graph.nodes.iter().any(|n| matches!(n.op, Op::Attention(_)))
     }
 
-    fn dims(&self) -> BTreeSet<Dim> {
+    fn dims(&self) -> SortedSet<Dim> {
         let counted = self.graph.values.iter().map(|v| v.rows).filter(|dim| *dim != Dim::Last);
         counted.chain([Dim::TOKENS]).collect()
     }

@@ -5,9 +5,9 @@ use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage,
 use crate::ir::{Counts, Dim, Graph, RopeSpec};
 use crate::kernels::GridSpec;
 use crate::plan::{Plan, Slot};
-use crate::util::lists::gather;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// The buffers that all plans of a model share.
 pub type Buffers = HashMap<Slot, Buffer>;
@@ -67,7 +67,7 @@ pub fn sound(logits: &[f32]) -> Result<()> {
 }
 
 /// Compiled kernels by variant.
-pub type Pipelines = BTreeMap<Variant, (Shader, Pipeline)>;
+pub type Pipelines = SortedMap<Variant, (Shader, Pipeline)>;
 
 /// Compiles the kernels of some plans but for the `known` ones, each variant once and all at the same time where the device
 /// can. The device begins when this is called.
@@ -79,12 +79,12 @@ pub fn compile(gpu: &Gpu, plans: &[&Plan], known: &Pipelines) -> impl Future<Out
     async {
         let (shaders, pipelines) = begun?;
         let pipelines = pipelines.await?;
-        Ok(gather(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p)))))
+        Ok(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p))).collect())
     }
 }
 
-fn shaders(plans: &[&Plan], known: &Pipelines) -> Result<BTreeMap<Variant, Shader>> {
-    let mut shaders = BTreeMap::new();
+fn shaders(plans: &[&Plan], known: &Pipelines) -> Result<SortedMap<Variant, Shader>> {
+    let mut shaders = SortedMap::new();
     for launch in plans.iter().flat_map(|p| &p.launches) {
         if !known.contains_key(&launch.variant) && !shaders.contains_key(&launch.variant) {
             shaders.insert(launch.variant.clone(), launch.variant.shader(cfg!(target_arch = "wasm32"))?);

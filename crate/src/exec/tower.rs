@@ -15,10 +15,9 @@ use crate::hub::Source;
 use crate::ir::{Counts, Dim, Graph};
 use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
-use crate::util::lists::gather;
+use crate::util::map::SortedSet;
 use crate::vision::{Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
-use std::collections::BTreeSet;
 
 /// The fewest patches that a step is made for.
 const LEAST: usize = 256;
@@ -142,8 +141,8 @@ impl Eye {
         Ok(())
     }
 
-    fn dims(&self) -> BTreeSet<Dim> {
-        gather(self.graph.values.iter().map(|v| v.rows))
+    fn dims(&self) -> SortedSet<Dim> {
+        self.graph.values.iter().map(|v| v.rows).collect()
     }
 
     /// The rows of a picture's tiles.

@@ -1,6 +1,6 @@
 //! The tensors of a model by name, over one or several files. Knows no container by its bytes and reads nothing.
 
-use std::collections::BTreeMap;
+use crate::util::map::SortedMap;
 use std::ops::Range;
 
 use super::{ShardIndex, safetensors};
@@ -138,9 +138,9 @@ pub struct Checkpoint {
     /// The files, in the order in which [`TensorInfo::file`] counts them.
     pub files: Vec<CheckpointFile>,
     /// The tensors by name.
-    pub tensors: BTreeMap<String, TensorInfo>,
+    pub tensors: SortedMap<String, TensorInfo>,
     /// Free text of the files' headers (`__metadata__`); the first file to name a key wins.
-    pub metadata: BTreeMap<String, String>,
+    pub metadata: SortedMap<String, String>,
 }
 
 impl Checkpoint {
@@ -206,7 +206,7 @@ impl Checkpoint {
             }
         }
         for (key, value) in header.metadata {
-            self.metadata.entry(key).or_insert(value);
+            self.metadata.get_or_insert_with(key, || value);
         }
         Ok(())
     }

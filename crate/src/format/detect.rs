@@ -4,22 +4,21 @@
 use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::layout::Float;
 use super::{Checkpoint, Dtype, TensorInfo};
-use crate::util::lists::gather;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// The weights of a model by the names that its architecture knows.
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
-    sources: BTreeMap<String, WeightSource>,
-    refused: BTreeMap<String, Error>,
+    sources: SortedMap<String, WeightSource>,
+    refused: SortedMap<String, Error>,
 }
 
 impl Weights {
     /// Weights from a list of them.
     pub fn from_list(list: Vec<WeightSource>) -> Weights {
-        Weights { sources: gather(list.into_iter().map(|s| (s.name.clone(), s))), refused: BTreeMap::new() }
+        Weights { sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(), refused: SortedMap::new() }
     }
 
     /// The weight of that name; an error that says what it is instead where it cannot be read.
@@ -57,11 +56,14 @@ impl Weights {
     /// Gives weights other names; those for which `name` has none keep theirs.
     pub fn rename(&mut self, name: impl Fn(&str) -> Option<String>) {
         let renamed = |old: String| name(&old).unwrap_or(old);
-        self.sources = gather(std::mem::take(&mut self.sources).into_values().map(|mut source| {
-            source.name = renamed(source.name);
-            (source.name.clone(), source)
-        }));
-        self.refused = gather(std::mem::take(&mut self.refused).into_iter().map(|(old, e)| (renamed(old), e)));
+        self.sources = std::mem::take(&mut self.sources)
+            .into_values()
+            .map(|mut source| {
+                source.name = renamed(source.name);
+                (source.name.clone(), source)
+            })
+            .collect();
+        self.refused = std::mem::take(&mut self.refused).into_iter().map(|(old, e)| (renamed(old), e)).collect();
     }
 
     pub(super) fn insert(&mut self, name: &str, source: Result<WeightSource>) {
@@ -105,7 +107,7 @@ const NORMED: [[&str; 2]; 2] =
     [[".parametrizations.weight.original1", ".parametrizations.weight.original0"], [".weight_v", ".weight_g"]];
 
 /// Finds the weights of a checkpoint. `side` holds the bytes of [`side_tensors`] by name.
-pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &BTreeMap<String, Vec<u8>>) -> Weights {
+pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &SortedMap<String, Vec<u8>>) -> Weights {
     let finder = Finder { checkpoint, config, side };
     let mut out = Weights::default();
     for (name, info) in &checkpoint.tensors {
@@ -133,7 +135,7 @@ fn ternarize(weights: &mut Weights) {
 struct Finder<'a> {
     checkpoint: &'a Checkpoint,
     config: &'a Value,
-    side: &'a BTreeMap<String, Vec<u8>>,
+    side: &'a SortedMap<String, Vec<u8>>,
 }
 
 impl<'a> Finder<'a> {
@@ -485,7 +487,7 @@ fn split_experts(weights: &mut Weights) {
         for e in 0..experts.min(4096) {
             let name = format!("{path}.experts.{e}.{part}.weight");
             if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
-                weights.sources.entry(name).or_insert(slice);
+                weights.sources.get_or_insert_with(name, || slice);
             }
         }
         weights.sources.remove(&source.name);
@@ -497,7 +499,7 @@ fn split_experts(weights: &mut Weights) {
         for e in 0..experts.min(4096) {
             let name = source.name.replace(".switch_mlp.", &format!(".experts.{e}."));
             if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
-                weights.sources.entry(name).or_insert(slice);
+                weights.sources.get_or_insert_with(name, || slice);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! `model.safetensors.index.json`: which shard holds which tensor. Knows nothing of what the shards really hold.
 
-use std::collections::BTreeMap;
-
+use crate::util::map::SortedMap;
 use serde::Deserialize;
 
 use crate::{Error, Result};
@@ -12,16 +11,16 @@ pub struct ShardIndex {
     /// The index's own file name, for messages.
     pub file: String,
     /// The shard of each tensor.
-    pub weight_map: BTreeMap<String, String>,
+    pub weight_map: SortedMap<String, String>,
     /// `metadata.total_size`, where it is given.
     pub total_size: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct Raw {
-    weight_map: BTreeMap<String, String>,
+    weight_map: SortedMap<String, String>,
     #[serde(default)]
-    metadata: BTreeMap<String, serde_json::Value>,
+    metadata: SortedMap<String, serde_json::Value>,
 }
 
 impl ShardIndex {

@@ -15,10 +15,10 @@ use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::job::{Job, word};
 use super::layout::{Float, Packed};
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// The names of the shard list, the newer first.
 pub const SHARD_LISTS: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
@@ -58,7 +58,7 @@ impl Architecture {
 #[derive(Deserialize)]
 struct ShardList {
     #[serde(default)]
-    metadata: BTreeMap<String, Value>,
+    metadata: SortedMap<String, Value>,
     records: Vec<Shard>,
 }
 

@@ -5,7 +5,8 @@
 //! keeps offsets as `usize`, 32 bits in a page, where shards are often larger than 4 GB: its reader cannot take the place of this.
 
 use crate::util::lists::sort_by;
-use std::collections::{BTreeMap, HashSet};
+use crate::util::map::SortedMap;
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ pub struct Header {
     /// The tensors in the order of their bytes; `file` is 0 and ranges count from the file's first byte.
     pub tensors: Vec<TensorInfo>,
     /// The `__metadata__` entry.
-    pub metadata: BTreeMap<String, String>,
+    pub metadata: SortedMap<String, String>,
 }
 
 /// The bytes of the JSON header in a file of `file_size` bytes whose first bytes are `start` (8 are needed).
@@ -146,7 +147,7 @@ struct RawTensor {
 
 struct RawHeader {
     tensors: Vec<(String, RawTensor)>,
-    metadata: BTreeMap<String, String>,
+    metadata: SortedMap<String, String>,
 }
 
 impl<'de> Deserialize<'de> for RawHeader {
@@ -167,7 +168,7 @@ impl<'de> Visitor<'de> for RawHeaderVisitor {
     // A map type would silently keep the last of two tensors of one name, so the entries are read one by one.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
         use serde::de::Error as _;
-        let mut header = RawHeader { tensors: Vec::new(), metadata: BTreeMap::new() };
+        let mut header = RawHeader { tensors: Vec::new(), metadata: SortedMap::new() };
         let mut seen = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !seen.insert(name.clone()) {

@@ -1,6 +1,6 @@
 //! A load that the caller can stop at any point. Knows nothing of what is being stopped.
 
-use std::collections::BTreeMap;
+use crate::util::map::SortedMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 struct State {
     aborted: bool,
     next_id: u64,
-    wakers: BTreeMap<u64, Waker>,
+    wakers: SortedMap<u64, Waker>,
 }
 
 /// Shared between who may abort and those who must notice. Clones are the same flag; it can be set from any thread.

@@ -5,7 +5,8 @@
 //! written after its parts: a load that was cut off leaves parts for the next one, never half a file that looks whole. Whether
 //! the bytes are right, too, is told by the SHA-256 that the Hub names for large files.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use crate::util::map::{SortedMap, SortedSet};
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,7 @@ pub(crate) struct Content {
     pub size: u64,
     pub validator: Option<String>,
     pub part_size: u64,
-    pub parts: BTreeSet<u64>,
+    pub parts: SortedSet<u64>,
     /// The SHA-256 that the Hub names, once the parts were found to have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
@@ -159,10 +160,10 @@ impl<S: Store> Shelf<S> {
     }
 
     /// The parts of this content that an earlier load left; parts of another content of this file are removed.
-    pub async fn left_over(&self, file: &str, identity: &Identity, part_size: u64) -> BTreeSet<u64> {
+    pub async fn left_over(&self, file: &str, identity: &Identity, part_size: u64) -> SortedSet<u64> {
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
         let ours = format!("{}-", fingerprint(identity, part_size));
-        let mut found = BTreeSet::new();
+        let mut found = SortedSet::new();
         for key in self.store.keys().await {
             let Some(name) = key.strip_prefix(&folder) else { continue };
             match name.strip_prefix(&ours).and_then(|rest| rest.split_once('-')).map(|(index, _)| index.parse()) {
@@ -196,13 +197,13 @@ fn fingerprint(identity: &Identity, part_size: u64) -> String {
 /// All models of which something is stored.
 pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
     let keys = store.keys().await;
-    let mut models: BTreeMap<String, (BTreeMap<&str, HashSet<u64>>, u64)> = BTreeMap::new();
+    let mut models: SortedMap<String, (SortedMap<&str, HashSet<u64>>, u64)> = SortedMap::new();
     for key in &keys {
         let mut names = key.splitn(3, '/');
         let (Some(source), Some(file), Some(entry)) = (names.next(), names.next(), names.next()) else { continue };
         let Some(source) = percent_decode(source) else { continue };
-        let model = models.entry(source).or_default();
-        let parts = model.0.entry(file).or_default();
+        let model = models.get_or_insert_with(source, Default::default);
+        let parts = model.0.get_or_insert_with(file, HashSet::new);
         let mut fields = entry.split('-').skip(1).map(str::parse::<u64>);
         if let (Some(Ok(index)), Some(Ok(length))) = (fields.next(), fields.next()) {
             parts.insert(index);

@@ -9,8 +9,9 @@
 //!
 //! No answer to HEAD has a body, so an unchanged model is loaded again without a byte of content over the network.
 
+use crate::util::map::SortedSet;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -42,7 +43,7 @@ struct Entry<T: Transport> {
     url: String,
     identity: Identity,
     /// Parts that are in the cache.
-    stored: RefCell<BTreeSet<u64>>,
+    stored: RefCell<SortedSet<u64>>,
     /// The manifest does not yet say what `stored` says.
     unsealed: Cell<bool>,
     from_cache: bool,
@@ -307,7 +308,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         Ok(entry)
     }
 
-    fn make_entry(&self, file: &str, identity: Identity, stored: BTreeSet<u64>, from_cache: bool) -> Entry<T> {
+    fn make_entry(&self, file: &str, identity: Identity, stored: SortedSet<u64>, from_cache: bool) -> Entry<T> {
         Entry {
             url: self.url(file),
             identity,
@@ -366,7 +367,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             match self.first_bytes(file).await {
                 Ok((identity, first, reader)) => {
                     let ranges = reader.ranges;
-                    let mut entry = self.make_entry(file, identity, BTreeSet::new(), false);
+                    let mut entry = self.make_entry(file, identity, SortedSet::new(), false);
                     if let (Some(shelf), true) = (&self.shelf, entry.identity.validator.is_some()) {
                         let stored = shelf.left_over(file, &entry.identity, self.part_size).await;
                         entry.from_cache = !stored.is_empty();

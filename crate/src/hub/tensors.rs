@@ -2,7 +2,8 @@
 //! words at a time, so that a sink can write them to GPU buffers as they come. Knows nothing of GPUs.
 
 use crate::util::lists::sort_by;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use crate::util::map::SortedMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -192,9 +193,9 @@ struct Plan<'a, R> {
 
 impl<'a, R> Plan<'a, R> {
     fn new<P: PartSource<Reader = R>>(source: &P, checkpoint: &Checkpoint, tensors: &[&'a TensorInfo]) -> Result<Self> {
-        let mut by_file: BTreeMap<usize, Vec<&'a TensorInfo>> = BTreeMap::new();
+        let mut by_file: SortedMap<usize, Vec<&'a TensorInfo>> = SortedMap::new();
         for tensor in tensors.iter().filter(|t| t.bytes() > 0) {
-            by_file.entry(tensor.file).or_default().push(tensor);
+            by_file.get_or_insert_with(tensor.file, Vec::new).push(tensor);
         }
         let mut plan = Plan { files: Vec::new(), queue: VecDeque::new(), streams: 1 };
         for (index, mut tensors) in by_file {
@@ -360,12 +361,12 @@ mod tests {
                 if reverse {
                     chunks.reverse();
                 }
-                let mut found: BTreeMap<String, Vec<Option<u8>>> = BTreeMap::new();
+                let mut found: SortedMap<String, Vec<Option<u8>>> = SortedMap::new();
                 for (index, part) in chunks {
                     for (t, offset, piece) in plan.cut((index * size) as u64, &Chunk::from_vec(part.to_vec())) {
                         let last = offset + piece.len() as u64 == t.bytes();
                         assert!(offset % 4 == 0 && (piece.len() % 4 == 0 || last), "{} {offset}", t.name);
-                        let to = found.entry(t.name.clone()).or_insert_with(|| vec![None; t.bytes() as usize]);
+                        let to = found.get_or_insert_with(t.name.clone(), || vec![None; t.bytes() as usize]);
                         for (slot, byte) in to[offset as usize..].iter_mut().zip(piece.to_vec()) {
                             assert!(slot.replace(byte).is_none(), "a byte came twice");
                         }

@@ -2,8 +2,8 @@
 
 use crate::format::layout::Layout;
 use crate::ir::{Graph, WeightId, WeightKind};
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The storage of one weight.
@@ -32,7 +32,7 @@ impl WeightPlan {
 }
 
 /// The storage of all weights that a graph uses.
-pub type WeightPlans = BTreeMap<WeightId, WeightPlan>;
+pub type WeightPlans = SortedMap<WeightId, WeightPlan>;
 
 /// Decides the storage of every weight that a node of the graph uses.
 ///

@@ -1,7 +1,6 @@
 //! Sampling parameters: their defaults, where they may come from and what is allowed. Knows no logits.
 
-use crate::util::lists::gather;
-use std::collections::BTreeMap;
+use crate::util::map::SortedMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
@@ -31,7 +30,7 @@ pub struct Params {
     /// Subtracted from the score of each token of the answer as often as it occurs there.
     pub frequency_penalty: f64,
     /// Added to the scores of these tokens; negative infinity bans a token.
-    pub logit_bias: BTreeMap<u32, f64>,
+    pub logit_bias: SortedMap<u32, f64>,
     /// The seed of the random numbers; without one, whoever makes the sampler chooses it.
     pub seed: Option<u64>,
 }
@@ -48,7 +47,7 @@ impl Default for Params {
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
-            logit_bias: BTreeMap::new(),
+            logit_bias: SortedMap::new(),
             seed: None,
         }
     }
@@ -87,7 +86,7 @@ pub struct Overrides {
     pub frequency_penalty: Option<f64>,
     /// See [`Params::logit_bias`]. The keys may be strings, as JSON wants them.
     #[serde(alias = "logitBias")]
-    pub logit_bias: Option<BTreeMap<TokenKey, f64>>,
+    pub logit_bias: Option<SortedMap<TokenKey, f64>>,
     /// See [`Params::seed`].
     pub seed: Option<i64>,
 }
@@ -162,7 +161,7 @@ impl Params {
             };
         }
         if let Some(bias) = &request.logit_bias {
-            merged.logit_bias = gather(bias.iter().map(|(key, value)| (key.0, *value)));
+            merged.logit_bias = bias.iter().map(|(key, value)| (key.0, *value)).collect();
         }
         if let Some(seed) = request.seed {
             merged.seed = Some(seed as u64);
@@ -254,7 +253,7 @@ mod tests {
         let params = Params::default().merge(&request).unwrap();
         assert!(!params.is_greedy());
         assert_eq!((params.top_k, params.presence_penalty), (5, 0.5));
-        assert_eq!(params.logit_bias, BTreeMap::from([(7, -100.0), (9, 2.0)]));
+        assert_eq!(params.logit_bias, SortedMap::from([(7, -100.0), (9, 2.0)]));
         assert!(params.merge(&overrides(r#"{"temperature": 0}"#)).unwrap().is_greedy());
         assert!(params.merge(&overrides(r#"{"doSample": false}"#)).unwrap().is_greedy());
         assert_eq!(params.merge(&overrides(r#"{"top_k": -1, "seed": -3}"#)).unwrap().seed, Some(-3i64 as u64));

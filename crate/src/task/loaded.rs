@@ -1,8 +1,9 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
+use super::language::{Language, Origin, about};
 use super::request::{GenerateRequest, Overflow};
 use super::sight::{Sight, listed, pictures_of};
-use crate::exec::{Bytes, Files, MeasureOptions, Measurement, Model, RunOptions, Session};
+use crate::exec::{Bytes, Files, MeasureOptions, Measurement, RunOptions, Session};
 use crate::format::gguf::Gguf;
 use crate::format::{mlc, mlc_chat};
 use crate::gpu::{Backend, Gpu};
@@ -11,7 +12,7 @@ use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::sample::Params;
 use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
-use crate::util::lists::gather;
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
 use serde_json::{Value, json};
@@ -156,12 +157,8 @@ pub struct Loaded {
     pub session: Session,
     /// Tokenizer and template.
     pub text: Rc<TextParts>,
-    /// The name that it was loaded by.
-    pub name: String,
-    /// The commit, where the server named one.
-    pub revision: Option<String>,
-    /// What did not go as asked.
-    pub warnings: Vec<String>,
+    /// Where it comes from.
+    pub origin: Origin,
     /// Sampling that generation_config.json asks for.
     pub(super) defaults: Params,
     /// Tokens that end an answer.
@@ -212,30 +209,20 @@ impl Loaded {
         let defaults = Params::from_generation_config(&generation)?;
         progress.phase(Phase::Weights);
         let config = files.config.clone();
-        let mut text = TextParts::default();
-        // A large vocabulary takes as long as the weights of a small model.
-        let build = async {
-            text = texts.parts()?;
-            Ok(())
-        };
-        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
+        let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
         let mut eos = text.tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
         for id in ids_of(&generation).into_iter().chain(ids_of(&config)) {
             if !eos.contains(&id) {
                 eos.push(id);
             }
         }
-        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
         let session = Session::new(&model)?;
-        // Where there is no room for its states the device tells so later.
-        session.gpu.check().await?;
+        session.ready().await?;
         progress.phase(Phase::Ready);
         Ok(Self {
             session,
-            text: Rc::new(text),
-            name: name.to_string(),
-            revision: source.commit(),
-            warnings,
+            text,
+            origin,
             defaults,
             eos: eos.into(),
             forgotten: false,
@@ -253,7 +240,7 @@ impl Loaded {
         use Error::{Config, MissingFile, UnsupportedOption};
         self.sight = match Sight::open(self.session.model(), source, gguf, options).await {
             Err(error @ (Config { .. } | MissingFile { .. } | UnsupportedOption { .. })) => {
-                self.warnings.push(format!("It takes no pictures here: {error}"));
+                self.origin.warnings.push(format!("It takes no pictures here: {error}"));
                 None
             }
             found => found?.map(Rc::new),
@@ -298,9 +285,7 @@ impl Loaded {
         Self {
             session,
             text: self.text.clone(),
-            name: self.name.clone(),
-            revision: self.revision.clone(),
-            warnings: self.warnings.clone(),
+            origin: self.origin.clone(),
             defaults: self.defaults.clone(),
             eos: self.eos.clone(),
             forgotten: self.forgotten,
@@ -312,21 +297,9 @@ impl Loaded {
     /// What the model is and what it costs, in the names of the JavaScript face.
     pub fn info(&self) -> Value {
         let model = self.session.model();
-        let mut info = describe(&model.gpu, &model.config, &model.weights, model.bytes());
-        info["model"] = json!(self.name);
-        info["revision"] = json!(self.revision);
-        info["architecture"] = json!(model.graph.name);
-        info["task"] = json!("generate");
-        info["parameters"] = json!(model.parameters());
-        info["precision"] = json!(model.precision.name());
-        info["kv"] = json!(model.kv.name());
-        info["contextLength"] = json!(model.capacity);
+        let mut info = about(model, &self.origin, "generate", model.bytes());
         info["bytes"]["kvMost"] = json!(model.state_bytes(model.capacity));
-        info["vocabSize"] = json!(model.vocab());
-        info["dispatchesPerToken"] = json!(model.dispatches());
-        info["load"] = json!(model.load);
         info["tuning"] = json!(model.tuning);
-        info["warnings"] = json!(self.warnings);
         info["hasChatTemplate"] = json!(self.text.has_template());
         let takes = if self.sight.is_some() { &["text", "image"][..] } else { &["text"] };
         info["capabilities"] = json!(takes);
@@ -432,7 +405,7 @@ pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: 
     let number =
         |names: [&str; 2]| names.iter().find_map(|n| config.get(n).and_then(Value::as_u64)).unwrap_or_default();
     let matrices = weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
-    let layouts: std::collections::BTreeSet<String> = gather(matrices.map(|w| w.layout.name()));
+    let layouts: SortedSet<String> = matrices.map(|w| w.layout.name()).collect();
     json!({
         "modelType": config.get("model_type").cloned().unwrap_or(Value::Null),
         "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),

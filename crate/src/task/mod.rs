@@ -3,6 +3,7 @@
 
 mod embed;
 mod generate;
+mod language;
 mod loaded;
 mod open;
 mod request;
@@ -14,6 +15,7 @@ mod transcribe;
 
 pub use embed::{EmbedRequest, Embedder};
 pub use generate::{Event, Finish, Outcome, TokenInfo};
+pub use language::Origin;
 pub use loaded::{Loaded, TextParts};
 pub use open::{AnyModel, Task};
 pub use request::{GenerateRequest, Overflow};

@@ -4,10 +4,9 @@
 use crate::arch::DenseLayer;
 use crate::hub::Source;
 use crate::ir::{Activation, Pooling};
-use crate::util::lists::gather;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// How texts become vectors.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +20,7 @@ pub struct SentenceConfig {
     /// Whether vectors are scaled to length 1.
     pub normalize: bool,
     /// Prompts by name.
-    pub prompts: BTreeMap<String, String>,
+    pub prompts: SortedMap<String, String>,
     /// The prompt that is used when none is named.
     pub default_prompt: Option<String>,
     /// The most tokens of a text.
@@ -38,7 +37,7 @@ impl SentenceConfig {
             include_prompt: true,
             dense: Vec::new(),
             normalize: false,
-            prompts: BTreeMap::new(),
+            prompts: SortedMap::new(),
             default_prompt: None,
             max_length: None,
             lower_case: false,
@@ -76,7 +75,7 @@ impl SentenceConfig {
         }
         if let Some(own) = json(source, "config_sentence_transformers.json").await? {
             let prompts = own.get("prompts").and_then(Value::as_object).into_iter().flatten();
-            config.prompts = gather(prompts.filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string()))));
+            config.prompts = prompts.filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string()))).collect();
             config.default_prompt = own.get("default_prompt_name").and_then(Value::as_str).map(str::to_string);
         }
         Ok(Some(config))

@@ -8,13 +8,13 @@ use crate::gpu::Backend;
 use crate::hub::Source;
 use crate::text::{Prompt, Tokenizer};
 use crate::util::clock::now_ms;
+use crate::util::map::SortedMap;
 use crate::vision::{Intake, Layout, Marks, Picture, Processor};
 use crate::{Error, Result};
 use futures_util::lock::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The most tokens that a picture becomes unless more are asked for: larger pictures are made smaller, where the family
@@ -48,7 +48,7 @@ pub struct Sight {
     /// The pictures that are encoded.
     pub album: Rc<RefCell<Album>>,
     /// Sizes of pictures by their numbers.
-    layouts: RefCell<BTreeMap<u32, Layout>>,
+    layouts: RefCell<SortedMap<u32, Layout>>,
     eye: Mutex<Option<Eye>>,
     encodes: Cell<usize>,
     /// Milliseconds of encoding that no answer has told yet.

@@ -1,7 +1,6 @@
 //! Chat templates: a conversation to the text that the model was trained on, as transformers renders it. It knows the
 //! template's source and JSON values, not ids.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use minijinja::value::ValueKind;
@@ -115,19 +114,19 @@ impl ChatTemplate {
         let all = [&messages, &tools, &documents, &variables];
         let mut guard = Guard::new(special_spellings, all, &self.sources);
 
-        let mut context: BTreeMap<String, Value> = BTreeMap::new();
+        let mut context: Vec<(String, Value)> = Vec::new();
         for (name, token) in special_tokens.iter() {
-            context.insert(name.to_owned(), Value::from(token));
+            context.push((name.to_owned(), Value::from(token)));
         }
-        context.insert("messages".to_owned(), python::value(&guard.protect(&messages)));
-        context.insert("tools".to_owned(), python::value(&guard.protect(&tools)));
-        context.insert("documents".to_owned(), python::value(&guard.protect(&documents)));
-        context.insert("add_generation_prompt".to_owned(), Value::from(input.add_generation_prompt));
+        context.push(("messages".to_owned(), python::value(&guard.protect(&messages))));
+        context.push(("tools".to_owned(), python::value(&guard.protect(&tools))));
+        context.push(("documents".to_owned(), python::value(&guard.protect(&documents))));
+        context.push(("add_generation_prompt".to_owned(), Value::from(input.add_generation_prompt)));
         let clock = input.clock;
         let strftime = move |format: &str| clock.unwrap_or_else(Clock::now).strftime(format);
-        context.insert("strftime_now".to_owned(), Value::from_function(strftime));
+        context.push(("strftime_now".to_owned(), Value::from_function(strftime)));
         for (name, value) in input.variables.iter() {
-            context.insert(name.clone(), python::value(&guard.protect(value)));
+            context.push((name.clone(), python::value(&guard.protect(value))));
         }
 
         let rendered = self.template(has_tools)?.render(Value::from_pairs(context));

@@ -6,8 +6,7 @@
 //! of it is replaced by a private-use character that stands for it, and taken back after the rendering, when its place
 //! is known: no special token may cover it.
 
-use crate::util::lists::gather;
-use std::collections::BTreeMap;
+use crate::util::map::SortedMap;
 
 use serde_json::Value;
 
@@ -55,7 +54,7 @@ impl Prompt {
 pub(super) struct Guard<'a> {
     specials: &'a [String],
     /// Original to stand-in.
-    stand_ins: BTreeMap<char, char>,
+    stand_ins: SortedMap<char, char>,
     free: Vec<char>,
 }
 
@@ -68,7 +67,7 @@ impl<'a> Guard<'a> {
         let mut used: Vec<char> = template.chars().filter(|c| is_private(*c)).collect();
         inputs.into_iter().for_each(|value| private_chars(value, &mut used));
         let free = ('\u{F0000}'..='\u{FFFFD}').filter(|c| !used.contains(c)).take(originals.len()).collect();
-        Guard { specials, stand_ins: BTreeMap::new(), free }
+        Guard { specials, stand_ins: SortedMap::new(), free }
     }
 
     /// `value` with the special tokens in its strings made harmless.
@@ -144,7 +143,7 @@ impl<'a> Guard<'a> {
         if self.stand_ins.is_empty() {
             return Prompt::trusted(rendered);
         }
-        let originals: BTreeMap<char, char> = gather(self.stand_ins.iter().map(|(original, c)| (*c, *original)));
+        let originals: SortedMap<char, char> = self.stand_ins.iter().map(|(original, c)| (*c, *original)).collect();
         let mut prompt = Prompt { text: String::with_capacity(rendered.len()), protected: Vec::new() };
         for c in rendered.chars() {
             match originals.get(&c) {

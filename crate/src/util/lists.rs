@@ -1,5 +1,5 @@
-//! Short lists in order and tables of them, by code that all types share: each type that std's stable sort is used with,
-//! or that is collected into a `BTreeMap`, puts some 5 KB of sorting into the package. Long lists are std's.
+//! Short lists in order, by code that all types share: each type that std's stable sort is used with puts some 5 KB of
+//! sorting into the package. Long lists are std's.
 
 use std::cmp::Ordering;
 
@@ -17,17 +17,9 @@ fn order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize>
     order
 }
 
-/// A map or set of some items, put in one after another; the last one of a key stays.
-pub(crate) fn gather<T, C: Default + Extend<T>>(items: impl IntoIterator<Item = T>) -> C {
-    let mut all = C::default();
-    all.extend(items);
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     #[test]
     fn equal_items_keep_their_order() {
@@ -37,11 +29,5 @@ mod tests {
         let mut none: Vec<u32> = Vec::new();
         sort_by(&mut none, Ord::cmp);
         assert!(none.is_empty());
-    }
-
-    #[test]
-    fn the_last_of_a_key_stays() {
-        let map: BTreeMap<u32, char> = gather([(2, 'a'), (1, 'b'), (2, 'c')]);
-        assert_eq!(map.into_iter().collect::<Vec<_>>(), [(1, 'b'), (2, 'c')]);
     }
 }

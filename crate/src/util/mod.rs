@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod lists;
+pub mod map;
 pub(crate) mod sha256;
 
 /// FNV-1a: separates versions of one thing, not attackers.

@@ -267,8 +267,7 @@ impl Engine {
         let taken = self.take(Task::Generate)?;
         let Some(AnyModel::Generate(loaded)) = &taken.model else { return Err(misplaced()) };
         let made = make(loaded)?;
-        // Where there is no room for its states the device tells so later.
-        made.session.gpu.check().await?;
+        made.session.ready().await?;
         let made = AnyModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
         let (text, sight, info) = (self.text.clone(), self.sight.clone(), self.info.clone());

@@ -8,9 +8,9 @@ use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::util::map::{SortedMap, SortedSet};
 use crate::{Result, util};
 use futures_util::stream::{self, StreamExt};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of an entry.
 const PIECE: u64 = 4 << 20;
@@ -24,7 +24,7 @@ const VERSION: u32 = 1;
 /// The weights of a load that are quantized on the way.
 #[derive(Default)]
 pub(super) struct Quantized {
-    ids: BTreeSet<WeightId>,
+    ids: SortedSet<WeightId>,
     /// Whose they are: a source may have a graph for pictures beside the decoder's.
     graph: String,
     /// What they are made of and into, in words.
@@ -92,7 +92,7 @@ impl<'a> Kept<'a> {
             text += &format!("{} {} {};", file.name, info.size, info.etag?);
         }
         let mut pieces = Vec::new();
-        let sorted: BTreeMap<&Slot, &Buffer> = buffers.iter().collect();
+        let sorted: SortedMap<&Slot, &Buffer> = buffers.iter().collect();
         for (slot, buffer) in sorted {
             let (Slot::WeightQ(weight, _) | Slot::WeightS(weight, _)) = *slot else { continue };
             if quantized.ids.contains(&weight) {
@@ -110,11 +110,11 @@ impl<'a> Kept<'a> {
     }
 
     /// Fills the buffers of the weights that are kept as a whole, and says which, and how many bytes that were.
-    pub async fn restore(&self, gpu: &Gpu) -> Result<(BTreeSet<WeightId>, u64)> {
-        let mut whole: BTreeSet<WeightId> = self.pieces.iter().map(|piece| piece.weight).collect();
+    pub async fn restore(&self, gpu: &Gpu) -> Result<(SortedSet<WeightId>, u64)> {
+        let mut whole: SortedSet<WeightId> = self.pieces.iter().map(|piece| piece.weight).collect();
         let mut bytes = 0;
         if !self.source.has_set(&self.set).await {
-            return Ok((BTreeSet::new(), 0));
+            return Ok((SortedSet::new(), 0));
         }
         let (progress, abort) = (self.source.progress(), self.source.abort());
         progress.expect(self.pieces.iter().map(|piece| piece.size).sum());

@@ -17,9 +17,10 @@ use crate::ir::{Graph, WeightId, WeightKind};
 use crate::kernels::Launch;
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
@@ -61,8 +62,8 @@ pub(super) struct Loader<'a> {
     buffers: Buffers,
     units: Vec<Option<Unit>>,
     /// Units and parts by the place of their bytes.
-    wanted: BTreeMap<(usize, u64), Vec<(usize, usize)>>,
-    infos: BTreeMap<(usize, u64), TensorInfo>,
+    wanted: SortedMap<(usize, u64), Vec<(usize, usize)>>,
+    infos: SortedMap<(usize, u64), TensorInfo>,
     pipelines: HashMap<Variant, (Shader, Pipeline)>,
     pending: usize,
     /// What was written before what is pending.
@@ -133,8 +134,8 @@ impl<'a> Loader<'a> {
             plans,
             buffers: Buffers::new(),
             units: Vec::new(),
-            wanted: BTreeMap::new(),
-            infos: BTreeMap::new(),
+            wanted: SortedMap::new(),
+            infos: SortedMap::new(),
             pipelines: HashMap::new(),
             pending: 0,
             draining: None,
@@ -247,11 +248,11 @@ impl<'a> Loader<'a> {
         let mut parts = Vec::new();
         for (index, part) in source.parts.iter().enumerate() {
             let key = (part.info.file, part.info.range.start);
-            let info = self.infos.entry(key).or_insert_with(|| part.info.clone());
+            let info = self.infos.get_or_insert_with(key, || part.info.clone());
             if info.range != part.info.range {
                 return Err(Error::Internal(format!("two weights read {} in different pieces", part.info.name)));
             }
-            self.wanted.entry(key).or_default().push((unit, index));
+            self.wanted.get_or_insert_with(key, Vec::new).push((unit, index));
             let bytes = part.info.bytes();
             parts.push(Held { role: part.role, bytes, have: 0, seen: HashSet::new(), cpu: Vec::new(), gpu: None });
         }

@@ -13,12 +13,11 @@ use crate::hub::Source;
 use crate::ir::Graph;
 use crate::plan::{Plan, WeightPlans};
 use crate::util::clock;
-use crate::util::lists::gather;
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join3};
 use loader::Loader;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -78,7 +77,7 @@ pub async fn load_compiled(
         let made = plan()?;
         gate.open();
         let before = gpu.created().pipelines;
-        let variants: BTreeSet<_> = gather(made.iter().flat_map(|p| &p.launches).map(|l| &l.variant));
+        let variants: SortedSet<_> = made.iter().flat_map(|p| &p.launches).map(|l| &l.variant).collect();
         let total = variants.len() as u64;
         let work = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new());
         let there = || gpu.created().pipelines.saturating_sub(before);

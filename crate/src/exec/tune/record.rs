@@ -6,13 +6,13 @@ use crate::device::Caps;
 use crate::device::tuned::GemvPick;
 use crate::format::Layout;
 use crate::hub::Source;
+use crate::util::map::SortedMap;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 thread_local! {
     /// What this thread has measured or read, by its key.
-    static KNOWN: RefCell<BTreeMap<String, Record>> = RefCell::default();
+    static KNOWN: RefCell<SortedMap<String, Record>> = RefCell::default();
 }
 
 /// A measurement's outcome.

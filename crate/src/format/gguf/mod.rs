@@ -8,14 +8,14 @@ pub mod config;
 mod names;
 pub mod tokenizer;
 
+use crate::util::map::SortedMap;
 pub use names::{Architecture, usual};
 
 use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::ggml::GgmlType;
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo, Weights};
-use crate::util::lists::{gather, sort_by};
+use crate::util::lists::sort_by;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 
 /// The first bytes of a GGUF file.
 pub const MAGIC: [u8; 4] = *b"GGUF";
@@ -68,9 +68,9 @@ pub struct Gguf {
     /// Its length.
     pub size: u64,
     /// The metadata by key.
-    pub metadata: BTreeMap<String, Value>,
+    pub metadata: SortedMap<String, Value>,
     /// The tensors by name.
-    pub tensors: BTreeMap<String, GgufTensor>,
+    pub tensors: SortedMap<String, GgufTensor>,
 }
 
 /// Reads the header from the first bytes of a file of `size` bytes. None: more bytes are needed (twice as many, say).
@@ -220,7 +220,7 @@ fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
     if tensors > MAX_TENSORS || pairs > MAX_PAIRS {
         return Err(Stop::Bad(format!("it claims {tensors} tensors and {pairs} metadata pairs")));
     }
-    let mut metadata = BTreeMap::new();
+    let mut metadata = SortedMap::new();
     for _ in 0..pairs {
         let key = r.text("a metadata key")?;
         let value = r.value(&key)?;
@@ -277,10 +277,10 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
 }
 
 /// Checks that the tensors lie in the file and not in one another.
-fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<BTreeMap<String, GgufTensor>> {
+fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<SortedMap<String, GgufTensor>> {
     sort_by(&mut table, |a, b| a.start.cmp(&b.start));
     let starts: Vec<u64> = table.iter().map(|t| t.start).collect();
-    let mut out = BTreeMap::new();
+    let mut out = SortedMap::new();
     for (i, mut tensor) in table.into_iter().enumerate() {
         let start = data.checked_add(tensor.start);
         let next = starts.get(i + 1).and_then(|s| data.checked_add(*s)).unwrap_or(size);
@@ -344,8 +344,8 @@ impl Gguf {
     /// The tensors as a checkpoint of one file; blocks appear as rows of bytes.
     pub fn checkpoint(&self) -> Checkpoint {
         let file = CheckpointFile { name: self.file.clone(), size: self.size };
-        let tensors = gather(self.tensors.values().map(|t| (t.name.clone(), info(t))));
-        Checkpoint { files: vec![file], tensors, metadata: BTreeMap::new() }
+        let tensors = self.tensors.values().map(|t| (t.name.clone(), info(t))).collect();
+        Checkpoint { files: vec![file], tensors, metadata: SortedMap::new() }
     }
 
     /// The weights by their HuggingFace names.

@@ -4,9 +4,10 @@
 mod codec;
 mod request;
 
-use super::loaded::{TextFiles, TextParts, describe};
+use super::language::{Language, Origin, about};
+use super::loaded::{TextFiles, TextParts};
 use crate::audio::frames::{Frames, Special};
-use crate::exec::{Decode, Encoded, Files, Model, RunOptions, Session, Start, float_of};
+use crate::exec::{Decode, Encoded, Files, RunOptions, Session, Start, float_of};
 use crate::gpu::{Backend, Gpu, Usage};
 use crate::hub::{AbortFlag, Phase, Source};
 use crate::sample::{Params, Sampler, TokenMask};
@@ -33,12 +34,8 @@ pub struct Speaker {
     pub codec: Codec,
     /// How codes lie in the vocabulary.
     pub frames: Frames,
-    /// The name that it was loaded by.
-    pub name: String,
-    /// The commit, where the server named one.
-    pub revision: Option<String>,
-    /// What did not go as asked.
-    pub warnings: Vec<String>,
+    /// Where it comes from.
+    pub origin: Origin,
     /// From a speaker's vector to a row, `[hidden, numbers]`, where the model takes one.
     projection: Option<(Vec<f32>, usize)>,
 }
@@ -100,24 +97,11 @@ impl Speaker {
                 format!("frames of {} codes of {} do not fit a codec of {has} of {codes}", frames.per, frames.size);
             return Err(Error::Config { file: "config.json".into(), reason });
         }
-        let mut text = TextParts::default();
-        let build = async {
-            text = texts.parts()?;
-            Ok(())
-        };
-        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
+        let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
+        let session = Session::standing(&model)?;
+        session.ready().await?;
         progress.phase(Phase::Ready);
-        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
-        Ok(Self {
-            session: Session::standing(&model)?,
-            text: Rc::new(text),
-            codec,
-            frames,
-            name: name.to_string(),
-            revision: source.commit(),
-            warnings,
-            projection,
-        })
+        Ok(Self { session, text, codec, frames, origin, projection })
     }
 
     /// What the model is and what it costs, in the names of the JavaScript face.
@@ -125,20 +109,7 @@ impl Speaker {
         let model = self.session.model();
         let mut bytes = model.bytes();
         bytes.weights += self.codec.bytes();
-        let mut info = describe(&model.gpu, &model.config, &model.weights, bytes);
-        info["model"] = json!(self.name);
-        info["revision"] = json!(self.revision);
-        info["architecture"] = json!(model.graph.name);
-        info["task"] = json!("speak");
-        info["parameters"] = json!(model.parameters());
-        info["precision"] = json!(model.precision.name());
-        info["kv"] = json!(model.kv.name());
-        info["contextLength"] = json!(model.capacity);
-        info["vocabSize"] = json!(model.vocab());
-        info["dispatchesPerToken"] = json!(model.dispatches());
-        info["load"] = json!(model.load);
-        info["warnings"] = json!(self.warnings);
-        info["hasChatTemplate"] = json!(false);
+        let mut info = about(model, &self.origin, "speak", bytes);
         info["capabilities"] = json!(["speak"]);
         info["speaks"] = json!({
             "sampleRate": self.codec.rate,

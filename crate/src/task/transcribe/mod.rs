@@ -7,11 +7,12 @@ mod long;
 mod request;
 mod words;
 
-use super::loaded::{TextFiles, TextParts, describe};
+use super::language::{Language, Origin, about};
+use super::loaded::{TextFiles, TextParts};
 use crate::arch;
 use crate::audio::vad::Vad;
 use crate::audio::whisper::Rules;
-use crate::exec::{Decode, Ear, Files, Model, RunOptions, Session, Start, flatten};
+use crate::exec::{Decode, Ear, Files, RunOptions, Session, Start, flatten};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
 use crate::util::clock::now_ms;
@@ -30,12 +31,8 @@ pub struct Transcriber {
     pub text: Rc<TextParts>,
     /// What the model's tokens mean.
     pub rules: Rules,
-    /// The name that it was loaded by.
-    pub name: String,
-    /// The commit, where the server named one.
-    pub revision: Option<String>,
-    /// What did not go as asked.
-    pub warnings: Vec<String>,
+    /// Where it comes from.
+    pub origin: Origin,
     /// Tells speech from silence, where it was given.
     pub vad: Option<Rc<Vad>>,
     /// Tokens that end a text.
@@ -72,29 +69,13 @@ impl Transcriber {
         let rules = Rules::read(&generation, &config)?;
         progress.phase(Phase::Weights);
         let ear = Ear::load(&gpu, source, &files, &speech, options).await?;
-        let mut text = TextParts::default();
-        let build = async {
-            text = texts.parts()?;
-            Ok(())
-        };
-        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
+        let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
         let session = Session::with(&model, ear.memory().clone())?;
+        session.ready().await?;
         let mut ends = vec![rules.end];
         ends.extend(text.tokenizer().iter().flat_map(|t| t.eos_ids()).filter(|id| **id != rules.end));
         progress.phase(Phase::Ready);
-        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
-        Ok(Self {
-            session,
-            ear,
-            text: Rc::new(text),
-            rules,
-            name: name.to_string(),
-            revision: source.commit(),
-            warnings,
-            vad: None,
-            ends,
-            others: Vec::new(),
-        })
+        Ok(Self { session, ear, text, rules, origin, vad: None, ends, others: Vec::new() })
     }
 
     /// What the model is and what it costs, in the names of the JavaScript face.
@@ -102,20 +83,7 @@ impl Transcriber {
         let model = self.session.model();
         let mut bytes = model.bytes();
         bytes.weights += self.ear.bytes();
-        let mut info = describe(&model.gpu, &model.config, &model.weights, bytes);
-        info["model"] = json!(self.name);
-        info["revision"] = json!(self.revision);
-        info["architecture"] = json!(model.graph.name);
-        info["task"] = json!("transcribe");
-        info["parameters"] = json!(model.parameters());
-        info["precision"] = json!(model.precision.name());
-        info["kv"] = json!(model.kv.name());
-        info["contextLength"] = json!(model.capacity);
-        info["vocabSize"] = json!(model.vocab());
-        info["dispatchesPerToken"] = json!(model.dispatches());
-        info["load"] = json!(model.load);
-        info["warnings"] = json!(self.warnings);
-        info["hasChatTemplate"] = json!(false);
+        let mut info = about(model, &self.origin, "transcribe", bytes);
         let can = [
             ("translate", self.rules.translate.is_some()),
             ("timestamps", self.rules.no_timestamps.is_some()),

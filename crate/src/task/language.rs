@@ -1,0 +1,77 @@
+//! What the models that answer, hear and speak have alike: a language model that is loaded beside its text parts, and what
+//! is told of it. It knows no task.
+
+use super::loaded::{TextFiles, TextParts, describe};
+use crate::Result;
+use crate::exec::{Bytes, Files, Model, RunOptions};
+use crate::gpu::Gpu;
+use crate::hub::Source;
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// A language model of a source, with its text parts.
+pub(super) struct Language {
+    pub model: Rc<Model>,
+    pub text: Rc<TextParts>,
+    pub origin: Origin,
+}
+
+/// Where a model comes from, and what is to be said of its loading.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// The name that it was loaded by.
+    pub name: String,
+    /// The commit, where the server named one.
+    pub revision: Option<String>,
+    /// What did not go as asked.
+    pub warnings: Vec<String>,
+}
+
+impl Language {
+    /// Loads the weights, the tokenizer meanwhile: a large vocabulary takes as long as the weights of a small model.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub async fn load(
+        gpu: Gpu,
+        source: &Source,
+        name: &str,
+        files: Files,
+        texts: TextFiles,
+        options: RunOptions,
+    ) -> Result<Self> {
+        let mut text = TextParts::default();
+        let build = async {
+            text = texts.parts()?;
+            Ok(())
+        };
+        let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
+        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
+        let origin = Origin { name: name.to_string(), revision: source.commit(), warnings };
+        Ok(Language { model, text: Rc::new(text), origin })
+    }
+}
+
+/// What a language model is and costs, in the names of the JavaScript face; `bytes` with what is loaded beside it.
+pub(super) fn about(model: &Model, origin: &Origin, task: &str, bytes: Bytes) -> Value {
+    let mut info = describe(&model.gpu, &model.config, &model.weights, bytes);
+    let told = [
+        ("model", json!(origin.name)),
+        ("revision", json!(origin.revision)),
+        ("architecture", json!(model.graph.name)),
+        ("task", json!(task)),
+        ("parameters", json!(model.parameters())),
+        ("precision", json!(model.precision.name())),
+        ("kv", json!(model.kv.name())),
+        ("contextLength", json!(model.capacity)),
+        ("vocabSize", json!(model.vocab())),
+        ("dispatchesPerToken", json!(model.dispatches())),
+        ("load", json!(model.load)),
+        ("warnings", json!(origin.warnings)),
+        ("hasChatTemplate", json!(false)),
+    ];
+    for (key, value) in told {
+        info[key] = value;
+    }
+    info
+}
