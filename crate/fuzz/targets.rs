@@ -9,7 +9,6 @@ use jerboa::format::{Bytes, Checkpoint, CheckpointFile, ShardIndex, Weights, che
 use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer};
 use jerboa::vision::{Processor, header};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// What is made of weights: layouts, slices, and values where they are few. `data` stands for the bytes of the files.
 fn read(weights: &Weights, data: &[u8]) {
@@ -82,14 +81,14 @@ pub fn checkpoint(bytes: &[u8]) {
     let Ok(config) = serde_json::from_str::<Value>(config) else { return };
     let _ = (arch::graph(&config), arch::encoder(&config, &arch::Head::Hidden));
     let end = |t: &Value| t["data_offsets"][1].as_u64();
-    let tensors = serde_json::from_str::<BTreeMap<String, Value>>(header).unwrap_or_default();
+    let tensors = serde_json::from_str::<jerboa::SortedMap<String, Value>>(header).unwrap_or_default();
     let data = tensors.values().filter_map(end).max().unwrap_or(0);
     let Some(size) = data.checked_add(8 + header.len() as u64) else { return };
     let Ok(header) = parse_header("file", header.as_bytes(), size) else { return };
     let checkpoint = Checkpoint {
         files: vec![CheckpointFile { name: "file".into(), size }],
         tensors: header.tensors.into_iter().map(|t| (t.name.clone(), t)).collect(),
-        metadata: BTreeMap::new(),
+        metadata: jerboa::SortedMap::new(),
     };
     let state = br#"{"shape": [8, 64], "blocksize": 64, "dtype": "float16"}"#.to_vec();
     let side = checkpoint.tensors.keys().filter(|n| n.contains("quant_state")).map(|n| (n.clone(), state.clone()));

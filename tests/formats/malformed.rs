@@ -7,7 +7,6 @@ use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::{Error, Result};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 fn text(s: &str) -> Vec<u8> {
@@ -242,7 +241,7 @@ fn quantised_tensors_that_do_not_fit() {
         (json!({}), vec![("m.weight", I64, &[4, 4])], "Only floating point tensors and known encodings are read."),
     ];
     for (config, tensors, expected) in cases {
-        let weights = detect(&config, &checkpoint(&tensors), &BTreeMap::new());
+        let weights = detect(&config, &checkpoint(&tensors), &jerboa::SortedMap::new());
         let found = weights.get("m.weight", "a model").and_then(check_parts).expect_err(expected);
         assert!(matches!(found.code(), "unsupported_encoding" | "malformed"), "{expected}: {}", found.code());
         assert!(found.to_string().contains(expected), "{expected}: {found}");
@@ -274,7 +273,7 @@ fn group_sizes_without_a_configuration() {
     for (tensors, method) in [(awq, "awq"), (gptq, "gptq")] {
         for group in [json!(null), json!(0), json!(-1), json!(32), json!(64), json!("64")] {
             let config = json!({"quantization_config": {"quant_method": method, "group_size": group}});
-            let weights = detect(&config, &checkpoint(tensors), &BTreeMap::new());
+            let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
             let weight = weights.get("m.weight", "a model").expect("read");
             assert_eq!(weight.encoding.name(), format!("{method} 4 bit group 64"), "{group}");
             check_parts(weight).expect("its parts fit");

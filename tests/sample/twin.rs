@@ -20,7 +20,7 @@ fn parameters() -> impl Strategy<Value = Params> {
             repetition_penalty: penalties.0,
             presence_penalty: penalties.1,
             frequency_penalty: penalties.2,
-            logit_bias,
+            logit_bias: logit_bias.into_iter().collect(),
             seed: Some(seed),
         },
     )

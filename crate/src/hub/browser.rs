@@ -15,7 +15,6 @@ use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
-use crate::util::lists::gather;
 use crate::{Error, Result};
 
 #[wasm_bindgen]
@@ -272,7 +271,7 @@ impl PickedFiles {
 
     /// The names of its files.
     pub(super) fn list(&self) -> Vec<String> {
-        gather(self.files.keys().cloned())
+        self.files.keys().cloned().collect()
     }
 
     /// Whether there is such a file.

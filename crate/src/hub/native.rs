@@ -12,7 +12,6 @@ use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
-use crate::util::lists::gather;
 use crate::{Error, Result};
 
 /// How many redirects are followed.
@@ -227,7 +226,7 @@ impl LocalDir {
     /// The names of its files, those of folders in it left out.
     pub(super) fn list(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
-        gather(entries.filter_map(|e| e.file_name().into_string().ok()))
+        entries.filter_map(|e| e.file_name().into_string().ok()).collect()
     }
 
     fn failed(&self, file: &str, error: &std::io::Error) -> Error {

@@ -1,7 +1,8 @@
 //! Vectors of texts: prompts, tokens, batches in flight, cutting and scaling. It knows text and vectors; how they are
 //! computed is the engine's business.
 
-use super::loaded::{TextParts, describe};
+use super::language::describe;
+use super::parts::TextParts;
 use super::sentence::SentenceConfig;
 use crate::exec::{Encoder, Outputs, Tokens};
 use crate::hub::AbortFlag;

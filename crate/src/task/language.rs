@@ -1,11 +1,14 @@
 //! What the models that answer, hear and speak have alike: a language model that is loaded beside its text parts, and what
 //! is told of it. It knows no task.
 
-use super::loaded::{TextFiles, TextParts, describe};
+use super::parts::{TextFiles, TextParts};
 use crate::Result;
 use crate::exec::{Bytes, Files, Model, RunOptions};
-use crate::gpu::Gpu;
+use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
+use crate::ir::WeightKind;
+use crate::plan::WeightPlans;
+use crate::util::map::SortedSet;
 use serde_json::{Value, json};
 use std::rc::Rc;
 
@@ -74,4 +77,24 @@ pub(super) fn about(model: &Model, origin: &Origin, task: &str, bytes: Bytes) ->
         info[key] = value;
     }
     info
+}
+
+/// What every model is and costs, in the names of the JavaScript face.
+pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: Bytes) -> Value {
+    let caps = gpu.caps();
+    let number =
+        |names: [&str; 2]| names.iter().find_map(|n| config.get(n).and_then(Value::as_u64)).unwrap_or_default();
+    let matrices = weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
+    let layouts: SortedSet<String> = matrices.map(|w| w.layout.name()).collect();
+    json!({
+        "modelType": config.get("model_type").cloned().unwrap_or(Value::Null),
+        "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),
+        "hiddenSize": number(["hidden_size", "dim"]),
+        "layers": number(["num_hidden_layers", "n_layers"]),
+        "bytes": { "weights": bytes.weights, "kv": bytes.kv, "activations": bytes.activations },
+        "device": {
+            "vendor": caps.vendor, "architecture": caps.architecture, "description": caps.description,
+            "f16": caps.f16, "subgroups": caps.subgroups, "matrix": caps.matrix.is_some(), "software": caps.software,
+        },
+    })
 }

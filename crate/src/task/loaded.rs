@@ -1,61 +1,18 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::language::{Language, Origin, about};
+use super::parts::{TextFiles, TextParts};
 use super::request::{GenerateRequest, Overflow};
 use super::sight::{Sight, listed, pictures_of};
-use crate::exec::{Bytes, Files, MeasureOptions, Measurement, RunOptions, Session};
-use crate::format::gguf::Gguf;
-use crate::format::{mlc, mlc_chat};
-use crate::gpu::{Backend, Gpu};
+use crate::exec::{Files, MeasureOptions, Measurement, RunOptions, Session};
+use crate::format::mlc;
+use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
-use crate::ir::WeightKind;
-use crate::plan::WeightPlans;
 use crate::sample::Params;
-use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
-use crate::util::map::SortedSet;
+use crate::text::ChatInput;
 use crate::{Error, Result};
-use futures_util::future::{try_join, try_join3};
 use serde_json::{Value, json};
 use std::rc::Rc;
-
-/// The parts that turn text into ids and back.
-#[derive(Debug, Default)]
-pub struct TextParts {
-    tokenizer: Option<Tokenizer>,
-    template: Option<ChatTemplate>,
-}
-
-impl TextParts {
-    /// The tokenizer.
-    ///
-    /// # Errors
-    /// `Tokenizer` when the checkpoint has none: then only ids can be given.
-    pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        let reason = || "the checkpoint has no tokenizer.json; give token ids instead of text".into();
-        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: reason() })
-    }
-
-    /// Whether conversations can be rendered.
-    pub fn has_template(&self) -> bool {
-        self.template.is_some()
-    }
-
-    /// Renders a conversation as a prompt.
-    ///
-    /// # Errors
-    /// `ChatTemplate` when there is none, or what the template raises.
-    pub fn render(&self, input: &ChatInput) -> Result<crate::text::Prompt> {
-        let reason = "this model has no chat template: it is a base model. Use generate with a prompt instead";
-        let template = self.template.as_ref().ok_or_else(|| Error::ChatTemplate { reason: reason.into() })?;
-        let tokenizer = self.tokenizer()?;
-        template.render(input, tokenizer.special_tokens(), tokenizer.special_spellings())
-    }
-
-    /// Whether the template reads contents as lists of parts only.
-    fn wants_parts(&self) -> bool {
-        self.template.as_ref().is_some_and(|template| !template.reads_strings())
-    }
-}
 
 /// The conversation of a request, without `drop` of the oldest turns that may go; None where none is left.
 fn conversation(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
@@ -81,73 +38,6 @@ fn without_oldest(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
     let first_kept = *starts.get(drop)?;
     let keep = |(i, m): (usize, &Value)| (i >= first_kept || is_system(m)).then(|| m.clone());
     Some(messages.iter().enumerate().filter_map(keep).collect())
-}
-
-/// The files that text needs, as they are read.
-#[derive(Default)]
-pub(super) struct TextFiles {
-    tokenizer: Option<Vec<u8>>,
-    pub(super) tokenizer_config: Option<Vec<u8>>,
-    special_tokens_map: Option<Vec<u8>>,
-    generation_config: Option<Vec<u8>>,
-    jinja: Option<Vec<u8>>,
-    template_json: Option<Vec<u8>>,
-}
-
-impl TextFiles {
-    pub(super) async fn of_source(source: &Source) -> Result<Self> {
-        let read = |name| source.read_optional(name);
-        let vocabulary =
-            try_join3(read("tokenizer.json"), read("tokenizer_config.json"), read("special_tokens_map.json"));
-        let others = try_join3(read("generation_config.json"), read("chat_template.jinja"), read("chat_template.json"));
-        let ((tokenizer, tokenizer_config, special_tokens_map), (generation_config, jinja, template_json)) =
-            try_join(vocabulary, others).await?;
-        Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
-    }
-
-    /// The same of an MLC repository, whose own file says of conversations what no other does.
-    async fn with_conversation(mut self, source: &Source) -> Result<Self> {
-        let Some(chat) = source.read_optional("mlc-chat-config.json").await? else { return Ok(self) };
-        let found = mlc_chat::conversation(&String::from_utf8_lossy(&chat))?;
-        if ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), self.tokenizer_config.as_deref())?
-            .is_none()
-        {
-            self.jinja = found.template.map(String::into_bytes);
-        }
-        if self.generation_config.is_none() {
-            self.generation_config = Some(found.generation.to_string().into_bytes());
-        }
-        Ok(self)
-    }
-
-    /// The tokenizer and the chat template that they make.
-    pub(super) fn parts(&self) -> Result<TextParts> {
-        let config = self.tokenizer_config.as_deref();
-        let template = ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
-        let load = |bytes: &Vec<u8>| {
-            Tokenizer::load(TokenizerFiles {
-                tokenizer: bytes,
-                tokenizer_config: config,
-                special_tokens_map: self.special_tokens_map.as_deref(),
-                generation_config: self.generation_config.as_deref(),
-            })
-        };
-        Ok(TextParts { tokenizer: self.tokenizer.as_ref().map(load).transpose()?, template })
-    }
-
-    /// What a GGUF file holds of them.
-    fn of_gguf(gguf: &Gguf) -> Result<Self> {
-        let tokenizer = match gguf.metadata.contains_key("tokenizer.ggml.tokens") {
-            true => Some(gguf.tokenizer()?.to_string().into_bytes()),
-            false => None,
-        };
-        Ok(Self {
-            tokenizer,
-            tokenizer_config: Some(gguf.tokenizer_config().to_string().into_bytes()),
-            generation_config: Some(json!({ "eos_token_id": gguf.stop_ids() }).to_string().into_bytes()),
-            ..Self::default()
-        })
-    }
 }
 
 /// A loaded model with a conversation of its own. Others on the same model are [`Loaded::create_session`]'s and
@@ -397,26 +287,6 @@ impl Loaded {
         }
         Ok(ids)
     }
-}
-
-/// What every model is and costs, in the names of the JavaScript face.
-pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: Bytes) -> Value {
-    let caps = gpu.caps();
-    let number =
-        |names: [&str; 2]| names.iter().find_map(|n| config.get(n).and_then(Value::as_u64)).unwrap_or_default();
-    let matrices = weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
-    let layouts: SortedSet<String> = matrices.map(|w| w.layout.name()).collect();
-    json!({
-        "modelType": config.get("model_type").cloned().unwrap_or(Value::Null),
-        "weights": layouts.into_iter().collect::<Vec<_>>().join(", "),
-        "hiddenSize": number(["hidden_size", "dim"]),
-        "layers": number(["num_hidden_layers", "n_layers"]),
-        "bytes": { "weights": bytes.weights, "kv": bytes.kv, "activations": bytes.activations },
-        "device": {
-            "vendor": caps.vendor, "architecture": caps.architecture, "description": caps.description,
-            "f16": caps.f16, "subgroups": caps.subgroups, "matrix": caps.matrix.is_some(), "software": caps.software,
-        },
-    })
 }
 
 fn parse(file: &str, bytes: &[u8]) -> Result<Value> {

@@ -1,7 +1,8 @@
 //! From a model's files to what it is for: generating, embedding or reranking, as its files or the caller say.
 
 use super::embed::Embedder;
-use super::loaded::{Loaded, TextFiles, TextParts};
+use super::loaded::Loaded;
+use super::parts::{TextFiles, TextParts};
 use super::rerank::{Asking, Reranker};
 use super::sentence::{SentenceConfig, json};
 use super::speak::Speaker;

@@ -2,7 +2,7 @@
 //! no. It knows text and scores; how they are computed is the engine's business.
 
 use super::embed::{describe_encoder, run_all};
-use super::loaded::TextParts;
+use super::parts::TextParts;
 use crate::exec::{Encoder, Tokens};
 use crate::hub::AbortFlag;
 use crate::text::Tokenizer;

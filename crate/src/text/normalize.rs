@@ -1,10 +1,10 @@
 //! The normalizers that need Unicode's tables: its four forms, BERT's cleaning, accents, and the character map of
-//! SentencePiece. A page asks the browser for the forms, whose tables would be 60 KB of the package.
+//! SentencePiece. A page asks the browser for the forms and for clusters of characters, whose tables would be 65 KB of the
+//! package.
 //! It knows their entries in tokenizer.json, not the vocabulary.
 
 use serde_json::Value;
 use unicode_categories::UnicodeCategories;
-use unicode_segmentation::UnicodeSegmentation;
 
 use super::tokenizer_error;
 use crate::Result;
@@ -218,7 +218,7 @@ impl CharacterMap {
     /// Short clusters of characters first, then the characters of those that the map lacks.
     fn apply(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        for cluster in text.graphemes(true) {
+        for cluster in clusters(text) {
             match self.find(cluster).filter(|_| cluster.len() < 6) {
                 Some(found) => out.push_str(found),
                 None => {
@@ -230,6 +230,34 @@ impl CharacterMap {
         }
         out
     }
+}
+
+/// The clusters of characters that are seen as one (UAX #29).
+#[cfg(not(target_arch = "wasm32"))]
+fn clusters(text: &str) -> Vec<&str> {
+    unicode_segmentation::UnicodeSegmentation::graphemes(text, true).collect()
+}
+
+/// The clusters of characters that are seen as one (UAX #29).
+#[cfg(target_arch = "wasm32")]
+fn clusters(text: &str) -> Vec<&str> {
+    #[wasm_bindgen::prelude::wasm_bindgen(module = "/js/text.js")]
+    extern "C" {
+        fn clusters(text: &str) -> Vec<u32>;
+    }
+    let mut rest = text.char_indices().map(|(at, c)| (at + c.len_utf8(), c.len_utf16() as u32));
+    let mut start = 0;
+    let cluster = |units: u32| {
+        let (mut left, mut end) = (units, start);
+        while left > 0 {
+            let (next, units) = rest.next()?;
+            (end, left) = (next, left.saturating_sub(units));
+        }
+        let found = text.get(start..end);
+        start = end;
+        found
+    };
+    clusters(text).into_iter().map_while(cluster).collect()
 }
 
 /// The bytes of a text in base64; none where it is not one.

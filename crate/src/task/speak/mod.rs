@@ -5,7 +5,7 @@ mod codec;
 mod request;
 
 use super::language::{Language, Origin, about};
-use super::loaded::{TextFiles, TextParts};
+use super::parts::{TextFiles, TextParts};
 use crate::audio::frames::{Frames, Special};
 use crate::exec::{Decode, Encoded, Files, RunOptions, Session, Start, float_of};
 use crate::gpu::{Backend, Gpu, Usage};

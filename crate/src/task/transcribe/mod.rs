@@ -8,7 +8,7 @@ mod request;
 mod words;
 
 use super::language::{Language, Origin, about};
-use super::loaded::{TextFiles, TextParts};
+use super::parts::{TextFiles, TextParts};
 use crate::arch;
 use crate::audio::vad::Vad;
 use crate::audio::whisper::Rules;

@@ -1,0 +1,116 @@
+//! The parts of a checkpoint that text needs: its files as they are read, and the tokenizer and the chat template that they
+//! make. Knows no weights.
+
+use crate::format::gguf::Gguf;
+use crate::format::mlc_chat;
+use crate::hub::Source;
+use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
+use crate::{Error, Result};
+use futures_util::future::{try_join, try_join3};
+use serde_json::json;
+
+/// The parts that turn text into ids and back.
+#[derive(Debug, Default)]
+pub struct TextParts {
+    pub(super) tokenizer: Option<Tokenizer>,
+    template: Option<ChatTemplate>,
+}
+
+impl TextParts {
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// `Tokenizer` when the checkpoint has none: then only ids can be given.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        let reason = || "the checkpoint has no tokenizer.json; give token ids instead of text".into();
+        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: reason() })
+    }
+
+    /// Whether conversations can be rendered.
+    pub fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Renders a conversation as a prompt.
+    ///
+    /// # Errors
+    /// `ChatTemplate` when there is none, or what the template raises.
+    pub fn render(&self, input: &ChatInput) -> Result<crate::text::Prompt> {
+        let reason = "this model has no chat template: it is a base model. Use generate with a prompt instead";
+        let template = self.template.as_ref().ok_or_else(|| Error::ChatTemplate { reason: reason.into() })?;
+        let tokenizer = self.tokenizer()?;
+        template.render(input, tokenizer.special_tokens(), tokenizer.special_spellings())
+    }
+
+    /// Whether the template reads contents as lists of parts only.
+    pub(super) fn wants_parts(&self) -> bool {
+        self.template.as_ref().is_some_and(|template| !template.reads_strings())
+    }
+}
+
+/// The files that text needs, as they are read.
+#[derive(Default)]
+pub(super) struct TextFiles {
+    tokenizer: Option<Vec<u8>>,
+    pub(super) tokenizer_config: Option<Vec<u8>>,
+    special_tokens_map: Option<Vec<u8>>,
+    pub(super) generation_config: Option<Vec<u8>>,
+    jinja: Option<Vec<u8>>,
+    template_json: Option<Vec<u8>>,
+}
+
+impl TextFiles {
+    pub(super) async fn of_source(source: &Source) -> Result<Self> {
+        let read = |name| source.read_optional(name);
+        let vocabulary =
+            try_join3(read("tokenizer.json"), read("tokenizer_config.json"), read("special_tokens_map.json"));
+        let others = try_join3(read("generation_config.json"), read("chat_template.jinja"), read("chat_template.json"));
+        let ((tokenizer, tokenizer_config, special_tokens_map), (generation_config, jinja, template_json)) =
+            try_join(vocabulary, others).await?;
+        Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
+    }
+
+    /// The same of an MLC repository, whose own file says of conversations what no other does.
+    pub(super) async fn with_conversation(mut self, source: &Source) -> Result<Self> {
+        let Some(chat) = source.read_optional("mlc-chat-config.json").await? else { return Ok(self) };
+        let found = mlc_chat::conversation(&String::from_utf8_lossy(&chat))?;
+        if ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), self.tokenizer_config.as_deref())?
+            .is_none()
+        {
+            self.jinja = found.template.map(String::into_bytes);
+        }
+        if self.generation_config.is_none() {
+            self.generation_config = Some(found.generation.to_string().into_bytes());
+        }
+        Ok(self)
+    }
+
+    /// The tokenizer and the chat template that they make.
+    pub(super) fn parts(&self) -> Result<TextParts> {
+        let config = self.tokenizer_config.as_deref();
+        let template = ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
+        let load = |bytes: &Vec<u8>| {
+            Tokenizer::load(TokenizerFiles {
+                tokenizer: bytes,
+                tokenizer_config: config,
+                special_tokens_map: self.special_tokens_map.as_deref(),
+                generation_config: self.generation_config.as_deref(),
+            })
+        };
+        Ok(TextParts { tokenizer: self.tokenizer.as_ref().map(load).transpose()?, template })
+    }
+
+    /// What a GGUF file holds of them.
+    pub(super) fn of_gguf(gguf: &Gguf) -> Result<Self> {
+        let tokenizer = match gguf.metadata.contains_key("tokenizer.ggml.tokens") {
+            true => Some(gguf.tokenizer()?.to_string().into_bytes()),
+            false => None,
+        };
+        Ok(Self {
+            tokenizer,
+            tokenizer_config: Some(gguf.tokenizer_config().to_string().into_bytes()),
+            generation_config: Some(json!({ "eos_token_id": gguf.stop_ids() }).to_string().into_bytes()),
+            ..Self::default()
+        })
+    }
+}
