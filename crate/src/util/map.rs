@@ -9,8 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Index;
 
 /// Values by key, in the order of the keys. Looking up takes log n comparisons; putting in moves a pointer for each larger
-/// key, so that tens of thousands are put in within milliseconds in whatever order they come.
-#[expect(clippy::vec_box, reason = "moving pointers is the same code for all types, and fast for large values")]
+/// key, so that tens of thousands are put in within milliseconds in whatever order they come: the same code for all types.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SortedMap<K, V>(Vec<Box<(K, V)>>);
 
