@@ -74,8 +74,13 @@ var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
 // Of each head and key: the parts of a score, then the score and its weight.
 const SHARERS: u32 = 128u / TILE;
 var<workgroup> scores: array<f32, HEADS * 128u>;
-// Eight parts of each head's maximum, and before of its (and the key's) sum of squares.
-var<workgroup> parts: array<f32, (HEADS + 1u) * 8u>;
+// Eight parts of each head's maximum, and before of its (and the key's, with VALUES the value's) sum of squares.
+#ifdef VALUES
+const NORMED: u32 = HEADS + 2u;
+#else
+const NORMED: u32 = HEADS + 1u;
+#endif
+var<workgroup> parts: array<f32, NORMED * 8u>;
 // Of each head: the maximum so far, and what is left of sums under the one before.
 var<workgroup> tops: array<vec2<f32>, HEADS>;
 var<workgroup> sums: array<f32, HEADS * CUTS>;
@@ -95,6 +100,16 @@ fn factor(head: u32) -> f32 {
     return inverseSqrt(sum / f32(params.head_dim) + params.eps);
 #else
     return 1.0;
+#endif
+}
+
+// Four elements of the new value.
+fn fresh_value(at: u32) -> vec4<f32> {
+    let value = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]);
+#ifdef VALUES
+    return value * factor(HEADS + 1u);
+#else
+    return value;
 #endif
 }
 #endif
@@ -124,10 +139,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let pos = splits.end - 1u;
 #ifdef FUSED
 #ifdef HEAD_NORM
-    if (lid < (HEADS + 1u) * 8u) {
+    if (lid < NORMED * 8u) {
         let h = lid / 8u;
         var base = params.q_offset + (head0 + min(h, count - 1u)) * d;
         if (h == HEADS) { base = params.k_offset + kv_head * d; }
+#ifdef VALUES
+        if (h == HEADS + 1u) { base = params.v_offset + kv_head * d; }
+#endif
         var sum = 0.0;
         for (var i = lid % 8u; i < d; i += 8u) { sum += q[base + i] * q[base + i]; }
         parts[lid] = sum;
@@ -148,11 +166,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #ifdef KV_INT8
             let at = params.v_offset + kv_head * d + 4u * i;
             fresh_k[i] = rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d);
-            fresh_v[i] = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]);
+            fresh_v[i] = fresh_value(at);
 #else
             let at = params.v_offset + kv_head * d + 4u * i;
             let key = kv_pack(rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d));
-            let value = kv_pack(vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]));
+            let value = kv_pack(fresh_value(at));
             fresh_k[i] = kv_unpack(key);
             fresh_v[i] = kv_unpack(value);
             if (wid.x % tiles == 0u) {

@@ -39,9 +39,13 @@ struct Params {
 var<workgroup> largest: array<f32, 64>;
 #endif
 
-// Four elements as the cache keeps them: of a value as they are, of a key normed and rotated.
+// Four elements as the cache keeps them: of a value as they are, or normed with VALUES, of a key normed and rotated.
 fn kept(is_v: bool, i: u32, pos: u32, factor: f32) -> vec4<f32> {
+#ifdef VALUES
+    if (is_v) { return vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]) * factor; }
+#else
     if (is_v) { return vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]); }
+#endif
     return rotated4(0u, 4u * i, pos, factor, params.head_dim);
 }
 #endif

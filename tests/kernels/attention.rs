@@ -22,6 +22,8 @@ struct Layer {
     relative: bool,
     /// None, or whether the norm of heads comes after the rotation.
     norm: Option<bool>,
+    /// Whether heads of v are normed too.
+    values: bool,
     /// Rotated columns, and whether pairs are neighbours.
     rope: Option<(usize, bool)>,
     /// q, k and v are columns of one value.
@@ -38,6 +40,7 @@ const PLAIN: Layer = Layer {
     sinks: false,
     relative: false,
     norm: None,
+    values: false,
     rope: Some((32, false)),
     together: true,
     kv: Kv::F32,
@@ -110,7 +113,9 @@ impl Layer {
         let Layer { heads, kv_heads, head_dim, softcap, .. } = *self;
         let relative = self.relative.then_some(&given.relative[..]);
         let spec = twin::Attention { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks, relative };
-        spec.of(&q, &stored(k), &stored(given.v.clone()), visible)
+        let bare = |v: &[f32]| twin::norm_heads(v, &vec![1.0; head_dim], 0.0, 1e-5);
+        let v = if self.values { bare(&given.v) } else { given.v.clone() };
+        spec.of(&q, &stored(k), &stored(v), visible)
     }
 
     fn scale(&self) -> f32 {
@@ -139,6 +144,7 @@ impl Layer {
         } else {
             [case.input(&given.q, q_cols), case.input(&given.k, kv_cols), case.input(&given.v, kv_cols)]
         };
+        let values = self.values;
         let gains = self.norm.map(|after_rope| (case.vector(&given.gains), after_rope));
         let sinks = self.sinks.then(|| case.vector(&given.sinks));
         let relative = self.relative.then(|| case.vector(&given.relative));
@@ -151,7 +157,7 @@ impl Layer {
             softcap: self.softcap,
             sinks,
             relative,
-            head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope }),
+            head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope, values }),
             rope: self.spec().map(|spec| case.b.rope(spec)),
             state: match mask {
                 Mask::Causal { window } | Mask::Pictures { window } => {
@@ -275,6 +281,19 @@ fn norms_of_heads_and_rotations() {
                 Layer { norm, rope, together, ..PLAIN }.check(&gpu, &[many(5), few(1)]);
             }
         }
+    }
+}
+
+/// Heads of v normed without a gain on their way into every kind of cache.
+#[test]
+fn norms_of_values() {
+    let gpu = plain();
+    for (heads, kv_heads, head_dim, kv, together) in
+        [(8, 1, 64, Kv::F32, true), (2, 1, 20, Kv::Int8, true), (3, 3, 12, Kv::Packed, false)]
+    {
+        let (norm, rope) = (Some(false), Some((head_dim, false)));
+        let layer = Layer { heads, kv_heads, head_dim, norm, values: true, rope, together, kv, ..PLAIN };
+        layer.check(&gpu, &[many(9), few(1), few(1)]);
     }
 }
 

@@ -87,8 +87,11 @@ fn gguf_files_give_the_reference_logits() {
         ("gemma4", "gemma4"),
         // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
         ("gpt_oss", "gpt_oss_mxfp4"),
+        // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own: make_bitnet_gguf.py.
+        ("bitnet", ""),
     ] {
-        let reference = Golden::read(&golden(&format!("models/{model}/golden.safetensors")));
+        let at = if model.is_empty() { format!("quant/gguf_{name}") } else { format!("models/{model}") };
+        let reference = Golden::read(&golden(&at).join("golden.safetensors"));
         let (ids, expected) = (reference.ids("input_ids"), reference.floats("logits"));
         let loaded = block_on(async {
             let source = files_of(&golden(&format!("quant/gguf_{name}"))).await?;

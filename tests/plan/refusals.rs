@@ -129,7 +129,8 @@ fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
     };
     refused(attend(RowsMode::Few(1), conv), "no keys and values");
     let gains = |b: &mut Builder, a: &mut Attention| {
-        a.head_norm = Some(HeadNorm { gains: b.vector("g", 16), offset: 0.0, eps: 1e-5, after_rope: false });
+        a.head_norm =
+            Some(HeadNorm { gains: b.vector("g", 16), offset: 0.0, eps: 1e-5, after_rope: false, values: false });
     };
     refused(attend(PACKED, gains), "g has 16 elements, not 32");
     refused(multiply(RowsMode::Few(1), |b, l| l.bias = Some(b.vector("bias", 3))), "bias has 3 elements, not 64");
@@ -156,7 +157,7 @@ fn an_op_names_all_of_its_weights() {
         [linear.weight, linear.bias.expect("a bias"), norm.gain.expect("a gain")]
     );
     let (sinks, relative, gains) = (b.vector("s", 4), b.vector("r", 128), b.vector("g", 32));
-    let head_norm = Some(HeadNorm { gains, offset: 0.0, eps: 1e-5, after_rope: false });
+    let head_norm = Some(HeadNorm { gains, offset: 0.0, eps: 1e-5, after_rope: false, values: false });
     let all = Attention { sinks: Some(sinks), relative: Some(relative), head_norm, ..attention() };
     assert_eq!(Op::Attention(all).weights(), [sinks, relative, gains]);
 }

@@ -200,7 +200,7 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
         } else {
             let gains: Vec<String> = own.iter().map(|n| format!("{path}.{n}.weight")).collect();
             let gains = b.vectors(&gains, spec.head_dim);
-            head_norm = Some(HeadNorm { gains, offset: norms.offset, eps: norms.eps, after_rope });
+            head_norm = Some(HeadNorm { gains, offset: norms.offset, eps: norms.eps, after_rope, values: false });
         }
     }
     if let (Some(eps), Some(v)) = (spec.value_norm, qkv.get_mut(2)) {

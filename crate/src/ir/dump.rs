@@ -81,7 +81,11 @@ impl Graph {
                     Mask::Segment { before, after } => format!("segment {before} before, {after} after"),
                 };
                 let rope = a.rope.map_or(String::new(), |r| format!(", rope {r}"));
-                let norm = if a.head_norm.is_some() { ", head norm" } else { "" };
+                let norm = match &a.head_norm {
+                    Some(norm) if norm.values => ", head norm of q, k and v",
+                    Some(_) => ", head norm",
+                    None => "",
+                };
                 format!("attention[{}/{} heads of {}, {mask}{rope}{norm}]", a.heads, a.kv_heads, a.head_dim)
             }
             Op::Add => "add".into(),

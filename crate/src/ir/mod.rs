@@ -283,6 +283,8 @@ pub struct HeadNorm {
     pub eps: f32,
     /// Whether it comes after the rotation.
     pub after_rope: bool,
+    /// Whether heads of v are normed too, without a gain; only where keys and values are kept.
+    pub values: bool,
 }
 
 /// Scaled dot-product attention over q, k, v as the projections give them.

@@ -76,6 +76,8 @@ pub struct HeadNorm<B> {
     pub eps: f32,
     /// After the rotation rather than before it.
     pub after_rope: bool,
+    /// Of v too, without a gain, where it is written to the cache.
+    pub values: bool,
 }
 
 /// A rotation table, `[positions][dim / 2]` of (cos, sin).
@@ -198,6 +200,10 @@ impl<B: Clone + PartialEq> Attention<B> {
         launch
     }
 
+    fn norms_values(&self) -> bool {
+        self.head_norm.as_ref().is_some_and(|n| n.values)
+    }
+
     /// One launch over some of the heads: ALL, QUERIES or KEYS, which are keys and values.
     fn rope_heads(
         &self,
@@ -226,7 +232,8 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("k_stride", first.stride)
             .set("v_offset", v.offset)
             .set("v_stride", v.stride);
-        let launch = if flag == "QUERIES" { launch } else { self.placed(launch) };
+        let mut launch = if flag == "QUERIES" { launch } else { self.placed(launch) };
+        launch.variant = launch.variant.flag_if("VALUES", flag != "QUERIES" && self.norms_values());
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
@@ -282,7 +289,7 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// fills the cache on the way. q, k and v lie in one buffer.
     pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B) -> Launch<B> {
         let mut launch = self.runs(q, parts).set("k_offset", k.offset).set("v_offset", v.offset);
-        launch.variant = launch.variant.flag("FUSED");
+        launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 

@@ -15,7 +15,8 @@ pub struct Fusions {
     pub residual: bool,
     /// RMSNorm is taken along by the products after it (decode only), norms by the rounding after them.
     pub norm: bool,
-    /// Norms and rotation of heads and the writing of the cache happen in attention (decode only).
+    /// Norms and rotation of heads and the writing of the cache happen in attention (decode only), norms of values where
+    /// they are written.
     pub heads: bool,
 }
 
@@ -40,6 +41,9 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
     }
     if fusions.norm {
         merge_rounded(&mut graph);
+    }
+    if fusions.heads {
+        merge_values(&mut graph);
     }
     graph
 }
@@ -291,6 +295,24 @@ fn added(
         _ => return None,
     }
     Some((producer, sum, None))
+}
+
+/// A norm of v's heads, without a gain, is one step with those of q's and k's, where a cache is written.
+fn merge_values(graph: &mut Graph) {
+    let uses = graph.uses();
+    for index in (0..graph.nodes.len()).rev() {
+        let (Op::NormEach(norm, group), made) = (&graph.nodes[index].op, graph.nodes[index].output) else { continue };
+        let (eps, group, from) = (norm.eps, *group, graph.nodes[index].inputs[0]);
+        let bare = norm.gain.is_none() && norm.bias.is_none() && !norm.layer && uses[made.0] == 1;
+        let reader = graph.nodes.iter_mut().find(|n| n.inputs.get(2) == Some(&made));
+        let Some(Node { op: Op::Attention(a), inputs, .. }) = reader.filter(|_| bare) else { continue };
+        let (width, kept) = (a.head_dim, a.state.is_some());
+        if let Some(heads) = a.head_norm.as_mut().filter(|h| kept && width == group && h.eps == eps) {
+            heads.values = true;
+            inputs[2] = from;
+            graph.nodes.remove(index);
+        }
+    }
 }
 
 /// A norm that only rounding reads is one step with it.

@@ -574,6 +574,9 @@ impl Lowering<'_> {
         if a.sinks.is_some() {
             return Err(dropped(name, "the sinks, which only causal attention has"));
         }
+        if a.head_norm.as_ref().is_some_and(|n| n.values) {
+            return Err(dropped(name, "the norm of values, which only attention over a cache has"));
+        }
         if a.state.is_some() {
             return Err(dropped(
                 name,
@@ -622,5 +625,6 @@ fn row_norm(n: &ir::Norm) -> norm::Norm<Slot> {
 
 fn head_norm(a: &ir::Attention) -> Option<HeadNorm<Slot>> {
     let h = a.head_norm.as_ref()?;
-    Some(HeadNorm { gains: Slot::Vector(h.gains), offset: h.offset, eps: h.eps, after_rope: h.after_rope })
+    let (gains, values) = (Slot::Vector(h.gains), h.values);
+    Some(HeadNorm { gains, offset: h.offset, eps: h.eps, after_rope: h.after_rope, values })
 }

@@ -84,7 +84,7 @@ fn layer(b: &mut Builder, path: &str, vit: &Vit, (size, act): (usize, Activation
     let v = b.node(&name("self_attn.v_norm"), Op::NormEach(bare, vit.head_dim), &[v], wide);
     let gains = [name("self_attn.q_norm.weight"), name("self_attn.k_norm.weight")];
     let gains = b.vectors(&gains, vit.head_dim);
-    let normed = HeadNorm { gains, offset: 0.0, eps: vit.eps, after_rope: false };
+    let normed = HeadNorm { gains, offset: 0.0, eps: vit.eps, after_rope: false, values: false };
     let mixed = vit.attention_of(b, path, [q, k, v], false, 1.0, Some(normed));
     let x = b.linear(&name("self_attn.o_proj.linear"), mixed, vit.hidden, false);
     let x = rms(b, "post_attention_layernorm", x);
