@@ -26,9 +26,8 @@ const TK: u32 = 32u;
 // Rows begin in other banks, eight of them in all.
 const PITCH: u32 = TK + 8u;
 const THREADS: u32 = DOWN * ACROSS * LANES;
-// One row more than is used: browsers want a whole pitch behind a matrix's last row.
-var<workgroup> xt: array<Element, (BM + 1u) * PITCH>;
-var<workgroup> wt: array<Element, (BN + 1u) * PITCH>;
+// Rows of x, then of W, then one more than is used: browsers want a whole pitch behind a matrix's last row.
+var<workgroup> tile: array<Element, (BM + BN + 1u) * PITCH>;
 #import common/matrix
 
 // The row of W that makes column c of a tile; with a gate each 64 columns are 32 of it and theirs of up.
@@ -38,15 +37,6 @@ fn weight_row(tile: u32, c: u32) -> u32 {
     }
     let n = min(tile * (BN / 2u) + c / 64u * 32u + c % 32u, params.n - 1u);
     return params.row0 + n + c / 32u % 2u * params.up_row;
-}
-
-// Activations beyond the range of halves, which no model is known to need, end there and not in infinity.
-fn element4(v: vec4<f32>) -> Element4 {
-#ifdef F16
-    return Element4(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
-#else
-    return v;
-#endif
 }
 
 @compute @workgroup_size(THREADS)
@@ -64,7 +54,7 @@ fn main(
 #endif
 #for i in 0..BM/DOWN/SIDE
 #for j in 0..BN/ACROSS/SIDE
-    var sum$i_$j: Sum;
+    var sum$i_$j = Sum();
 #endfor
 #endfor
     let share = (params.k_blocks + groups.z - 1u) / groups.z;
@@ -82,7 +72,7 @@ fn main(
 #for p in 0..BN*4/DOWN/ACROSS/LANES
     let w_column$p = ($pu * THREADS + lid) / 4u;
     let w_row$p = weight_row(wid.x, w_column$p);
-    let w_to$p = w_column$p * PITCH + unit * 8u;
+    let w_to$p = (BM + w_column$p) * PITCH + unit * 8u;
     var w_next$p: X8;
 #endfor
     if (begin < last) {
@@ -98,15 +88,15 @@ fn main(
 #for p in 0..BM*8/DOWN/ACROSS/LANES
         let x$p = element4(inside(x_next$p, block * TK + k4));
 #for e in 0..4
-        xt[x_to$p + $eu] = x$p[$e];
+        tile[x_to$p + $eu] = x$p[$e];
 #endfor
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
         let wa$p = element4(w_next$p.a);
         let wb$p = element4(w_next$p.b);
 #for e in 0..4
-        wt[w_to$p + $eu] = wa$p[$e];
-        wt[w_to$p + 4u + $eu] = wb$p[$e];
+        tile[w_to$p + $eu] = wa$p[$e];
+        tile[w_to$p + 4u + $eu] = wb$p[$e];
 #endfor
 #endfor
         workgroupBarrier();
@@ -119,10 +109,10 @@ fn main(
 #endfor
 #for u in 0..32/SIDE
 #for i in 0..BM/DOWN/SIDE
-        let a$u_$i = load_left((r0 + $iu * SIDE) * PITCH + $uu * SIDE);
+        let a$u_$i = load_left((r0 + $iu * SIDE) * PITCH + $uu * SIDE, PITCH);
 #endfor
 #for j in 0..BN/ACROSS/SIDE
-        let b$u_$j = load_right((c0 + $ju * SIDE) * PITCH + $uu * SIDE);
+        let b$u_$j = load_turned((BM + c0 + $ju * SIDE) * PITCH + $uu * SIDE, PITCH);
 #for i in 0..BM/DOWN/SIDE
         sum$i_$j = multiply(a$u_$i, b$u_$j, sum$i_$j);
 #endfor

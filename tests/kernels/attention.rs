@@ -2,7 +2,8 @@
 
 use super::op::{Case, Cut, Setting, few, many};
 use half::f16;
-use jerboa::gpu::{Backend, DeviceOptions, Gpu};
+use jerboa::device::registry::Kernel;
+use jerboa::gpu::{Backend, DeviceOptions, Force, Gpu};
 use jerboa::ir::{Attention, HeadNorm, Mask, Op, RopeScaling, RopeSpec, StateSpec};
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention::{self as twin, rotate};
@@ -270,6 +271,30 @@ fn pictures_are_seen_both_ways() {
         let error = PLAIN.error(&gpu, 82, &cuts, Mask::Pictures { window }, &setting);
         assert!(error < 1e-10, "window {window}, {cuts:?}: {error:e}");
     }
+}
+
+/// On matrix units, the device's own where it has some, else spelled out: widths in each cache, windows, softcaps, sinks, and
+/// pictures; prompts over several tiles of rows and of keys, and a chunk behind them.
+#[test]
+fn matrix_units_equal_their_twin() {
+    let force = |value| Some(Force { kernel: Kernel::AttentionMatrix, name: "TEAMS", value });
+    let [wide, narrow] = [4, 2].map(|teams| open(&DeviceOptions { force: force(teams), ..DeviceOptions::default() }));
+    let prompt = [many(100), few(1), many(37)];
+    // Spelled out, wide heads take minutes to compile.
+    let wider = [(80, Kv::F16), (128, Kv::Int8), (128, Kv::F16), (256, Kv::F16)];
+    let widths = [(32, Kv::F32), (20, Kv::Packed), (64, Kv::F16), (48, Kv::Int8)].into_iter();
+    let wider = wider.into_iter().filter(|_| narrow.caps().matrix.is_some());
+    for (i, (head_dim, kv)) in widths.chain(wider).enumerate() {
+        let layer = Layer { head_dim, kv, heads: 2, kv_heads: 1, rope: None, ..PLAIN };
+        layer.check(if i == 2 || i > 5 { &wide } else { &narrow }, &prompt);
+    }
+    Layer { window: 7, softcap: 5.0, sinks: true, kv: Kv::F16, ..PLAIN }.check(&narrow, &prompt);
+    let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
+    segments.extend((0..45).map(|_| [11, 56]));
+    let setting = Setting { kv: Kv::F16, capacity: 150, segments, ..Setting::default() };
+    let layer = Layer { kv: Kv::F16, ..PLAIN };
+    let error = layer.error(&narrow, 56, &[many(56)], Mask::Pictures { window: 20 }, &setting);
+    assert!(error < 3e-6, "pictures: {error:e}");
 }
 
 #[test]

@@ -168,10 +168,12 @@ impl Caps {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
     }
 
-    /// The matrix units to use: the device's, or where there are none and their kernel is forced, plain arithmetic.
+    /// The matrix units to use: the device's, or where there are none and a kernel of theirs is forced, plain
+    /// arithmetic.
     pub fn matrix_units(&self) -> Option<MatrixUnits> {
         let spelled = MatrixUnits { side: 16, half: false, lanes: 32, words: MatrixWords::Spelled };
-        let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
+        let theirs = [Kernel::GemmMatrix, Kernel::AttentionMatrix];
+        let forced = self.force.is_some_and(|force| theirs.contains(&force.kernel));
         self.matrix.or_else(|| forced.then_some(spelled))
     }
 

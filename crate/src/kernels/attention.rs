@@ -3,8 +3,8 @@
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
-use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
+use crate::device::{Caps, MatrixUnits};
 
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
@@ -133,6 +133,46 @@ impl DecodeChoice {
     }
 }
 
+/// How attention of many rows is cut for matrix units (shaders/attention/attention_matrix.wgsl).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MatrixRows {
+    units: MatrixUnits,
+    /// Columns of a head in whole matrices.
+    columns: u32,
+    /// Subgroups of a workgroup, each with 16 rows.
+    teams: u32,
+}
+
+impl MatrixRows {
+    /// What is known to be good, or nothing where the units do not serve: an f32 cache keeps its precision.
+    fn of(caps: &Caps, head_dim: u32, kv: Kv) -> Option<Self> {
+        let units = caps.matrix_units().filter(|units| !(units.half && kv == Kv::F32))?;
+        let columns = head_dim.next_multiple_of(16);
+        // Wider heads leave no registers for their sums.
+        let known = columns <= 128 || columns == 256;
+        let own = caps.choose(Kernel::AttentionMatrix, "TEAMS", 4);
+        let fits = |teams: u32| {
+            let (rows, threads) = (16 * teams, teams * units.lanes);
+            let elements = (rows + 32) * (columns + 8) + (rows + 1) * 40;
+            let floats = (rows + 1) * 36 + rows * (units.lanes / 16 + 1) + 1;
+            let bytes = elements * if units.half || kv == Kv::F16 { 2 } else { 4 } + floats * 4;
+            threads <= caps.max_invocations && bytes <= caps.max_workgroup_storage && columns * 8 % threads == 0
+        };
+        let teams = [own, 2].into_iter().find(|teams| fits(*teams)).filter(|_| known)?;
+        Some(Self { units, columns, teams })
+    }
+
+    fn variant(self) -> Variant {
+        Variant::new(Kernel::AttentionMatrix)
+            .flag(self.units.words.flag())
+            .flag_if("F16", self.units.half)
+            .set("D", self.columns)
+            .set("TEAMS", self.teams)
+            .set("SIDE", self.units.side)
+            .set("LANES", self.units.lanes)
+    }
+}
+
 /// Gives a launch, whose shader imports attention/splits, what each row sees of another sequence.
 fn over_memory<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
     launch.variant = launch.variant.flag("MEMORY");
@@ -252,15 +292,22 @@ impl<B: Clone + PartialEq> Attention<B> {
     }
 
     /// Attention of many rows over the cache.
-    pub fn prefill(&self, rotated: B, out: &View<B>) -> Launch<B> {
+    pub fn prefill(&self, caps: &Caps, rotated: B, out: &View<B>) -> Launch<B> {
+        let tile = MatrixRows::of(caps, self.head_dim, self.kv);
+        let (variant, per) = match tile {
+            Some(tile) => (tile.variant(), 16 * tile.teams),
+            None => {
+                let slabs = self.head_dim.div_ceil(64).next_power_of_two();
+                (Variant::new(Kernel::Attention).set("SLABS", slabs), 32)
+            }
+        };
         let variant = self
             .kv
-            .flags(Variant::new(Kernel::Attention))
+            .flags(variant)
             .flag_if("SINKS", self.sinks.is_some())
             .flag_if("ENDS", self.ends.is_some())
-            .flag_if("SOFTCAP", self.softcap > 0.0)
-            .set("SLABS", self.head_dim.div_ceil(64).next_power_of_two());
-        let grid = GridSpec::Tiled { x: 1, per: 32, z: self.heads };
+            .flag_if("SOFTCAP", self.softcap > 0.0);
+        let grid = GridSpec::Tiled { x: 1, per, z: self.heads };
         let launch = Launch::new(self.label.clone(), variant, grid)
             .bind("q", rotated)
             .bind("k_cache", self.k_cache.clone())

@@ -513,7 +513,7 @@ impl Lowering<'_> {
                 None => vec![kernel.rope_queries(&q, &Slot::Rotated)],
             });
             self.launches.push(if many {
-                kernel.prefill(Slot::Rotated, &out)
+                kernel.prefill(self.options.caps, Slot::Rotated, &out)
             } else {
                 kernel.few(Slot::Rotated, Slot::Scratch)
             });
