@@ -497,6 +497,8 @@ export interface Engine {
   /** Whether a conversation can still name a picture. */
   knows(picture: number): boolean;
   pictureTokens(picture: number): Promise<Float32Array>;
+  /** The vector of a picture, of models whose texts lie among pictures. */
+  pictureVector(picture: number, options: EngineEmbedOptions): Promise<Float32Array>;
   unloadTower(): Promise<void>;
   transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: HeardEvent) => void): Promise<Transcript>;
   listen(samples: Float32Array, fresh: boolean): ListenTurn;

@@ -1,9 +1,13 @@
-/** Vectors of texts and the order of documents, in our own shapes and in OpenAI's. Does not know how they are computed. */
+/** Vectors of texts and pictures and the order of documents, in our own shapes and in OpenAI's. Does not know how they are computed. */
 
 import { checked, describe, mustBe } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, refused, unloaded } from "./errors.js";
 import type { Backend } from "./host.js";
+import { given, type ImageSource } from "./pictures.js";
+
+/** What is embedded: a text, or a picture where `info.capabilities` have `image`. An address is a text: give a picture's as a `URL`. */
+export type EmbedInput = string | Exclude<ImageSource, string>;
 
 /** Options of `model.embed`. What is left out follows the model's own configuration. */
 export interface EmbedOptions {
@@ -15,7 +19,7 @@ export interface EmbedOptions {
   normalize?: boolean;
   /** Keeps the first so many numbers of each vector (Matryoshka), before scaling. */
   truncateDim?: number;
-  /** Hears how many texts are done. */
+  /** Hears how many texts are done; pictures come after them. */
   onProgress?: (progress: { done: number; total: number }) => void;
   /** Gives it up. */
   signal?: AbortSignal;
@@ -95,8 +99,8 @@ export class Embeddings {
   }
 }
 
-/** Embeds one text or many. */
-export async function embed(backend: Backend, info: ModelInfo, input: string | string[], options?: EmbedOptions): Promise<Float32Array[]> {
+/** Embeds texts and pictures. */
+export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
   const spec = {
     task: mustBe.string,
     prompt: mustBe.string,
@@ -106,13 +110,19 @@ export async function embed(backend: Backend, info: ModelInfo, input: string | s
     signal: mustBe.signal,
   };
   const { signal, onProgress, ...rest } = checked("embed", options, spec);
-  const texts = textsOf("embed", input);
+  const inputs: EmbedInput[] = info.capabilities?.includes("image") ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input);
+  const texts = inputs.filter((each) => typeof each === "string");
+  const pictures = inputs.filter((each) => typeof each !== "string");
   if (backend.closed) throw unloaded();
   if (info.task !== "embed") throw refused(`${info.model} is not an embedding model; it is for ${info.task}.`);
   if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: give 'task' or 'prompt', not both.");
   if (signal?.aborted) throw aborted("Embedding");
-  if (texts.length === 0) return [];
-  return backend.call("embed", [texts, rest satisfies EngineEmbedOptions], { signal, onEvent: onProgress });
+  const engineOptions = rest satisfies EngineEmbedOptions;
+  const ofTexts = texts.length === 0 ? [] : await backend.call("embed", [texts, engineOptions], { signal, onEvent: onProgress });
+  if (pictures.length === 0) return ofTexts;
+  const ofPictures: Float32Array[] = [];
+  for (const picture of pictures) ofPictures.push(await backend.call("embedImage", [await given("embed", picture), engineOptions], { signal }));
+  return inputs.map((each) => (typeof each === "string" ? ofTexts : ofPictures).shift()!);
 }
 
 /** Scores documents against a query. */

@@ -25,6 +25,7 @@ export interface Methods {
   embed(texts: string[], options: EngineEmbedOptions): Float32Array[];
   rerank(query: string, documents: string[], options: object): number[];
   logits(ids: Uint32Array, all: boolean): Float32Array;
+  embedImage(image: GivenImage, options: EngineEmbedOptions): Float32Array;
   encodeImage(image: GivenImage): SeenImage & { data: Float32Array };
   unloadTower(): void;
   transcribe(samples: Float32Array, request: EngineTranscribeOptions): Transcript;
@@ -265,6 +266,8 @@ export class Host implements Backend {
         return this.#keep(life, (await this.#session(life, args[0] as number, signal)).fork());
       case "embed":
         return engine.embed(args[0] as string[], { ...defined(args[1] as EngineEmbedOptions), signal }, onEvent);
+      case "embedImage":
+        return this.#embedImage(life, args[0] as GivenImage, args[1] as EngineEmbedOptions);
       case "rerank":
         return engine.rerank(args[0] as string, args[1] as string[], { ...(args[2] as object), signal });
       case "logits":
@@ -304,6 +307,11 @@ export class Host implements Backend {
     return { ...seen, data: await life.engine.pictureTokens(seen.picture) };
   }
 
+  async #embedImage(life: Life, image: GivenImage, options: EngineEmbedOptions): Promise<Float32Array> {
+    const { picture } = await life.shown.see(this.#module, life.engine, image);
+    return life.engine.pictureVector(picture, defined(options));
+  }
+
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     const engine = await this.#module.Engine.load({ ...options, signal }, onEvent);
     if (signal.aborted) {
@@ -320,7 +328,7 @@ export class Host implements Backend {
 
 /** Calls that hold the model's own sequence, or the whole engine, while they run. */
 const QUEUED: ReadonlySet<Method> = new Set<Method>([
-  "load", "generate", "embed", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "verify", "release",
+  "load", "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "verify", "release",
 ]);
 /** The queue of the model's own sequence. */
 const OWN = 0;
@@ -336,6 +344,6 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model and its sessions answer also when it was given back or its device was lost. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
+  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",
 ]);

@@ -16,7 +16,7 @@ export { deleteForeignStore, keepStorage, storageReport } from "./storage.js";
 export type { ForeignStore, StorageReport } from "./storage.js";
 export { similarity } from "./embeddings.js";
 export type {
-  CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedOptions, Ranked, RerankOptions,
+  CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, Ranked, RerankOptions,
 } from "./embeddings.js";
 export type { ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall } from "./messages.js";
 export type {

@@ -168,7 +168,7 @@ async function firstLook(backend: Backend, notes: Notes, touchPoints: number): P
 
 /** A backend whose first work proves that a calibration holds. */
 function proving(backend: Backend, calibration: Calibration): Backend {
-  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "rerank", "logits", "encodeImage", "transcribe", "speak"]);
+  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "transcribe", "speak"]);
   const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
     const run = (): Promise<ReturnType<Methods[M]>> => backend.call(method, args, options);
     return work.has(method) ? calibration.run(run) : run();

@@ -5,7 +5,7 @@ import { Chat } from "./chat.js";
 import { checked, describe, mustBe } from "./check.js";
 import type { Check, Measurement, MeasureOptions, MemoryUse, ModelInfo, Spoken, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
-import { Embeddings, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
+import { Embeddings, type EmbedInput, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { refused, unloaded } from "./errors.js";
 import type { Flow } from "./flow.js";
 import { generate, type GenerateOptions, ids, requestOf } from "./generate.js";
@@ -159,13 +159,20 @@ export class Model {
     if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} takes no pictures; model.info.capabilities says what a model takes.`);
   }
 
-  /** The vector of a text. */
-  embed(text: string, options?: EmbedOptions): Promise<Float32Array>;
-  /** The vectors of texts, in their order. */
-  embed(texts: string[], options?: EmbedOptions): Promise<Float32Array[]>;
-  async embed(input: string | string[], options?: EmbedOptions): Promise<Float32Array | Float32Array[]> {
+  /** The vector of a text, or of a picture where `info.capabilities` have `image` (CLIP, SigLIP): both lie in one space. */
+  embed(input: EmbedInput, options?: EmbedOptions): Promise<Float32Array>;
+  /**
+   * The vectors of texts and pictures, in their order.
+   *
+   * ```js
+   * const [picture, text] = await model.embed([file, "a red bird"]);
+   * similarity(picture, text);
+   * ```
+   */
+  embed(inputs: EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]>;
+  async embed(input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array | Float32Array[]> {
     const vectors = await embed(this.#backend, this.info, input, options);
-    return typeof input === "string" ? vectors[0]! : vectors;
+    return Array.isArray(input) ? vectors : vectors[0]!;
   }
 
   /** Scores documents against a query, best first. */

@@ -1,4 +1,5 @@
-// Activation functions by number: 0 none, 1 SiLU, 2 GELU (tanh), 3 GELU (erf), 4 ReLU, 5 sigmoid, 6 tanh, 7 ReLU².
+// Activation functions by number: 0 none, 1 SiLU, 2 GELU (tanh), 3 GELU (erf), 4 ReLU, 5 sigmoid, 6 tanh, 7 ReLU²,
+// 8 GELU (sigmoid).
 // Arguments of exp and tanh are clamped: Metal's fast math turns their overflow into NaN.
 fn sigmoid(x: f32) -> f32 {
     return 1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0)));
@@ -25,6 +26,7 @@ fn activate(kind: u32, x: f32) -> f32 {
         case 5u: { return sigmoid(x); }
         case 6u: { return safe_tanh(x); }
         case 7u: { let r = max(x, 0.0); return r * r; }
+        case 8u: { return x * sigmoid(1.702 * x); }
         default: { return x; }
     }
 }

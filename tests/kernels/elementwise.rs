@@ -5,7 +5,7 @@ use jerboa::ir::{Activation, HeadPart, Op};
 use jerboa::reference::elementwise::{activate, heads as twin_heads, last_row};
 use jerboa_tests::{gpu, nmse, random};
 
-const ACTIVATIONS: [Activation; 8] = [
+const ACTIVATIONS: [Activation; 9] = [
     Activation::None,
     Activation::Silu,
     Activation::GeluTanh,
@@ -14,6 +14,7 @@ const ACTIVATIONS: [Activation; 8] = [
     Activation::Sigmoid,
     Activation::Tanh,
     Activation::Relu2,
+    Activation::QuickGelu,
 ];
 
 fn expected(op: &Op, a: f32, b: f32) -> f32 {

@@ -242,6 +242,38 @@ test("add, search, filter, recall, replace, delete, clear", async () => {
   await memory.close();
 });
 
+test("pictures: their vectors are stored, a text finds them, what is said about them is recalled", async () => {
+  const model = embedder();
+  const { embed } = model;
+  // The vector of a picture is that of what it shows.
+  model.embed = (inputs, options) => embed(inputs.map((input) => (input instanceof URL ? input.pathname : (input.shows ?? input))), options);
+  const store = api.inMemoryStore();
+  const memory = await api.createMemory({ model, store });
+  const { documents } = await memory.add([
+    { image: { shows: "red bird" }, picture: "holiday/1.jpg", id: "bird" },
+    { image: { shows: "green house" }, picture: "holiday/2.jpg", text: "Our house in spring.", metadata: { year: 2024 } },
+    "bees make honey",
+  ]);
+  assert.deepEqual([memory.size, documents[0]], [3, "bird"]);
+  const [hit] = await memory.search("a red bird");
+  assert.deepEqual([hit.picture, hit.document, hit.text], ["holiday/1.jpg", "bird", ""]);
+  assert.equal((await memory.search("green house", { filter: { year: 2024 } }))[0].text, "Our house in spring.");
+  assert.equal((await memory.search("bees"))[0].picture, undefined);
+  assert.equal((await memory.recall("red bird or green house", { budget: 40 })).context.includes("Our house in spring."), true);
+  // Fetched from its address where it is not at hand; exported with the reference.
+  await memory.add({ picture: "http://there/yellow", id: "bird" });
+  assert.equal((await memory.search("yellow"))[0].picture, "http://there/yellow");
+  let lines = "";
+  for await (const line of memory.export()) lines += line;
+  const copy = await api.createMemory({ model, redact: (text) => text.replace("house", "home") });
+  await copy.import(lines);
+  const [moved] = await copy.search("green house");
+  assert.deepEqual([moved.picture, moved.text, moved.score > 0.9], ["holiday/2.jpg", "Our home in spring.", true]);
+  await assert.rejects(memory.add({ image: { shows: "x" } }), refusal("request", /needs 'picture'/));
+  await assert.rejects(memory.add({ picture: "holiday/3.jpg" }), refusal("request", /no address to fetch it from/));
+  await Promise.all([memory.close(), copy.close()]);
+});
+
 test("documents in parts: replaced as a whole, with progress and offsets", async () => {
   const model = embedder();
   const memory = await api.createMemory({ model, chunk: { maxTokens: 12, overlap: 4 }, batchSize: 4 });

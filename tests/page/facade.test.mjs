@@ -310,6 +310,17 @@ test("text, templates, logits, memory", async () => {
   assert.deepEqual(await model.memory(), { wasmBytes: 1, gpuBytes: 2 });
 });
 
+test("vectors of pictures beside those of texts, in the order that was asked for", async () => {
+  globalThis.ImageData ??= class { data = new Uint8ClampedArray(16); width = 2; height = 2; };
+  const picture = new ImageData(2, 2);
+  const model = await load("org/embed-seeing");
+  const found = await model.embed([picture, "abc", picture, "d"], { truncateDim: 2 });
+  assert.deepEqual(found.map((v) => [...v]), [[0, 1], [3, 1], [0, 1], [1, 1]]);
+  assert.deepEqual([...(await model.embed(picture))], [0, 1, 1]);
+  await assert.rejects(model.embed([picture, 5]), refusal("request", /5 is no picture/));
+  await assert.rejects((await load("org/embed")).embed([picture, "abc"]), refusal("request", /must be a string or an array of strings/));
+});
+
 test("embeddings, similarity, ranking", async () => {
   const model = await load("org/embed");
   assert.deepEqual([...(await model.embed("abc"))], [3, 1, 0]);

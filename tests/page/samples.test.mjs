@@ -42,6 +42,7 @@ async function setting(code) {
   return {
     model,
     reranker: await load("org/rank"),
+    clip: await load("org/embed-seeing"),
     output: { append: (...pieces) => shown.push(...pieces), shown },
     prompt: "a prompt",
     another: "another one",
@@ -49,6 +50,7 @@ async function setting(code) {
     question: "Who lays the eggs?",
     file: new File([new Uint8Array(8)], "picture.png", { type: "image/png" }),
     url: "data:image/png;base64,AAAA",
+    address: "data:image/png;base64,AAAA",
     onProgress: () => {},
     document: { hidden: true, addEventListener: () => {} },
   };

@@ -1,5 +1,6 @@
 //! Image processors against transformers', and positions of mixed sequences; tests/golden/vision has the expectations.
 
+mod pairs;
 mod splice;
 mod towers;
 

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Instant;
 
-fn images() -> Arg {
+/// Files of pictures.
+pub fn images() -> Arg {
     value("image", "FILE", "JPEG, PNG or WebP; several, or given several times").action(ArgAction::Append).num_args(1..)
 }
 

@@ -1,16 +1,19 @@
-//! `embed` and `rerank`.
+//! `embed`, of texts and pictures, and `rerank`.
 
 use crate::open::{on_model, with_texts};
 use crate::options::{Given, Result, flag, parsed, told, value};
 use crate::out;
+use crate::see::images;
 use clap::{Command, value_parser};
 use jerboa::hub::AbortFlag;
 use jerboa::task::{AnyModel, EmbedRequest, Task};
 use serde_json::json;
+use std::rc::Rc;
 use std::time::Instant;
 
 pub fn embed_command(command: Command) -> Command {
-    with_texts(on_model(command)).args([
+    with_texts(on_model(command)).mut_group("texts", |texts| texts.required(false)).args([
+        images().required_unless_present("texts"),
         value("task", "NAME", "The name of one of the model's prompts"),
         value("prompt", "TEXT", "A text to set before each").conflicts_with("task"),
         parsed("dim", "N", value_parser!(usize), "Keep the first N numbers"),
@@ -20,7 +23,8 @@ pub fn embed_command(command: Command) -> Command {
 }
 
 pub async fn embed(given: &Given) -> Result<()> {
-    let texts = given.texts()?;
+    let files = given.all::<String>("image");
+    let texts = if files.is_empty() || given.has("text") || given.has("file") { given.texts()? } else { Vec::new() };
     let AnyModel::Embed(mut model) = given.any_model(Task::Embed).await? else {
         return Err("this model makes no vectors".into());
     };
@@ -31,7 +35,17 @@ pub async fn embed(given: &Given) -> Result<()> {
         truncate_dim: given.get("dim"),
     };
     let start = Instant::now();
-    let vectors = model.embed(&texts, &request, &AbortFlag::new(), |_, _| {}).await.map_err(told)?;
+    let mut vectors = model.embed(&texts, &request, &AbortFlag::new(), |_, _| {}).await.map_err(told)?;
+    if !files.is_empty() {
+        model.open_eyes(Rc::new(given.source().await?), given.run_options()?).await.map_err(told)?;
+    }
+    for file in &files {
+        let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
+        let sight = model.sight.clone().ok_or("this model makes vectors of texts alone")?;
+        let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+        let seen = sight.see(sight.file(&bytes).map_err(of_file)?).await.map_err(of_file)?;
+        vectors.push(model.vector(seen.picture, &request).await.map_err(of_file)?);
+    }
     let seconds = start.elapsed().as_secs_f64();
     if given.has("json") {
         out::line(json!(vectors));
@@ -41,7 +55,8 @@ pub async fn embed(given: &Given) -> Result<()> {
         let shown: Vec<String> = vector.iter().take(6).map(|v| format!("{v:.4}")).collect();
         out::line(format_args!("{} numbers: {} …", vector.len(), shown.join(" ")));
     }
-    eprintln!("{} texts in {:.1} ms, {:.1} texts/s", texts.len(), seconds * 1e3, texts.len() as f64 / seconds);
+    let texts = texts.len() + files.len();
+    eprintln!("{texts} in {:.1} ms, {:.1} texts/s", seconds * 1e3, texts as f64 / seconds);
     Ok(())
 }
 

@@ -15,6 +15,13 @@ use std::borrow::Cow;
 /// The order of a weight's rows, by the configuration.
 pub type Order = fn(Config<'_>) -> Result<RowOrder>;
 
+/// How a family makes vectors of texts that lie among those of pictures: of the last token, scaled to length 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// Texts are lowercased and filled up to the longest.
+    pub padded: bool,
+}
+
 /// A family of models.
 #[derive(Debug)]
 pub struct Family {
@@ -37,6 +44,8 @@ pub struct Family {
     pub rows: &'static [(&'static str, Order)],
     /// How it sees.
     pub sees: Option<Sees>,
+    /// Its vectors of texts and of pictures lie in one space.
+    pub shared: Option<Shared>,
     /// Tensors of a single number that the graph's shape depends on: the loader puts them into the configuration, as `numbers`.
     pub numbers: fn(Config<'_>) -> Vec<String>,
     /// How GGUF files hold it.
@@ -57,10 +66,16 @@ impl Family {
         prefixes: &[],
         rows: &[],
         sees: None,
+        shared: None,
         numbers: |_| Vec::new(),
         gguf: &[],
         mlc: &[],
     };
+}
+
+/// How a model's vectors of texts lie among those of pictures; none where they do not.
+pub fn shared(config: &Value) -> Option<Shared> {
+    either(Config(config))?.shared
 }
 
 /// The text part of models that see or hear, under the names of the text model alone.
@@ -145,7 +160,9 @@ pub fn text_config(config: &Value) -> Cow<'_, Value> {
     }
     let mut out: Map<String, Value> = config.as_object().cloned().unwrap_or_default();
     for (key, value) in text.into_iter().flatten() {
-        if key != "architectures" && key != "model_type" && !(value.is_null() && out.contains_key(key)) {
+        // The width of a space that a text part shares is the whole's.
+        let unset = value.is_null() || key == "projection_dim";
+        if key != "architectures" && key != "model_type" && !(unset && out.contains_key(key)) {
             out.insert(key.clone(), value.clone());
         }
     }

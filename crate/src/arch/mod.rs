@@ -4,6 +4,7 @@
 mod bert;
 mod bitnet;
 pub mod blocks;
+mod clip;
 pub mod config;
 mod deepseek;
 pub mod encoder;
@@ -45,8 +46,8 @@ use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
 pub use family::{
-    Family, canonical, most_positions, numbers, of_gguf, of_mlc, projectors, sanitize, sections, sight, text_config,
-    tower,
+    Family, Shared, canonical, most_positions, numbers, of_gguf, of_mlc, projectors, sanitize, sections, shared, sight,
+    text_config, tower,
 };
 use serde_json::Value;
 pub use speech::Speech;
@@ -77,6 +78,7 @@ pub static FAMILIES: &[&[Family]] = &[
     gpt_oss::FAMILIES,
     deepseek::FAMILIES,
     bert::FAMILIES,
+    clip::FAMILIES,
     modernbert::FAMILIES,
     nomic::FAMILIES,
     t5::FAMILIES,

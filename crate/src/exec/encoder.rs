@@ -17,6 +17,7 @@ use crate::kernels::attention::Kv;
 use crate::plan::{PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::{Error, Result};
 use serde_json::Value;
+use std::rc::Rc;
 
 /// What activations may take, unless one text alone needs more.
 const BUDGET: u64 = 256 << 20;
@@ -59,7 +60,7 @@ impl Outputs {
 /// A loaded encoder.
 pub struct Encoder {
     /// The device.
-    pub gpu: Gpu,
+    pub gpu: Rc<Gpu>,
     /// config.json.
     pub config: Value,
     /// The graph, fused.
@@ -146,7 +147,7 @@ impl Encoder {
         let vocab = config.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         let output = graph.value(graph.hidden).rows;
         let mut encoder = Self {
-            gpu,
+            gpu: Rc::new(gpu),
             config,
             graph,
             weights,

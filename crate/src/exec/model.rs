@@ -37,7 +37,7 @@ pub struct Bytes {
 /// A loaded decoder: what its sessions share.
 pub struct Model {
     /// The device.
-    pub gpu: Gpu,
+    pub gpu: Rc<Gpu>,
     /// config.json, with what the checkpoint implies filled in.
     pub config: Value,
     /// The graph, with the fusions that prefill and decode share.
@@ -155,7 +155,7 @@ impl Model {
         let greedy = Prepared::new(&gpu, "sample", greedy, false)?;
         let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
         Ok(Self {
-            gpu,
+            gpu: Rc::new(gpu),
             config,
             graph,
             weights,

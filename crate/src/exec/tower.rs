@@ -7,7 +7,7 @@ use super::load::{Compiled, Wanted, load_compiled};
 use super::options::RunOptions;
 use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
 use crate::arch::tower;
-use crate::arch::vision::{PATCHES, PLACES, Tower, match_ends};
+use crate::arch::vision::{PATCHES, PLACES, PROBE, Tower, match_ends};
 use crate::format::gguf::clip::PROCESSOR;
 use crate::format::{Encoding, Float, Layout};
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
@@ -73,7 +73,7 @@ impl Eye {
         for (name, rows, cols) in tower.graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (&p.0, p.1, w.cols))) {
             let Some(weight) = stored.iter_mut().find(|w| w.name == *name) else { continue };
             // Convolutions over patches are products; tables may lie in several parts.
-            if weight.shape.len() > 2
+            if (weight.shape.len() > 2 || weight.shape.len() == 1 && cols > 1)
                 && weight.shape.iter().product::<usize>() == rows * cols
                 && matches!(weight.encoding, Encoding::Dense(_))
             {
@@ -153,7 +153,8 @@ impl Eye {
         let order = self.order(processor);
         let grids: Vec<(usize, usize)> = tiles.iter().map(|t| order.grid(t)).collect();
         let block = order.merge * order.merge;
-        let tokens = grids.iter().map(|(h, w)| h * w / block).sum();
+        let pooled = self.tower.pooled;
+        let tokens = if pooled { grids.len() } else { grids.iter().map(|(h, w)| h * w / block).sum() };
         let cols = self.graph.value(self.graph.hidden).cols;
         let rows = gpu.buffer("picture", rows_bytes(tokens, cols), Usage::Storage)?;
         let mut places_of = Vec::with_capacity(tokens);
@@ -166,13 +167,15 @@ impl Eye {
             }
             let tower = &self.tower;
             let places = places(&grids[first..end], &order, tower.table, tower.rope, tower.window)?;
+            let places = if pooled { places.pooled() } else { places };
             let done = places_of.len();
             self.run(gpu, &tiles[first..end], processor, &order, &places, (&rows, rows_bytes(done, cols))).await?;
             places_of.extend(places.order.iter().map(|at| at + done as u32));
             first = end;
         }
         self.encodes += 1;
-        let grids = grids.iter().map(|(h, w)| (h / order.merge, w / order.merge)).collect();
+        let grid = |(h, w): &(usize, usize)| if pooled { (1, 1) } else { (h / order.merge, w / order.merge) };
+        let grids = grids.iter().map(grid).collect();
         Ok(Encoded { rows, tokens, cols, order: places_of, grids })
     }
 
@@ -207,6 +210,9 @@ impl Eye {
                     let mut at = 0;
                     // A tile at a time: patches take many times the bytes of pixels.
                     for (tile, patches) in tiles.iter().zip(&places.patches) {
+                        let before = vec![0.0f32; self.tower.table.before() * stride];
+                        write(slot, at, bytemuck::cast_slice(&before));
+                        at += (before.len() * 4) as u64;
                         for part in patches.chunks(1024) {
                             let mut rows = processor.rows(&[tile], order, part);
                             rows.iter_mut().for_each(|v| *v = *v * scale + shift);
@@ -218,6 +224,10 @@ impl Eye {
                 PLACES => {
                     let words: &[u32] = places.table.as_flattened();
                     write(slot, 0, bytemuck::cast_slice(&padded(words, input.cols, stride)));
+                }
+                PROBE => {
+                    let words = [0, 1.0f32.to_bits(), 0, 0].repeat(places.rows);
+                    write(slot, 0, bytemuck::cast_slice(&words));
                 }
                 other => return Err(Error::Internal(format!("the tower has an input {other}"))),
             }

@@ -170,6 +170,8 @@ pub enum Activation {
     Tanh = 6,
     /// max(x, 0)².
     Relu2 = 7,
+    /// x · sigmoid(1.702 x).
+    QuickGelu = 8,
 }
 
 impl Activation {
@@ -181,6 +183,7 @@ impl Activation {
             "gelu" => Self::Gelu,
             "relu" => Self::Relu,
             "relu2" => Self::Relu2,
+            "quick_gelu" => Self::QuickGelu,
             "sigmoid" => Self::Sigmoid,
             "tanh" => Self::Tanh,
             "linear" => Self::None,

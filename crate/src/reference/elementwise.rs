@@ -31,6 +31,7 @@ pub fn activate(kind: u32, x: f32) -> f32 {
         5 => 1.0 / (1.0 + (-x).exp()),
         6 => x.tanh(),
         7 => x.max(0.0).powi(2),
+        8 => x / (1.0 + (-1.702 * x).exp()),
         _ => x,
     };
     y as f32

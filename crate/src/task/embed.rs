@@ -1,11 +1,13 @@
 //! Vectors of texts: prompts, tokens, batches in flight, cutting and scaling. It knows text and vectors; how they are
 //! computed is the engine's business.
 
-use super::language::describe;
+use super::language::{describe, takes};
 use super::parts::TextParts;
 use super::sentence::SentenceConfig;
-use crate::exec::{Encoder, Outputs, Tokens};
-use crate::hub::AbortFlag;
+use super::sight::Sight;
+use crate::arch;
+use crate::exec::{Encoder, Outputs, RunOptions, Tokens};
+use crate::hub::{AbortFlag, Source};
 use crate::util::clock::now_ms;
 use crate::util::lists::sort_by;
 use crate::{Error, Result};
@@ -50,6 +52,8 @@ pub struct Embedder {
     pub revision: Option<String>,
     /// What did not go as asked.
     pub warnings: Vec<String>,
+    /// How it sees, after [`Self::open_eyes`].
+    pub sight: Option<Rc<Sight>>,
 }
 
 impl Embedder {
@@ -60,6 +64,7 @@ impl Embedder {
         info["revision"] = json!(self.revision);
         info["dimensions"] = json!(self.encoder.cols());
         info["prompts"] = json!(self.config.prompts);
+        info["capabilities"] = takes(self.sight.is_some());
         info
     }
 
@@ -74,12 +79,7 @@ impl Embedder {
         abort: &AbortFlag,
         progress: impl FnMut(usize, usize),
     ) -> Result<Vec<Vec<f32>>> {
-        let cols = self.encoder.cols();
-        let dims = request.truncate_dim.unwrap_or(cols);
-        if dims == 0 || dims > cols {
-            let reason = format!("{dims} numbers were asked for; this model's vectors have {cols}");
-            return Err(Error::Request { parameter: "truncateDim".into(), reason });
-        }
+        let (cols, dims) = (self.encoder.cols(), self.dims(request)?);
         let prompt = self.config.prompt(request.task.as_deref(), request.prompt.as_deref())?;
         let tokenizer = self.text.tokenizer()?;
         let longest = self.encoder.longest;
@@ -90,11 +90,52 @@ impl Embedder {
         let tokens = |text: &String| {
             let whole = format!("{prompt}{text}");
             let whole = if self.config.lower_case { whole.to_lowercase() } else { whole };
-            Ok(Tokens { ids: tokenizer.encode_text(&whole, longest)?, types: Vec::new(), skip })
+            let mut ids = tokenizer.encode_text(&whole, longest)?;
+            if let Some((token, count)) = self.config.fill {
+                ids.resize(count, token);
+            }
+            Ok(Tokens { ids, types: Vec::new(), skip })
         };
         let normalize = request.normalize.unwrap_or(self.config.normalize);
         let rows = run_all(&self.encoder, texts, tokens, abort, progress).await?;
         Ok(rows.into_iter().map(|row| shape(row, cols, dims, normalize)).collect())
+    }
+
+    /// How many numbers a request asks for.
+    fn dims(&self, request: &EmbedRequest) -> Result<usize> {
+        let cols = self.encoder.cols();
+        let dims = request.truncate_dim.unwrap_or(cols);
+        if dims == 0 || dims > cols {
+            let reason = format!("{dims} numbers were asked for; this model's vectors have {cols}");
+            return Err(Error::Request { parameter: "truncateDim".into(), reason });
+        }
+        Ok(dims)
+    }
+
+    /// Lets it take pictures, where its texts lie among them; the tower is loaded when the first one comes.
+    ///
+    /// # Errors
+    /// A processor that is not built or whose settings are missing; what the source reports.
+    pub async fn open_eyes(&mut self, source: Rc<Source>, options: RunOptions) -> Result<()> {
+        if arch::shared(&self.encoder.config).is_some() {
+            let Encoder { gpu, config, longest, .. } = &self.encoder;
+            self.sight = Sight::open(gpu, config, *longest, source, None, options).await?.map(Rc::new);
+        }
+        Ok(())
+    }
+
+    /// The vector of a picture that was seen.
+    ///
+    /// # Errors
+    /// `Request` for what the model cannot do and for a number of no picture.
+    pub async fn vector(&self, picture: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
+        let dims = self.dims(request)?;
+        let sight = self.sight.as_ref().ok_or_else(|| Error::Request {
+            parameter: "input".into(),
+            reason: "has a picture; this model makes vectors of texts alone".into(),
+        })?;
+        let row = sight.rows(picture).await?;
+        Ok(shape(row, self.encoder.cols(), dims, request.normalize.unwrap_or(self.config.normalize)))
     }
 }
 

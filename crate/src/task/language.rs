@@ -79,6 +79,11 @@ pub(super) fn about(model: &Model, origin: &Origin, task: &str, bytes: Bytes) ->
     info
 }
 
+/// What a model takes.
+pub(super) fn takes(pictures: bool) -> Value {
+    if pictures { json!(["text", "image"]) } else { json!(["text"]) }
+}
+
 /// What every model is and costs, in the names of the JavaScript face.
 pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: Bytes) -> Value {
     let caps = gpu.caps();

@@ -1,6 +1,6 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
-use super::language::{Language, Origin, about};
+use super::language::{Language, Origin, about, takes};
 use super::parts::{TextFiles, TextParts};
 use super::request::{GenerateRequest, Overflow};
 use super::sight::{Sight, listed, pictures_of};
@@ -128,7 +128,8 @@ impl Loaded {
     /// What the source reports.
     pub async fn open_eyes(&mut self, source: Rc<Source>, gguf: Option<&str>, options: RunOptions) -> Result<()> {
         use Error::{Config, MissingFile, UnsupportedOption};
-        self.sight = match Sight::open(self.session.model(), source, gguf, options).await {
+        let model = self.session.model();
+        self.sight = match Sight::open(&model.gpu, &model.config, model.capacity, source, gguf, options).await {
             Err(error @ (Config { .. } | MissingFile { .. } | UnsupportedOption { .. })) => {
                 self.origin.warnings.push(format!("It takes no pictures here: {error}"));
                 None
@@ -191,8 +192,7 @@ impl Loaded {
         info["bytes"]["kvMost"] = json!(model.state_bytes(model.capacity));
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
-        let takes = if self.sight.is_some() { &["text", "image"][..] } else { &["text"] };
-        info["capabilities"] = json!(takes);
+        info["capabilities"] = takes(self.sight.is_some());
         info
     }
 

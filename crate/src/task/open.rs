@@ -205,18 +205,32 @@ async fn embedder(
 ) -> Result<Embedder> {
     let progress = source.progress();
     let mut warnings = Vec::new();
-    let sentence = sentence.unwrap_or_else(|| {
+    let shared = arch::shared(&config);
+    let mut sentence = sentence.unwrap_or_else(|| {
+        if shared.is_some() {
+            return SentenceConfig { normalize: true, ..SentenceConfig::pooled(Pooling::Last) };
+        }
         let decoder = !arch::is_encoder(&config);
         warnings.push("There is no modules.json: vectors are pooled as sentence-transformers does then.".to_string());
         SentenceConfig::pooled(if decoder { Pooling::Last } else { Pooling::Mean })
     });
     let head = Head::Vector { pooling: sentence.pooling, dense: sentence.dense.clone() };
     // An unsupported architecture is refused before anything large is fetched.
-    arch::encoder(&config, &head)?;
+    let positions = arch::encoder(&config, &head)?.positions;
     progress.phase(Phase::Tokenizer);
     let text = TextFiles::of_source(source).await?;
+    if shared.is_some() {
+        sentence.max_length = Some(positions.most);
+    }
+    let padding = text.padding();
     let longest = sentence.max_length.or(model_max_length(text.tokenizer_config.as_deref()));
     let text = text.parts()?;
+    if shared.is_some_and(|s| s.padded) {
+        let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
+        let own = config.get("text_config").and_then(|c| c.get("pad_token_id")).and_then(Value::as_u64);
+        let token = named.unwrap_or(own.unwrap_or(1) as u32);
+        sentence = SentenceConfig { lower_case: true, fill: Some((token, positions.most)), ..sentence };
+    }
     progress.phase(Phase::Weights);
     let folders: Vec<&str> = sentence.dense.iter().map(|d| d.path.as_str()).collect();
     let files = Files::with_modules(source, config, &folders).await?;
@@ -224,7 +238,7 @@ async fn embedder(
     progress.phase(Phase::Ready);
     warnings.extend(source.warnings().iter().map(ToString::to_string));
     let (name, revision) = (name.to_string(), source.commit());
-    Ok(Embedder { encoder, text: Rc::new(text), config: sentence, name, revision, warnings })
+    Ok(Embedder { encoder, text: Rc::new(text), config: sentence, name, revision, warnings, sight: None })
 }
 
 async fn reranker(gpu: Gpu, source: &Source, name: &str, config: Value, options: RunOptions) -> Result<Reranker> {

@@ -7,7 +7,7 @@ use crate::hub::Source;
 use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The parts that turn text into ids and back.
 #[derive(Debug, Default)]
@@ -98,6 +98,13 @@ impl TextFiles {
             })
         };
         Ok(TextParts { tokenizer: self.tokenizer.as_ref().map(load).transpose()?, template })
+    }
+
+    /// The token that fills texts up, as tokenizer_config.json spells it.
+    pub(super) fn padding(&self) -> Option<String> {
+        let config: Value = serde_json::from_slice(self.tokenizer_config.as_deref()?).ok()?;
+        let token = config.get("pad_token")?;
+        token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_string)
     }
 
     /// What a GGUF file holds of them.

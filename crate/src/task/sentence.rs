@@ -27,6 +27,8 @@ pub struct SentenceConfig {
     pub max_length: Option<usize>,
     /// Whether texts are lowercased before they are cut into tokens.
     pub lower_case: bool,
+    /// Texts are filled up with this token to so many.
+    pub fill: Option<(u32, usize)>,
 }
 
 impl SentenceConfig {
@@ -41,6 +43,7 @@ impl SentenceConfig {
             default_prompt: None,
             max_length: None,
             lower_case: false,
+            fill: None,
         }
     }
 

@@ -2,9 +2,9 @@
 //! that stands for a picture in a conversation. It knows tiles and numbers of pictures, no files of pictures.
 
 use crate::arch::tower;
-use crate::exec::{Album, Eye, Files, Model, RunOptions, content, processor};
+use crate::exec::{Album, Eye, Files, RunOptions, content, processor};
 use crate::format::gguf::clip::UNSEEN;
-use crate::gpu::Backend;
+use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::text::{Prompt, Tokenizer};
 use crate::util::clock::now_ms;
@@ -39,7 +39,9 @@ pub struct Seen {
 
 /// What the conversations on a model share to see.
 pub struct Sight {
-    model: Rc<Model>,
+    gpu: Rc<Gpu>,
+    /// How many times the language model's columns a row has.
+    features: usize,
     source: Rc<Source>,
     gguf: Option<String>,
     options: RunOptions,
@@ -56,30 +58,33 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// How a model sees; None where it does not.
+    /// How a model of a configuration sees; None where it does not. Pictures take half the `room` of a prompt at most.
     ///
     /// # Errors
     /// A processor that is not built or whose settings are missing; what the source reports.
     pub async fn open(
-        model: &Rc<Model>,
+        gpu: &Rc<Gpu>,
+        config: &Value,
+        room: usize,
         source: Rc<Source>,
         gguf: Option<&str>,
         options: RunOptions,
     ) -> Result<Option<Self>> {
-        let tower = match tower(&model.config) {
-            Err(_) if model.config.get(UNSEEN).is_none() => return Ok(None),
+        let tower = match tower(config) {
+            Err(_) if config.get(UNSEEN).is_none() => return Ok(None),
             found => found?,
         };
-        let mut processor = processor(&source, &model.config, &tower).await?;
+        let mut processor = processor(&source, config, &tower).await?;
         let side = tower.patch * tower.merge;
-        processor.limit(USUAL_TOKENS.min(model.capacity / 2).max(1) * side * side);
+        processor.limit(USUAL_TOKENS.min(room / 2).max(1) * side * side);
         let names = match source.read_optional("tokenizer_config.json").await? {
             Some(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
             None => json!({}),
         };
         let marks = Marks::of(&processor, &names);
         Ok(Some(Self {
-            model: model.clone(),
+            gpu: gpu.clone(),
+            features: tower.features,
             source,
             gguf: gguf.map(String::from),
             options,
@@ -138,9 +143,9 @@ impl Sight {
                     Some(eye) => eye,
                     none => none.insert(self.load().await?),
                 };
-                let encoded = eye.encode(&self.model.gpu, &tiles, &self.processor).await?;
+                let encoded = eye.encode(&self.gpu, &tiles, &self.processor).await?;
                 // How long it took shows when it is done.
-                self.model.gpu.wait_idle().await?;
+                self.gpu.wait_idle().await?;
                 self.encodes.set(self.encodes.get() + 1);
                 self.album.borrow_mut().add(content, encoded)
             }
@@ -156,7 +161,7 @@ impl Sight {
 
     async fn load(&self) -> Result<Eye> {
         let files = Files::examine(&self.source, self.gguf.as_deref()).await?;
-        Eye::load(&self.model.gpu, &self.source, files, self.options).await
+        Eye::load(&self.gpu, &self.source, files, self.options).await
     }
 
     /// Whether a picture can still be named; it then stays longer than others.
@@ -170,9 +175,9 @@ impl Sight {
     /// `Request` for a number of no picture; `NotFinite` when they are no numbers.
     pub async fn rows(&self, picture: u32) -> Result<Vec<f32>> {
         let encoded = self.album.borrow().encoded(picture)?;
-        let rows = encoded.read(&self.model.gpu).await?;
+        let rows = encoded.read(&self.gpu).await?;
         // The features of deeper layers lie beside.
-        let cols = self.model.config.get("hidden_size").and_then(Value::as_u64).map_or(encoded.cols, |n| n as usize);
+        let cols = encoded.cols / self.features;
         Ok(rows.chunks_exact(encoded.cols).flat_map(|row| row[..cols.min(row.len())].iter().copied()).collect())
     }
 

@@ -18,11 +18,28 @@ pub enum Table {
     Corners(usize),
     /// `[side * side]`, as a picture is resized (Siglip2).
     Resized(usize),
+    /// `[side * side + 2]`: the place of a row before the patches, those of patches, and that row itself (CLIP).
+    Classed(usize),
     /// `[2 * side]`, one for the column and one for the row (Gemma 4).
     Sum(usize),
 }
 
 impl Table {
+    /// How many entries it has.
+    pub fn entries(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Nearest(side) | Self::Corners(side) | Self::Resized(side) => side * side,
+            Self::Classed(side) => side * side + 2,
+            Self::Sum(side) => 2 * side,
+        }
+    }
+
+    /// Rows of a tile before its patches.
+    pub fn before(self) -> usize {
+        usize::from(matches!(self, Self::Classed(_)))
+    }
+
     /// The most entries that a position is made of.
     pub fn taps(self) -> usize {
         match self {
@@ -30,7 +47,7 @@ impl Table {
             Self::Nearest(_) => 1,
             Self::Corners(_) => 4,
             Self::Resized(side) => (2 * side).max(25),
-            Self::Sum(_) => 2,
+            Self::Sum(_) | Self::Classed(_) => 2,
         }
     }
 
@@ -104,6 +121,16 @@ pub struct Places {
     pub order: Vec<u32>,
 }
 
+impl Places {
+    /// The same where each tile becomes one row.
+    pub fn pooled(mut self) -> Self {
+        self.blocks.clone_from(&self.segments);
+        self.blocks.dedup();
+        self.order = (0..self.blocks.len() as u32).collect();
+        self
+    }
+}
+
 /// Lays out tiles of these grids (rows and columns of patches).
 ///
 /// # Errors
@@ -139,8 +166,9 @@ pub fn places(
             all.windows.extend((start..end).map(|_| [start, end]));
         }
         all.order.extend(numbers);
-        all.rows += tile.len();
-        all.segments.extend(tile.iter().map(|_| [first, first + tile.len() as u32]));
+        let rows = tile.len() + table.before();
+        all.rows += rows;
+        all.segments.extend((0..rows).map(|_| [first, first + rows as u32]));
         entries(&mut all.table, &tile, *grid, table)?;
         if let Some(rope) = rope {
             tile.iter().for_each(|place| rope.row(*place, &mut all.rope));
@@ -168,6 +196,9 @@ fn windows(down: usize, across: usize, side: usize) -> Vec<Vec<usize>> {
 
 fn entries(out: &mut Vec<[u32; 2]>, tile: &[(usize, usize)], grid: (usize, usize), table: Table) -> Result<()> {
     let taps = table.taps();
+    if let Table::Classed(side) = table {
+        out.extend([[0, 1.0f32.to_bits()], [(side * side + 1) as u32, 1.0f32.to_bits()]]);
+    }
     let (down, across) = (table.axis(grid.0), table.axis(grid.1));
     for (row, col) in tile {
         let start = out.len();
@@ -181,6 +212,12 @@ fn entries(out: &mut Vec<[u32; 2]>, tile: &[(usize, usize)], grid: (usize, usize
                     )));
                 }
                 out.extend([[*col as u32, 1.0f32.to_bits()], [(side + row) as u32, 1.0f32.to_bits()]]);
+            }
+            Table::Classed(side) => {
+                if row.max(col) >= &side {
+                    return Err(refused(format!("the model sees {side}x{side} patches, not {}x{}", grid.1, grid.0)));
+                }
+                out.push([(1 + row * side + col) as u32, 1.0f32.to_bits()]);
             }
             Table::Nearest(side) | Table::Corners(side) | Table::Resized(side) => {
                 for (y, wy) in &down[*row] {

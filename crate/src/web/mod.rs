@@ -203,8 +203,10 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             None => None,
         };
         let mut loaded = AnyModel::load_with(gpu, source, codec.as_ref(), &name, task, run).await?;
-        if let AnyModel::Generate(loaded) = &mut loaded {
-            loaded.open_eyes(source.clone(), None, run).await?;
+        match &mut loaded {
+            AnyModel::Generate(loaded) => loaded.open_eyes(source.clone(), None, run).await?,
+            AnyModel::Embed(model) => model.open_eyes(source.clone(), run).await?,
+            _ => {}
         }
         Ok((loaded, source.name().to_string()))
     })
@@ -212,6 +214,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let ears = RefCell::new(Ears::new(options, &mut loaded)?);
     let sight = match &loaded {
         AnyModel::Generate(loaded) => loaded.sight().ok().cloned(),
+        AnyModel::Embed(model) => model.sight.clone(),
         _ => None,
     };
     let (text, info) = (loaded.text().clone(), loaded.info());
@@ -487,6 +490,18 @@ impl Engine {
         };
         let vectors = embed.await.map_err(|e| to_js(&e))?;
         Ok(vectors.iter().map(|vector| Float32Array::from(&vector[..])).collect())
+    }
+
+    /// The vector of a picture that was seen.
+    #[wasm_bindgen(js_name = pictureVector)]
+    pub async fn picture_vector(&self, picture: u32, options: JsValue) -> std::result::Result<Float32Array, JsValue> {
+        let vector = async {
+            let request: EmbedRequest = from_js("embed", options)?;
+            let taken = self.take(Task::Embed)?;
+            let Some(AnyModel::Embed(model)) = &taken.model else { return Err(misplaced()) };
+            model.vector(picture, &request).await
+        };
+        vector.await.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
     /// Scores of documents for a query.

@@ -1,7 +1,7 @@
 /** `jerboa/memory`: the face of the memory. Everything else of this folder is free to change. */
 
 export { createMemory, Memory } from "./memory.js";
-export type { Added, AddOptions, MemoryDocument, MemoryOptions, MemorySearchOptions, RecallOptions, Selection } from "./memory.js";
+export type { Added, AddOptions, MemoryDocument, MemoryInput, MemoryOptions, MemoryPicture, MemorySearchOptions, RecallOptions, Selection } from "./memory.js";
 export { inMemoryStore } from "./store-memory.js";
 export { deleteIndexedDbStore, indexedDbStore } from "./store-indexeddb.js";
 export { chunkText } from "./chunk.js";
@@ -11,5 +11,5 @@ export type { GpuChoice } from "./index-rows.js";
 export type { PackOptions, Passage, Recall } from "./recall.js";
 export type { Redaction } from "./redact.js";
 export type { ImportSource } from "./transfer.js";
-export type { Batch, Changes, EmbeddingModel, Hit, Json, MemoryRecord, MemoryStore, Metadata, StoreState } from "./types.js";
+export type { Batch, Changes, EmbeddingModel, EmbeddingOptions, Hit, Json, MemoryRecord, MemoryStore, Metadata, StoreState } from "./types.js";
 export { JerboaError } from "../errors.js";

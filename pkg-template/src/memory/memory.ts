@@ -1,7 +1,8 @@
-/** A memory: texts go in, passages that answer a question come out. Knows the order of the steps; each step is elsewhere. */
+/** A memory: texts and pictures go in, passages that answer a question come out. Knows the order of the steps; each step is elsewhere. */
 
 import { checked, describe, mustBe } from "../check.js";
 import { aborted, JerboaError, refused } from "../errors.js";
+import type { ImageSource } from "../pictures.js";
 import { chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
 import { compileFilter, type Filter } from "./filter.js";
 import { VectorIndex, type GpuChoice } from "./index-rows.js";
@@ -34,6 +35,19 @@ export interface MemoryOptions {
 export interface MemoryDocument {
   text: string;
   /** Its name; a document of the same name is replaced. A random one unless told. */
+  id?: string;
+  metadata?: Metadata;
+}
+
+/** A picture with what is kept beside it. The store keeps its vector, not the picture: `picture` says where that is. */
+export interface MemoryPicture {
+  /** The picture, where it is at hand; else `picture` must be an address to fetch it from. */
+  image?: Exclude<ImageSource, string>;
+  /** Its address, or a name by which the caller finds it again. */
+  picture: string;
+  /** What is said about it: for `recall`; it is not embedded. */
+  text?: string;
+  /** Its name in the memory; one of the same name is replaced. A random one unless told. */
   id?: string;
   metadata?: Metadata;
 }
@@ -146,22 +160,33 @@ export class Memory {
     await this.#index.follow();
   }
 
-  /** Adds texts or documents. Each document is stored as a whole or not at all. */
-  async add(input: string | MemoryDocument | (string | MemoryDocument)[], options?: AddOptions): Promise<Added> {
+  /**
+   * Adds texts, documents and pictures, these with models that see (`info.capabilities` have `image`): a text then finds them. Each document is
+   * stored as a whole or not at all.
+   *
+   * ```js
+   * await memory.add({ image: file, picture: file.name });
+   * const [hit] = await memory.search("a red bird");   // hit.picture
+   * ```
+   */
+  async add(input: MemoryInput | MemoryInput[], options?: AddOptions): Promise<Added> {
     const spec = { chunk: (v: unknown) => (v === false ? undefined : mustBe.object(v)), onProgress: mustBe.func, signal: mustBe.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
     const documents = [input].flat().map(documentOf);
     await this.refresh();
+    const images = new Map<MemoryRecord, Exclude<ImageSource, string>>();
     const prepared: { id: string; records: MemoryRecord[] }[] = [];
     for (const document of lastOfEach(documents)) {
       if (signal?.aborted) throw aborted("Adding to the memory");
-      prepared.push({ id: document.id, records: await this.#prepare(document, chunk === false ? false : { ...this.#chunk, ...chunk }) });
+      const records = await this.#prepare(document, chunk === false ? false : { ...this.#chunk, ...chunk });
+      if (document.image) images.set(records[0]!, document.image);
+      prepared.push({ id: document.id, records });
     }
     const total = prepared.reduce((sum, { records }) => sum + records.length, 0);
     let done = 0;
     for (const group of groups(prepared, this.#batchSize)) {
       const put = group.flatMap(({ records }) => records);
-      await this.#embed(put, signal);
+      await this.#embed(put, signal, images);
       await this.#apply({ put, drop: group.map(({ id }) => id) });
       done += put.length;
       onProgress?.({ done, total });
@@ -186,7 +211,9 @@ export class Memory {
   async recall(query: string | Float32Array, options?: RecallOptions): Promise<Recall> {
     const spec = { ...searchSpec, budget: mustBe.integer(1), separator: mustBe.string, format: mustBe.func };
     const { budget, separator, format, k = 32, ...search } = checked("recall", options, spec);
-    return pack(await this.search(query, { k, ...search }), this.#count, { budget, separator, format });
+    // A picture that nothing is said about has nothing to add to a text.
+    const hits = (await this.search(query, { k, ...search })).filter((hit) => hit.picture === undefined || hit.text.trim() !== "");
+    return pack(hits, this.#count, { budget, separator, format });
   }
 
   /** Records by their ids; `undefined` for one that is not there. */
@@ -242,7 +269,7 @@ export class Memory {
       const text = await this.#redact.text(record.text);
       record.metadata = await this.#redact.metadata(record.metadata);
       // The vector of a text that was redacted just now still knows what was taken out.
-      if (!sameModel || text !== record.text) stale.push(record);
+      if (!sameModel || (text !== record.text && record.picture === undefined)) stale.push(record);
       record.text = text;
     }
     await this.#embed(stale, signal);
@@ -262,24 +289,28 @@ export class Memory {
     await this.#store.close();
   }
 
-  async #prepare(document: Required<MemoryDocument>, chunk: ChunkOptions | false): Promise<MemoryRecord[]> {
+  async #prepare(document: Prepared, chunk: ChunkOptions | false): Promise<MemoryRecord[]> {
     const text = await this.#redact.text(document.text);
     const metadata = await this.#redact.metadata(document.metadata);
-    const whole = async () => (text.trim() ? [{ text, start: 0, end: text.length, tokens: await this.#count(text) }] : []);
-    const chunks = chunk ? await chunkText(text, this.#count, chunk) : await whole();
+    const { picture } = document;
+    const whole = async () => (text.trim() || picture !== undefined ? [{ text, start: 0, end: text.length, tokens: await this.#count(text) }] : []);
+    const chunks = chunk && picture === undefined ? await chunkText(text, this.#count, chunk) : await whole();
     // Documents of one moment keep the order in which they came.
     const created = (this.#newest = Math.max(Date.now(), this.#newest + 1));
     return chunks.map((piece, part) => {
-      return { id: `${document.id}#${part}`, document: document.id, part, ...piece, created, metadata, vector: new Float32Array(0) };
+      const seen = picture === undefined ? {} : { picture };
+      return { id: `${document.id}#${part}`, document: document.id, part, ...piece, ...seen, created, metadata, vector: new Float32Array(0) };
     });
   }
 
   /** Gives records their vectors. */
-  async #embed(records: MemoryRecord[], signal: AbortSignal | undefined): Promise<void> {
+  async #embed(records: MemoryRecord[], signal: AbortSignal | undefined, images?: Map<MemoryRecord, Exclude<ImageSource, string>>): Promise<void> {
     for (let i = 0; i < records.length; i += this.#batchSize) {
       if (signal?.aborted) throw aborted("Adding to the memory");
       const batch = records.slice(i, i + this.#batchSize);
-      const vectors = await this.#model.embed(batch.map((record) => record.text), { task: "document", ...(signal && { signal }) });
+      const inputs = batch.map((record) => images?.get(record) ?? (record.picture === undefined ? record.text : addressOf(record.picture)));
+      // The model says itself whether it sees.
+      const vectors = await this.#model.embed(inputs as string[], { task: "document", ...(signal && { signal }) });
       if (vectors.length !== batch.length) throw refused(`The model gave ${vectors.length} vectors for ${batch.length} texts.`);
       batch.forEach((record, j) => (record.vector = unit(vectors[j]!)));
     }
@@ -315,20 +346,41 @@ function modelName(model: EmbeddingModel): string {
   return model.id ?? (typeof info?.model === "string" ? info.model : "unnamed");
 }
 
-function documentOf(input: string | MemoryDocument): Required<MemoryDocument> {
+/** What `add` takes one of. */
+export type MemoryInput = string | MemoryDocument | MemoryPicture;
+
+/** A document, or a picture, that was looked at. */
+interface Prepared extends Required<MemoryDocument> {
+  picture?: string;
+  image?: Exclude<ImageSource, string>;
+}
+
+/** The address that a picture is fetched from once more. */
+function addressOf(picture: string): URL {
+  try {
+    return new URL(picture, globalThis.document?.baseURI);
+  } catch {
+    throw refused(`The picture '${picture}' is no address to fetch it from: give it as 'image', or add it again.`);
+  }
+}
+
+function documentOf(input: MemoryInput): Prepared {
   const document = typeof input === "string" ? { text: input } : input;
-  const { text, id = crypto.randomUUID(), metadata = {} } = checked<MemoryDocument>("add", document, { text: mustBe.string, id: mustBe.string, metadata: mustBe.object });
-  if (text === undefined) throw refused("add: a document needs 'text'.");
+  const spec = { text: mustBe.string, id: mustBe.string, metadata: mustBe.object, picture: mustBe.string, image: mustBe.any };
+  const { text: said, id = crypto.randomUUID(), metadata = {}, picture, image } = checked<Partial<MemoryDocument & MemoryPicture>>("add", document, spec);
+  if (image !== undefined && picture === undefined) throw refused("add: a picture needs 'picture', its address or a name by which you find it again.");
+  const text = said ?? (picture === undefined ? undefined : "");
+  if (text === undefined) throw refused("add: a document needs 'text', or 'picture'.");
   try {
     // What JSON cannot hold would be lost in one store and refused in another.
-    return { text, id, metadata: JSON.parse(JSON.stringify(metadata)) };
+    return { text, id, metadata: JSON.parse(JSON.stringify(metadata)), ...(picture !== undefined && { picture }), ...(image !== undefined && { image }) };
   } catch (error) {
     throw refused(`add: the metadata of '${id}' cannot be written as JSON (${(error as Error).message}).`);
   }
 }
 
 /** Of documents with the same name, the last. */
-function lastOfEach(documents: Required<MemoryDocument>[]): Required<MemoryDocument>[] {
+function lastOfEach(documents: Prepared[]): Prepared[] {
   return [...new Map(documents.map((document) => [document.id, document])).values()];
 }
 

@@ -76,6 +76,7 @@ function readRecord(content: string, line: number, dims: number): MemoryRecord {
     start,
     end: number(given.end, start + given.text.length),
     text: given.text,
+    ...(typeof given.picture === "string" && { picture: given.picture }),
     tokens: number(given.tokens, 0),
     created: number(given.created, 0),
     metadata,

@@ -18,8 +18,10 @@ export interface MemoryRecord {
   start: number;
   /** Where it ends. */
   end: number;
-  /** The passage. */
+  /** The passage; of a picture what was said about it, which may be nothing. */
   text: string;
+  /** Where the picture is, of a record whose vector is a picture's: an address or a name that the caller gave. */
+  picture?: string;
   /** Its length in the model's tokens. */
   tokens: number;
   /** When it was added, in milliseconds since 1970. */
@@ -30,10 +32,16 @@ export interface MemoryRecord {
   vector: Float32Array<ArrayBuffer>;
 }
 
+/** What a memory asks of a model beside the texts. */
+export interface EmbeddingOptions {
+  task?: "query" | "document";
+  signal?: AbortSignal;
+}
+
 /** What the memory needs of a model; what `loadModel` returns for an embedding model fits. */
 export interface EmbeddingModel {
-  /** One vector for each text, in order. */
-  embed(texts: string[], options?: { task?: "query" | "document"; signal?: AbortSignal }): Promise<ArrayLike<number>[]>;
+  /** One vector for each text, in order; of models that see, for each picture too. */
+  embed(texts: string[], options?: EmbeddingOptions): Promise<ArrayLike<number>[]>;
   /** The length of a text in tokens, without the special ones. Without it, four bytes count as a token. */
   countTokens?(text: string, options?: { addSpecialTokens?: boolean }): number | Promise<number>;
   /** The name by which a store recognises the model. */

@@ -129,6 +129,11 @@ export class Engine {
     return texts.map((t) => Float32Array.from([t.length, 1, 0].slice(0, options.truncateDim ?? 3)));
   }
 
+  async pictureVector(picture, options) {
+    this.alive("embed");
+    return Float32Array.from([0, picture, 1].slice(0, options.truncateDim ?? 3));
+  }
+
   async rerank(query, documents) {
     this.alive("rerank");
     return documents.map((d) => d.split(query).length - 1);

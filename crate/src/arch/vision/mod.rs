@@ -2,6 +2,7 @@
 //! Knows structure, neither pixels nor how rows come into a prompt.
 
 pub mod gemma4;
+pub mod pooled;
 pub mod qwen;
 pub mod siglip;
 mod vit;
@@ -21,6 +22,8 @@ const AS_IN_GGUF: &str = "as_in_gguf";
 pub const PATCHES: &str = "patches";
 /// The input of pairs (entry, weight) of the table of positions.
 pub const PLACES: &str = "places";
+/// The input of a pair that says: the first entry, as it is.
+pub const PROBE: &str = "probe";
 /// The input of a language model that has the rows of pictures.
 pub const PICTURES: &str = "pictures";
 
@@ -72,6 +75,8 @@ pub struct Tower {
     /// The numbers of a patch are (frame, color, y, x), whatever the processor's order is: as files of towers beside GGUF
     /// models have it.
     pub frames_first: bool,
+    /// A tile becomes one row.
+    pub pooled: bool,
     /// Weights, by the end of their name, whose rows are kept in another order.
     pub rows: Vec<(&'static str, RowOrder)>,
 }
@@ -90,6 +95,7 @@ impl Tower {
             features: 1,
             tile_tokens: None,
             frames_first: false,
+            pooled: false,
             rows: Vec::new(),
         }
     }

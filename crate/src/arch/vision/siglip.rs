@@ -101,10 +101,16 @@ const fn projector(name: &'static str, models: &'static [&'static str]) -> Proje
 /// SigLIP as Idefics 3, Gemma 3 and LFM2-VL have it, to the last norm. Reference: `modeling_siglip.py`.
 fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Result<ValueId> {
     let vit = Vit::of(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-6)? as f32)?;
-    let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     let cols = config.count_or("num_channels", 3)? * patch * patch;
     let name = "embeddings.patch_embedding";
-    let mut h = embedded(b, &vit, name, cols, true, table, "embeddings.position_embedding.weight");
+    let h = embedded(b, &vit, name, cols, true, table, "embeddings.position_embedding.weight");
+    let h = layers(b, &vit, config, h)?;
+    Ok(vit.norm(b, "post_layernorm", h))
+}
+
+/// The layers, which CLIP shares.
+pub fn layers(b: &mut Builder, vit: &Vit, config: Config<'_>, mut h: ValueId) -> Result<ValueId> {
+    let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     for index in 0..config.layers("num_hidden_layers")? {
         let path = format!("encoder.layers.{index}");
         let x = vit.norm(b, &format!("{path}.layer_norm1"), h);
@@ -118,7 +124,7 @@ fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Re
         let x = dense(b, &format!("{path}.mlp.fc2"), x, vit.hidden, true, Activation::None);
         h = b.add(&format!("{path}.mlp_residual"), h, x);
     }
-    Ok(vit.norm(b, "post_layernorm", h))
+    Ok(h)
 }
 
 /// Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.

@@ -144,13 +144,11 @@ pub fn embedded(
     } else {
         b.linear(name, patches, hidden, bias)
     };
-    let entries = match table {
-        Table::None => return h,
-        Table::Nearest(side) | Table::Corners(side) | Table::Resized(side) => side * side,
-        Table::Sum(side) => 2 * side,
-    };
+    if table == Table::None {
+        return h;
+    }
     let pairs = b.input(PLACES, Dim::TOKENS, 2 * table.taps());
-    let weight = b.weight(places, entries, hidden, WeightKind::Table);
+    let weight = b.weight(places, table.entries(), hidden, WeightKind::Table);
     let placed = b.node("placed", Op::Blend { table: weight, taps: table.taps() }, &[pairs], hidden);
     b.add("embedded", h, placed)
 }

@@ -1,0 +1,107 @@
+//! Towers of CLIP and SigLIP, which make one row of a picture: that of a row before its patches, or what a learned query finds
+//! among them. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`.
+
+use super::siglip::layers;
+use super::vit::{Vit, dense, embedded, norm, tile_side};
+use super::{PATCHES, PLACES, PROBE, Sees, Sight, Tower};
+use crate::arch::config::Config;
+use crate::ir::{Activation, Builder, Dim, Op, Pooling, WeightKind};
+use crate::vision::Table;
+use crate::{Error, Result};
+use serde_json::{Value, json};
+
+/// CLIP.
+pub const CLIP: Sees = Sees { tower: clip, sight: |_| Sight::Causal, consecutive: false, projector: None };
+/// SigLIP.
+pub const SIGLIP: Sees = Sees { tower: siglip, ..CLIP };
+
+/// Values that the class of a configuration has for fields which its file leaves out.
+pub fn filled(config: Config<'_>, mut usual: Value) -> Value {
+    for (field, value) in usual.as_object_mut().into_iter().flatten() {
+        if let Some(own) = config.get(field) {
+            *value = own.clone();
+        }
+    }
+    usual
+}
+
+fn clip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+    let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5 });
+    let own = filled(config, usual);
+    let config = Config(&own);
+    let vit = Vit::of(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-5)? as f32)?;
+    let patch = config.count("patch_size")?;
+    let table = Table::Classed(tile_side(config, patch, 1)?);
+    let mut b = Builder::new(&all.architecture());
+    let patches = b.input(PATCHES, Dim::TOKENS, 3 * patch * patch);
+    let h = b.linear("embeddings.patch_embedding", patches, vit.hidden, false);
+    let pairs = b.input(PLACES, Dim::TOKENS, 2 * table.taps());
+    // The row before the patches has numbers of zero, and its own entry behind those of places.
+    let parts = [("embeddings.position_embedding.weight", table.entries() - 1), ("embeddings.class_embedding", 1)];
+    let places = b.stacked(parts.map(|(name, rows)| (name.into(), rows)).into(), vit.hidden, WeightKind::Table);
+    let placed = b.node("placed", Op::Blend { table: places, taps: table.taps() }, &[pairs], vit.hidden);
+    let h = b.add("embedded", h, placed);
+    let h = vit.norm(&mut b, "pre_layrnorm", h);
+    let h = layers(&mut b, &vit, config, h)?;
+    let first = b.node("pooled", Op::Pool(Pooling::First), &[h], vit.hidden);
+    let x = vit.norm(&mut b, "post_layernorm", first);
+    let hidden = b.linear("visual_projection", x, all.count_or("projection_dim", 512)?, false);
+    let graph = b.finish(hidden, None)?;
+    Ok(alone(Tower { table, pooled: true, tile_tokens: Some(1), ..Tower::plain(graph, patch, 1) }))
+}
+
+fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+    if !config.flag_or("vision_use_head", true) {
+        return Err(Error::UnsupportedOption {
+            architecture: all.architecture(),
+            option: "vision_use_head = false".into(),
+            hint: "Pictures become one vector by the head.".into(),
+        });
+    }
+    let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "num_channels": 3, "image_size": 224, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6 });
+    let own = filled(config, usual);
+    let config = Config(&own);
+    let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
+    let vit = Vit::of(config, "num_attention_heads", eps)?;
+    let patch = config.count("patch_size")?;
+    let table = Table::Nearest(tile_side(config, patch, 1)?);
+    let mut b = Builder::new(&all.architecture());
+    let name = "embeddings.patch_embedding";
+    let h = embedded(&mut b, &vit, name, 3 * patch * patch, true, table, "embeddings.position_embedding.weight");
+    let h = layers(&mut b, &vit, config, h)?;
+    let h = vit.norm(&mut b, "post_layernorm", h);
+    // The query is the same for each row, so that all rows of a picture find the same.
+    let ones = b.input(PROBE, Dim::TOKENS, 2);
+    let query = b.weight("head.probe", 1, vit.hidden, WeightKind::Table);
+    let query = b.node("head.query", Op::Blend { table: query, taps: 1 }, &[ones], vit.hidden);
+    let weight = b.matrix("head.attention.in_proj_weight", 3 * vit.hidden, vit.hidden);
+    let bias = b.vector("head.attention.in_proj_bias", 3 * vit.hidden);
+    let mut part = |name: &str, x, at: usize| {
+        let linear = crate::ir::Linear::new(weight, Some(bias));
+        let all = b.node(name, Op::Linear(linear), &[x], 3 * vit.hidden);
+        [at, 2 * vit.hidden].map(|first| b.view(name, all, first, vit.hidden))
+    };
+    let [q, _] = part("head.q", query, 0);
+    let [k, v] = part("head.kv", h, vit.hidden);
+    let mixed = vit.attention(&mut b, "head", [q, k, v], false);
+    let pooled = b.node("pooled", Op::Pool(Pooling::First), &[mixed], vit.hidden);
+    let h = b.linear("head.attention.out_proj", pooled, vit.hidden, true);
+    let x = norm(&mut b, "head.layernorm", h, true, eps, 0.0);
+    let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
+    let x = dense(&mut b, "head.mlp.fc1", x, config.count("intermediate_size")?, true, act);
+    let x = dense(&mut b, "head.mlp.fc2", x, vit.hidden, true, Activation::None);
+    let hidden = b.add("head.residual", h, x);
+    let graph = b.finish(hidden, None)?;
+    Ok(alone(Tower { table, pooled: true, tile_tokens: Some(1), ..Tower::plain(graph, patch, 1) }))
+}
+
+/// The model that reads has layers of the same names.
+fn alone(mut tower: Tower) -> Tower {
+    let parts = tower.graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut());
+    for (name, _) in parts.filter(|(name, _)| !name.starts_with("visual_projection")) {
+        name.insert_str(0, "vision_model.");
+    }
+    tower
+}

@@ -1,0 +1,62 @@
+//! Models whose pictures and texts lie in one space, against transformers: tests/golden/vision/pairs.
+
+use super::towers::pictures;
+use jerboa::exec::RunOptions;
+use jerboa::hub::AbortFlag;
+use jerboa::task::{AnyModel, EmbedRequest, Embedder, Task};
+use jerboa_tests::golden::{Golden, golden, open as open_folder};
+use jerboa_tests::{open, relative_l2};
+use std::rc::Rc;
+
+fn embedder(name: &str) -> Box<Embedder> {
+    pollster::block_on(async {
+        let source = Rc::new(open_folder(&golden(&format!("vision/pairs/{name}"))).await.expect("the folder"));
+        let gpu = open(&Default::default());
+        let model = AnyModel::load(gpu, &source, name, None, RunOptions::default()).await.expect("a model");
+        assert_eq!(model.task(), Task::Embed);
+        let AnyModel::Embed(mut model) = model else { panic!("{name} embeds") };
+        model.open_eyes(source, RunOptions::default()).await.expect("its processor");
+        model
+    })
+}
+
+fn check(name: &str) {
+    let folder = golden(&format!("vision/pairs/{name}"));
+    let expected = Golden::read(&folder.join("golden.safetensors"));
+    let texts: Vec<String> =
+        serde_json::from_slice(&std::fs::read(folder.join("texts.json")).expect("texts")).expect("JSON");
+    let mut model = embedder(name);
+    let request = EmbedRequest::default();
+    let found = pollster::block_on(model.embed(&texts, &request, &AbortFlag::new(), |_, _| {})).expect("vectors");
+    let error = relative_l2(&found.concat(), &expected.floats("texts"));
+    assert!(error < 1e-4, "{name}, texts: {error:e}");
+    let sight = model.sight.clone().expect("it sees");
+    let mut found = Vec::new();
+    let mut numbers = Vec::new();
+    for picture in pictures(&expected) {
+        pollster::block_on(async {
+            let seen = sight.see(sight.whole(&picture).expect("tiles")).await.expect("a picture");
+            assert_eq!(seen.tokens, 1);
+            found.extend(model.vector(seen.picture, &request).await.expect("a vector"));
+            numbers.push(seen.picture);
+        });
+    }
+    let error = relative_l2(&found, &expected.floats("pictures"));
+    assert!(error < 1e-4, "{name}, pictures: {error:e}");
+    // Cut, then scaled anew; and a number of no picture.
+    let short = EmbedRequest { truncate_dim: Some(8), ..EmbedRequest::default() };
+    let vector = pollster::block_on(model.vector(numbers[0], &short)).expect("a vector");
+    assert!(vector.len() == 8 && (vector.iter().map(|v| v * v).sum::<f32>() - 1.0).abs() < 1e-5);
+    assert!(pollster::block_on(model.vector(999, &request)).is_err());
+    assert_eq!(model.info()["capabilities"], serde_json::json!(["text", "image"]));
+}
+
+#[test]
+fn clip_with_a_row_before_the_patches() {
+    check("clip");
+}
+
+#[test]
+fn siglip_with_a_learned_query_and_filled_texts() {
+    check("siglip");
+}
