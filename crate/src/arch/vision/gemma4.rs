@@ -2,11 +2,11 @@
 //! Reference: transformers `modeling_gemma4.py`.
 
 use super::vit::{Vit, embedded, norm, rope_base, text_columns};
-use super::{Sees, Sight, Tower};
+use super::{PROBE, Sees, Sight, Tower};
 use crate::arch::blocks;
 use crate::arch::config::Config;
 use crate::format::RowOrder;
-use crate::ir::{Activation, Builder, HeadNorm, Norm, Op, Pooling, RopeSpec, ValueId};
+use crate::ir::{Activation, Builder, Dim, HeadNorm, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind};
 use crate::vision::{Axial, Table};
 use crate::{Error, Result};
 
@@ -20,14 +20,12 @@ fn sight(config: Config<'_>) -> Sight {
 }
 
 fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
-    for option in ["use_clipped_linears", "standardize"] {
-        if config.flag_or(option, false) {
-            return Err(Error::UnsupportedOption {
-                architecture: all.architecture(),
-                option: format!("{option} of vision_config"),
-                hint: "The engine sees with towers that have neither clipped products nor standardized outputs.".into(),
-            });
-        }
+    if config.flag_or("use_clipped_linears", false) {
+        return Err(Error::UnsupportedOption {
+            architecture: all.architecture(),
+            option: "use_clipped_linears of vision_config".into(),
+            hint: "The engine sees with towers that have no clipped products.".into(),
+        });
     }
     let eps = config.number_or("rms_norm_eps", 1e-6)? as f32;
     let heads = config.count("num_attention_heads")?;
@@ -55,7 +53,10 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, (size, act), h);
     }
     let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], hidden);
-    let scaled = b.node("scaled", Op::Scale((hidden as f32).sqrt()), &[pooled], hidden);
+    let mut scaled = b.node("scaled", Op::Scale((hidden as f32).sqrt()), &[pooled], hidden);
+    if config.flag_or("standardize", false) {
+        scaled = standardized(&mut b, scaled);
+    }
     let bare = Norm { gain: None, bias: None, layer: false, offset: 0.0, eps };
     let x = b.node("normed", Op::Norm(bare), &[scaled], hidden);
     let hidden = b.linear("embed_vision.embedding_projection", x, text_columns(all)?, false);
@@ -71,6 +72,19 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         rows: parts.map(|part| (part, turned)).into(),
         ..Tower::plain(graph, patch, merge)
     })
+}
+
+/// `(x - std_bias) * std_scale`; the bias is a row for each patch, of which a block has one.
+fn standardized(b: &mut Builder, x: ValueId) -> ValueId {
+    let cols = b.cols(x);
+    let ones = b.input(PROBE, Dim::TOKENS, 2);
+    let table = b.weight("std_bias", 1, cols, WeightKind::Table);
+    let bias = b.node("std_bias.rows", Op::Blend { table, taps: 1 }, &[ones], cols);
+    let bias = b.node("std_bias.pooled", Op::Pool(Pooling::First), &[bias], cols);
+    let less = b.node("std_bias.negated", Op::Scale(-1.0), &[bias], cols);
+    let centered = b.add("centered", x, less);
+    let scale = b.vector("std_scale", cols);
+    b.node("standardized", Op::Times(scale), &[centered], cols)
 }
 
 fn layer(b: &mut Builder, path: &str, vit: &Vit, (size, act): (usize, Activation), h: ValueId) -> ValueId {
