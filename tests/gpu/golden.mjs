@@ -14,6 +14,9 @@ const CASES = [
   { name: "f16 refused", options: { features: { f16: false } }, limit: HALF },
   { name: "plain", options: { features: { f16: false }, kv: "f32" }, limit: EXACT },
   { name: "no subgroups", options: { features: { f16: false, subgroups: false }, kv: "f32" }, limit: EXACT },
+  // f32 weights do without the units.
+  { name: "matrix units", options: { weights: "f16" }, limit: HALF },
+  { name: "no matrix units", options: { weights: "f16", features: { matrix: false } }, limit: HALF },
   { name: "packed", options: { kv: "packed" }, limit: HALF },
 ];
 
@@ -70,8 +73,8 @@ async function compare(name, { options, limit }) {
     const last = relativeL2(await model.logits(golden.input_ids), golden.logits.slice(-model.info.vocabSize));
     const generate = { temperature: 0, maxTokens: golden.greedy.length, ignoreEos: true };
     const { ids } = await model.generate(golden.input_ids, generate).details;
-    const { f16, subgroups } = model.info.device;
-    return { all, last, greedy: same(ids, golden.greedy), ok: all < limit && last < limit && same(ids, golden.greedy), f16, subgroups, kv: model.info.kv };
+    const { f16, subgroups, matrix } = model.info.device;
+    return { all, last, greedy: same(ids, golden.greedy), ok: all < limit && last < limit && same(ids, golden.greedy), f16, subgroups, matrix, kv: model.info.kv };
   } finally {
     await model.unload();
   }
