@@ -148,6 +148,22 @@ export interface GenerationEvent {
   logprobs?: ChosenLogprob[];
 }
 
+/** How often the experts that steps asked for, each once a layer and step, were on the GPU. */
+export interface Paging {
+  /** Experts of a layer that have a place there. */
+  held: number;
+  asked: number;
+  /** Those of them that were there. */
+  hits: number;
+  /** Those that would have been there without looking ahead. */
+  hitsAlone: number;
+  /** Experts that were fetched ahead, and those of them that were then asked for. */
+  ahead: number;
+  aheadUsed: number;
+  /** Bytes that came from files or the browser's cache, rows of tables included. */
+  bytes: number;
+}
+
 /** What a generation came to. */
 export interface GenerationResult {
   /** The whole text. */
@@ -164,6 +180,8 @@ export interface GenerationResult {
   draftedTokens: number;
   /** Accepted drafts: so many steps were saved. */
   acceptedTokens: number;
+  /** How often experts were on the GPU, since the model was loaded; only where not all of them are (see `experts`). */
+  paging?: Paging;
   /** Milliseconds in which pictures were encoded for it, before it began; 0 where they had been before. */
   encodeMs: number;
   /** Milliseconds from the request to the first token. */
@@ -239,6 +257,20 @@ export interface EngineLoadOptions {
   kv?: "auto" | "f32" | "f16" | "packed" | "int8";
   /** Tokens by which the KV cache grows as a conversation does; 512 by default, 0 for all of `maxContext` when the model is loaded. */
   kvPage?: number;
+  /**
+   * Experts of each layer that stay on the GPU, at least as many as a token picks: the others come from the browser's cache when they are picked. By default
+   * all, or as many as fit where memory is short.
+   */
+  experts?: number;
+  /** The same as bytes of all layers. */
+  expertBytes?: number;
+  /** Whether the next layer's likely experts are fetched before they are picked; true by default. */
+  lookAhead?: boolean;
+  /**
+   * Whether the rows of tables that are only looked up, as Gemma's embeddings of each layer, come from the browser's cache as tokens need them. By
+   * default where memory is short.
+   */
+  tableRows?: boolean;
   /**
    * Which kernels are the fastest on this device: `auto` takes what was measured before and else measures for some 50 ms, except on a software adapter;
    * `off` takes the usual ones, `again` measures in any case. What was measured is kept as files are (see `cache`).

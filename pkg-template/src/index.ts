@@ -32,6 +32,6 @@ export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream } from "./completions.js";
 export type {
-  CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, HeardEvent, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse,
+  CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, HeardEvent, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
   ModelInfo, Overflow, SeenImage, Speculation, TokenLogprob, Transcript, Tuning,
 } from "./contract.js";

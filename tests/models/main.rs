@@ -3,6 +3,7 @@
 mod hybrid;
 mod integrity;
 mod kept;
+mod paging;
 mod quantized;
 mod sampling;
 mod sessions;

@@ -96,5 +96,18 @@ fn summary(outcome: &Outcome) -> String {
     if outcome.drafted_tokens > 0 {
         text += &format!("\n{} tokens were drafted, {} accepted", outcome.drafted_tokens, outcome.accepted_tokens);
     }
+    if let Some(paging) = &outcome.paging {
+        let share = |hits: u64| 100.0 * hits as f64 / paging.asked.max(1) as f64;
+        text += &format!(
+            "\n{} experts a layer on the device: {:.1} % of those asked for were there, {:.1} % without looking ahead; {} fetched \
+             ahead, {} of them used; {:.1} MB came",
+            paging.held,
+            share(paging.hits),
+            share(paging.hits_alone),
+            paging.ahead,
+            paging.ahead_used,
+            paging.bytes as f64 / 1e6
+        );
+    }
     text
 }

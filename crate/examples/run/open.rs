@@ -1,8 +1,8 @@
 //! The options that all commands share: which model, and how it runs here. Knows no command.
 
-use crate::options::{Given, Result, list, parsed, told, value};
+use crate::options::{Given, Result, flag, list, parsed, told, value};
 use clap::{Arg, ArgGroup, Command, value_parser};
-use jerboa::exec::{Files, Precision, RunOptions, Session, Tune};
+use jerboa::exec::{Files, Precision, Resident, RunOptions, Session, Tune};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
@@ -30,6 +30,11 @@ pub fn with_model(command: Command) -> Command {
             .default_value("auto"),
         parsed("context", "N", value_parser!(usize), "The most tokens that prompt and answer hold together"),
         parsed("kv-page", "N", value_parser!(usize), "Positions by which the KV cache grows; 0 for all at once"),
+        parsed("experts", "N", value_parser!(usize), "Experts of each layer that stay on the device"),
+        parsed("expert-bytes", "BYTES", value_parser!(u64), "The same as bytes of all layers"),
+        flag("no-look-ahead", "Do not fetch the next layer's likely experts"),
+        parsed("table-rows", "WHERE", ["auto", "gpu", "file"], "Where tables that are only looked up lie")
+            .default_value("auto"),
         parsed("chunk", "N", value_parser!(usize), "Rows of a prefill step"),
         parsed("memory", "BYTES", value_parser!(u64), "GPU memory that the model may take"),
         parsed("max-buffer", "BYTES", value_parser!(u64), "The largest buffer of the device"),
@@ -65,6 +70,12 @@ impl Given {
         run.overrides.kv = Kv::from_name(&self.need::<String>("kv")?);
         run.tune = Tune::from_name("--tune", &self.need::<String>("tune")?).map_err(told)?;
         run.page = self.get("kv-page").unwrap_or(run.page);
+        run.experts = self.get("experts").map(Resident::Count).or(self.get("expert-bytes").map(Resident::Bytes));
+        run.look_ahead = !self.has("no-look-ahead");
+        run.table_rows = match self.need::<String>("table-rows")?.as_str() {
+            "auto" => None,
+            place => Some(place == "file"),
+        };
         run.chunk = self.get("chunk").unwrap_or(run.chunk);
         Ok(run)
     }

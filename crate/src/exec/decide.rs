@@ -2,6 +2,7 @@
 //! Pure: configuration, headers and capabilities in, a decision out.
 
 use super::options::{Overrides, Precision, RunOptions};
+use super::resident::page_out;
 use crate::arch;
 use crate::device::Caps;
 use crate::format::{Float, Layout, WeightSource, Weights, quantize};
@@ -80,7 +81,9 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     };
     let memory = options.memory.or(caps.memory).unwrap_or(u64::MAX);
     let (precision, mut notes, fit) = fitting(options.overrides.precision, bytes_of(asked), memory, planned)?;
-    let (graph, weights, fusions) = fit;
+    let (graph, mut weights, fusions) = fit;
+    let room = memory.saturating_sub(bytes_of(asked) + ROOM);
+    notes.extend(page_out(&graph, &mut weights, stored, options, (room, max_buffer))?);
     let rest = weights.values().map(WeightPlan::bytes).sum::<u64>() + ROOM;
     // Where a page that takes too much is ended, what was asked for is no reason to take it.
     let may_shrink = options.max_context.is_none() || caps.ios;
@@ -127,6 +130,11 @@ fn fitting_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> 
 }
 
 impl Decision {
+    /// Whether experts come from the files while the model runs.
+    pub fn pages_experts(&self) -> bool {
+        self.weights.values().any(|w| w.is_paged() && matches!(w.kind, WeightKind::Experts { .. }))
+    }
+
     /// A plan of its graph, or of one with other fusions, for steps of some rows.
     ///
     /// # Errors

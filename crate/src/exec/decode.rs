@@ -130,7 +130,7 @@ impl Decode {
             done: budget == 0,
         };
         let mut first = session.tail(tail)?;
-        if let Some(lookup) = lookup.filter(|_| tail == Tail::Greedy) {
+        if let Some(lookup) = lookup.filter(|_| tail == Tail::Greedy && !session.is_paged()) {
             if lookup.context.len() != end {
                 return Err(Error::Internal(format!("{} tokens before position {end}", lookup.context.len())));
             }
@@ -170,8 +170,9 @@ impl Decode {
 
     /// Submits the next batch of steps; says whether there was one.
     async fn ahead(&mut self, session: &mut Session) -> Result<bool> {
-        let most = self.wanted();
-        if most == 0 {
+        // Without all weights on the device a step cannot be submitted before it is known what it needs.
+        let most = if session.is_paged() { self.wanted().min(1) } else { self.wanted() };
+        if most == 0 || (session.is_paged() && !self.in_flight.is_empty()) {
             return Ok(false);
         }
         let (steps, kind) = match &mut self.pace {
@@ -185,6 +186,10 @@ impl Decode {
         session.room(far).await?;
         session.reached = session.reached.max(far);
         match self.pace {
+            None if session.is_paged() => {
+                session.submit_step(&session.decode, 1, None).await?;
+                session.gpu.submit(&[session.tail(self.tail)?.recorded()])?;
+            }
             Some(_) => session.submit_looked_up(steps, kind != Kind::Plain)?,
             None => session.submit_steps(steps, self.tail)?,
         }

@@ -199,7 +199,8 @@ impl Session {
         };
         let bytes = |id| {
             let (each, count) = share(id);
-            self.weights.get(&id).map_or(0, |w| w.bytes() * each as u64 / count.max(1) as u64)
+            let whole = |w: &crate::plan::WeightPlan| w.bytes() * w.of as u64 / w.rows.max(1) as u64;
+            self.weights.get(&id).map_or(0, |w| whole(w) * each as u64 / count.max(1) as u64)
         };
         let weights: u64 = read.into_iter().map(bytes).sum();
         let states: u64 = self.states.iter().map(|state| state.read(position)).sum();

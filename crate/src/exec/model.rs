@@ -6,19 +6,22 @@ use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Precision, RunOptions};
+use super::pages::Pages;
 use super::step::{Buffers, Pipelines, Prepared, compile, rope_buffers};
 use super::tail::Tail;
 use super::tune::{Origin, Tuning, tune};
 use crate::arch::vision::Sight;
 use crate::arch::{sections, sight};
+use crate::format::{Checkpoint, Weights};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
-use crate::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, fuse, lower};
+use crate::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, fuse, look_ahead, lower};
 use crate::vision::Sections;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
+use futures_util::lock::Mutex;
 use serde_json::Value;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -74,6 +77,8 @@ pub struct Model {
     pub(super) short: RefCell<Short>,
     pub(super) drafting: OnceCell<Drafting>,
     pub(super) pipelines: RefCell<Pipelines>,
+    /// What of its weights comes from the files while it runs.
+    pub(super) pages: Option<Mutex<Pages>>,
 }
 
 impl Model {
@@ -110,7 +115,10 @@ impl Model {
         let Files { checkpoint, weights: stored, .. } = files;
         let mut decision = decide(&config, &stored, gpu.caps(), &options)?;
         options.fusions = decision.fusions;
-        let few = fuse::few_rows(decision.graph.clone(), decision.fusions);
+        let mut few = fuse::few_rows(decision.graph.clone(), decision.fusions);
+        if options.look_ahead && decision.pages_experts() {
+            few = look_ahead(few);
+        }
         let plans = || {
             let decode = decision.plan(gpu.caps(), &few, RowsMode::Few(1))?;
             let prefill = decision.plan(gpu.caps(), &decision.graph, RowsMode::Many(decision.chunk))?;
@@ -128,7 +136,7 @@ impl Model {
         decision.notes.extend(tuning.failure.iter().map(|reason| {
             format!("Which kernels are the fastest here could not be measured ({reason}); the usual ones run.")
         }));
-        let mut model = Self::assemble(gpu, config, decision, options, made)?;
+        let mut model = Self::assemble(gpu, config, decision, options, made, (source, checkpoint, stored))?;
         model.tuning = tuning;
         model.write_ropes();
         model.gpu.check().await?;
@@ -139,7 +147,14 @@ impl Model {
     }
 
     /// What was decided and what was loaded, as one.
-    fn assemble(gpu: Gpu, config: Value, decision: Decision, options: RunOptions, made: Compiled) -> Result<Self> {
+    fn assemble(
+        gpu: Gpu,
+        config: Value,
+        decision: Decision,
+        options: RunOptions,
+        made: Compiled,
+        files: (&Source, Checkpoint, Weights),
+    ) -> Result<Self> {
         let Compiled { plans, pipelines, buffers: mut shared, times: load } = made;
         let Ok([decode, prefill, greedy]) = <[Plan; 3]>::try_from(plans) else {
             return Err(Error::Internal("the model has no three plans".into()));
@@ -147,6 +162,7 @@ impl Model {
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let Decision { capacity, chunk, kv, graph, weights, states, precision, notes, .. } = decision;
         let before = gpu.created().bytes;
+        let pages = Pages::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
         let (sections, sight) = (sections(&config), sight(&config));
         let placed = sections.is_some();
         rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !placed && !rope.depends_on_length())?;
@@ -178,6 +194,7 @@ impl Model {
             short: RefCell::new(Short::Unasked),
             drafting: OnceCell::new(),
             pipelines: RefCell::new(pipelines),
+            pages: pages.map(Mutex::new),
         })
     }
 
@@ -199,7 +216,7 @@ impl Model {
 
     /// Parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
-        self.weights.values().map(|w| (w.rows * w.cols) as u64).sum()
+        self.weights.values().map(|w| (w.of * w.cols) as u64).sum()
     }
 
     /// Dispatches of one greedy decode step.

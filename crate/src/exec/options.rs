@@ -6,6 +6,15 @@ use crate::kernels::attention::Kv;
 use crate::plan::Fusions;
 use crate::{Error, Result};
 
+/// How many experts of each layer are kept on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resident {
+    /// So many of each layer; never fewer than a token picks.
+    Count(usize),
+    /// As many as so many bytes hold.
+    Bytes(u64),
+}
+
 /// The element type that unquantized weights are kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
@@ -100,6 +109,12 @@ pub struct RunOptions {
     pub memory: Option<u64>,
     /// Refuse a model that takes more, rather than warn of it.
     pub must_fit: bool,
+    /// How many experts stay on the device; by default all, or as many as fit where memory is short.
+    pub experts: Option<Resident>,
+    /// Whether the next layer's likely experts are fetched before they are picked.
+    pub look_ahead: bool,
+    /// Whether the rows of tables that are only looked up come from the files as tokens need them; by default where memory is short.
+    pub table_rows: Option<bool>,
     /// Weights over so many bytes lie in several buffers, also where the device has room for more in one.
     pub max_weight_buffer: Option<u64>,
     /// Which fusions are made.
@@ -119,6 +134,9 @@ impl Default for RunOptions {
             short: None,
             memory: None,
             must_fit: false,
+            experts: None,
+            look_ahead: true,
+            table_rows: None,
             max_weight_buffer: None,
             fusions: Fusions::ALL,
             overrides: Overrides::default(),

@@ -324,14 +324,13 @@ impl Session {
             let soft = self.soft_rows(part)?;
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(pos, part.len(), 0)?;
-            if part.len() == 1 && soft.is_none() {
-                self.gpu.submit(&[self.decode.recorded()])?;
-            } else {
+            let step = match (&soft, part.len()) {
                 // Steps for few rows take no rows from outside.
-                let step = if soft.is_some() { &self.prefill } else { self.prefill_step(part.len()) };
-                let grids = step.grids(part.len());
-                self.gpu.submit(&[step.with_grids(&grids)])?;
-            }
+                (Some(_), _) => &self.prefill,
+                (None, 1) => &self.decode,
+                (None, rows) => self.prefill_step(rows),
+            };
+            self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
             self.tokens.extend_from_slice(part);
             self.reached = self.reached.max(self.tokens.len());
             if index > 0 {
@@ -382,7 +381,7 @@ impl Session {
         self.room(pos + 1).await?;
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
-        self.gpu.submit(&[self.decode.recorded()])?;
+        self.submit_step(&self.decode, 1, Some(&[token])).await?;
         self.tokens.push(token);
         self.reached = self.reached.max(self.tokens.len());
         Ok(())
@@ -422,8 +421,7 @@ impl Session {
             let soft = self.soft_rows(part)?;
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(self.tokens.len(), part.len(), 0)?;
-            let grids = step.grids(part.len());
-            self.gpu.submit(&[step.with_grids(&grids)])?;
+            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
             self.tokens.extend_from_slice(part);
             self.reached = self.reached.max(self.tokens.len());
             let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;

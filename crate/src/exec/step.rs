@@ -1,10 +1,10 @@
 //! A plan made real: its buffers, its pipelines, its recorded program.
 
-use crate::device::registry::{Shader, Variant};
+use crate::device::registry::{Kernel, Shader, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
 use crate::ir::{Counts, Dim, Graph, RopeSpec};
 use crate::kernels::GridSpec;
-use crate::plan::{Plan, Slot};
+use crate::plan::{GUESSED, Plan, Slot};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -129,8 +129,45 @@ impl Prepared {
     }
 }
 
+/// Where a step stops for experts that may have to come first.
+pub struct Stop {
+    /// The dispatches before.
+    pub end: usize,
+    /// The dispatches before the one that sums what a row's picks made, where it is one by itself.
+    pub mixed: Option<usize>,
+    /// Picks of each row, then their weights.
+    pub picks: Buffer,
+    /// Elements from a row to the next.
+    pub stride: usize,
+    /// Picks of a row.
+    pub each: usize,
+    /// What the next layer is likely to pick, likewise.
+    pub guess: Option<Buffer>,
+}
+
+/// The stops of a plan, one for each router.
+fn stops(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Stop> {
+    let launches = &plan.launches;
+    let routes = |at: usize| launches.get(at).is_some_and(|l| l.variant.kernel == Kernel::Route);
+    let guessed = |at: usize| routes(at) && launches[at].label.ends_with(GUESSED);
+    let out = |at: usize| find(&launches[at].binds.iter().find(|(name, _)| *name == "out")?.1);
+    let param =
+        |at: usize, wanted: &str| launches[at].params.iter().find(|(name, _)| *name == wanted).map(|p| p.1 as usize);
+    let stop = |at: usize| {
+        let guess = (at + 1..at + 3).find(|at| guessed(*at));
+        let end = guess.unwrap_or(at) + 1;
+        let next = (end..launches.len()).find(|at| routes(*at)).unwrap_or(launches.len());
+        let mixed = (end..next).find(|at| launches[*at].variant.kernel == Kernel::Combine);
+        let (stride, each) = (param(at, "out_stride")?, param(at, "picks")?);
+        Some(Stop { end, mixed, picks: out(at)?, stride, each, guess: guess.and_then(out) })
+    };
+    (0..launches.len()).filter(|at| routes(*at) && !guessed(*at)).filter_map(stop).collect()
+}
+
 /// A plan that can be submitted.
 pub struct Step {
+    /// Where it stops in a model whose experts are not all on the device.
+    pub stops: Vec<Stop>,
     program: Program,
     grids: Vec<(GridSpec, Dim)>,
     variants: Vec<Variant>,
@@ -174,6 +211,7 @@ impl Step {
         }
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
         Ok(Self {
+            stops: stops(plan, find),
             program: gpu.program(name, steps)?,
             grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),
             variants: plan.launches.iter().map(|l| l.variant.clone()).collect(),

@@ -119,10 +119,29 @@ pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option
 
 /// A small range of a file that must be there.
 pub(crate) async fn read_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
+    Ok(small(source, file, range).await?.to_vec())
+}
+
+/// A range of a file that must be there. What is not at hand comes by whole parts, which are kept.
+pub(crate) async fn slice<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
+    let size = source.part_size();
+    if (range.start / size..range.end.div_ceil(size)).all(|part| source.is_stored(file, part)) {
+        return small(source, file, range).await;
+    }
+    let mut found = Vec::new();
+    let mut sink = async |_: u64, chunk: Chunk| {
+        found.push(chunk);
+        Ok(())
+    };
+    stream(source, file, range, &mut sink).await?;
+    Ok(join(&found))
+}
+
+async fn small<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
     for _ in 0..RESTARTS {
         let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
         match source.range(file, range.start.min(info.size)..range.end.min(info.size)).await {
-            Ok(chunk) => return Ok(chunk.to_vec()),
+            Ok(chunk) => return Ok(chunk),
             Err(Fault::Failed(error)) => return Err(error),
             Err(Fault::Changed) => source.forget(file).await,
         }

@@ -31,9 +31,10 @@ enum Place {
     WebLlm(Box<WebLlm>),
 }
 
-/// The files of one model.
+/// The files of one model. A clone reads the same ones.
+#[derive(Clone)]
 pub struct Source {
-    place: Place,
+    place: Rc<Place>,
     /// The GGUF file that was named.
     gguf: Option<String>,
     abort: AbortFlag,
@@ -44,7 +45,7 @@ pub struct Source {
 /// Calls a function of one generic parameter with the place, whichever it is.
 macro_rules! with_place {
     ($self:expr, $place:ident => $call:expr) => {
-        match &$self.place {
+        match &*$self.place {
             Place::Http($place) => {
                 let $place = $place.as_ref();
                 $call
@@ -75,7 +76,7 @@ impl Source {
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
             let gguf = gguf.or_else(|| only_gguf(&local.list()));
-            return Ok(Source { place: Place::Local(local), gguf, abort, store });
+            return Ok(Source { place: Rc::new(Place::Local(local)), gguf, abort, store });
         }
         #[cfg(target_arch = "wasm32")]
         let found = match gguf {
@@ -92,7 +93,7 @@ impl Source {
         #[cfg(target_arch = "wasm32")]
         if let Some(local) = found {
             // What WebLLM does not keep may come from the network, or be done without.
-            let place = Place::WebLlm(Box::new(WebLlm { local, remote: http.ok() }));
+            let place = Rc::new(Place::WebLlm(Box::new(WebLlm { local, remote: http.ok() })));
             return Ok(Source { place, gguf, abort, store });
         }
         let http = http?;
@@ -100,7 +101,7 @@ impl Source {
         if let (Some(problem), true) = (problem, options.cache) {
             http.warn(problem);
         }
-        Ok(Source { place: Place::Http(Box::new(http)), gguf, abort, store })
+        Ok(Source { place: Rc::new(Place::Http(Box::new(http))), gguf, abort, store })
     }
 
     /// Files that the user picked.
@@ -114,7 +115,7 @@ impl Source {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
         let gguf = only_gguf(&picked.list());
         let store = if options.cache { DefaultStore::open().await.ok() } else { None };
-        Ok(Source { place: Place::Picked(picked), gguf, abort, store })
+        Ok(Source { place: Rc::new(Place::Picked(picked)), gguf, abort, store })
     }
 
     /// A small fact that was kept between visits under a name: two parts of a path, which no file of a model has.
@@ -184,7 +185,7 @@ impl Source {
 
     /// The names of all files of a folder on disk, of picked files, and of a repository whose Hub lists them; else none.
     pub async fn list(&self) -> Result<Vec<String>> {
-        match &self.place {
+        match &*self.place {
             Place::Http(http) => self.run(http.list()).await,
             #[cfg(not(target_arch = "wasm32"))]
             Place::Local(local) => Ok(local.list()),
@@ -200,7 +201,7 @@ impl Source {
     /// # Errors
     /// `Network` when a file is not what the Hub says.
     pub async fn verify(&self) -> Result<()> {
-        match &self.place {
+        match &*self.place {
             Place::Http(http) => self.run(http.verify()).await,
             #[allow(unreachable_patterns)]
             _ => Ok(()),
@@ -209,7 +210,7 @@ impl Source {
 
     /// Forgets what in the cache is to blame for what a file says, or may be: whether there was any.
     async fn heal(&self) -> bool {
-        match &self.place {
+        match &*self.place {
             Place::Http(http) => http.heal().await,
             #[allow(unreachable_patterns)]
             _ => false,
@@ -237,7 +238,7 @@ impl Source {
 
     /// The commit that is being read, where the server named one.
     pub fn commit(&self) -> Option<String> {
-        match &self.place {
+        match &*self.place {
             Place::Http(http) => http.commit(),
             #[allow(unreachable_patterns)]
             _ => None,
@@ -246,7 +247,7 @@ impl Source {
 
     /// What went wrong without stopping the load: a full cache, a server that could not be asked.
     pub fn warnings(&self) -> Vec<Error> {
-        match &self.place {
+        match &*self.place {
             Place::Http(http) => http.warnings(),
             #[allow(unreachable_patterns)]
             _ => Vec::new(),
@@ -292,6 +293,11 @@ impl Source {
     /// A small range of a file, cut off at the file's end.
     pub async fn read_range(&self, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
         self.run(async { with_place!(self, place => parts::read_range(place, file, range).await) }).await
+    }
+
+    /// A range of a file as one chunk; the cache keeps the parts of it that come over the network.
+    pub async fn slice(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
+        self.run(async { with_place!(self, place => parts::slice(place, file, range).await) }).await
     }
 
     /// A range of a file in order, as `sink(offset in the file, chunk)`.

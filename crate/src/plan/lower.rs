@@ -5,7 +5,7 @@ mod experts;
 mod recurrent;
 
 use super::memory::{self, Memory};
-use super::{Plan, Slot, StatePlan, WeightPlans};
+use super::{Plan, Slot, StatePlan, WeightPlan, WeightPlans};
 use crate::device::Caps;
 use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, Soft, StateId, ValueId, WeightId};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
@@ -341,6 +341,7 @@ impl Lowering<'_> {
         let out = self.view(output);
         let packed = matches!(self.options.rows, RowsMode::Packed { .. });
         let numbers = match ids {
+            Ids::Tokens if self.paged(table) => Numbers::Listed(Slot::Rows(table)),
             Ids::Tokens => Numbers::Listed(Slot::Ids),
             Ids::Positions if packed => Numbers::Listed(Slot::Positions),
             Ids::Positions => Numbers::Places(Slot::CURSOR),
@@ -349,7 +350,7 @@ impl Lowering<'_> {
         let soft_ones = soft_ones.filter(|_| !matches!(self.options.rows, RowsMode::Few(_)));
         let first = self.graph.weight(table).rows() as u32;
         let past = match soft_ones {
-            Some(Soft::Number(number)) => Some((first, number)),
+            Some(Soft::Number(number)) if !self.paged(table) => Some((first, number)),
             _ => None,
         };
         for (row0, run) in self.runs(table)? {
@@ -361,6 +362,11 @@ impl Lowering<'_> {
             self.launches.push(soft(&format!("{name}, soft"), None, &rows, Slot::Ids, first, &out, cols));
         }
         Ok(())
+    }
+
+    /// Whether a weight's buffers hold some of its rows at a time.
+    fn paged(&self, id: WeightId) -> bool {
+        self.options.weights.get(&id).is_some_and(WeightPlan::is_paged)
     }
 
     /// Rows of an input from a column on.

@@ -1,12 +1,14 @@
 //! From a graph to steps over buffers: passes that fuse, the choice of kernels, the layout of memory. A plan can be
 //! printed and tested without a device; it knows capabilities but not wgpu.
 
+mod ahead;
 pub mod fuse;
 mod lower;
 mod memory;
 mod states;
 mod weights;
 
+pub use ahead::{GUESSED, look_ahead};
 pub use fuse::Fusions;
 pub use lower::{PlanOptions, RowsMode, lower};
 pub use states::{StatePlan, plan_states};
@@ -67,6 +69,8 @@ pub enum Slot {
     WeightS(WeightId, usize),
     /// A vector, or the order of a matrix' columns.
     Vector(WeightId),
+    /// Where the rows of the step's tokens lie in a table that holds some of its rows.
+    Rows(WeightId),
     /// A rotation table.
     Rope(usize),
     /// A plane of what the sequence keeps.

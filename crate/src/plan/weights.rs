@@ -11,8 +11,10 @@ use std::ops::Range;
 pub struct WeightPlan {
     /// Layout of a matrix or table; vectors are f32.
     pub layout: Layout,
-    /// Rows of all parts.
+    /// Rows of all parts that its buffers hold.
     pub rows: usize,
+    /// Rows that there are; where the buffers hold fewer, those that are needed come from the file.
+    pub of: usize,
     /// Columns.
     pub cols: usize,
     /// What it is used as.
@@ -22,6 +24,21 @@ pub struct WeightPlan {
 }
 
 impl WeightPlan {
+    /// Whether its buffers hold some of its rows at a time.
+    pub fn is_paged(&self) -> bool {
+        self.rows < self.of
+    }
+
+    /// Lets its buffers hold so many rows, `unit` of which belong together; says whether they can.
+    pub fn hold(&mut self, rows: usize, unit: usize, max_buffer: u64) -> bool {
+        let runs = cut(rows, unit, self.cols, self.layout, max_buffer);
+        // Where rows share words of scales, what belongs together has to begin with a word.
+        let apart = self.layout != Layout::Mxfp4 || (unit * self.layout.padded_cols(self.cols) / 32).is_multiple_of(4);
+        let Some(runs) = runs.filter(|_| apart && rows < self.of) else { return false };
+        (self.rows, self.runs) = (rows, runs);
+        true
+    }
+
     /// Bytes of all planes.
     pub fn bytes(&self) -> u64 {
         if matches!(self.kind, WeightKind::Vector | WeightKind::Order) {
@@ -54,7 +71,7 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
                 hint: "This device cannot hold the model.".into(),
             })?;
         }
-        plans.insert(id, WeightPlan { layout, rows, cols, kind: weight.kind, runs });
+        plans.insert(id, WeightPlan { layout, rows, of: rows, cols, kind: weight.kind, runs });
     }
     Ok(plans)
 }

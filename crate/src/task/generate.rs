@@ -3,7 +3,7 @@
 
 use super::loaded::Loaded;
 use super::request::{GenerateRequest, Overflow, Speculation};
-use crate::exec::{Decode, Lookup, Start, Tail};
+use crate::exec::{Decode, Lookup, Paging, Start, Tail};
 use crate::hub::AbortFlag;
 use crate::sample::{LogProbs, Sampler};
 use crate::text::{StopStrings, StreamDecoder, Tokenizer};
@@ -71,6 +71,9 @@ pub struct Outcome {
     pub drafted_tokens: usize,
     /// Accepted drafts.
     pub accepted_tokens: usize,
+    /// How often the experts that steps needed were on the device, since the model was loaded; none where all of them are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paging: Option<Paging>,
     /// Milliseconds in which pictures were encoded for it, before it began.
     pub encode_ms: f64,
     /// Milliseconds to the first token.
@@ -206,7 +209,8 @@ impl Loaded {
         // The drafts are compared with the likeliest token, as the model gives it.
         let drafting = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
             // Drafts that are not accepted would stay in such states.
-            && !self.session.is_recurrent();
+            && !self.session.is_recurrent()
+            && !self.session.is_paged();
         if drafting {
             self.session.prepare_speculation().await?;
         }
@@ -265,6 +269,7 @@ impl Loaded {
             completion_tokens: run.ids.len(),
             drafted_tokens: run.drafts.0,
             accepted_tokens: run.drafts.1,
+            paging: self.session.paging(),
             encode_ms: self.sight.as_ref().map_or(0.0, |sight| sight.take_ms()),
             prefill_ms: run.first_token_ms - start_ms,
             decode_ms: end_ms - run.first_token_ms,

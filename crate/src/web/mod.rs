@@ -4,7 +4,7 @@
 mod voice;
 
 use crate::diag::{Check, chain::chain, checks, integrity};
-use crate::exec::{Files, MeasureOptions, Overrides, Precision, RunOptions, Tune};
+use crate::exec::{Files, MeasureOptions, Overrides, Precision, Resident, RunOptions, Tune};
 use crate::gpu::{Backend, DeviceOptions, Force, Gpu, Group, Implementation};
 use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
@@ -136,9 +136,11 @@ fn run_options(options: &JsValue) -> Result<RunOptions> {
     }
     let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
     (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
-    if let Some(page) = get(options, "kvPage").as_f64() {
-        run.page = page.max(0.0) as usize;
-    }
+    let count = |name: &str| get(options, name).as_f64().map(|n| n.max(0.0) as usize);
+    run.page = count("kvPage").unwrap_or(run.page);
+    run.experts = count("experts").map(Resident::Count).or(bytes("expertBytes").map(Resident::Bytes));
+    run.look_ahead = get(options, "lookAhead").as_bool() != Some(false);
+    run.table_rows = get(options, "tableRows").as_bool();
     run.must_fit = get(options, "mustFit").is_truthy();
     if let Some(weights) = text_of(options, "weights") {
         run.overrides.precision = Precision::from_name("weights", &weights)?;

@@ -43,7 +43,10 @@ impl Quantized {
         for (id, plan) in plans {
             let parts = &graph.weight(*id).parts;
             let plain = |name: &str| weights.get(name, "").is_ok_and(|w| matches!(w.encoding, Encoding::Dense(_)));
-            if matches!(plan.layout, Layout::Affine { .. }) && parts.iter().all(|(name, _)| plain(name)) {
+            if !plan.is_paged()
+                && matches!(plan.layout, Layout::Affine { .. })
+                && parts.iter().all(|(name, _)| plain(name))
+            {
                 let WeightPlan { layout, rows, cols, runs, .. } = plan;
                 found.text += &format!("{} {layout} {rows} {cols} {runs:?};", parts[0].0);
                 found.ids.insert(*id);

@@ -20,12 +20,15 @@ use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use futures_util::stream::{self, StreamExt};
 use std::collections::{HashMap, HashSet};
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
 /// Bytes written in one go: the queue may hold them and as many before them, and no more.
 const IN_FLIGHT: usize = 32 << 20;
+/// Ranges that are read at once.
+const AHEAD: usize = 4;
 
 /// Rows of a weight with the parts of files that they are made of.
 struct Unit {
@@ -56,6 +59,9 @@ struct Held {
     gpu: Option<Buffer>,
 }
 
+/// Kernels that make a layout's rows of a file's.
+pub type Makers = HashMap<Variant, (Shader, Pipeline)>;
+
 pub(super) struct Loader<'a> {
     gpu: &'a Gpu,
     plans: &'a WeightPlans,
@@ -64,7 +70,7 @@ pub(super) struct Loader<'a> {
     /// Units and parts by the place of their bytes.
     wanted: SortedMap<(usize, u64), Vec<(usize, usize)>>,
     infos: SortedMap<(usize, u64), TensorInfo>,
-    pipelines: HashMap<Variant, (Shader, Pipeline)>,
+    pipelines: Makers,
     pending: usize,
     /// What was written before what is pending.
     draining: Option<LocalBoxFuture<'a, Result<()>>>,
@@ -136,7 +142,7 @@ impl<'a> Loader<'a> {
             units: Vec::new(),
             wanted: SortedMap::new(),
             infos: SortedMap::new(),
-            pipelines: HashMap::new(),
+            pipelines: Makers::new(),
             pending: 0,
             draining: None,
             transcodes: false,
@@ -147,6 +153,13 @@ impl<'a> Loader<'a> {
         for (id, plan) in plans {
             allocate(gpu, *id, plan, &mut loader.buffers)?;
             let weight = graph.weight(*id);
+            if plan.is_paged() {
+                // What checkpoints lack is told before anything comes of it.
+                for (name, _) in &weight.parts {
+                    weights.get(name, &graph.name)?;
+                }
+                continue;
+            }
             if plan.kind == WeightKind::Order {
                 let source = weights.get(&weight.parts[0].0, &graph.name)?;
                 let buffer = loader.buffer(Slot::Vector(*id), &source.name)?;
@@ -167,6 +180,48 @@ impl<'a> Loader<'a> {
             }
         }
         Ok(loader)
+    }
+
+    /// One for rows of weights whose buffers are there.
+    pub fn over(gpu: &'a Gpu, plans: &'a WeightPlans, buffers: Buffers, pipelines: Makers, gate: &'a Gate) -> Self {
+        Self {
+            gpu,
+            plans,
+            buffers,
+            units: Vec::new(),
+            wanted: SortedMap::new(),
+            infos: SortedMap::new(),
+            pipelines,
+            pending: 0,
+            draining: None,
+            transcodes: false,
+            times: LoadTimes::default(),
+            gate,
+            quantized: Quantized::default(),
+        }
+    }
+
+    /// Wants rows of a source at a row of a weight.
+    pub fn want(&mut self, weight: WeightId, row: usize, source: &WeightSource) -> Result<()> {
+        let plan = self.plans.get(&weight).ok_or_else(|| fault(&source.name, "has no plan"))?;
+        let (rows, _) = source.rows_cols();
+        self.add(weight, plan, row, &shaped(source, rows, plan)?)
+    }
+
+    /// Fetches what is wanted, range by range, some at a time; gives the kernels back and how many bytes came.
+    pub async fn fetch(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Makers, u64)> {
+        let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
+        let read = |info: TensorInfo| async move {
+            let file = checkpoint.files.get(info.file).ok_or_else(|| fault(&info.name, "is in no file"))?;
+            let chunk = source.slice(&file.name, info.range.clone()).await?;
+            Ok::<_, Error>((info, chunk))
+        };
+        let mut read = stream::iter(infos).map(read).buffered(AHEAD);
+        while let Some(found) = read.next().await {
+            let (info, chunk) = found?;
+            self.take(&info, 0, &chunk).await?;
+        }
+        Ok((self.pipelines, self.times.bytes))
     }
 
     /// Streams the files into the buffers. What is quantized on the way is `kept` for the next load, which then takes it from there.

@@ -7,16 +7,17 @@ mod write;
 
 use super::load_times::{Lap, LoadTimes};
 use super::step::{Buffers, Pipelines, compile};
-use crate::format::{self, Checkpoint, Dtype, Float, Weights};
+use crate::format::{self, Checkpoint, Dtype, Float, WeightSource, Weights};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
-use crate::ir::Graph;
+use crate::ir::{Graph, WeightId};
 use crate::plan::{Plan, WeightPlans};
 use crate::util::clock;
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join3};
 use loader::Loader;
+pub use loader::Makers;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -122,6 +123,27 @@ pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
     let gate = Gate::default();
     gate.open();
     Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint, false).await?.0)
+}
+
+/// Fetches rows of weights into buffers that are there: from which source, to which row of which weight. Says how many bytes came.
+///
+/// # Errors
+/// What the source or the device refuses.
+pub async fn load_rows(
+    wanted: Wanted<'_>,
+    buffers: Buffers,
+    rows: &[(WeightId, usize, WeightSource)],
+    makers: &mut Makers,
+) -> Result<u64> {
+    let gate = Gate::default();
+    gate.open();
+    let mut loader = Loader::over(wanted.gpu, wanted.plans, buffers, std::mem::take(makers), &gate);
+    for (weight, row, source) in rows {
+        loader.want(*weight, *row, source)?;
+    }
+    let (kept, bytes) = loader.fetch(wanted.source, wanted.checkpoint).await?;
+    *makers = kept;
+    Ok(bytes)
 }
 
 /// Holds back until it is opened.

@@ -33,7 +33,7 @@ impl Lowering<'_> {
     pub(super) fn experts(&mut self, name: &str, e: &ExpertsIn, node: &Node) -> Result<()> {
         let (x, picks) = (self.view(node.inputs[0]), self.view(node.inputs[1]));
         let mut out = self.view(node.output);
-        let buckets = self.buckets(e.count, e.each);
+        let buckets = self.buckets(self.numbers(e.weight, e.rows(), e.count), e.each);
         if buckets.is_some() && e.norm.is_some() {
             return Err(Error::Internal(format!("{name}: products of many rows take no norm along")));
         }
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         for (first, count, weight) in self.expert_runs(e.weight, e.rows())? {
             let mut product = Matmul::plain(name, weight, x.clone(), out.clone());
             product.n = e.inner as u32;
-            product.bias = e.bias.map(Slot::Vector);
+            product.bias = e.bias.map(|bias| self.expert_bias(e.weight, bias));
             product.gated = e.gated.then_some(if e.turns { 1 } else { e.inner as u32 });
             product.act = e.act as u32;
             product.norm = e.norm.as_ref().and_then(|n| {
@@ -74,7 +74,7 @@ impl Lowering<'_> {
         let (mut x, picks, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
         let residual = e.residual.then(|| self.view(node.inputs[2]));
         let (cols, span) = (self.cols(node.output), experts::span(e.inner) as u32);
-        let buckets = self.buckets(e.count, e.each);
+        let buckets = self.buckets(self.numbers(e.weight, cols as usize, e.count), e.each);
         let stride = memory::stride(self.graph, self.graph.root(node.output).0) as u32;
         let each_out = View { buffer: Slot::Scratch, offset: 0, stride };
         let taken = |first, count| Experts {
@@ -100,7 +100,7 @@ impl Lowering<'_> {
             let to = if buckets.is_some() { &each_out } else { &out };
             let mut product = Matmul::plain(name, weight, x.clone(), to.clone());
             product.n = cols;
-            product.bias = e.bias.map(Slot::Vector);
+            product.bias = e.bias.map(|bias| self.expert_bias(e.weight, bias));
             product.residual = residual.clone().filter(|_| buckets.is_none() && first == 0);
             self.expert_product(product, &taken(first, count), buckets.as_ref(), true);
         }
@@ -124,6 +124,20 @@ impl Lowering<'_> {
             Some(buckets) => product.grouped(buckets, taken, own, GemmChoice::of(caps, &product, rows)),
             None => product.gemv(caps, rows, Slot::CURSOR),
         });
+    }
+
+    /// How many numbers picks have: those of all experts; where the buffers hold some of them, the places there, and one
+    /// more for experts that are not among them.
+    fn numbers(&self, id: WeightId, rows: usize, count: usize) -> usize {
+        match self.options.weights.get(&id) {
+            Some(plan) if plan.is_paged() => plan.rows / rows + 1,
+            _ => count,
+        }
+    }
+
+    /// The biases in the order of the weights in their buffers.
+    fn expert_bias(&self, weight: WeightId, bias: WeightId) -> Slot {
+        if self.paged(weight) { Slot::WeightQ(bias, 0) } else { Slot::Vector(bias) }
     }
 
     /// The sorted picks of a step of many rows.

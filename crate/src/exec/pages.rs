@@ -1,0 +1,372 @@
+//! Steps of a model whose experts, or whose rows of tables, are on the device in part: a step runs up to a router, what it picked
+//! is read back, experts that are not there come from the file or the browser's cache, and it goes on with the numbers of their
+//! places instead of their own. Knows weights and programs, no family.
+
+use super::load::{Makers, Wanted, load_rows};
+use super::pager::Held;
+use super::step::{Buffers, Step, Stop};
+use crate::format::{Checkpoint, Layout, WeightSource, Weights};
+use crate::gpu::{Backend, Buffer, Gpu, Grid, Usage, Work};
+use crate::hub::Source;
+use crate::ir::{Graph, Op, Soft, WeightId};
+use crate::kernels::sample::DRAFT_ROWS;
+use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::{Error, Result};
+use serde::Serialize;
+use std::ops::Range;
+
+/// How often what a step needed was on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Paging {
+    /// Experts of a layer that are on the device.
+    pub held: usize,
+    /// Experts that steps asked for, each once a layer and step.
+    pub asked: u64,
+    /// Those that were there.
+    pub hits: u64,
+    /// Those that would have been there without looking ahead.
+    pub hits_alone: u64,
+    /// Those that were fetched ahead, and those of them that were asked for then.
+    pub ahead: u64,
+    /// Those of them that were asked for then.
+    pub ahead_used: u64,
+    /// Bytes that came from files or the cache, rows of tables included.
+    pub bytes: u64,
+}
+
+/// Weights whose numbers are the same: both products of a layer's experts, or a table.
+struct Group {
+    /// With the rows of a number.
+    weights: Vec<(WeightId, usize)>,
+    /// Their biases, likewise.
+    biases: Vec<(WeightId, usize)>,
+    /// How many numbers there are.
+    count: u32,
+    held: Held,
+    /// What would be held without looking ahead.
+    alone: Held,
+}
+
+impl Group {
+    fn new(weights: Vec<(WeightId, usize)>, biases: Vec<(WeightId, usize)>, plans: &WeightPlans) -> Option<Self> {
+        let (id, unit) = *weights.first()?;
+        let plan = plans.get(&id).filter(|plan| plan.is_paged())?;
+        let held = Held::new(plan.rows / unit);
+        Some(Self { weights, biases, count: (plan.of / unit) as u32, alone: held.clone(), held })
+    }
+}
+
+struct Table {
+    id: WeightId,
+    group: Group,
+    /// What numbers past its end mean.
+    past: u32,
+}
+
+/// What a step needs of the model and the session that it is of.
+pub(super) struct Around<'a> {
+    pub gpu: &'a Gpu,
+    pub graph: &'a Graph,
+    pub weights: &'a WeightPlans,
+    /// The buffers of all sessions.
+    pub shared: &'a Buffers,
+    /// The tokens of the session's step.
+    pub ids: &'a Buffer,
+    pub look_ahead: bool,
+}
+
+/// What is on the device of weights that are there in part, and where the rest is.
+pub(super) struct Pages {
+    source: Source,
+    checkpoint: Checkpoint,
+    stored: Weights,
+    makers: Makers,
+    /// By router; none where all experts of a layer are there.
+    layers: Vec<Option<Group>>,
+    tables: Vec<Table>,
+    pub paging: Paging,
+}
+
+impl Pages {
+    /// Those of a model, where there are any; with the buffers that they need beside the weights'.
+    pub fn new(
+        gpu: &Gpu,
+        (source, checkpoint, stored): (&Source, Checkpoint, Weights),
+        (graph, plans): (&Graph, &WeightPlans),
+        chunk: usize,
+        shared: &mut Buffers,
+    ) -> Result<Option<Self>> {
+        if !plans.values().any(WeightPlan::is_paged) {
+            return Ok(None);
+        }
+        let layers: Vec<Option<Group>> = layers(graph).map(|(w, b)| Group::new(w, b, plans)).collect();
+        let tables: Vec<Table> = graph.nodes.iter().filter_map(|node| table(&node.op, plans)).collect();
+        for group in layers.iter().flatten() {
+            for (bias, rows) in &group.biases {
+                let bytes = (group.held.len() * rows * 4) as u64;
+                shared.insert(Slot::WeightQ(*bias, 0), gpu.buffer("biases", bytes, Usage::Storage)?);
+            }
+        }
+        for table in &tables {
+            let rows = chunk.max(DRAFT_ROWS as usize) as u64;
+            shared.insert(Slot::Rows(table.id), gpu.buffer("rows", rows * 4, Usage::Storage)?);
+        }
+        let held = layers.iter().flatten().map(|group| group.held.len()).max().unwrap_or(0);
+        let paging = Paging { held, ..Paging::default() };
+        Ok(Some(Self { source: source.clone(), checkpoint, stored, makers: Makers::new(), layers, tables, paging }))
+    }
+
+    /// Runs a step for so many rows, whose `ids` the device has where they are not given.
+    pub async fn run(&mut self, around: &Around<'_>, step: &Step, rows: usize, ids: Option<&[u32]>) -> Result<()> {
+        let gpu = around.gpu;
+        self.look_up(around, rows, ids).await?;
+        let grids = step.grids(rows);
+        let mut from = 0;
+        let mut guess: Option<Vec<u32>> = None;
+        for (layer, stop) in step.stops.iter().enumerate() {
+            // Picks that are the end of a step stay what they are.
+            if self.layers.get(layer).is_none_or(Option::is_none) || stop.end == grids.len() {
+                continue;
+            }
+            part(gpu, step, &grids, from..stop.end)?;
+            let bytes = (rows * stop.stride * 4) as u64;
+            let picks = gpu.read_later(&stop.picks, 0, bytes)?;
+            let next = stop.guess.as_ref().filter(|_| rows == 1 && around.look_ahead);
+            let next = next.map(|guess| gpu.read_later(guess, 0, bytes)).transpose()?;
+            // While the device gets there.
+            if let Some(numbers) = guess.take() {
+                self.fetch_ahead(around, layer, &numbers).await?;
+            }
+            let picks: Vec<f32> = bytemuck::pod_collect_to_vec(&picks.wait().await?);
+            self.place(around, step, &grids, (layer, stop), picks).await?;
+            if let Some(next) = next {
+                let found: Vec<f32> = bytemuck::pod_collect_to_vec(&next.wait().await?);
+                guess =
+                    self.layers.get(layer + 1).and_then(Option::as_ref).map(|group| picked(&found, stop, group.count));
+            }
+            from = stop.end;
+        }
+        part(gpu, step, &grids, from..grids.len())
+    }
+
+    /// Sees to the experts of a layer, and tells the step where they are. Where more are picked than have places, all but the last
+    /// of them are made use of right away: products leave alone what is not there.
+    async fn place(
+        &mut self,
+        around: &Around<'_>,
+        step: &Step,
+        grids: &[Grid],
+        (layer, stop): (usize, &Stop),
+        picks: Vec<f32>,
+    ) -> Result<()> {
+        let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else { return Ok(()) };
+        let mut needed = picked(&picks, stop, group.count);
+        let here = needed.iter().filter(|number| group.held.place(**number).is_some()).count();
+        // What is there comes first.
+        needed.sort_by_key(|number| group.held.place(*number).is_none());
+        self.paging.asked += needed.len() as u64;
+        self.paging.hits += here as u64;
+        self.paging.hits_alone += needed.iter().filter(|number| group.alone.place(**number).is_some()).count() as u64;
+        self.paging.ahead_used += needed.iter().filter(|number| group.held.was_ahead(**number)).count() as u64;
+        let (places, count) = (group.held.len(), group.count);
+        let parts = needed.len().div_ceil(places);
+        for (index, numbers) in needed.chunks(places).enumerate() {
+            let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else { return Ok(()) };
+            for (number, at) in group.alone.take(numbers) {
+                group.alone.has_come(number, at, false);
+            }
+            self.fetch(around, Which::Layer(layer), numbers, false).await?;
+            let Some(group) = self.layers.get(layer).and_then(Option::as_ref) else { return Ok(()) };
+            // One behind the last place is nowhere.
+            let place = |number: f32| {
+                let number = (number.max(0.0) as u32).min(count - 1);
+                let at = if numbers.contains(&number) { group.held.place(number) } else { None };
+                at.unwrap_or(places) as f32
+            };
+            let mut placed = picks.clone();
+            placed.chunks_mut(stop.stride).for_each(|row| row[..stop.each].iter_mut().for_each(|n| *n = place(*n)));
+            around.gpu.write(&stop.picks, 0, bytemuck::cast_slice(&placed));
+            if index + 1 < parts {
+                let end = stop.mixed.ok_or_else(|| {
+                    Error::Internal(format!("{} experts of a step of few rows have {places} places", needed.len()))
+                })?;
+                part(around.gpu, step, grids, stop.end..end)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fetch_ahead(&mut self, around: &Around<'_>, layer: usize, numbers: &[u32]) -> Result<()> {
+        let before = self.fetch(around, Which::Layer(layer), numbers, true).await?;
+        self.paging.ahead += before as u64;
+        Ok(())
+    }
+
+    /// Where the rows of the step's tokens are in tables that hold some of theirs.
+    async fn look_up(&mut self, around: &Around<'_>, rows: usize, ids: Option<&[u32]>) -> Result<()> {
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<u32> = match ids {
+            Some(ids) => ids.to_vec(),
+            None => bytemuck::pod_collect_to_vec(&around.gpu.read(around.ids, 0, rows as u64 * 4).await?),
+        };
+        for index in 0..self.tables.len() {
+            let (count, past) = (self.tables[index].group.count, self.tables[index].past);
+            let numbers: Vec<u32> = ids.iter().map(|id| if *id < count { *id } else { past }).collect();
+            let mut needed: Vec<u32> = numbers.iter().copied().filter(|number| *number < count).collect();
+            needed.sort_unstable();
+            needed.dedup();
+            self.fetch(around, Which::Table(index), &needed, false).await?;
+            let table = &self.tables[index];
+            let place = |number: &u32| table.group.held.place(*number).map_or(u32::MAX, |at| at as u32);
+            let placed: Vec<u32> = numbers.iter().map(place).collect();
+            let rows = around.shared.get(&Slot::Rows(table.id));
+            let rows =
+                rows.ok_or_else(|| Error::Internal(format!("the table {:?} has no buffer of rows", table.id)))?;
+            around.gpu.write(rows, 0, bytemuck::cast_slice(&placed));
+        }
+        Ok(())
+    }
+
+    /// Brings numbers to places; says how many were not there.
+    async fn fetch(&mut self, around: &Around<'_>, which: Which, numbers: &[u32], ahead: bool) -> Result<usize> {
+        let group = match which {
+            Which::Layer(layer) => self.layers.get_mut(layer).and_then(Option::as_mut),
+            Which::Table(table) => self.tables.get_mut(table).map(|table| &mut table.group),
+        };
+        let Some(group) = group else { return Ok(0) };
+        let missing = group.held.take(numbers);
+        if missing.is_empty() {
+            return Ok(0);
+        }
+        let (mut rows, mut buffers) = (Vec::new(), Buffers::new());
+        for (id, unit) in &group.weights {
+            let plan = around.weights.get(id).ok_or_else(|| Error::Internal(format!("weight {id:?} has no plan")))?;
+            for (number, at) in &missing {
+                clear_scales(around, (*id, plan), at * unit..(at + 1) * unit);
+                let range = *number as usize * unit..(*number as usize + 1) * unit;
+                sources(around.graph, (*id, plan.cols), &self.stored, range, at * unit, &mut rows)?;
+            }
+            let runs = (0..plan.runs.len()).flat_map(|run| [Slot::WeightQ(*id, run), Slot::WeightS(*id, run)]);
+            buffers.extend(runs.filter_map(|slot| Some((slot, around.shared.get(&slot)?.clone()))));
+        }
+        let wanted = Wanted {
+            gpu: around.gpu,
+            graph: around.graph,
+            plans: around.weights,
+            source: &self.source,
+            checkpoint: &self.checkpoint,
+            stored: &self.stored,
+        };
+        self.paging.bytes += load_rows(wanted, buffers, &rows, &mut self.makers).await?;
+        let mut copies = Vec::new();
+        for (bias, rows) in &group.biases {
+            let (Some(all), Some(held)) =
+                (around.shared.get(&Slot::Vector(*bias)), around.shared.get(&Slot::WeightQ(*bias, 0)))
+            else {
+                return Err(Error::Internal(format!("the biases {bias:?} have no buffers")));
+            };
+            let bytes = *rows as u64 * 4;
+            let copy = |(number, at): &(u32, usize)| Work::Copy {
+                from: (all, u64::from(*number) * bytes),
+                to: (held, *at as u64 * bytes),
+                size: bytes,
+            };
+            copies.extend(missing.iter().map(copy));
+        }
+        if !copies.is_empty() {
+            around.gpu.submit(&copies)?;
+        }
+        missing.iter().for_each(|(number, at)| group.held.has_come(*number, *at, ahead));
+        Ok(missing.len())
+    }
+}
+
+/// A layer's experts or a table, by its place.
+#[derive(Clone, Copy)]
+enum Which {
+    Layer(usize),
+    Table(usize),
+}
+
+type Ids = Vec<(WeightId, usize)>;
+
+/// The weights of both products behind each router, and their biases, with the rows of an expert.
+fn layers(graph: &Graph) -> impl Iterator<Item = (Ids, Ids)> {
+    let routes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Route(_)));
+    routes.map(|route| {
+        let (mut weights, mut biases) = (Ids::new(), Ids::new());
+        for node in graph.nodes.iter().filter(|node| node.inputs.get(1) == Some(&route.output)) {
+            let (weight, bias, rows) = match &node.op {
+                Op::Experts(e) => (e.weight, e.bias, e.rows()),
+                Op::Mix(e) => (e.weight, e.bias, graph.weight(e.weight).rows() / e.count.max(1)),
+                _ => continue,
+            };
+            weights.push((weight, rows));
+            biases.extend(bias.map(|bias| (bias, rows)));
+        }
+        (weights, biases)
+    })
+}
+
+fn table(op: &Op, plans: &WeightPlans) -> Option<Table> {
+    let Op::Embed { table: id, soft, .. } = op else { return None };
+    let past = if let Some(Soft::Number(number)) = soft { *number } else { u32::MAX };
+    Some(Table { id: *id, group: Group::new(vec![(*id, 1)], Vec::new(), plans)?, past })
+}
+
+/// The numbers that rows picked, each once.
+fn picked(picks: &[f32], stop: &Stop, count: u32) -> Vec<u32> {
+    let rows = picks.chunks(stop.stride).flat_map(|row| &row[..stop.each]);
+    let mut numbers: Vec<u32> = rows.map(|number| (number.max(0.0) as u32).min(count - 1)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// Where rows of a weight are in the files, and to which of its rows they go.
+fn sources(
+    graph: &Graph,
+    (id, cols): (WeightId, usize),
+    stored: &Weights,
+    wanted: Range<usize>,
+    to: usize,
+    rows: &mut Vec<(WeightId, usize, WeightSource)>,
+) -> Result<()> {
+    let mut first = 0;
+    for (name, count) in &graph.weight(id).parts {
+        let (low, high) = (wanted.start.max(first), wanted.end.min(first + count));
+        if low < high {
+            let source = stored.get(name, &graph.name)?;
+            let piece = if high - low == *count {
+                Some(source.clone())
+            } else {
+                source.slice(name, low - first, vec![high - low, cols])
+            };
+            let piece = piece.ok_or_else(|| Error::Internal(format!("{name} cannot be cut")))?;
+            rows.push((id, to + low - wanted.start, piece));
+        }
+        first += count;
+    }
+    Ok(())
+}
+
+/// Rows of MXFP4 share words of scales, which transcoding adds to: what was there before goes.
+fn clear_scales(around: &Around<'_>, (id, plan): (WeightId, &WeightPlan), rows: Range<usize>) {
+    let run = plan.runs.iter().position(|run| run.contains(&rows.start)).filter(|_| plan.layout == Layout::Mxfp4);
+    let Some((run, buffer)) = run.and_then(|run| Some((run, around.shared.get(&Slot::WeightS(id, run))?))) else {
+        return;
+    };
+    let blocks = plan.layout.padded_cols(plan.cols) / 32;
+    let first = (rows.start - plan.runs[run].start) * blocks;
+    around.gpu.write(buffer, first as u64, &vec![0; rows.len() * blocks]);
+}
+
+/// Submits some dispatches of a step.
+fn part(gpu: &Gpu, step: &Step, grids: &[Grid], range: Range<usize>) -> Result<()> {
+    let mut some = vec![[0; 3]; grids.len()];
+    some[range.clone()].copy_from_slice(&grids[range]);
+    gpu.submit(&[step.with_grids(&some)])
+}

@@ -1,0 +1,120 @@
+//! Which weights lie on the device in part, the rest staying in the files: tables that are only looked up, experts. Decided
+//! when memory is short, or when asked. Knows bytes and rows; not how they come.
+
+use super::options::{Resident, RunOptions};
+use crate::format::{RowOrder, Weights};
+use crate::ir::{Graph, Ids, Op, WeightId, WeightKind};
+use crate::kernels::sample::DRAFT_ROWS;
+use crate::plan::{WeightPlan, WeightPlans};
+use crate::{Error, Result};
+
+/// A table of fewer bytes stays on the device where nobody asks for something else.
+const LEAST_TABLE: u64 = 32 << 20;
+
+/// Experts of a layer: a weight, the rows of an expert, how many there are, how many a row picks.
+type Stack = (WeightId, usize, usize, usize);
+
+fn stacks(graph: &Graph) -> Vec<Stack> {
+    let stack = |op: &Op| {
+        let (weight, count, each) = match op {
+            Op::Experts(e) => (e.weight, e.count, e.each),
+            Op::Mix(e) => (e.weight, e.count, e.each),
+            _ => return None,
+        };
+        match graph.weight(weight).kind {
+            WeightKind::Experts { rows } => Some((weight, rows, count, each)),
+            _ => None,
+        }
+    };
+    graph.nodes.iter().filter_map(|node| stack(&node.op)).collect()
+}
+
+/// Tables whose rows nothing but tokens look up.
+fn tables(graph: &Graph) -> Vec<WeightId> {
+    let looked_up = |op: &Op| match op {
+        Op::Embed { table, ids: Ids::Tokens, .. } => Some(*table),
+        _ => None,
+    };
+    let used = |id: &WeightId| graph.nodes.iter().filter(|node| node.op.weights().contains(id)).count() == 1;
+    graph.nodes.iter().filter_map(|node| looked_up(&node.op)).filter(used).collect()
+}
+
+/// Whether some rows of a weight can be read by themselves: each of its tensors holds them one after another, or is small.
+fn comes_in_rows(graph: &Graph, id: WeightId, stored: &Weights, whole: bool) -> bool {
+    graph.weight(id).parts.iter().all(|(name, rows)| {
+        stored.get(name, "").is_ok_and(|source| {
+            let kept = source.encoding.keeps_rows() && source.row_order == RowOrder::Stored;
+            kept || (whole && source.stored_rows == *rows)
+        })
+    })
+}
+
+/// Takes weights off the device until the rest takes no more than `room` bytes: what was done, in words. A table first, of
+/// which a token needs one row, then experts.
+///
+/// # Errors
+/// `UnsupportedOption` where the files do not hold by themselves what is asked to stay there.
+pub fn page_out(
+    graph: &Graph,
+    weights: &mut WeightPlans,
+    stored: &Weights,
+    options: &RunOptions,
+    (room, max_buffer): (u64, u64),
+) -> Result<Vec<String>> {
+    let total = |weights: &WeightPlans| weights.values().map(WeightPlan::bytes).sum::<u64>();
+    let refuse = |option: &str| Error::UnsupportedOption {
+        architecture: graph.name.clone(),
+        option: option.into(),
+        hint: "This checkpoint's encoding does not keep them apart; leave the option out, or take another checkpoint."
+            .into(),
+    };
+    let mut notes = Vec::new();
+    for id in tables(graph) {
+        let Some(plan) = weights.get(&id) else { continue };
+        let before = plan.bytes();
+        let wanted = options.table_rows.unwrap_or(total(weights) > room && before >= LEAST_TABLE);
+        if !wanted {
+            continue;
+        }
+        let rows = options.chunk.max(DRAFT_ROWS as usize);
+        let held = comes_in_rows(graph, id, stored, false)
+            && weights.get_mut(&id).is_some_and(|plan| rows >= plan.of || plan.hold(rows, 1, max_buffer));
+        match (held, options.table_rows) {
+            (true, _) => {
+                notes.push(format!("Rows of {} come from the files as tokens need them.", graph.weight(id).parts[0].0));
+            }
+            (false, Some(_)) => return Err(refuse("tableRows")),
+            (false, None) => {}
+        }
+    }
+    let stacks = stacks(graph);
+    let each = stacks.iter().map(|s| s.3).max().unwrap_or(0);
+    let count = stacks.iter().map(|s| s.2).max().unwrap_or(0);
+    let all: u64 = stacks.iter().filter_map(|s| weights.get(&s.0)).map(WeightPlan::bytes).sum();
+    let one = |s: &Stack| weights.get(&s.0).map_or(0, |plan| plan.bytes() / s.2.max(1) as u64);
+    let fit = |bytes: u64| (bytes / stacks.iter().map(one).sum::<u64>().max(1)) as usize;
+    let rest = total(weights) - all;
+    let held = match options.experts {
+        Some(Resident::Count(held)) => held,
+        Some(Resident::Bytes(bytes)) => fit(bytes),
+        None if rest + all > room => fit(room.saturating_sub(rest)),
+        None => count,
+    };
+    let held = held.max(each);
+    if held >= count || stacks.is_empty() {
+        return Ok(notes);
+    }
+    let mut paged = weights.clone();
+    let fits = stacks.iter().all(|(id, rows, count, _)| {
+        *count <= held
+            || comes_in_rows(graph, *id, stored, true)
+                && paged.get_mut(id).is_some_and(|plan| plan.hold(held * rows, *rows, max_buffer))
+    });
+    if fits {
+        *weights = paged;
+        notes.push(format!("{held} of {count} experts of each layer are on the device; others come from the files when they are picked."));
+    } else if options.experts.is_some() {
+        return Err(refuse("experts"));
+    }
+    Ok(notes)
+}

@@ -1,0 +1,42 @@
+//! Guesses of what the next layer's router will pick, for experts that have to be fetched before they are used. Source: "Fast
+//! Inference of Mixture-of-Experts Language Models with Offloading" (arXiv 2312.17238), which applies the next layer's router to
+//! the input of this one's. Knows graphs alone.
+
+use crate::ir::{Graph, Node, Op, Value, ValueId};
+
+/// Adds a guess behind each router but the last: its input goes through the next layer's router too. Nothing reads the
+/// guesses; they are the graph's nodes right after the picks.
+pub fn look_ahead(mut graph: Graph) -> Graph {
+    let routes: Vec<usize> = (0..graph.nodes.len()).filter(|i| matches!(graph.nodes[*i].op, Op::Route(_))).collect();
+    for pair in routes.windows(2).rev() {
+        let (here, next) = (pair[0], pair[1]);
+        let (Some(own), Some(other)) = (product(&graph, here), product(&graph, next)) else { continue };
+        let input = own.inputs[0];
+        if graph.value(input).cols != graph.value(other.inputs[0]).cols {
+            continue;
+        }
+        let logits = beside(&mut graph, other.output);
+        let guess = graph.nodes[next].clone();
+        let picks = beside(&mut graph, guess.output);
+        graph.nodes.insert(here + 1, Node { op: guess.op, inputs: vec![logits], output: picks });
+        graph.nodes.insert(here + 1, Node { op: other.op, inputs: vec![input], output: logits });
+    }
+    graph
+}
+
+/// The product that makes a router's logits, where it is nothing else.
+fn product(graph: &Graph, route: usize) -> Option<Node> {
+    let logits = graph.nodes[route].inputs[0];
+    let node = graph.nodes.iter().find(|n| n.output == logits)?;
+    (matches!(node.op, Op::Linear(_)) && node.inputs.len() == 1).then(|| node.clone())
+}
+
+/// What the names of guesses end with.
+pub const GUESSED: &str = ", guessed";
+
+/// A value like another one.
+fn beside(graph: &mut Graph, like: ValueId) -> ValueId {
+    let Value { name, rows, cols, .. } = graph.value(like).clone();
+    graph.values.push(Value { name: format!("{name}{GUESSED}"), rows, cols, view: None });
+    ValueId(graph.values.len() - 1)
+}
