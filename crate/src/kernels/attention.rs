@@ -156,7 +156,9 @@ impl MatrixRows {
             let elements = (rows + 32) * (columns + 8) + (rows + 1) * 40;
             let floats = (rows + 1) * 36 + rows * (units.lanes / 16 + 1) + 1;
             let bytes = elements * if units.half || kv == Kv::F16 { 2 } else { 4 } + floats * 4;
-            threads <= caps.max_invocations && bytes <= caps.max_workgroup_storage && columns * 8 % threads == 0
+            threads <= caps.max_invocations
+                && bytes <= caps.max_workgroup_storage
+                && (columns * 8).is_multiple_of(threads)
         };
         let teams = [own, 2].into_iter().find(|teams| fits(*teams)).filter(|_| known)?;
         Some(Self { units, columns, teams })
