@@ -43,14 +43,14 @@ fn chunks_turns_and_going_back_give_the_reference() {
         block_on(session.prefill(&ids, 0)).expect("prefill");
         same(&session, "in chunks of 8");
         session.checkpoint().expect("a checkpoint");
-        assert_eq!(go_on(&mut session, 24), answer, "{name}");
+        assert_eq!(go_on(&mut session, 32), answer, "{name}");
         for to in [ids.len() + 20, ids.len() - 3, ids.len() / 2, 1] {
             let held = session.trim(to).expect("trim");
             assert!(held <= to, "{name}: {held} of {to}");
             block_on(session.resume(&ids, || Ok(()))).expect("resume");
             same(&session, &format!("back to {to}"));
         }
-        assert_eq!(go_on(&mut session, 24), answer, "{name}, regenerated");
+        assert_eq!(go_on(&mut session, 32), answer, "{name}, regenerated");
         let mut fork = session.fork().expect("a fork");
         block_on(fork.resume(&ids, || Ok(()))).expect("resume");
         same(&fork, "forked");
@@ -69,7 +69,7 @@ fn windows_that_come_round_forget_nothing_they_need() {
         block_on(full.prefill(&ids, 0)).expect("prefill");
         let error = relative_l2(&logits(&ring), &logits(&full));
         assert!(error < 1e-5, "{name}: {error:e}");
-        assert_eq!(go_on(&mut ring, 24), go_on(&mut full, 24), "{name}");
+        assert_eq!(go_on(&mut ring, 32), go_on(&mut full, 32), "{name}");
     }
 }
 

@@ -34,7 +34,7 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         let (mut one, ids, expected) = load(name, chunk);
         let mut two = Session::new(one.model()).expect("a session");
         let other: Vec<u32> = ids.iter().rev().copied().collect();
-        let alone = greedy(&mut two, &other, 24);
+        let alone = greedy(&mut two, &other, 32);
         // Token by token in turns, each from its own logits.
         block_on(one.prefill(&ids, 0)).expect("prefill");
         block_on(two.prefill(&other, 0)).expect("prefill");
@@ -43,11 +43,11 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
             (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).expect("a token") as u32
         };
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        for step in 0..24 {
+        for step in 0..32 {
             let (a, b) = (pick(&one), pick(&two));
             first.push(a);
             second.push(b);
-            if step < 23 {
+            if step < 31 {
                 block_on(one.step(a, ids.len() + step)).expect("step");
                 block_on(two.step(b, other.len() + step)).expect("step");
             }
@@ -56,10 +56,10 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         // Both at once, batches in flight beside each other.
         block_on(one.prefill(&ids, 0)).expect("prefill");
         block_on(two.prefill(&other, 0)).expect("prefill");
-        let mut a = Decode::start(&mut one, Start::greedy(ids.len(), 24)).expect("start");
-        let mut b = Decode::start(&mut two, Start::greedy(other.len(), 24)).expect("start");
+        let mut a = Decode::start(&mut one, Start::greedy(ids.len(), 32)).expect("start");
+        let mut b = Decode::start(&mut two, Start::greedy(other.len(), 32)).expect("start");
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        while first.len() < 24 || second.len() < 24 {
+        while first.len() < 32 || second.len() < 32 {
             first.extend(block_on(a.next(&mut one)).expect("decode"));
             second.extend(block_on(b.next(&mut two)).expect("decode"));
         }
@@ -74,10 +74,10 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         block_on(session.prefill(&ids, 0)).expect("prefill");
         let after_prompt = logits(&session);
         session.checkpoint().expect("a checkpoint");
-        assert_eq!(go_on(&mut session, 24), expected, "{name}");
-        assert_eq!(session.tokens().len(), ids.len() + 23, "{name}: the last token is picked and not run");
+        assert_eq!(go_on(&mut session, 32), expected, "{name}");
+        assert_eq!(session.tokens().len(), ids.len() + 31, "{name}: the last token is picked and not run");
         // A few tokens back, more than a ring holds, to the prompt, and to its middle.
-        let all = [&ids[..], &expected[..23]].concat();
+        let all = [&ids[..], &expected[..31]].concat();
         for to in [all.len() - 3, all.len() - 20, ids.len(), ids.len() / 2, 1] {
             block_on(session.resume(&all, || Ok(()))).expect("resume");
             let end = logits(&session);
@@ -93,19 +93,19 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         let held = block_on(session.resume(&ids, || Ok(()))).expect("resume");
         assert!(held + 1 >= ids.len() || chunk < 512, "{name}: {held} tokens held");
         alike(&logits(&session), &after_prompt, name);
-        assert_eq!(go_on(&mut session, 24), expected, "{name}, regenerated");
+        assert_eq!(go_on(&mut session, 32), expected, "{name}, regenerated");
         // Given up in the midst of a batch: what is under way has run, and does no harm.
         block_on(session.prefill(&ids, 0)).expect("prefill");
-        let mut decode = Decode::start(&mut session, Start::greedy(ids.len(), 24)).expect("start");
+        let mut decode = Decode::start(&mut session, Start::greedy(ids.len(), 32)).expect("start");
         block_on(decode.next(&mut session)).expect("decode");
         block_on(decode.finish(&mut session)).expect("finish");
         assert!(session.tokens().len() >= ids.len() && all.starts_with(session.tokens()), "{name}");
         // Without a word of its end, as a future that is dropped leaves it.
         let end = session.tokens().len();
-        let mut dropped = Decode::start(&mut session, Start::greedy(end, 24)).expect("start");
+        let mut dropped = Decode::start(&mut session, Start::greedy(end, 32)).expect("start");
         block_on(dropped.next(&mut session)).expect("decode");
         drop(dropped);
-        assert_eq!(greedy(&mut session, &ids, 24), expected, "{name}, after an abort");
+        assert_eq!(greedy(&mut session, &ids, 32), expected, "{name}, after an abort");
     }
 }
 
@@ -120,13 +120,13 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
         let all = [&ids[..], &expected].concat();
         // The fork goes on; the first one does something else meanwhile.
         let other: Vec<u32> = ids.iter().rev().copied().collect();
-        greedy(&mut session, &other, 24);
+        greedy(&mut session, &other, 32);
         let at = ids.len() + 9;
         block_on(fork.step(all[at], at)).expect("step");
-        assert_eq!(go_on(&mut fork, 14), expected[10..], "{name}, forked");
+        assert_eq!(go_on(&mut fork, 22), expected[10..], "{name}, forked");
         session.restore(&snapshot).expect("restored");
         assert_eq!(session.tokens(), &ids[..], "{name}");
-        assert_eq!(go_on(&mut session, 24), expected, "{name}, restored");
+        assert_eq!(go_on(&mut session, 32), expected, "{name}, restored");
         // Bytes are counted, and go when the session does.
         drop((fork, snapshot));
         let (bytes, alive) = (session.bytes(), session.gpu.created().bytes);

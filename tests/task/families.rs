@@ -59,17 +59,17 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         let (mut model, golden) = tiny(name);
         let (ids, answer) = (golden.ids("input_ids"), golden.ids("greedy"));
         let full = |model: &mut Loaded, after: &str| {
-            assert_eq!(run(model, greedy(&ids, 24, &[])).ids, answer, "{name}, {after}");
+            assert_eq!(run(model, greedy(&ids, 32, &[])).ids, answer, "{name}, {after}");
         };
         full(&mut model, "at first");
         // Two tokens that come together for the first time in the midst of a batch.
         let first = |at: &usize| answer.windows(2).position(|two| two == &answer[*at..at + 2]) == Some(*at);
         let at = (6..20).find(first).expect("a place");
-        let stopped = run(&mut model, greedy(&ids, 24, &[&text(&answer[at..at + 2])]));
+        let stopped = run(&mut model, greedy(&ids, 32, &[&text(&answer[at..at + 2])]));
         assert_eq!((stopped.finish_reason, &stopped.text), (Finish::Stop, &text(&answer[..at])), "{name}");
         // What ran ahead of the stop is not in the way of what follows.
         let so_far = [&ids[..], &answer[..at]].concat();
-        assert_eq!(run(&mut model, greedy(&so_far, 24 - at, &[])).ids, answer[at..], "{name}, gone on after a stop");
+        assert_eq!(run(&mut model, greedy(&so_far, 32 - at, &[])).ids, answer[at..], "{name}, gone on after a stop");
         full(&mut model, "regenerated");
         let (abort, mut seen) = (AbortFlag::new(), 0);
         let aborted = block_on(model.generate(&request(greedy(&ids, 180, &[])), &abort, |event| {
@@ -80,7 +80,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         }));
         let aborted = aborted.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(aborted.finish_reason, Finish::Abort, "{name}");
-        let common = aborted.ids.len().min(24);
+        let common = aborted.ids.len().min(32);
         assert_eq!(aborted.ids[..common], answer[..common], "{name}");
         full(&mut model, "after an abort");
         // The fork goes on where this one stands, which does something else meanwhile.
@@ -88,7 +88,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         let other: Vec<u32> = ids.iter().rev().copied().collect();
         run(&mut model, greedy(&other, 9, &[]));
         let half = [&ids[..], &answer[..12]].concat();
-        assert_eq!(run(&mut fork, greedy(&half, 12, &[])).ids, answer[12..], "{name}, forked");
+        assert_eq!(run(&mut fork, greedy(&half, 20, &[])).ids, answer[12..], "{name}, forked");
         full(&mut model, "beside a fork");
     }
 }

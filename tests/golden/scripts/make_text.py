@@ -18,7 +18,7 @@ from safetensors.torch import save_file, load_file
 torch.set_num_threads(1); torch.set_grad_enabled(False)
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
-SEED, LEN, NEW = 7301, 36, 24                     # default seed, prompt length, greedy tokens
+SEED, LEN, NEW = 7301, 36, 32                     # default seed, prompt length, greedy tokens
 
 # ---------------------------------------------------------------- configurations
 def base(**k):
