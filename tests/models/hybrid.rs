@@ -85,6 +85,8 @@ fn gguf_files_give_the_reference_logits() {
         ("qwen3_5", "qwen3_5"),
         ("granite_hybrid", "granite_hybrid"),
         ("gemma4", "gemma4"),
+        ("gemma3n", "gemma3n"),
+        ("qwen3_next", "qwen3_next"),
         // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
         ("gpt_oss", "gpt_oss_mxfp4"),
         // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own: make_bitnet_gguf.py.

@@ -206,10 +206,18 @@ pub fn canonical(config: &Value, name: &str) -> String {
 /// # Errors
 /// `Config` by a field that an order of rows needs.
 pub fn sanitize(config: &Value, weights: &mut Weights) -> Result<()> {
-    let config = Config(config);
-    let family = either(config);
+    let family = either(Config(config));
     weights.rename(|name| renamed(family, name));
-    for (end, order) in family.map_or(&[][..], |f| f.rows) {
+    order_rows(config, weights)
+}
+
+/// Gives stored weights the order of rows that the graphs have.
+///
+/// # Errors
+/// `Config` by a field that an order of rows needs.
+pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
+    let config = Config(config);
+    for (end, order) in either(config).map_or(&[][..], |f| f.rows) {
         let order = order(config)?;
         for weight in weights.iter_mut().filter(|w| w.name.ends_with(end)) {
             if order == RowOrder::Transposed {

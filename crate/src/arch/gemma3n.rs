@@ -9,17 +9,73 @@ use super::family::Family;
 use super::gemma::cap;
 use super::gemma4::{of_own_input, own_inputs, unshared};
 use super::qwen::head_norm;
+use crate::format::gguf::{Architecture, Gguf, Value as Meta};
 use crate::ir::{Activation, AltUp, Builder, Graph, Ids, Linear, Mask, Op, StateId, ValueId, WeightKind};
 use crate::{Error, Result};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
     model_types: &["gemma3n_text", "gemma3n"],
     silent: r#"{"vocab_size": 262400, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "num_kv_shared_layers": 15}"#,
     decoder: Some(gemma3n),
+    gguf: &[Architecture {
+        names: &[
+            ("ffn_norm", "pre_feedforward_layernorm"),
+            ("inp_gate", "per_layer_input_gate"),
+            ("proj", "per_layer_projection"),
+            ("post_norm", "post_per_layer_input_norm"),
+            ("laurel_l", "laurel.linear_left"),
+            ("laurel_r", "laurel.linear_right"),
+            ("laurel_post_norm", "laurel.post_laurel_norm"),
+            ("altup_router", "altup.modality_router"),
+            ("altup_router_norm", "altup.router_norm"),
+            ("altup_predict_coef", "altup.prediction_coefs"),
+            ("altup_correct_coef", "altup.correction_coefs"),
+            ("altup_correct_scale.weight", "altup.correct_output_scale"),
+            ("altup_proj", "model.altup_projections.{e}"),
+            ("altup_unembd_proj", "model.altup_unembed_projections.{e}"),
+            ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+            ("per_layer_model_proj", "model.per_layer_model_projection"),
+            ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+        ],
+        fields: &[
+            ("attention.shared_kv_layers", "num_kv_shared_layers"),
+            ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+            ("altup.num_inputs", "altup_num_inputs"),
+            ("altup.active_idx", "altup_active_idx"),
+        ],
+        fixed: of_gguf,
+        ..Architecture::new("gemma3n", "gemma3n_text", "Gemma3nForCausalLM")
+    }],
     ..Family::NONE
 }];
+
+/// What GGUF files say layer by layer or by tensors, in the names of config.json, but for the share of a gate's columns that
+/// is left: that is given by deviations above the mean.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    let rows = |name: &str| file.tensors.get(name).and_then(|t| t.shape.first());
+    let ints = |key: &str| match file.field(key) {
+        Some(Meta::Ints(list)) => list.clone(),
+        _ => Vec::new(),
+    };
+    let kind = |slides: &i64| if *slides != 0 { "sliding_attention" } else { "full_attention" };
+    let widths = Some(ints("feed_forward_length")).filter(|list| !list.is_empty()).map(Value::from);
+    out.extend(widths.map(|list| ("intermediate_size".into(), list)));
+    if let Some(Meta::Floats(list)) = file.field("activation_sparsity_scale") {
+        out.insert(DEVIATIONS.into(), json!(list));
+    }
+    let kinds: Vec<&str> = ints("attention.sliding_window_pattern").iter().map(kind).collect();
+    let fields = [
+        ("layer_types", json!(kinds)),
+        ("laurel_rank", json!(rows("blk.0.laurel_l.weight"))),
+        ("vocab_size_per_layer_input", json!(rows("per_layer_token_embd.weight"))),
+    ];
+    out.extend(fields.map(|(key, value)| (key.to_string(), value)));
+}
+
+/// The field of deviations above the mean that a column of each layer's gate must have; not one of config.json.
+const DEVIATIONS: &str = "activation_sparsity_scale";
 
 /// What a layer is.
 struct Layer {
@@ -114,7 +170,9 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
         let size = of_layer("intermediate_size", index).and_then(Value::as_u64);
         (mlp.act, mlp.size) = (act, size.map_or(mlp.size, |n| n as usize));
         let share = of_layer("activation_sparsity_pattern", index).and_then(Value::as_f64).unwrap_or(0.0);
-        let sparse = (share > 0.0 && share < 1.0).then(|| quantile(share) as f32);
+        let sparse = (share > 0.0 && share < 1.0).then(|| quantile(share));
+        // None of a layer whose columns are all left: that has infinity there.
+        let sparse = sparse.or_else(|| of_layer(DEVIATIONS, index)?.as_f64()).map(|factor| factor as f32);
         out.push(Layer { attention, mlp, full, shares: index + shared >= count, sparse });
     }
     Ok(out)

@@ -65,8 +65,8 @@ pub struct DeltaSpec {
     pub value_dim: usize,
     /// Rows that the convolution sees.
     pub taps: usize,
-    /// Whether projections are two tensors (`in_proj_qkvz`, `in_proj_ba`) rather than four.
-    pub fused: bool,
+    /// Whether `in_proj_qkvz` and `in_proj_ba` are one tensor each, rather than two.
+    pub fused: [bool; 2],
     /// Whether heads take turns with the keys.
     pub turns: bool,
     /// Whether `A_log` holds the negative rates themselves.
@@ -80,16 +80,17 @@ pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> V
     let name = |part: &str| format!("{path}.{part}");
     let (keys, values, heads) = (spec.key_heads * spec.key_dim, spec.heads * spec.value_dim, spec.heads);
     let mixed = 2 * keys + values;
-    let [qkv, z, beta, a] = if spec.fused {
-        let qkvz = b.linear(&name("in_proj_qkvz"), x, mixed + values, false);
-        let ba = b.linear(&name("in_proj_ba"), x, 2 * heads, false);
-        let [qkv, z] = columns(b, path, qkvz, [("qkv", mixed), ("z", values)]);
-        let [beta, a] = columns(b, path, ba, [("b", heads), ("a", heads)]);
-        [qkv, z, beta, a]
-    } else {
-        [("qkv", mixed), ("z", values), ("b", heads), ("a", heads)]
-            .map(|(part, rows)| b.linear(&name(&format!("in_proj_{part}")), x, rows, false))
+    let parts = [[("qkv", mixed), ("z", values)], [("b", heads), ("a", heads)]];
+    let mut both = |whole: bool, [(first, rows), (second, more)]: [(&str, usize); 2]| {
+        if whole {
+            let all = b.linear(&name(&format!("in_proj_{first}{second}")), x, rows + more, false);
+            columns(b, path, all, [(first, rows), (second, more)])
+        } else {
+            [(first, rows), (second, more)]
+                .map(|(part, rows)| b.linear(&name(&format!("in_proj_{part}")), x, rows, false))
+        }
     };
+    let ([qkv, z], [beta, a]) = (both(spec.fused[0], parts[0]), both(spec.fused[1], parts[1]));
     let qkv = causal_conv(b, &name("conv1d"), (spec.taps, false, Activation::Silu), qkv, &[]);
     let gains = [("A_log", heads), ("dt_bias", heads), ("norm.weight", spec.value_dim)];
     let op = Recurrent {

@@ -46,8 +46,8 @@ use crate::{Error, Result};
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
 pub use family::{
-    Family, Shared, canonical, most_positions, numbers, of_gguf, of_mlc, projectors, sanitize, sections, shared, sight,
-    text_config, tower,
+    Family, Shared, canonical, most_positions, numbers, of_gguf, of_mlc, order_rows, projectors, sanitize, sections,
+    shared, sight, text_config, tower,
 };
 use serde_json::Value;
 pub use speech::Speech;

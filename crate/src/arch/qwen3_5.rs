@@ -29,13 +29,15 @@ const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static s
             ("attn_gate", "linear_attn.in_proj_z"),
             ("ssm_beta", "linear_attn.in_proj_b"),
             ("ssm_alpha", "linear_attn.in_proj_a"),
+            ("ssm_in", "linear_attn.in_proj_qkvz"),
+            ("ssm_ba", "linear_attn.in_proj_ba"),
             ("ssm_conv1d", "linear_attn.conv1d"),
             ("ssm_a", "linear_attn.A_log"),
             ("ssm_dt.bias", "linear_attn.dt_bias"),
             ("ssm_norm", "linear_attn.norm"),
             ("ssm_out", "linear_attn.out_proj"),
         ],
-        gated: true,
+        rows: true,
         norm_plus_one: true,
         fields: &[
             ("ssm.conv_kernel", "linear_conv_kernel_dim"),
@@ -80,11 +82,12 @@ pub(super) static FAMILIES: &[Family] = &[
             ("linear_attn.in_proj_qkvz.weight", |config| by_key_head(config, true)),
             ("linear_attn.in_proj_ba.weight", |config| by_key_head(config, false)),
         ],
+        gguf: &[Architecture { experts: true, ..in_gguf("qwen3next", "qwen3_next", "Qwen3NextForCausalLM") }],
         ..Family::NONE
     },
 ];
 
-/// What llama.cpp's conversion did: rates lie as they are used, heads of values take turns with the keys.
+/// What llama.cpp's conversion did: rates lie as they are used; but for Qwen3-Next's, heads of values take turns with the keys.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     usual(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
@@ -93,8 +96,10 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
         out.insert("linear_value_head_dim".into(), json!((inner / heads.max(1.0)) as u64));
     }
-    // Not a field of any config.json: what only such files do.
+    // Not fields of any config.json: what only such files do.
+    let apart = (0..layers).any(|layer| file.has(&format!("blk.{layer}.attn_gate.weight")));
     out.insert("linear_as_in_gguf".into(), json!(true));
+    out.insert("linear_z_apart".into(), json!(apart));
 }
 
 /// Queries and gates take turns, head by head.
@@ -187,15 +192,16 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
 }
 
 fn delta(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
+    let raw = config.flag_or("linear_as_in_gguf", false);
     let spec = DeltaSpec {
         key_heads: config.count_or("linear_num_key_heads", 16)?,
         heads: config.count_or("linear_num_value_heads", 32)?,
         key_dim: config.count_or("linear_key_head_dim", 128)?,
         value_dim: config.count_or("linear_value_head_dim", 128)?,
         taps: config.count_or("linear_conv_kernel_dim", 4)?,
-        fused,
-        turns: config.flag_or("linear_as_in_gguf", false),
-        raw: config.flag_or("linear_as_in_gguf", false),
+        fused: [fused && !config.flag_or("linear_z_apart", false), fused],
+        turns: raw && !fused,
+        raw,
         eps,
     };
     let known = Recurrent::<()>::fits(spec.key_dim as u32, spec.value_dim as u32)

@@ -173,7 +173,10 @@ impl Files {
             }
         }
         let family = crate::arch::of_gguf(&header)?;
-        let (config, weights) = (header.config(family, &factors), header.weights(family));
+        let (config, mut weights) = (header.config(family, &factors), header.weights(family));
+        if family.rows {
+            crate::arch::order_rows(&config, &mut weights)?;
+        }
         let mut files = Files { config, checkpoint, weights, gguf: Some(header) };
         let seen = |p: &Projector| p.models.contains(&family.name);
         if crate::arch::projectors().any(seen)

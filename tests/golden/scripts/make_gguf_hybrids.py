@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """GGUF files of the tiny hybrids in ../models, as llama.cpp's converter makes them.   usage: make_gguf_hybrids.py ../quant [NAME...]
 
-Needs numpy, torch, safetensors, gguf 0.19.0. All tensors are F32; the goldens are those of ../models. What the converter
-does to them is written from its description: norms of Qwen3.5 hold their weight plus one (but for the gated one), A_log is
+Needs numpy, torch, safetensors, gguf 0.19.0. Tensors are F32, matrices of the two newest BF16; the goldens are those of
+../models. What the converter does to them is written from its description: norms of Qwen3.5 hold their weight plus one (but for the gated one), A_log is
 kept as -exp(A_log), rotations of Gemma 4's full layers are factors of the frequencies, heads of values take turns with the key heads (value head h of key head k lies at h * key_heads + k), q
-and k of Granite lie in the order of interleaved rotation, its MLP's gate and up are apart. Tokenizers are left out.
+and k of Granite lie in the order of interleaved rotation, its MLP's gate and up are apart. Qwen3-Next's gates of values lie apart
+from queries, keys and values, whose heads are side by side, while beta and a stay together; its experts are stacked, as are
+AltUp's projections of Gemma 3n, whose shares of gates become deviations of the normal distribution. Tokenizers are left out.
 """
-import json, os, sys
+import json, os, re, sys
 import numpy as np, torch, gguf
 from safetensors.torch import load_file
 
@@ -40,6 +42,19 @@ def mamba(name, x, c):
             return x.reshape(heads, 2, x.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(x.shape)
     return x
 
+def qwen3next(name, x, c):
+    if name.endswith("norm.weight") and "linear_attn" not in name: return x + 1
+    return -np.exp(x) if name.endswith("A_log") else x.reshape(x.shape[0], -1) if name.endswith("conv1d.weight") else x
+
+def qkv_and_z(x, c):
+    """The rows of each key head's q, k, v and z as all q, k and v, and all z."""
+    each = c["linear_num_value_heads"] // c["linear_num_key_heads"] * c["linear_value_head_dim"]
+    runs = np.cumsum([c["linear_key_head_dim"]] * 2 + [each])
+    q, k, v, z = (part.reshape(-1, x.shape[1]) for part in np.split(x.reshape(c["linear_num_key_heads"], -1, x.shape[1]), runs, axis=1))
+    return np.concatenate([q, k, v]), z
+
+def deviations(share): return float(torch.distributions.Normal(0, 1).icdf(torch.tensor(share)))
+
 def lfm2(name, x, c):
     return x.reshape(x.shape[0], -1) if name.endswith("conv.conv.weight") else x
 
@@ -58,10 +73,21 @@ CASES = {
         "attention.shared_kv_layers": c["num_kv_shared_layers"], "embedding_length_per_layer_input": c["hidden_size_per_layer_input"], "final_logit_softcapping": c["final_logit_softcapping"],
         "rope.freq_base": c["rope_parameters"]["full_attention"]["rope_theta"], "rope.freq_base_swa": c["rope_parameters"]["sliding_attention"]["rope_theta"],
         "rope.dimension_count": c["global_head_dim"], "rope.dimension_count_swa": c["head_dim"]}),
+    "qwen3_next": ("qwen3next", qwen3next, lambda c: {"ssm.conv_kernel": c["linear_conv_kernel_dim"], "ssm.state_size": c["linear_key_head_dim"], "ssm.group_count": c["linear_num_key_heads"],
+        "ssm.time_step_rank": c["linear_num_value_heads"], "ssm.inner_size": c["linear_num_value_heads"] * c["linear_value_head_dim"], "full_attention_interval": 2,
+        "attention.head_count_kv": c["num_key_value_heads"], "attention.key_length": c["head_dim"], "attention.value_length": c["head_dim"], "expert_count": c["num_experts"],
+        "expert_used_count": c["num_experts_per_tok"], "expert_feed_forward_length": c["moe_intermediate_size"], "expert_shared_feed_forward_length": c["shared_expert_intermediate_size"],
+        "rope.dimension_count": int(c["head_dim"] * c["rope_parameters"]["partial_rotary_factor"]), "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
+    "gemma3n": ("gemma3n", lambda name, x, c: x, lambda c: {"attention.head_count_kv": c["num_key_value_heads"], "attention.key_length": c["head_dim"], "attention.value_length": c["head_dim"],
+        "attention.sliding_window": c["sliding_window"], "attention.sliding_window_pattern": [t == "sliding_attention" for t in c["layer_types"]], "attention.shared_kv_layers": c["num_kv_shared_layers"],
+        "embedding_length_per_layer_input": c["hidden_size_per_layer_input"], "altup.num_inputs": c["altup_num_inputs"], "altup.active_idx": c["altup_active_idx"],
+        "activation_sparsity_scale": [deviations(share) for share in c["activation_sparsity_pattern"]], "rope.freq_base": c["rope_parameters"]["full_attention"]["rope_theta"]}),
     "lfm2": ("lfm2", lfm2, lambda c: {"shortconv.l_cache": c["conv_L_cache"], "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
 }
 # What the converter renames before it looks names up.
-EARLIER = {".dt_bias": ".dt_proj.bias", ".layer_scalar": ".layer_scalar.weight"}
+EARLIER = {".dt_bias": ".dt_proj.bias", ".layer_scalar": ".layer_scalar.weight", ".correct_output_scale": ".correct_output_scale.weight"}
+# Those whose matrices are kept as they are stored; conversion widens these.
+HALVES, WIDE = ("qwen3next", "gemma3n"), ("conv1d", "altup_predict_coef", "altup_correct_coef", "ffn_gate_inp.")
 WIDTHS = {"lfm2": 48, "granitehybrid": 44}
 
 def write(out, folder):
@@ -79,17 +105,35 @@ def write(out, folder):
         elif isinstance(value, float): w.add_float32(key, value)
         else: w.add_uint32(key, value)
     names = gguf.get_tensor_name_map({n: a for a, n in gguf.MODEL_ARCH_NAMES.items()}[arch], c["num_hidden_layers"])
-    for name, tensor in load_file(f"{MODELS}/{folder}/model.safetensors").items():
+    def add(name, x):
+        if arch in HALVES and x.ndim > 1 and not any(part in name for part in WIDE):
+            x = gguf.quants.quantize(np.ascontiguousarray(x, dtype=np.float32), gguf.GGMLQuantizationType.BF16)
+            w.add_tensor(name, x, raw_shape=x.shape, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else: w.add_tensor(name, np.ascontiguousarray(x, dtype=np.float32))
+    stacks = {}
+    for name, tensor in sorted(load_file(f"{MODELS}/{folder}/model.safetensors").items()):
         x = change(name, tensor.float().numpy(), c)
+        one = re.fullmatch(r"(.*(?:\.experts|altup_\w*projections))\.\d+(\..*)", name)
+        if one:
+            stacks.setdefault(one[1] + one[2], []).append(x)
+            continue
         parts = {name: x}
         if name.endswith("shared_mlp.input_linear.weight"):
             parts = {name.replace("shared_mlp.input_linear", f"mlp.{part}_proj"): half for part, half in zip(("gate", "up"), np.split(x, 2))}
         if name.endswith("shared_mlp.output_linear.weight"): parts = {name.replace("shared_mlp.output_linear", "mlp.down_proj"): x}
+        if name.endswith("in_proj_qkvz.weight"):
+            block = name.split(".")[2]
+            for part, x in zip(("attn_qkv", "attn_gate"), qkv_and_z(x, c)): add(f"blk.{block}.{part}.weight", x)
+            continue
         for part, x in parts.items():
             for old, new in EARLIER.items(): part = part.replace(old, new)
             found = names.get_name(part, try_suffixes=(".weight", ".bias"))
             assert found, part
-            w.add_tensor(found, np.ascontiguousarray(x, dtype=np.float32))
+            add(found, x)
+    for name, parts in stacks.items():
+        found = names.get_name(name, try_suffixes=(".weight",))
+        assert found, name
+        add(found, np.stack(parts))
     if arch == "gemma4":
         half = c["global_head_dim"] // 2
         turned = int(half * c["rope_parameters"]["full_attention"]["partial_rotary_factor"])

@@ -11,7 +11,7 @@ MODELS = os.path.join(os.path.dirname(__file__), "..", "models")
 # Folder: llama.cpp's architecture.
 CASES = {"llama": "llama", "smollm3": "smollm3", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3", "gemma2": "gemma2", "gemma3": "gemma3", "phi2": "phi2", "granite": "granite",
          "olmo2": "olmo2", "exaone4": "exaone4", "glm4": "glm4", "ernie4_5": "ernie4_5", "hunyuan_dense": "hunyuan-dense", "starcoder2": "starcoder2", "gpt_neox": "gptneox", "gpt2": "gpt2",
-         "bitnet": "bitnet", "lfm2": "lfm2", "qwen3_5": "qwen35", "bert": "bert", "embeddinggemma": "gemma-embedding"}
+         "bitnet": "bitnet", "lfm2": "lfm2", "qwen3_5": "qwen35", "qwen3_next": "qwen3next", "gemma3n": "gemma3n", "bert": "bert", "embeddinggemma": "gemma-embedding"}
 NUMBERS = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
 
 def header(path):
@@ -23,7 +23,8 @@ for folder, arch in CASES.items():
     names = gguf.get_tensor_name_map(NUMBERS[arch], 8)
     pairs = {}
     for name in header(os.path.join(MODELS, folder, "model.safetensors")):
-        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        # Gemma 3n's converter calls parameters without a module as if they had one.
+        found = names.get_name(name + ".weight" if name.endswith("_scale") else name, try_suffixes=(".weight", ".bias"))
         if found:
             pairs[found] = name
         elif name != "__metadata__":

@@ -24,8 +24,8 @@ pub struct Architecture {
     pub names: &'static [(&'static str, &'static str)],
     /// Whether the rows of q and k are kept in the order of interleaved rotation.
     pub interleaved: bool,
-    /// Whether the rows of q take turns with those of a gate, head by head.
-    pub gated: bool,
+    /// Whether rows lie in the orders that the family's original checkpoints have.
+    pub rows: bool,
     /// Whether norms hold their weight plus one.
     pub norm_plus_one: bool,
     /// Metadata fields beyond the common ones: GGUF's name without the architecture, config.json's.
@@ -45,7 +45,7 @@ impl Architecture {
             layers: "model.layers",
             names: &[],
             interleaved: false,
-            gated: false,
+            rows: false,
             norm_plus_one: false,
             fields: &[],
             fixed: usual,
@@ -135,12 +135,6 @@ impl Names<'_> {
             source.shape.insert(1, 1);
         }
         let heads = match tensor.name.rsplit('.').nth(1) {
-            Some("attn_q") if self.architecture.gated => {
-                let heads = self.heads.unwrap_or(1).max(1);
-                let run = source.shape.first().copied().unwrap_or(0) / heads / 2;
-                source.row_order = RowOrder::Apart { groups: heads, runs: [run, run, 0, 0] };
-                return Ok(source);
-            }
             Some("attn_q") if self.architecture.interleaved => self.heads,
             Some("attn_k") if self.architecture.interleaved => self.kv_heads,
             _ => return Ok(source),
