@@ -5,6 +5,7 @@
 
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
+import { shell } from "./shell.ts";
 
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
 const jerboa = process.env["JERBOA_PACKAGE"] ?? path("../dist/jerboa");
@@ -20,6 +21,7 @@ export default defineConfig({
       { find: /^jerboa\/memory$/, replacement: `${jerboa}/memory/index.js` },
     ],
   },
+  plugins: [{ name: "shell", transformIndexHtml: (html: string) => html.replace("<!--shell-->", shell) }],
   worker: { format: "es" },
   build: { outDir: process.env["JERBOA_PAGE"] ?? path("../dist/www"), emptyOutDir: true, target: "es2022", rolldownOptions: { input: [path("index.html"), path("bench/index.html"), path("report/index.html")] } },
   server: { fs: { allow: [path("..")] } },

@@ -1,6 +1,6 @@
 /**
  * Lighthouse and axe over the built pages: `node tests/page/audit.mjs [SCORE]`, to target/page/audit. Each category of Lighthouse must reach SCORE (95), and axe must find
- * nothing. Lighthouse comes by npx (12 is the last for Node.js 20); not in CI, where axe looks at every state of the page (page.test.mjs).
+ * nothing. Lighthouse 13 and the Node.js 22 that it needs come by npx; not in CI, where axe looks at every state of the page (page.test.mjs).
  */
 
 import { execFile } from "node:child_process";
@@ -20,7 +20,7 @@ const run = promisify(execFile);
 assertBuilt();
 const folder = `${SHOTS}/audit`;
 await mkdir(folder, { recursive: true });
-const server = await serve({ "/": PAGE });
+const server = await serve({ "/": PAGE }, {}, { gzip: true });
 let wrong = 0;
 try {
   const browser = await launch();
@@ -41,11 +41,18 @@ try {
   for (const path of PAGES) {
     const report = `${folder}/${path.replace("/", "") || "page"}`;
     const flags = ["--quiet", "--output=json", "--output=html", `--output-path=${report}`, `--only-categories=${CATEGORIES}`, "--disable-full-page-screenshot", "--max-wait-for-load=120000", "--chrome-flags=--headless=new --no-sandbox --enable-unsafe-webgpu --use-webgpu-adapter=swiftshader"];
-    await run("npx", ["--yes", "lighthouse@12", `${server.url}/${path}`, ...flags], { env: { ...process.env, CHROME_PATH: CHROME }, maxBuffer: 1 << 26 });
-    const { categories } = JSON.parse(await readFile(`${report}.report.json`, "utf8"));
+    // The one in the middle of three: what else the machine does counts as the page's own.
+    const reports = [];
+    for (let i = 0; i < 3; i++) {
+      await run("npx", ["--yes", "--package=node@22", "--package=lighthouse@13", "lighthouse", `${server.url}/${path}`, ...flags], { env: { ...process.env, CHROME_PATH: CHROME }, maxBuffer: 1 << 26 });
+      reports.push(JSON.parse(await readFile(`${report}.report.json`, "utf8")));
+    }
+    const { categories, audits } = reports.sort((a, b) => a.categories.performance.score - b.categories.performance.score)[1];
     const scores = CATEGORIES.map((name) => [name, Math.round(100 * categories[name].score)]);
     wrong += scores.filter(([, score]) => score < least).length;
     console.log(`/${path}: ${scores.map(([name, score]) => `${name} ${score}`).join(", ")}`);
+    const worst = CATEGORIES.flatMap((name) => categories[name].auditRefs).filter(({ id, weight }) => weight > 0 && audits[id].score !== null && audits[id].score < 0.9);
+    for (const { id } of worst) console.log(`    ${id}: ${audits[id].displayValue ?? audits[id].title}`);
   }
 } finally {
   await server.close();

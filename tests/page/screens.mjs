@@ -3,12 +3,19 @@
 import { mkdir } from "node:fs/promises";
 import { doublePage } from "./support/double-page.mjs";
 import { SHOTS } from "./support/places.mjs";
-import { STATES } from "./support/states.mjs";
+import { STATES, VISITS } from "./support/states.mjs";
 
 const widths = process.argv.slice(2).map(Number);
 const folder = `${SHOTS}/screens`;
 await mkdir(folder, { recursive: true });
 const site = await doublePage();
+
+async function take(page, width, colorScheme, name) {
+  await page.screenshot({ path: `${folder}/${width}-${colorScheme}-${name}.png` });
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (over > 0) console.log(`${width} ${colorScheme} ${name}: ${over} pixels stick out`);
+}
+
 try {
   for (const [width, height] of [[320, 640], [390, 844], [820, 1180], [1440, 900]]) {
     if (widths.length && !widths.includes(width)) continue;
@@ -16,13 +23,17 @@ try {
       const { page, context } = await site.open({ viewport: { width, height }, colorScheme });
       for (const [name, reach] of STATES) {
         await reach(page);
-        await page.screenshot({ path: `${folder}/${width}-${colorScheme}-${name}.png` });
-        const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        if (over > 0) console.log(`${width} ${colorScheme} ${name}: ${over} pixels stick out`);
+        await take(page, width, colorScheme, name);
       }
       await context.close();
+      for (const [name, prepare, path, sign] of VISITS) {
+        const { page, context } = await site.open({ viewport: { width, height }, colorScheme }, prepare, path);
+        await page.locator(sign).first().waitFor();
+        await take(page, width, colorScheme, name);
+        await context.close();
+      }
     }
-    console.log(`${width}: ${2 * STATES.length} pictures`);
+    console.log(`${width}: ${2 * (STATES.length + VISITS.length)} pictures`);
   }
 } finally {
   await site.close();

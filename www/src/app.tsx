@@ -2,9 +2,10 @@
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { Hero } from "./chat/welcome";
 import { LINKS } from "./strings";
 import { refreshCached } from "./model/cached";
-import { TABS } from "./tabs";
+import { fetchRest, TABS } from "./tabs";
 import { nextTheme, theme, type Theme } from "./theme";
 import { Announcer } from "./ui/announce";
 import { Icon, type IconName } from "./ui/icon";
@@ -21,6 +22,8 @@ function fromAddress(): string {
 export function App() {
   useEffect(() => {
     void checkWebGpu().then(() => refreshCached());
+    // Once the first screen stands.
+    setTimeout(fetchRest, 5000);
     const moved = (): void => void (current.value = fromAddress());
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
@@ -52,10 +55,24 @@ export function App() {
         <ThemeButton />
       </header>
       <main>
-        {webgpu.value === "ready" ? <View /> : webgpu.value === "checking" ? null : <NoWebGpu reason={webgpu.value} />}
+        {webgpu.value === "ready" ? <View /> : webgpu.value === "checking" ? <Opening /> : <NoWebGpu reason={webgpu.value} />}
       </main>
       <Announcer />
     </>
+  );
+}
+
+/** While the browser looks for a GPU: what www/shell.ts painted stays. */
+function Opening() {
+  return (
+    <div class="chat">
+      <div class="toolbar" />
+      <div class="stage">
+        <div class="shell">
+          <Hero />
+        </div>
+      </div>
+    </div>
   );
 }
 

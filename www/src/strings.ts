@@ -3,11 +3,27 @@
 export const APP = {
   claim: "Chat with language models that run in this page, on your own GPU.",
   privacy: "Nothing that you write leaves this device.",
+  runsOn: (gpu: string, software: boolean) => `Runs on ${gpu}${software ? ", a software renderer: everything works, slowly" : ""}.`,
   software: "This browser computes on the processor (a software renderer): everything works, slowly.",
   noScript: "This page runs language models in the browser and needs JavaScript.",
 };
 
+/** The tabs, in their order, by their places in the address. */
+export const TAB_NAMES = { chat: "Chat", vision: "Vision", embedding: "Embedding", stt: "STT", tts: "TTS" } as const;
+
+/** What the other tabs are for, on the first screen. */
+export const ALSO = {
+  label: "More that runs here",
+  tabs: [
+    { id: "vision", name: "Pictures", does: "Ask about what is in them." },
+    { id: "embedding", name: "Search", does: "Your notes, by meaning." },
+    { id: "stt", name: "Speech to text", does: "A microphone or any file." },
+    { id: "tts", name: "Text to speech", does: "Heard while it is made." },
+  ],
+} as const;
+
 export const LINKS = [
+  { label: "Docs", href: "https://github.com/jerboa-ai/jerboa/blob/main/pkg-template/README.md" },
   { label: "Bench", href: "./bench/" },
   { label: "Device report", href: "./report/" },
   { label: "Source", href: "https://github.com/jerboa-ai/jerboa" },
@@ -36,10 +52,12 @@ export const LOAD = {
 export const CHAT = {
   begin: "Begin a text.",
   ask: "Ask something.",
-  continues: "This model has no chat template: it does not answer, it continues the text that you begin. For a conversation, ",
-  chooseChat: "choose a chat model",
+  none: "No model is loaded.",
+  continues: "This model has no chat template: it does not answer, it continues the text that you begin.",
+  tiny: "Or try at once the tiny story teller that came with this page. It has no chat template: it does not answer, it continues the text that you begin.",
+  chooseChat: "Choose another",
   firstModel: (name: string) => `Chat with ${name}`,
-  bundled: (size: string) => `A download of ${size}, once. Or try the tiny story teller below at once: it came with the page.`,
+  first: (size: string, memory: string, licence: string) => `A download of ${size}, once · ${memory} of GPU memory · ${licence}`,
   stories: ["Once upon a time", "One day, a little girl named Lily", "The dog was sad because"],
   questions: ["Explain what a GPU does, in three sentences.", "Write a haiku about the desert at night.", "What should I cook with eggs and spinach?"],
   notForText: (name: string) => `${name} does not write.`,

@@ -1,23 +1,56 @@
-/** The tabs of the page: one entry each, in their order. The page shows those that are here. */
+/** The tabs of the page: one entry each, in their order. The first comes with the page, the others when they are opened. */
 
-import type { ComponentType } from "preact";
+import { signal } from "@preact/signals";
+import { JerboaError } from "jerboa";
+import { type ComponentType, h } from "preact";
 import { ChatTab } from "./chat/tab";
-import { EmbeddingTab } from "./embedding/tab";
-import { SttTab } from "./speech/stt";
-import { TtsTab } from "./speech/tts";
-import { VisionTab } from "./vision/tab";
+import { prepare } from "./chat/prose";
+import { TAB_NAMES } from "./strings";
+import { Notice } from "./ui/notice";
 
 export interface Tab {
   /** Its place in the address, after `#`. */
-  id: string;
+  id: keyof typeof TAB_NAMES;
   label: string;
   View: ComponentType;
 }
 
-export const TABS: readonly Tab[] = [
-  { id: "chat", label: "Chat", View: ChatTab },
-  { id: "vision", label: "Vision", View: VisionTab },
-  { id: "embedding", label: "Embedding", View: EmbeddingTab },
-  { id: "stt", label: "STT", View: SttTab },
-  { id: "tts", label: "TTS", View: TtsTab },
-];
+const rest: (() => void)[] = [prepare];
+
+/** Fetches what is not there yet, so that nothing lacks when the network is gone. */
+export function fetchRest(): void {
+  for (const fetch of rest) fetch();
+}
+
+/** A tab that is fetched when it is first shown. */
+function later(load: () => Promise<ComponentType>): ComponentType {
+  const view = signal<ComponentType | undefined>(undefined);
+  const failed = signal<JerboaError | undefined>(undefined);
+  let asked: Promise<unknown> | undefined;
+  const fetch = (): void => {
+    asked ??= load().then(
+      (found) => (view.value = found),
+      (thrown: unknown) => {
+        asked = undefined;
+        failed.value = new JerboaError("assets", String(thrown));
+      },
+    );
+  };
+  rest.push(fetch);
+  return function Later() {
+    if (view.value) return h(view.value, null);
+    if (failed.value) return h("div", { class: "stage" }, h(Notice, { error: failed.value }));
+    fetch();
+    return null;
+  };
+}
+
+const VIEWS: Record<Tab["id"], ComponentType> = {
+  chat: ChatTab,
+  vision: later(() => import("./vision/tab").then((m) => m.VisionTab)),
+  embedding: later(() => import("./embedding/tab").then((m) => m.EmbeddingTab)),
+  stt: later(() => import("./speech/stt").then((m) => m.SttTab)),
+  tts: later(() => import("./speech/tts").then((m) => m.TtsTab)),
+};
+
+export const TABS: readonly Tab[] = (Object.keys(TAB_NAMES) as Tab["id"][]).map((id) => ({ id, label: TAB_NAMES[id], View: VIEWS[id] }));

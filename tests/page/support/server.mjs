@@ -1,9 +1,10 @@
 /** A static server with Range and ETag, for pages under test. Counts what it served; knows nothing of the pages. */
 
 import { createReadStream } from "node:fs";
-import { stat } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
+import { gzipSync } from "node:zlib";
 
 const TYPES = {
   ".html": "text/html; charset=utf-8",
@@ -15,15 +16,21 @@ const TYPES = {
   ".svg": "image/svg+xml",
 };
 
-/** Serves folders by the path that they are mounted at, with further headers: `{ "/": folder, "/models/": other }`; the longest match wins. */
-export async function serve(mounts, more = {}) {
+/** What hosts send compressed. */
+const PACKED = new Set([".html", ".js", ".css", ".json", ".svg", ".wasm"]);
+
+/**
+ * Serves folders by the path that they are mounted at, with further headers: `{ "/": folder, "/models/": other }`; the longest match wins. `gzip` compresses what is asked for
+ * whole, as hosts do.
+ */
+export async function serve(mounts, more = {}, { gzip = false } = {}) {
   const requests = [];
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://x").pathname);
     const entry = { method: request.method, path, status: 0 };
     requests.push(entry);
     response.on("close", () => (entry.status = response.statusCode));
-    answer(mounts, more, path, request, response).catch(() => response.destroy());
+    answer(mounts, more, gzip, path, request, response).catch(() => response.destroy());
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address();
@@ -38,7 +45,7 @@ export async function serve(mounts, more = {}) {
   };
 }
 
-async function answer(mounts, more, path, request, response) {
+async function answer(mounts, more, gzip, path, request, response) {
   const mount = Object.keys(mounts)
     .filter((m) => path.startsWith(m))
     .sort((a, b) => b.length - a.length)[0];
@@ -54,6 +61,10 @@ async function answer(mounts, more, path, request, response) {
   if (range && start >= info.size) return void response.writeHead(416, { "Content-Range": `bytes */${info.size}` }).end();
   if (!range && request.headers["if-none-match"] === etag) return void response.writeHead(304, headers).end();
   if (range) headers["Content-Range"] = `bytes ${start}-${end}/${info.size}`;
+  if (gzip && !range && request.method === "GET" && PACKED.has(extname(file)) && /gzip/.test(request.headers["accept-encoding"] ?? "")) {
+    const packed = gzipSync(await readFile(file));
+    return void response.writeHead(200, { ...headers, "Content-Encoding": "gzip", "Content-Length": packed.length }).end(packed);
+  }
   response.writeHead(range ? 206 : 200, { ...headers, "Content-Length": info.size === 0 ? 0 : end - start + 1 });
   if (request.method === "HEAD" || info.size === 0) return void response.end();
   createReadStream(file, { start, end }).pipe(response);

@@ -72,4 +72,40 @@ export const STATES = [
     await page.getByRole("list", { name: /^Passages for/ }).waitFor();
     await page.waitForTimeout(400);
   }],
+  ["vision", async (page) => {
+    await page.getByRole("link", { name: "Vision", exact: true }).click();
+    await pick(page, "org/seeing");
+    await page.getByRole("button", { name: "Add an example picture" }).waitFor();
+  }],
+  ["stt-empty", async (page) => {
+    await page.getByRole("link", { name: "STT", exact: true }).click();
+    await page.getByText("Choose a model that hears").waitFor();
+  }],
+  ["stt", async (page) => {
+    await pick(page, "org/whisper");
+    await page.getByRole("button", { name: "Listen", exact: true }).waitFor();
+  }],
+  ["tts-empty", async (page) => {
+    await page.getByRole("link", { name: "TTS", exact: true }).click();
+    await page.getByText("Choose a model that speaks").waitFor();
+  }],
+  ["tts", async (page) => {
+    await page.getByRole("textbox", { name: "Codec" }).fill("org/codec");
+    await pick(page, "org/kani");
+    await page.getByRole("textbox", { name: "Text to speak" }).fill("The jerboa sleeps by day, in a burrow that it closes from within.");
+    await page.getByRole("button", { name: "Speak", exact: true }).click();
+    await page.getByRole("img", { name: /^Waveform/ }).waitFor();
+    await page.getByRole("button", { name: "Speak", exact: true }).waitFor();
+  }],
+];
+
+const remembered = (source) => `localStorage.setItem("jerboa.chat.model", JSON.stringify({ source: "${source}", label: "${source}", options: {} }))`;
+
+/** What is seen by a visitor of its own: a name, what is done before the page's scripts, where it goes, and what to wait for. */
+export const VISITS = [
+  ["opening", remembered("org/endless"), "", ".loading"],
+  ["refused", remembered("no/such"), "", ".notice"],
+  ["no-webgpu", 'Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined })', "", ".no-webgpu"],
+  ["bench", "", "/bench/", "form label"],
+  ["report", "", "/report/", "form button"],
 ];

@@ -8,7 +8,7 @@ import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import type { Stats, Turn } from "./conversation";
-import { markdown, splitThinking } from "./markdown";
+import { prose, splitThinking } from "./prose";
 
 interface Props {
   turn: Turn;
@@ -118,7 +118,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
 function Answer({ turn }: { turn: Turn }) {
   const parts = useComputed(() => {
     const { thinking, answer, open } = splitThinking(turn.text.value);
-    return { thinking: thinking.trim() ? markdown(thinking) : "", open, answer: markdown(answer) };
+    return { thinking: thinking.trim() ? prose(thinking) : "", open, answer: prose(answer) };
   });
   const { thinking, answer, open } = parts.value;
   return (

@@ -9,12 +9,10 @@ import { BUNDLED, CHAT_SUGGESTIONS } from "../model/catalog";
 import { DeviceSheet } from "../model/device";
 import { Picker } from "../model/picker";
 import { ModelSlot } from "../model/slot";
-import { PendingStage, PendingStrip } from "../model/status";
-import { APP } from "../strings";
+import { PendingStrip } from "../model/status";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
-import { gpu } from "../webgpu";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
 import { HistorySheet } from "./history-sheet";
@@ -124,27 +122,16 @@ function Stage({ choose }: { choose: (advanced: boolean) => void }) {
   const pending = slot.pending.value;
   const model = writes();
   const talking = conversation.turns.value.length > 0;
-  const above = (
-    <>
-      {pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />}
-      {gpu.value?.software && !talking && <p class="hint software">{APP.software}</p>}
-    </>
-  );
+  const above = pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />;
   if (talking && (!ready || model)) return <Log above={above} model={model} />;
   return (
     <div class="stage">
       {above}
-      {!ready && !pending && (
-        <section class="welcome">
-          <h1>No model is loaded.</h1>
-          <button type="button" class="primary" onClick={() => choose(false)}>
-            Choose a model
-          </button>
-        </section>
+      {ready && !model ? (
+        <NotForText model={ready.model} reads={ready.reads} choose={() => choose(false)} />
+      ) : (
+        <Welcome slot={slot} model={model} send={(text) => model && void conversation.send(model, text)} choose={choose} />
       )}
-      {!ready && pending && <PendingStage slot={slot} pending={pending} choose={choose} />}
-      {ready && !model && <NotForText model={ready.model} reads={ready.reads} choose={() => choose(false)} />}
-      {model && <Welcome slot={slot} model={model} send={(text) => void conversation.send(model, text)} choose={() => choose(false)} />}
     </div>
   );
 }

@@ -1,56 +1,131 @@
 /** The Chat tab before the first turn: what this is, on which GPU, and what to begin with. */
 
 import type { Model } from "jerboa";
+import type { ComponentChildren } from "preact";
 import { bytes } from "../format";
-import { FIRST_CHAT, wantedOf } from "../model/catalog";
+import { BUNDLED, FIRST_CHAT, wantedOf } from "../model/catalog";
 import type { ModelSlot } from "../model/slot";
-import { APP, CHAT } from "../strings";
+import { PendingStage } from "../model/status";
+import { ALSO, APP, CHAT, LINKS } from "../strings";
 import { gpu } from "../webgpu";
 import { Notice } from "../ui/notice";
 
+/** What this is: the first thing that is painted, with or without a model. www/shell.ts has the same before the page's script runs. */
+export function Hero({ children }: { children?: ComponentChildren }) {
+  return (
+    <section class="welcome">
+      <header class="hero">
+        <img src="./favicon.svg" alt="" width="48" height="48" />
+        <h1>{APP.claim}</h1>
+        <p class="device-line">
+          {APP.privacy} {gpu.value && <span>{APP.runsOn(gpu.value.name, gpu.value.software)}</span>}
+        </p>
+      </header>
+      {children}
+    </section>
+  );
+}
+
 interface Props {
   slot: ModelSlot;
-  model: Model;
+  model: Model | undefined;
   send: (text: string) => void;
-  choose: () => void;
+  choose: (advanced: boolean) => void;
 }
 
 export function Welcome({ slot, model, send, choose }: Props) {
-  const completion = !model.info.hasChatTemplate;
+  const pending = slot.current.value ? undefined : slot.pending.value;
+  const tiny = model ? !model.info.hasChatTemplate : pending && !pending.error && pending.wanted.source === BUNDLED.source;
   return (
-    <section class="welcome">
-      <h1>{APP.claim}</h1>
-      <p class="device-line">
-        {gpu.value && <span>{`Runs on ${gpu.value.name}.`}</span>} {APP.privacy}
-      </p>
-      {completion && (
-        <div class="welcome-actions">
-          <button type="button" class="primary" onClick={() => void slot.load(wantedOf(FIRST_CHAT))}>
-            {CHAT.firstModel(FIRST_CHAT.name)}
-          </button>
-          <span class="hint">{CHAT.bundled(bytes(FIRST_CHAT.bytes))}</span>
+    <Hero>
+      {tiny ? (
+        <div class="offers">
+          <First slot={slot} choose={() => choose(false)} />
+          <section class="panel">
+            {model ? (
+              <>
+                <h2>{CHAT.begin}</h2>
+                <p>{slot.current.value?.wanted.source === BUNDLED.source ? CHAT.tiny : CHAT.continues}</p>
+                <Starters texts={CHAT.stories} send={send} />
+              </>
+            ) : (
+              pending && <PendingStage slot={slot} pending={pending} choose={choose} />
+            )}
+          </section>
+        </div>
+      ) : model ? (
+        <>
+          <h2>{CHAT.ask}</h2>
+          <Starters texts={CHAT.questions} send={send} />
+        </>
+      ) : pending ? (
+        <PendingStage slot={slot} pending={pending} choose={choose} />
+      ) : (
+        <div class="offers">
+          <First slot={slot} choose={() => choose(false)} title={CHAT.none} />
         </div>
       )}
-      <h2>{completion ? CHAT.begin : CHAT.ask}</h2>
-      {completion && (
-        <p>
-          {CHAT.continues}
-          <button type="button" class="link" onClick={choose}>
-            {CHAT.chooseChat}
+      <Also />
+    </Hero>
+  );
+}
+
+/** The model to chat with. */
+function First({ slot, choose, title }: { slot: ModelSlot; choose: () => void; title?: string }) {
+  const { name, note, bytes: size, memory, licence } = FIRST_CHAT;
+  return (
+    <section class="panel offer">
+      <h2>{title ?? `${name}: ${note.toLowerCase()}`}</h2>
+      <p>{CHAT.first(bytes(size), bytes(memory), licence)}</p>
+      <div class="starters">
+        <button type="button" class="primary" onClick={() => void slot.load(wantedOf(FIRST_CHAT))}>
+          {CHAT.firstModel(name)}
+        </button>
+        <button type="button" class="secondary" onClick={choose}>
+          {CHAT.chooseChat}
+        </button>
+      </div>
+    </section>
+  );
+}
+
+function Starters({ texts, send }: { texts: readonly string[]; send: (text: string) => void }) {
+  return (
+    <ul class="starters" aria-label="Examples">
+      {texts.map((text) => (
+        <li key={text}>
+          <button type="button" onClick={() => send(text)}>
+            {text}
           </button>
-          .
-        </p>
-      )}
-      <ul class="starters" aria-label="Examples">
-        {(completion ? CHAT.stories : CHAT.questions).map((text) => (
-          <li key={text}>
-            <button type="button" onClick={() => send(text)}>
-              {text}
-            </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The other tabs; on a phone, where the header has no room for them, the site's other parts as well. */
+function Also() {
+  return (
+    <footer class="also">
+      <h2>{ALSO.label}</h2>
+      <ul class="also-tabs">
+        {ALSO.tabs.map(({ id, name, does }) => (
+          <li key={id}>
+            <a href={`#${id}`}>
+              <strong>{name}</strong>
+              <span class="hint">{does}</span>
+            </a>
           </li>
         ))}
       </ul>
-    </section>
+      <ul class="also-links">
+        {LINKS.map(({ label, href }) => (
+          <li key={href}>
+            <a href={href}>{label}</a>
+          </li>
+        ))}
+      </ul>
+    </footer>
   );
 }
 

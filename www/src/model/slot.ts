@@ -103,9 +103,14 @@ export class ModelSlot {
 
   async #fetch(wanted: Wanted, signal: AbortSignal): Promise<Ready> {
     let fetched = false;
+    let shown = { phase: "", at: 0 };
     const onProgress = (progress: LoadProgress): void => {
       if (signal.aborted) return;
       if (progress.phase === "weights" && progress.loaded > 0 && !progress.fromCache) fetched = true;
+      // As often as an eye can follow.
+      const at = performance.now();
+      if (shown.phase === progress.phase && at - shown.at < 100) return;
+      shown = { phase: progress.phase, at };
       this.pending.value = { wanted, progress };
     };
     const model = await loadModel(wanted.source, { ...this.#more(), ...wanted.options, onProgress, signal });

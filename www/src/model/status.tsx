@@ -24,7 +24,7 @@ export function PendingStage({ slot, pending, choose }: Props) {
   if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
   return (
     <section class="loading" aria-label="Loading">
-      <h1>{pending.wanted.label}</h1>
+      <h2>{pending.wanted.label}</h2>
       <Bar progress={pending.progress} />
       <p class="loading-phase">
         {phaseOf(pending.progress)}

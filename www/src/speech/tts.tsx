@@ -82,7 +82,7 @@ function Words({ model }: { model: Model }) {
         </div>
         <div class="group">
           <label for="voice">Voice</label>
-          <input id="voice" type="text" placeholder="A name or language that the model knows; may stay empty" autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
+          <input id="voice" type="text" placeholder="Name or language; may be empty" autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
         </div>
         <div class="row">
           {on ? (

@@ -59,7 +59,7 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
           ))}
         </ul>
       )}
-      <div class="row">
+      <div class="row row-wrap">
         <label class="file-button grow">
           <Icon name="file" />
           {VISION.open}
