@@ -29,7 +29,8 @@ export class JerboaError extends Error {
   readonly code: JerboaErrorCode;
 
   constructor(code: JerboaErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
+    // What a browser or a server said may end a sentence of ours with a stop of its own.
+    super(message.replace(/([^.])\.\.(?=\s|$)/g, "$1."), options);
     this.code = code;
   }
 

@@ -13,13 +13,17 @@ type Handler = (body: never, signal: AbortSignal) => Promise<unknown>;
  * const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: createFetch(model), dangerouslyAllowBrowser: true });
  * ```
  *
- * It answers `chat/completions`, `completions`, `embeddings` and `models` at any address, streamed where that is asked for, and sends nothing anywhere.
+ * It answers `chat/completions`, `completions`, `embeddings`, `audio/transcriptions`, `audio/translations`, `audio/speech` and `models` at any address, streamed where that is
+ * asked for, and sends nothing anywhere.
  */
 export function createFetch(model: Model): typeof fetch {
   const handlers: Record<string, Handler> = {
     "chat/completions": (body, signal) => model.chat.completions.create(body, { signal }),
     completions: (body, signal) => model.completions.create(body, { signal }),
     embeddings: (body, signal) => model.embeddings.create(body, { signal }),
+    "audio/transcriptions": (body, signal) => model.audio.transcriptions.create(body, { signal }),
+    "audio/translations": (body, signal) => model.audio.translations.create(body, { signal }),
+    "audio/speech": (body, signal) => model.audio.speech.create(body, { signal }),
   };
   return async (input, init) => {
     const request = new Request(input, init);
@@ -31,7 +35,9 @@ export function createFetch(model: Model): typeof fetch {
       // One of our own: the answer outlives the call, and leaving its stream must end it.
       const controller = new AbortController();
       request.signal.addEventListener("abort", () => controller.abort());
-      const answer = await handler((await json(request)) as never, controller.signal);
+      const answer = await handler((await bodyOf(request)) as never, controller.signal);
+      if (answer instanceof Response) return answer;
+      if (typeof answer === "string") return new Response(answer, { headers: { "content-type": "text/plain; charset=utf-8" } });
       return isStream(answer) ? streamed(answer, controller, request.signal) : Response.json(answer);
     } catch (thrown) {
       if (request.signal.aborted) throw request.signal.reason ?? new DOMException("The request was aborted.", "AbortError");
@@ -44,12 +50,23 @@ export function createFetch(model: Model): typeof fetch {
 /** Of requests that are wrong by themselves; another attempt at them is of no use. */
 const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, unloaded: 410, aborted: 499 };
 
-async function json(request: Request): Promise<unknown> {
+async function bodyOf(request: Request): Promise<unknown> {
   try {
-    return await request.json();
+    return /^multipart/.test(request.headers.get("content-type") ?? "") ? fields(await request.formData()) : await request.json();
   } catch {
-    throw new JerboaError("request", "The request's body is not JSON.");
+    throw new JerboaError("request", "The request's body is neither JSON nor a form.");
   }
+}
+
+/** A form's fields, whose values are texts and files, as the same request in JSON has them. */
+function fields(form: FormData): Record<string, unknown> {
+  const body: Record<string, unknown> = {};
+  for (const name of new Set(form.keys())) {
+    const value = form.get(name);
+    if (name.endsWith("[]")) body[name.slice(0, -2)] = form.getAll(name);
+    else body[name] = name === "stream" ? value === "true" : name === "temperature" ? Number(value) : value;
+  }
+  return body;
 }
 
 function models(model: Model, pathname: string): Response {

@@ -290,6 +290,10 @@ test("the official client works over createFetch as it is", async () => {
   assert.deepEqual(data.map(({ embedding }) => [...embedding]), [[3, 1, 0], [1, 1, 0]]);
 });
 
+test("a sentence that ends with another's words has one full stop", () => {
+  assert.equal(new jerboa.JerboaError("cache", "It cannot be used: Quota exceeded.. Wait... It runs.").message, "It cannot be used: Quota exceeded. Wait... It runs.");
+});
+
 test("files of the package that are not there are named, by address", async () => {
   await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /not a web page/));
   assert.deepEqual(double.seen.input, { module_or_path: "http://x.test/missing.wasm" });

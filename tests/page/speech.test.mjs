@@ -5,6 +5,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { build } from "esbuild";
 import { shot } from "./support/browser.mjs";
 import { doublePage } from "./support/double-page.mjs";
 import { pick } from "./support/states.mjs";
@@ -106,6 +107,32 @@ test("sound in every shape, and what is none", options, async () => {
   assert.deepEqual(found.pieces, [[2205, 22_050], [2205, 22_050]]);
   assert.match(found.wordless, /^request: .*no text/);
   assert.match(found.deaf, /^request: .*does not hear/);
+});
+
+test("the official client hears and speaks over createFetch", options, async () => {
+  const { outputFiles } = await build({ stdin: { contents: 'export { default } from "openai";', resolveDir: import.meta.dirname }, bundle: true, format: "esm", write: false, logLevel: "error" });
+  const { page: bare, context } = await site.open({}, undefined, "/facade/package.json");
+  await bare.route("**/openai.js", (route) => route.fulfill({ contentType: "text/javascript", body: outputFiles[0].text }));
+  const found = await bare.evaluate(async (text) => {
+    const [{ default: OpenAI }, { createFetch, loadModel }] = await Promise.all([import("/openai.js"), import("/facade/index.js")]);
+    const client = async (name, options) => new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: createFetch(await loadModel(name, { worker: false, ...options })), dangerouslyAllowBrowser: true });
+    const { audio } = await client("org/whisper");
+    const file = new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], "said.wav");
+    const said = (more) => audio.transcriptions.create({ model: "any", file, ...more });
+    const out = { json: (await said()).text, srt: await said({ response_format: "srt" }), translated: (await audio.translations.create({ model: "any", file })).text };
+    out.words = (await said({ response_format: "verbose_json", timestamp_granularities: ["word"], temperature: 0 })).segments.length;
+    out.stream = [];
+    for await (const event of await said({ stream: true })) out.stream.push(event.type);
+    out.refused = await said({ temperature: 9 }).catch(({ status, code }) => [status, code]);
+    const speech = await (await client("org/kani", { codec: "org/codec" })).audio.speech.create({ model: "any", voice: "anna", input: "one two three" });
+    out.sound = [speech.headers.get("content-type"), (await speech.arrayBuffer()).byteLength];
+    return out;
+  }, wav({ seconds: 2, sample: tone }).toString("base64"));
+  await context.close();
+  assert.deepEqual([found.json, found.srt, found.translated, found.words], ["word1 word2", "1\n", "word1 word2", 2]);
+  assert.equal(found.stream.at(-1), "transcript.text.done");
+  assert.deepEqual(found.refused, [400, "request"]);
+  assert.deepEqual(found.sound, ["audio/wav", 44 + 2 * 6615]);
 });
 
 test("the STT tab: a file, the microphone, copies and subtitles", options, async () => {
