@@ -226,6 +226,11 @@ impl<T: Transport> RangeReader<T> {
         self.end == Some(self.pos)
     }
 
+    /// Whether it reads this content of the file, as far as both sides know.
+    pub fn reads(&self, content: &Identity) -> bool {
+        self.identity.as_ref().is_none_or(|own| own.agrees(Some(content.size), content.validator.as_deref()))
+    }
+
     /// Goes on to the end of a file whose length nobody tells: only a server that ignores ranges can do that.
     pub fn unbound(&mut self) {
         self.end = None;

@@ -1,0 +1,56 @@
+//! Where a model's files are: the addresses that names and options come to. Asks nobody.
+
+use crate::hub::HubOptions;
+use crate::hub::model_ref::{DEFAULT_ENDPOINT, ModelRef, is_revision, percent_encode};
+use crate::{Error, Result};
+
+/// The address of the files of a repository's main branch, without a slash at its end; none for another revision.
+#[cfg(target_arch = "wasm32")]
+pub(in crate::hub) fn main_branch(model: &ModelRef, options: &HubOptions) -> Option<String> {
+    let address = Address::of(model, options).ok()?;
+    (address.revision.as_deref() == Some("main")).then(|| format!("{}/resolve/main", address.prefix))
+}
+
+/// Where a model's files are.
+pub(super) struct Address {
+    pub name: String,
+    /// Everything before the revision, or the folder.
+    pub prefix: String,
+    pub revision: Option<String>,
+    pub api: Option<String>,
+}
+
+impl Address {
+    pub fn of(model: &ModelRef, options: &HubOptions) -> Result<Address> {
+        match model {
+            ModelRef::Repo { id, revision } => {
+                let revision = options.revision.clone().or_else(|| revision.clone());
+                let revision = revision.unwrap_or_else(|| "main".to_string());
+                if !is_revision(&revision) {
+                    let reason = format!("'{revision}' is not the name of a branch, tag or commit");
+                    return Err(Error::ModelName { name: id.clone(), reason });
+                }
+                let endpoint = options.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT).trim_end_matches('/');
+                let prefix = format!("{endpoint}/{id}");
+                let api = format!("{endpoint}/api/models/{id}/revision/{}", percent_encode(&revision, false));
+                let name = format!("{prefix}@{revision}");
+                Ok(Address { name, prefix, revision: Some(revision), api: Some(api) })
+            }
+            ModelRef::Folder { url } => {
+                Ok(Address { name: url.clone(), prefix: url.clone(), revision: None, api: None })
+            }
+            ModelRef::File { place, .. } => Address::of(place, options),
+            ModelRef::Path { path } => {
+                let reason = "a path on this machine is not an address".to_string();
+                Err(Error::ModelName { name: path.clone(), reason })
+            }
+        }
+    }
+
+    pub fn base(&self, revision: Option<&str>) -> String {
+        match revision {
+            Some(revision) => format!("{}/resolve/{}/", self.prefix, percent_encode(revision, false)),
+            None => format!("{}/", self.prefix),
+        }
+    }
+}

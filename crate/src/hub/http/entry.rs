@@ -1,0 +1,188 @@
+//! A file as it is during one load: what the cache knows of it and whether that is still true, or what the server says. Knows
+//! no parts beyond the first bytes.
+
+use crate::util::map::SortedSet;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::HttpSource;
+use crate::hub::cache::{Manifest, Store};
+use crate::hub::chunk::{Chunk, ChunkBuffer};
+use crate::hub::model_ref::is_inside;
+use crate::hub::parts::{RESTARTS, join};
+use crate::hub::remote::{Fault, Identity, RangeReader};
+use crate::hub::transport::Transport;
+use crate::{Error, Result};
+
+/// The first request for a file asks for so much: all of most configuration files, the header of most safetensors files.
+const FIRST_BYTES: u64 = 256 << 10;
+/// A file of unknown length is not read beyond this.
+const MAX_UNKNOWN: u64 = 256 << 20;
+
+/// A file as it is during one load.
+pub(super) struct Entry<T: Transport> {
+    pub url: String,
+    pub identity: Identity,
+    /// Parts that are in the cache.
+    pub stored: RefCell<SortedSet<u64>>,
+    /// The manifest does not yet say what `stored` says.
+    pub unsealed: Cell<bool>,
+    pub from_cache: bool,
+    /// The first bytes, from the request that found out about the file.
+    pub first: Option<Chunk>,
+    /// The body that `first` came from, where the server ignores ranges and it holds the rest of the file.
+    pub body: RefCell<Option<RangeReader<T>>>,
+    pub ranges: Cell<bool>,
+    /// Bytes reported as progress.
+    pub counted: Cell<u64>,
+    /// The SHA-256 that the stored parts were found to have.
+    pub sha256: RefCell<Option<String>>,
+    /// Whether some of it came over the network in this load.
+    pub fetched: Cell<bool>,
+}
+
+impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
+    /// The file's state; asks cache and server on the first call.
+    pub(super) async fn entry(&self, file: &str) -> Result<Option<Rc<Entry<T>>>> {
+        if !is_inside(file) {
+            let reason = "it points out of the model's folder".to_string();
+            return Err(Error::ModelName { name: file.to_string(), reason });
+        }
+        if let Some(known) = self.files.borrow().get(file) {
+            return Ok(known.clone());
+        }
+        self.remote.progress.file(file);
+        let entry = match self.cached_entry(file).await? {
+            Some(found) => found,
+            None => self.served_entry(file).await?,
+        };
+        let entry = entry.map(Rc::new);
+        self.files.borrow_mut().insert(file.to_string(), entry.clone());
+        Ok(entry)
+    }
+
+    fn make_entry(&self, file: &str, identity: Identity, stored: SortedSet<u64>, from_cache: bool) -> Entry<T> {
+        Entry {
+            url: self.url(file),
+            identity,
+            stored: RefCell::new(stored),
+            unsealed: Cell::new(false),
+            from_cache,
+            first: None,
+            body: RefCell::new(None),
+            ranges: Cell::new(true),
+            counted: Cell::new(0),
+            sha256: RefCell::default(),
+            fetched: Cell::new(false),
+        }
+    }
+
+    /// The file as the cache knows it, if that is still true. The inner `None`: the server has no such file.
+    async fn cached_entry(&self, file: &str) -> Result<Option<Option<Entry<T>>>> {
+        let Some(shelf) = &self.shelf else { return Ok(None) };
+        let Some(manifest) = shelf.manifest(file).await else { return Ok(None) };
+        let same_commit = manifest.commit.is_some() && manifest.commit == *self.commit.borrow();
+        let usable = match &manifest.content {
+            _ if self.trust.get() || same_commit => true,
+            Some(content) => match self.remote.head(&self.url(file), false).await {
+                Ok(head) => {
+                    let same = head.validator.is_some()
+                        && head.validator == content.validator
+                        && head.size.is_none_or(|size| size == content.size);
+                    if same && manifest.commit != *self.commit.borrow() {
+                        let renewed = Manifest::new(self.commit(), Some(content.clone()));
+                        self.note(shelf.put_manifest(file, &renewed).await);
+                    }
+                    same
+                }
+                Err(error @ Error::Aborted { .. }) => return Err(error),
+                Err(Error::NotFound { .. }) => false,
+                Err(error) => {
+                    self.believe(&error);
+                    true
+                }
+            },
+            None => false,
+        };
+        // Parts of another size, from another version of the engine, are of no use.
+        if !usable || manifest.content.as_ref().is_some_and(|c| c.part_size != self.part_size) {
+            return Ok(None);
+        }
+        Ok(Some(manifest.content.map(|content| {
+            let sha256 = RefCell::new(content.sha256.clone());
+            Entry { sha256, ..self.make_entry(file, content.identity(), content.parts, true) }
+        })))
+    }
+
+    /// Asks the server for the file's first bytes and with them for all that there is to know.
+    async fn served_entry(&self, file: &str) -> Result<Option<Entry<T>>> {
+        for _ in 0..RESTARTS {
+            match self.first_bytes(file).await {
+                Ok((identity, first, reader)) => {
+                    let ranges = reader.ranges;
+                    let mut entry = self.make_entry(file, identity, SortedSet::new(), false);
+                    if let (Some(shelf), true) = (&self.shelf, entry.identity.validator.is_some()) {
+                        let stored = shelf.left_over(file, &entry.identity, self.part_size).await;
+                        entry.from_cache = !stored.is_empty();
+                        entry.stored = RefCell::new(stored);
+                    }
+                    entry.first = Some(first);
+                    entry.unsealed.set(true);
+                    entry.ranges.set(ranges);
+                    entry.body = RefCell::new((!ranges).then_some(reader));
+                    return Ok(Some(entry));
+                }
+                Err(Fault::Failed(error @ Error::NotFound { .. })) => {
+                    self.absent.borrow_mut().insert(file.to_string(), error);
+                    if let Some(shelf) = &self.shelf {
+                        shelf.forget(file).await;
+                        self.note(shelf.put_manifest(file, &Manifest::new(self.commit(), None)).await);
+                    }
+                    return Ok(None);
+                }
+                Err(Fault::Failed(error)) => return Err(error),
+                Err(Fault::Changed) => {}
+            }
+        }
+        Err(Error::Changed { file: self.url(file) })
+    }
+
+    async fn first_bytes(&self, file: &str) -> Result<(Identity, Chunk, RangeReader<T>), Fault> {
+        let url = self.url(file);
+        let wanted = FIRST_BYTES.min(self.part_size);
+        let mut reader = RangeReader::new(self.remote.clone(), url.clone(), 0, Some(wanted), None);
+        let mut buffer = ChunkBuffer::new(wanted as usize);
+        reader.fill(&mut buffer, |_| ()).await?;
+        let mut first = buffer.finish();
+        if reader.identity.is_none() && !reader.ranges {
+            // The whole file is coming and only its end tells how long it is.
+            let mut chunks = vec![first];
+            reader.unbound();
+            while let Some(chunk) = reader.next(usize::MAX).await? {
+                chunks.push(chunk);
+                if reader.pos > MAX_UNKNOWN {
+                    return Err(Fault::Failed(self.no_length(&url)));
+                }
+            }
+            first = join(&chunks);
+        }
+        let mut identity = match reader.identity.clone() {
+            Some(identity) => identity,
+            None => {
+                let head = self.remote.head(&url, true).await?;
+                let size = head.size.ok_or_else(|| self.no_length(&url))?;
+                Identity { size, validator: reader.validator.clone() }
+            }
+        };
+        if identity.validator.is_none() {
+            // Of one commit there is one content; the server need not say so.
+            identity.validator = self.commit().map(|commit| format!("commit {commit}"));
+        }
+        Ok((identity, first, reader))
+    }
+
+    fn no_length(&self, url: &str) -> Error {
+        let reason = "the server tells neither Content-Length nor Content-Range, or does not expose them to the page";
+        Error::Network { url: url.to_string(), reason: reason.to_string() }
+    }
+}
