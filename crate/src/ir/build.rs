@@ -1,0 +1,186 @@
+//! Builds a graph in the order of the forward pass. Knows no model.
+
+use super::{
+    Dim, Graph, Input, InputId, Linear, Node, Op, RopeSpec, StateId, StateSpec, Value, ValueId, Weight, WeightId,
+    WeightKind,
+};
+use crate::Result;
+
+/// Builds a graph in the order of the forward pass.
+#[derive(Debug)]
+pub struct Builder {
+    graph: Graph,
+}
+
+impl Builder {
+    /// An empty graph.
+    pub fn new(name: &str) -> Self {
+        let graph = Graph {
+            name: name.into(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            weights: Vec::new(),
+            ropes: Vec::new(),
+            states: Vec::new(),
+            inputs: Vec::new(),
+            hidden: ValueId(0),
+            logits: None,
+        };
+        Self { graph }
+    }
+
+    /// Goes on with a graph that is there.
+    pub fn resume(graph: Graph) -> Self {
+        Self { graph }
+    }
+
+    /// The graph as it is.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The graph as it is, to be changed.
+    pub fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
+    /// Declares a weight `[rows, cols]` that is looked up in the checkpoint by name; the same name is declared once.
+    pub fn weight(&mut self, name: &str, rows: usize, cols: usize, kind: WeightKind) -> WeightId {
+        let parts = vec![(name.to_string(), rows)];
+        if let Some(found) = self.graph.weights.iter().position(|w| w.parts == parts && w.cols == cols) {
+            return WeightId(found);
+        }
+        self.graph.weights.push(Weight { parts, cols, kind });
+        WeightId(self.graph.weights.len() - 1)
+    }
+
+    /// Declares a matrix `[rows, cols]`.
+    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> WeightId {
+        self.weight(name, rows, cols, WeightKind::Matrix)
+    }
+
+    /// `y = x Wᵀ (+ bias)` that decides what else is computed.
+    pub fn router(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
+        let weight = self.weight(&format!("{name}.weight"), rows, self.cols(x), WeightKind::Router);
+        let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
+        self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
+    }
+
+    /// Declares a vector.
+    pub fn vector(&mut self, name: &str, len: usize) -> WeightId {
+        self.weight(name, len, 1, WeightKind::Vector)
+    }
+
+    /// Declares vectors that are stored one after another.
+    pub fn vectors(&mut self, names: &[String], len: usize) -> WeightId {
+        let parts = names.iter().map(|n| (n.clone(), len)).collect();
+        self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
+        WeightId(self.graph.weights.len() - 1)
+    }
+
+    /// Declares one vector of parts of any lengths, one after another.
+    pub fn joined(&mut self, parts: impl IntoIterator<Item = (String, usize)>) -> WeightId {
+        let parts = parts.into_iter().collect();
+        self.stacked(parts, 1, WeightKind::Vector)
+    }
+
+    /// Declares a weight that is made of tensors one under another, each with its rows.
+    pub fn stacked(&mut self, parts: Vec<(String, usize)>, cols: usize, kind: WeightKind) -> WeightId {
+        self.graph.weights.push(Weight { parts, cols, kind });
+        WeightId(self.graph.weights.len() - 1)
+    }
+
+    /// Declares a rotation; equal ones share a table.
+    pub fn rope(&mut self, spec: RopeSpec) -> usize {
+        if let Some(found) = self.graph.ropes.iter().position(|r| *r == spec) {
+            return found;
+        }
+        self.graph.ropes.push(spec);
+        self.graph.ropes.len() - 1
+    }
+
+    /// Declares a state of the sequence.
+    pub fn state(&mut self, spec: StateSpec) -> StateId {
+        self.graph.states.push(spec);
+        StateId(self.graph.states.len() - 1)
+    }
+
+    /// Rows that come from outside, as a value.
+    pub fn input(&mut self, name: &str, rows: Dim, cols: usize) -> ValueId {
+        let id = self.declare_input(name, rows, cols);
+        let value = self.node(name, Op::Input(id), &[], cols);
+        self.graph.values[value.0].rows = rows;
+        value
+    }
+
+    /// Declares rows that come from outside and are named by an op.
+    pub fn declare_input(&mut self, name: &str, rows: Dim, cols: usize) -> InputId {
+        self.graph.inputs.push(Input { name: name.into(), rows, cols });
+        InputId(self.graph.inputs.len() - 1)
+    }
+
+    /// Columns of a value.
+    pub fn cols(&self, id: ValueId) -> usize {
+        self.graph.value(id).cols
+    }
+
+    /// Adds a node with `cols` output columns.
+    pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId], cols: usize) -> ValueId {
+        let rows = match (&op, inputs.first()) {
+            (Op::LastRow, _) => Dim::Last,
+            (Op::Pool(_), _) => Dim::Sequences,
+            (Op::Windows(windows), Some(input)) => windows.of(self.graph.value(*input).rows),
+            (Op::Upsample(upsample), Some(input)) => self.graph.value(*input).rows.upsampled(upsample.rate, 0),
+            (_, Some(input)) => self.graph.value(*input).rows,
+            (_, None) => Dim::TOKENS,
+        };
+        self.graph.values.push(Value { name: name.into(), rows, cols, view: None });
+        let output = ValueId(self.graph.values.len() - 1);
+        self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        output
+    }
+
+    /// A range of a value's columns.
+    pub fn view(&mut self, name: &str, of: ValueId, first: usize, cols: usize) -> ValueId {
+        let rows = self.graph.value(of).rows;
+        self.graph.values.push(Value { name: name.into(), rows, cols, view: Some((of, first)) });
+        ValueId(self.graph.values.len() - 1)
+    }
+
+    /// Rows joined end to end, `count` at a time; the columns of `of` are a multiple of four.
+    pub fn fold(&mut self, name: &str, of: ValueId, count: usize) -> ValueId {
+        let Value { rows, cols, .. } = *self.graph.value(of);
+        self.graph.values.push(Value {
+            name: name.into(),
+            rows: rows.merged(count),
+            cols: cols * count,
+            view: Some((of, 0)),
+        });
+        ValueId(self.graph.values.len() - 1)
+    }
+
+    /// `y = x Wᵀ (+ bias)` with the tensors `{name}.weight` and `{name}.bias`.
+    pub fn linear(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
+        let cols = self.cols(x);
+        let weight = self.matrix(&format!("{name}.weight"), rows, cols);
+        let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
+        self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
+    }
+
+    /// `a + b`.
+    pub fn add(&mut self, name: &str, a: ValueId, b: ValueId) -> ValueId {
+        let cols = self.cols(a);
+        self.node(name, Op::Add, &[a, b], cols)
+    }
+
+    /// The finished graph.
+    ///
+    /// # Errors
+    /// `Error::Internal` when a node reads a value before it is made, or shapes do not meet.
+    pub fn finish(mut self, hidden: ValueId, logits: Option<ValueId>) -> Result<Graph> {
+        self.graph.hidden = hidden;
+        self.graph.logits = logits;
+        self.graph.check()?;
+        Ok(self.graph)
+    }
+}
