@@ -47,12 +47,12 @@ fn chunks_turns_and_going_back_give_the_reference() {
         for to in [ids.len() + 20, ids.len() - 3, ids.len() / 2, 1] {
             let held = session.trim(to).expect("trim");
             assert!(held <= to, "{name}: {held} of {to}");
-            block_on(session.resume(&ids, || Ok(()))).expect("resume");
+            block_on(session.resume(&ids, &|| Ok(()))).expect("resume");
             same(&session, &format!("back to {to}"));
         }
         assert_eq!(go_on(&mut session, 32), answer, "{name}, regenerated");
         let mut fork = session.fork().expect("a fork");
-        block_on(fork.resume(&ids, || Ok(()))).expect("resume");
+        block_on(fork.resume(&ids, &|| Ok(()))).expect("resume");
         same(&fork, "forked");
     }
 }

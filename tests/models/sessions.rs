@@ -79,18 +79,18 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         // A few tokens back, more than a ring holds, to the prompt, and to its middle.
         let all = [&ids[..], &expected[..31]].concat();
         for to in [all.len() - 3, all.len() - 20, ids.len(), ids.len() / 2, 1] {
-            block_on(session.resume(&all, || Ok(()))).expect("resume");
+            block_on(session.resume(&all, &|| Ok(()))).expect("resume");
             let end = logits(&session);
             let held = session.trim(to).expect("trim");
             assert!(held <= to && session.tokens() == &all[..held], "{name}: {held} of {to}");
             if name == "qwen3" {
                 assert_eq!(held, to, "full caches go back anywhere");
             }
-            block_on(session.resume(&all, || Ok(()))).expect("resume");
+            block_on(session.resume(&all, &|| Ok(()))).expect("resume");
             alike(&logits(&session), &end, &format!("{name}, back to {to}"));
         }
         // Regenerated: the prompt's logits are there or made again.
-        let held = block_on(session.resume(&ids, || Ok(()))).expect("resume");
+        let held = block_on(session.resume(&ids, &|| Ok(()))).expect("resume");
         assert!(held + 1 >= ids.len() || chunk < 512, "{name}: {held} tokens held");
         alike(&logits(&session), &after_prompt, name);
         assert_eq!(go_on(&mut session, 32), expected, "{name}, regenerated");
@@ -171,7 +171,7 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         assert_eq!(greedy(&mut session, &ids[..10], 1).len(), 1);
         let (first, early) = (kv(&session), session.snapshot().expect("a snapshot"));
         assert_eq!(first, session.state_bytes(16), "{name}");
-        block_on(session.resume(&ids, || Ok(()))).expect("resume");
+        block_on(session.resume(&ids, &|| Ok(()))).expect("resume");
         assert_eq!(kv(&session), session.state_bytes(72), "{name}: whole pages for the prompt");
         assert_eq!(go_on(&mut session, 150), expected, "{name}");
         alike(&logits(&session), &after, name);
@@ -183,7 +183,7 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         other.restore(&late).expect("restored");
         other.restore(&early).expect("restored");
         assert_eq!(other.tokens(), &ids[..10]);
-        block_on(other.resume(&ids, || Ok(()))).expect("resume");
+        block_on(other.resume(&ids, &|| Ok(()))).expect("resume");
         assert_eq!(go_on(&mut other, 20), expected[..20], "{name}, restored");
         // Drafts write ahead of what holds.
         let mut drafted = Session::new(session.model()).expect("a session");

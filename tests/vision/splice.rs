@@ -60,27 +60,27 @@ fn check_on(name: &str, mut session: Session, mut eye: Eye) {
         look(&session, &mut eye, name, &picture);
     }
     let more = [&ids[..], &[7, 8, 9]].concat();
-    let held = pollster::block_on(session.resume(&more, || Ok(()))).expect("a follow-up");
+    let held = pollster::block_on(session.resume(&more, &|| Ok(()))).expect("a follow-up");
     assert_eq!((eye.encodes, held), (2, ids.len()), "{name}");
     let kept = pollster::block_on(session.logits()).expect("logits");
     // The same on a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
     // Recurrences go back to where they were kept.
     let back = if fork.is_recurrent() { ids.len() } else { more.len() - 1 };
-    assert_eq!(pollster::block_on(fork.resume(&more, || Ok(()))).expect("the fork"), back, "{name}");
+    assert_eq!(pollster::block_on(fork.resume(&more, &|| Ok(()))).expect("the fork"), back, "{name}");
     let mut other = Session::new(session.model()).expect("a session");
     other.show(session.album().clone());
-    pollster::block_on(other.resume(&more, || Ok(()))).expect("the whole");
+    pollster::block_on(other.resume(&more, &|| Ok(()))).expect("the whole");
     for found in [fork, other] {
         let error = relative_l2(&pollster::block_on(found.logits()).expect("logits"), &kept);
         assert!(error < 1e-5, "{name}: {error:e}");
     }
     // Then plain text, which stands where text stands.
     let text = [5, 6, 7, 8, 9, 10];
-    pollster::block_on(session.resume(&text, || Ok(()))).expect("text");
+    pollster::block_on(session.resume(&text, &|| Ok(()))).expect("text");
     let after = pollster::block_on(session.logits()).expect("logits");
     let mut fresh = Session::new(session.model()).expect("a session");
-    pollster::block_on(fresh.resume(&text, || Ok(()))).expect("text");
+    pollster::block_on(fresh.resume(&text, &|| Ok(()))).expect("text");
     assert_eq!(pollster::block_on(fresh.logits()).expect("logits"), after, "{name}");
 }
 

@@ -1,6 +1,8 @@
 //! Beam search as a state machine: rows of logits in, which beams go on with which token out. Knows no model; follows the
 //! rules of transformers' `generate` (scores are sums of log-probabilities over length to the power of the penalty).
 
+use crate::util::lists;
+
 /// Of no weight beside any real score.
 const NEVER: f32 = -1e9;
 
@@ -61,7 +63,7 @@ impl Search {
         for (beam, row) in rows.iter().enumerate() {
             best.extend(top(row, keep).into_iter().map(|(id, p)| (p + self.running[beam].score, beam, id)));
         }
-        best.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        lists::sort_by(&mut best, |a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         best.truncate(keep);
         let length = self.running[0].ids.len() + 1;
         let ended = |id: u32| self.options.ends.contains(&id) || length >= self.options.most;
@@ -78,7 +80,7 @@ impl Search {
         let running: Vec<Hypothesis> = best.iter().filter(|c| !ended(c.2)).take(beams).map(grown).collect();
         let goes_on = running.len() == beams.min(best.len());
         self.finished.extend(done);
-        self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
+        lists::sort_by(&mut self.finished, |a, b| b.score.total_cmp(&a.score));
         self.finished.truncate(beams);
         self.running = running;
         let Some(leader) = self.running.first() else { return Vec::new() };
@@ -113,15 +115,16 @@ pub fn log_softmax(logits: &mut [f32]) {
 
 /// The `count` largest of a row, the largest first.
 fn top(row: &[f32], count: usize) -> Vec<(u32, f32)> {
-    let mut all: Vec<(u32, f32)> =
-        row.iter().enumerate().filter(|(_, p)| p.is_finite()).map(|(id, p)| (id as u32, *p)).collect();
-    let count = count.min(all.len());
-    if count > 0 && count < all.len() {
-        all.select_nth_unstable_by(count - 1, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        all.truncate(count);
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
+    for (id, p) in row.iter().enumerate().filter(|(_, p)| p.is_finite()) {
+        // Of equal ones the first stay: a later one goes behind them.
+        let place = best.partition_point(|(_, other)| other.total_cmp(p).is_ge());
+        if place < count {
+            best.truncate(count - 1);
+            best.insert(place, (id as u32, *p));
+        }
     }
-    all.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    all
+    best
 }
 
 #[cfg(test)]

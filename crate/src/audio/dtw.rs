@@ -48,8 +48,11 @@ fn median(row: &[f64], filter: usize) -> Vec<f64> {
     }
     let one = |at: usize| {
         let places = (0..filter).map(|i| super::mel::mirrored((at + i) as isize - half as isize, row.len()));
-        let mut around: Vec<f64> = places.map(|i| row[i]).collect();
-        around.sort_unstable_by(f64::total_cmp);
+        let mut around: Vec<f64> = Vec::with_capacity(filter);
+        for value in places.map(|i| row[i]) {
+            let at = around.partition_point(|before| before.total_cmp(&value).is_le());
+            around.insert(at, value);
+        }
         around[half]
     };
     (0..row.len()).map(one).collect()

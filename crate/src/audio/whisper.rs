@@ -2,6 +2,7 @@
 //! times. Knows generation_config.json and token ids; logits come from elsewhere.
 
 use super::beam::log_softmax;
+use crate::util::lists;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
@@ -150,7 +151,7 @@ impl Rules {
         let mut row: Vec<f32> = ids().map(|(_, id)| logits[*id as usize]).collect();
         log_softmax(&mut row);
         let mut found: Vec<(String, f32)> = ids().zip(row).map(|((code, _), p)| (code.clone(), p.exp())).collect();
-        found.sort_by(|a, b| b.1.total_cmp(&a.1));
+        lists::sort_by(&mut found, |a, b| b.1.total_cmp(&a.1));
         found
     }
 

@@ -179,10 +179,10 @@ pub fn bindings(text: &str) -> Vec<BindingDecl> {
         };
         let name = rest.split_once('>').map_or("", |(_, r)| r).split(':').next().unwrap_or("").trim();
         if let Ok(binding) = number.trim().parse() {
-            found.push(BindingDecl { binding, name: name.to_string(), access });
+            let place = found.partition_point(|b: &BindingDecl| b.binding < binding);
+            found.insert(place, BindingDecl { binding, name: name.to_string(), access });
         }
     }
-    found.sort_unstable_by_key(|b| b.binding);
     found
 }
 

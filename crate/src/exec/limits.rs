@@ -5,6 +5,7 @@ use crate::device::registry::{Kernel, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
 use crate::kernels::{GridSpec, Launch};
 use crate::util::clock::now_ms;
+use crate::util::lists;
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -63,7 +64,7 @@ pub async fn limits(gpu: &Gpu) -> Result<Limits> {
 
 /// The middle of some numbers.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
+    lists::sort_by(&mut values, f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 

@@ -11,6 +11,7 @@ use crate::hub::Source;
 use crate::ir::{Graph, Op, Soft, WeightId};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::util::lists;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::ops::Range;
@@ -164,7 +165,7 @@ impl Pages {
         let mut needed = picked(&picks, stop, group.count);
         let here = needed.iter().filter(|number| group.held.place(**number).is_some()).count();
         // What is there comes first.
-        needed.sort_by_key(|number| group.held.place(*number).is_none());
+        lists::sort_by(&mut needed, |a, b| group.held.place(*a).is_none().cmp(&group.held.place(*b).is_none()));
         self.paging.asked += needed.len() as u64;
         self.paging.hits += here as u64;
         self.paging.hits_alone += needed.iter().filter(|number| group.alone.place(**number).is_some()).count() as u64;

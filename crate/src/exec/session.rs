@@ -271,7 +271,7 @@ impl Session {
     ///
     /// # Errors
     /// `ContextFull` when they do not fit; `Request` when there is no id or one is outside the vocabulary; that of `go_on`.
-    pub async fn resume(&mut self, ids: &[u32], go_on: impl Fn() -> Result<()>) -> Result<usize> {
+    pub async fn resume(&mut self, ids: &[u32], go_on: &dyn Fn() -> Result<()>) -> Result<usize> {
         self.check_ids(ids, 0)?;
         let common = self.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count();
         // Tables that depend on the length hold for all tokens or for none.
@@ -307,11 +307,11 @@ impl Session {
         let mut all = self.tokens[..start].to_vec();
         all.extend_from_slice(ids);
         let held = self.trim(start)?;
-        self.run(&all[held..], held, || Ok(())).await
+        self.run(&all[held..], held, &|| Ok(())).await
     }
 
     /// Runs tokens behind those that the states hold.
-    async fn run(&mut self, ids: &[u32], start: usize, go_on: impl Fn() -> Result<()>) -> Result<()> {
+    async fn run(&mut self, ids: &[u32], start: usize, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         self.room(start + ids.len()).await?;
         self.fit_ropes(start, start + ids.len());
         self.take_short();

@@ -40,10 +40,13 @@ impl ShardIndex {
 
     /// The names of the shards, sorted, each once.
     pub fn shards(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.weight_map.values().cloned().collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        let mut names: Vec<&String> = Vec::new();
+        for name in self.weight_map.values() {
+            if let Err(place) = names.binary_search(&name) {
+                names.insert(place, name);
+            }
+        }
+        names.into_iter().cloned().collect()
     }
 }
 

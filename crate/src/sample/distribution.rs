@@ -22,7 +22,8 @@ pub struct Distribution {
     /// … and those with this gap from this id on.
     first_id: u32,
     bins: Vec<u64>,
-    members: Vec<u32>,
+    /// Keys of one bin, each with its gap behind it.
+    members: Vec<u64>,
     blocks: Vec<u64>,
 }
 
@@ -50,14 +51,14 @@ impl Distribution {
         if count == 0 || count as usize >= self.gaps.len() {
             return;
         }
-        let selected = self.select(|_| u64::from(count), |gap| gap, |_| 1);
+        let selected = self.select(&|_| u64::from(count), 0, false);
         self.narrow(selected.key);
     }
 
     /// Keeps the most likely tokens until their share of the mass reaches `share_kept`/2^32, at least one.
     /// Of equally likely tokens at the border those with the highest ids are kept: a stable ascending sort's end.
     pub fn top_p(&mut self, share_kept: u32) {
-        let selected = self.select(|mass| share(share_kept, mass).max(1), |gap| gap, weight);
+        let selected = self.select(&|mass| share(share_kept, mass).max(1), 0, true);
         self.narrow(selected.key);
         let each = u64::from(weight(selected.key)).max(1);
         let kept = selected.missing.div_ceil(each);
@@ -84,7 +85,7 @@ impl Distribution {
         }
         let mean = (sum / mass.max(1)) as u32;
         let goal = |mass| share(share_kept, mass).max(1);
-        let farthest = self.select(goal, |gap| gap.abs_diff(mean), weight).key;
+        let farthest = self.select(&goal, mean, true).key;
         let (limit, first_id) = (self.limit, self.first_id);
         for (id, gap) in self.gaps.iter_mut().enumerate() {
             if !is_kept(*gap, id, limit, first_id) || gap.abs_diff(mean) > farthest {
@@ -139,13 +140,11 @@ impl Distribution {
     }
 
     /// The smallest key such that the values of the kept tokens with at most this key sum up to the goal, a positive
-    /// number made from the sum of all. One pass finds the bin of the key, a sort of this bin the key itself.
-    fn select(
-        &mut self,
-        goal: impl FnOnce(u64) -> u64,
-        key: impl Fn(u32) -> u32,
-        value: impl Fn(u32) -> u32,
-    ) -> Selected {
+    /// number made from the sum of all. A token's key is how far its gap is from `center`, its value its weight, or 1 where
+    /// they are not `weighed`. One pass finds the bin of the key, a sort of this bin the key itself.
+    fn select(&mut self, goal: &dyn Fn(u64) -> u64, center: u32, weighed: bool) -> Selected {
+        let key = |gap: u32| gap.abs_diff(center);
+        let value = |gap: u32| if weighed { weight(gap) } else { 1 };
         let (limit, first_id) = (self.limit, self.first_id);
         let kept = |&(id, &gap): &(usize, &u32)| is_kept(gap, id, limit, first_id);
         self.bins.clear();
@@ -158,12 +157,13 @@ impl Distribution {
         let bin = self.bins.iter().position(|&sum| take_before(&mut missing, sum)).unwrap_or(BINS - 1);
         self.members.clear();
         let gaps = self.gaps.iter().enumerate().filter(kept).map(|(_, &gap)| gap);
-        self.members.extend(gaps.filter(|&gap| (key(gap) >> BIN_SHIFT) as usize == bin));
-        self.members.sort_unstable_by_key(|&gap| key(gap));
-        for tied in self.members.chunk_by(|&a, &b| key(a) == key(b)) {
-            let sum = tied.iter().map(|&gap| u64::from(value(gap))).sum();
+        let gaps = gaps.filter(|&gap| (key(gap) >> BIN_SHIFT) as usize == bin);
+        self.members.extend(gaps.map(|gap| u64::from(key(gap)) << 32 | u64::from(gap)));
+        self.members.sort_unstable();
+        for tied in self.members.chunk_by(|a, b| a >> 32 == b >> 32) {
+            let sum = tied.iter().map(|&member| u64::from(value(member as u32))).sum();
             if take_before(&mut missing, sum) {
-                return Selected { key: key(tied[0]), missing, ties: tied.len() as u64 };
+                return Selected { key: (tied[0] >> 32) as u32, missing, ties: tied.len() as u64 };
             }
         }
         // Only if the goal is beyond the sum of all: everything is kept.

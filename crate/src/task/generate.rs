@@ -231,7 +231,7 @@ impl Loaded {
         let mut context = prompt.clone();
         let mut cached = None;
         while run.finish.is_none() {
-            let reused = self.session.resume(&context, || abort.check("generating")).await?;
+            let reused = self.session.resume(&context, &|| abort.check("generating")).await?;
             // Where an answer that is taken back, or made again, begins.
             self.session.checkpoint()?;
             cached.get_or_insert(reused);

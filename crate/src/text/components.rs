@@ -13,6 +13,7 @@ use super::file::{File, model_kind};
 use super::normalize::Normalizer;
 use super::pair::{Frame, Pair, run};
 use super::pattern::Pattern;
+use super::scripts::Scripts;
 use super::tokenizer_error;
 use crate::Result;
 
@@ -164,6 +165,7 @@ impl pipeline::Normalizer for Normalizers {
 enum SplitStep {
     Library(PipelineTokenizer),
     Pattern { pattern: Pattern, behavior: tokenizers::SplitDelimiterBehavior, invert: bool },
+    Scripts(Scripts),
 }
 
 /// The pre-tokenizers in their order.
@@ -184,6 +186,10 @@ impl Splitters {
                         behavior: behavior(&member)?,
                         invert: member.get("invert").and_then(Value::as_bool).unwrap_or(false),
                     });
+                }
+                _ if member.get("type").and_then(Value::as_str) == Some("UnicodeScripts") => {
+                    flush(&mut run, &mut steps)?;
+                    steps.push(SplitStep::Scripts(Scripts::new()));
                 }
                 _ => run.push(member),
             }
@@ -212,6 +218,7 @@ impl Splitters {
                     SplitStep::Pattern { pattern, behavior, invert } => {
                         pipeline::split_matches(&mut found, pattern.segments(part, *invert)?, *behavior);
                     }
+                    SplitStep::Scripts(scripts) => scripts.split(part, &mut found),
                 }
                 spans.extend(found.iter().map(|f| pipeline::Span::new(span.start + f.start, span.start + f.end)));
             }

@@ -61,7 +61,7 @@ pub(super) struct Guard<'a> {
 impl<'a> Guard<'a> {
     /// A guard for inputs that are all among `inputs`: the stand-ins are characters that none of them contains.
     pub fn new<'v>(specials: &'a [String], inputs: impl IntoIterator<Item = &'v Value>, template: &str) -> Guard<'a> {
-        let mut originals: Vec<char> = specials.iter().flat_map(|s| s.chars()).collect();
+        let mut originals: Vec<usize> = specials.iter().flat_map(|s| s.chars()).map(|c| c as usize).collect();
         originals.sort_unstable();
         originals.dedup();
         let mut used: Vec<char> = template.chars().filter(|c| is_private(*c)).collect();

@@ -17,6 +17,7 @@ mod normalize;
 mod pair;
 mod pattern;
 mod python;
+mod scripts;
 mod stop;
 mod stream;
 mod tokenizer;

@@ -18,6 +18,7 @@ use super::load;
 use super::pair::Frame;
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::lists;
 
 /// The bytes of the files that a tokenizer is made of. Only the first must be there.
 #[derive(Debug, Clone, Copy, Default)]
@@ -175,7 +176,7 @@ impl Tokenizer {
             eos_ids: Vec::new(),
             scratch: RefCell::new(scratch),
         };
-        tokenizer.special_spellings.sort_unstable();
+        lists::sort_by(&mut tokenizer.special_spellings, Ord::cmp);
         tokenizer.eos_ids = tokenizer.find_eos_ids(&generation);
         Ok(tokenizer)
     }
@@ -402,15 +403,15 @@ impl Tokenizer {
 
     /// Cuts the spans after the first character of everything that is spelled like a special token.
     fn cut_at_specials(&self, text: &str, spans: &mut Vec<Span>) {
-        let mut cuts: Vec<u32> = Vec::new();
+        let mut cuts: Vec<usize> = Vec::new();
         for special in self.special_spellings.iter().filter_map(|s| s.chars().next().map(|c| (s, c.len_utf8()))) {
-            cuts.extend(text.match_indices(special.0.as_str()).map(|(at, _)| (at + special.1) as u32));
+            cuts.extend(text.match_indices(special.0.as_str()).map(|(at, _)| at + special.1));
         }
         cuts.sort_unstable();
         cuts.dedup();
         for span in std::mem::take(spans) {
             let mut start = span.start;
-            for cut in cuts.iter().copied().filter(|cut| (span.start + 1..span.end).contains(cut)) {
+            for cut in cuts.iter().map(|cut| *cut as u32).filter(|cut| (span.start + 1..span.end).contains(cut)) {
                 spans.push(Span::new(start, cut));
                 start = cut;
             }

@@ -5,6 +5,7 @@ use super::picture::{Rect, refused};
 use super::resize::Filter;
 use super::settings::{Kind, PanAndScan, Processor, TileGrid};
 use crate::Result;
+use crate::util::lists;
 
 /// The longest side that Idefics 3 and SmolVLM resize to.
 const LONGEST: usize = 4096;
@@ -305,7 +306,7 @@ fn closest(width: usize, height: usize, grid: &TileGrid) -> (usize, usize) {
         .flat_map(|w| (1..=high / w).map(move |h| (w, h)))
         .filter(|(w, h)| (low..=high).contains(&(w * h)))
         .collect();
-    shapes.sort_by_key(|(w, h)| w * h);
+    lists::sort_by(&mut shapes, |a, b| (a.0 * a.1).cmp(&(b.0 * b.1)));
     let ratio = width as f64 / height as f64;
     let (mut best, mut least) = ((1, 1), f64::INFINITY);
     for (w, h) in shapes {

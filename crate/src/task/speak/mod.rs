@@ -182,7 +182,7 @@ impl Speaker {
         sampler.start(&known);
         self.session.clear();
         self.session.stand(&self.frames.positions(prompt.len(), capacity));
-        self.session.resume(&prompt, || abort.check("speaking")).await?;
+        self.session.resume(&prompt, &|| abort.check("speaking")).await?;
         let (mut speech, any) = (Speech::default(), request.ignore_end);
         let tail = if request.grammar { None } else { self.session.prepare_sampling(&sampler).await? };
         let mut ended = false;

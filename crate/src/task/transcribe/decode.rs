@@ -72,7 +72,7 @@ impl Transcriber {
     /// Runs a prompt from its beginning.
     pub(super) async fn begin(&mut self, text: &Text<'_>) -> Result<()> {
         self.session.clear();
-        self.session.resume(text.prompt, || text.abort.check("transcribing")).await?;
+        self.session.resume(text.prompt, &|| text.abort.check("transcribing")).await?;
         Ok(())
     }
 
