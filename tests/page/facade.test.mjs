@@ -373,7 +373,7 @@ test("cache and device functions", async () => {
   assert.deepEqual(await deleted("a/b", { revision: "v2" }), ["https://huggingface.co/a/b@v2"]);
   assert.deepEqual(await deleted("a/b", { endpoint: "https://hub.test/" }), ["https://hub.test/a/b@main"]);
   assert.deepEqual(await deleted("https://x.test/models/a/"), ["https://x.test/models/a"]);
-  assert.deepEqual(await jerboa.deviceReport(), { webgpu: true });
+  assert.deepEqual(await jerboa.deviceReport(), { webgpu: true, memory: 2e9 });
 });
 
 test("sessions run side by side, fork, and free what they hold", async () => {

@@ -63,6 +63,9 @@ test("a name that is none is refused in the dialog; a load that fails leaves the
   await pick(page, "nonsense");
   const dialog = page.getByRole("dialog");
   assert.match(await dialog.getByRole("alert").innerText(), /organisation\/model/);
+  // The device has room for 2 GB: only what takes more is marked.
+  await dialog.getByRole("button", { name: /Phi-3 mini.*Likely too large/s }).waitFor();
+  assert.equal(await dialog.getByText("Likely too large").count(), 1);
   await dialog.getByRole("textbox", { name: "From Hugging Face" }).fill("no/such");
   await dialog.getByRole("button", { name: "Load", exact: true }).click();
   const alert = page.getByRole("main").getByRole("alert");

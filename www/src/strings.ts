@@ -46,6 +46,7 @@ export const LOAD = {
   token: "Enter a token",
   other: "Choose another model",
   dismiss: "Dismiss",
+  tooLarge: (room: string) => `Likely too large: models have about ${room} here.`,
   kernels: (done: number, all: number) => `${done} of ${all} kernels`,
 };
 
@@ -78,7 +79,6 @@ export const HISTORY = {
   remove: (name: string) => `Delete ${name}`,
   name: "Name of the conversation",
   exportAll: "Export all as JSON",
-  clear: "Delete all",
 };
 
 export const VISION = {

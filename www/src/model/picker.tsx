@@ -3,10 +3,11 @@
 import { useSignal } from "@preact/signals";
 import { deleteModel, type CachedModel } from "jerboa";
 import type { TargetedEvent, TargetedSubmitEvent } from "preact";
-import { useId } from "preact/hooks";
+import { useEffect, useId } from "preact/hooks";
 import { asError, capital } from "../errors";
 import { bytes } from "../format";
 import { stored } from "../prefs";
+import { LOAD } from "../strings";
 import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
 import { refocus } from "../ui/focus";
@@ -15,6 +16,7 @@ import { Advanced, advancedOptions } from "./advanced";
 import { cached, cachedProblem, refreshCached } from "./cached";
 import type { Suggestion } from "./catalog";
 import { expected } from "./pace";
+import { askRoom, room } from "./room";
 import type { ModelSlot, Wanted } from "./slot";
 
 /** The repository that was typed last. */
@@ -44,6 +46,9 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
   };
   const source = slot.current.value?.wanted.source;
   const current = typeof source === "string" ? source : "";
+  useEffect(() => {
+    if (open) askRoom();
+  }, [open]);
   return (
     <Dialog open={open} title="Choose a model" onClose={onClose}>
       <Cached load={load} current={current} />
@@ -128,6 +133,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
               <span class="choice-name">{name}</span>
               <span class="choice-note">
                 {note}
+                {room.value !== undefined && memory > room.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(room.value))}</span>}
                 <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...pace(size)].join(" · ")}</span>
               </span>
               <span class="choice-size">{bytes(size)}</span>
