@@ -89,8 +89,14 @@ fn what_does_not_run_is_refused_by_name() {
     assert_eq!(read(&empty.0).expect_err("a count").code(), "config");
 }
 
+/// On a stack as a program's first thread has it: without optimisation the frames of a load take more than a test's thread has.
 #[test]
 fn a_folder_is_loaded_for_what_it_is() {
+    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(load_folders).expect("a thread");
+    thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+}
+
+fn load_folders() {
     for (name, task) in [
         ("models/bert", "embed"),
         ("models/embeddinggemma", "embed"),

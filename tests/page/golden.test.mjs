@@ -38,6 +38,6 @@ async function passes(query, count) {
 
 test("logits in Chromium are those of transformers at the device's plainest, and the bundled model's 200 tokens", options, () => passes("cases=plain", 6));
 
-// The bundled model's 200 tokens as the device is: package.test.mjs has them.
+// The bundled model's 200 tokens as the device is: package.test.mjs has them. Llama has no kernel that these do not have.
 test("logits in Chromium are those of transformers as the device is", options, () =>
-  passes("cases=tiles&models=llama,mistral,smollm3,qwen2,qwen3", 5));
+  passes("cases=tiles&models=mistral,smollm3,qwen2,qwen3", 4));

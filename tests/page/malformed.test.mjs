@@ -1,5 +1,6 @@
-/** Inputs that are wrong, each with its own error on the real engine in Chromium; after each of them a good model loads on the
- * same page, in the same WebAssembly instance, and gives the reference's ids. */
+/** Inputs that are wrong, each with its own error on the real engine in Chromium. Afterwards a good model loads on the same page,
+ * in the same WebAssembly instance, and gives the reference's ids: after all files that are refused before a device is
+ * asked, and after each of the others. */
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -94,36 +95,36 @@ const first = `Object.keys(p.header).find((n) => n.includes("layers.1.mlp.up"))`
 
 test("the good model", options, usable);
 
-leavesUsable("a truncated file", () => refused((k) => [k.files(k.file.slice(0, -1000))], "malformed", /model\.safetensors.*(out of range|cut off)/));
+test("a truncated file", options, () => refused((k) => [k.files(k.file.slice(0, -1000))], "malformed", /model\.safetensors.*(out of range|cut off)/));
 
-leavesUsable("offsets that overlap", () =>
+test("offsets that overlap", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { const t = p.header[${first}]; t.data_offsets = t.data_offsets.map((o) => o - 8); }))]`, "malformed", /overlaps .* by 8/));
 
-leavesUsable("offsets that are out of range", () =>
+test("offsets that are out of range", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { const t = p.header[${first}]; t.data_offsets[1] += 1e9; t.data_offsets[0] += 1e9; }))]`, "malformed", /out of range/));
 
-leavesUsable("a header of 2^63 bytes", () =>
+test("a header of 2^63 bytes", options, () =>
   refused((k) => {
     const bytes = k.file.slice();
     new DataView(bytes.buffer).setBigUint64(0, 1n << 63n, true);
     return [k.files(bytes)];
   }, "malformed", /claims 9223372036854775808 bytes/));
 
-leavesUsable("an unknown dtype", () =>
+test("an unknown dtype", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].dtype = "F12"; }))]`, "unsupported_encoding", /layers\.1\.mlp\.up_proj\.weight is stored as F12/));
 
-leavesUsable("a tensor that is missing", () =>
+test("a tensor that is missing", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { const n = ${first}; p.header.other = p.header[n]; delete p.header[n]; }))]`, "missing_tensor", /no tensor model\.layers\.1\.mlp\.up_proj\.weight/));
 
-leavesUsable("a shape that is not the configuration's", async () => {
+test("a shape that is not the configuration's", options, async () => {
   await refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].shape.reverse(); }))]`, "shape", /up_proj\.weight has shape \[48, 56\].*\[56, 48\]/);
   await refused((k) => [k.files(k.file, { ...k.config, hidden_size: 52 })], "shape", /52/);
 });
 
-leavesUsable("an unknown architecture", () =>
+test("an unknown architecture", options, () =>
   refused((k) => [k.files(k.file, { ...k.config, architectures: ["UnheardOf"], model_type: "unheard_of" })], "unknown_architecture", /UnheardOf.*Supported: .*Llama/i));
 
-leavesUsable("a configuration with no heads, or impossible ones", async () => {
+test("a configuration with no heads, or impossible ones", options, async () => {
   await refused((k) => [k.files(k.file, { ...k.config, num_attention_heads: 0 })], "config", /num_attention_heads/);
   await refused((k) => [k.files(k.file, { ...k.config, num_key_value_heads: 3 })], "config", /num_key_value_heads/);
   await refused((k) => [k.files(k.file, { ...k.config, head_dim: 13 })], "config", /head_dim/);
@@ -131,10 +132,12 @@ leavesUsable("a configuration with no heads, or impossible ones", async () => {
   await refused((k) => [k.files(k.file, "<html>not found</html>")], "config", /config\.json/);
 });
 
-leavesUsable("a tokenizer.json that is not JSON", async () => {
+test("a tokenizer.json that is not JSON", options, async () => {
   await refused((k) => [k.files(k.file, k.config, { "tokenizer.json": "<html>" })], "tokenizer", /tokenizer.*JSON/i);
   await refused((k) => [k.files(k.file, k.config, { "tokenizer.json": "{}" })], "tokenizer", /tokenizer/i);
 });
+
+test("after all of these the good model", options, usable);
 
 leavesUsable("weights that are no numbers are noticed in the logits", async () => {
   const errors = await page.evaluate(async () => {

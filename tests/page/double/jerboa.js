@@ -1,6 +1,6 @@
 /** A test double of the wasm module: a model that counts words. Stands in for the engine in the facade's own tests and is never shipped. */
 
-export const seen = { init: 0, loads: [], requests: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0 };
+export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0 };
 
 export default async function init(input) {
   seen.init++;
@@ -100,6 +100,7 @@ export class Engine {
       onEvent({ text: word, ids: [done.length], ...(request.logprobs ? { logprobs: [{ ...top[0], top }] } : {}) });
     }
     this.busy = false;
+    seen.ends.push(finishReason);
     const ids = done.map((_, i) => i + 1);
     const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
     return { text: done.join(""), ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
