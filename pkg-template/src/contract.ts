@@ -1,5 +1,11 @@
 /** The shapes that pass between the facade and the wasm module, in either direction. Knows names and types; nothing runs here. */
 
+import type { CachedSource, Check, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
+import type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, Spoken, Transcript } from "./contract-sound.js";
+
+export type { CachedModel, CachedSource, Check, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
+export type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, Spoken, Transcript } from "./contract-sound.js";
+
 /** What `loadModel` reports while a model arrives. */
 export interface LoadProgress {
   /**
@@ -308,177 +314,6 @@ export interface EngineEmbedOptions {
   truncateDim?: number;
   prompt?: string;
   task?: string;
-}
-
-/** How sound is written down. */
-export interface EngineTranscribeOptions {
-  language?: string;
-  translate?: boolean;
-  timestamps?: "none" | "segment" | "word";
-  prompt?: string;
-  ids?: number[];
-  temperatures?: number[];
-  beams?: number;
-  lengthPenalty?: number;
-  maxTokens?: number;
-  vad?: boolean;
-  logprobs?: boolean;
-  seed?: number;
-}
-
-/** A stretch of a transcript that will not change any more, and how far it has come, in seconds. */
-export interface HeardEvent {
-  text: string;
-  start: number;
-  end: number;
-  done: number;
-  total: number;
-}
-
-/** All that was heard: OpenAI's `verbose_json`, and its subtitles. */
-export interface Transcript {
-  task: "transcribe" | "translate";
-  language: string | null;
-  /** Seconds. */
-  duration: number;
-  text: string;
-  segments: {
-    id: number;
-    start: number;
-    end: number;
-    text: string;
-    tokens: number[];
-    /** Null where they were not asked for. */
-    avg_logprob: number | null;
-    compression_ratio: number;
-    no_speech_prob: number | null;
-  }[];
-  words?: { word: string; start: number; end: number }[];
-  srt: string;
-  vtt: string;
-}
-
-/** What came of the last samples of a stream; places count samples at 16 kHz. */
-export interface ListenTurn {
-  level: number;
-  /** Where the utterance under way begins. */
-  start: number | null;
-  /** Utterances that are over. */
-  ended: [number, number][];
-}
-
-/** How a text is spoken. */
-export interface EngineSpeakOptions {
-  input: string;
-  ids?: number[];
-  voice?: string;
-  speaker?: number[];
-  maxTokens?: number;
-  grammar?: boolean;
-  ignoreEnd?: boolean;
-  temperature?: number;
-  topP?: number;
-  repetitionPenalty?: number;
-  seed?: number;
-}
-
-/** What a speech came to. */
-export interface Spoken {
-  frames: number;
-  /** Frames that were left out because their codes came out of turn. */
-  dropped: number;
-  seconds: number;
-  finishReason: "stop" | "length";
-  firstMs: number | null;
-  totalMs: number;
-  ids: number[];
-}
-
-/** What the engine's cache holds of one source: `endpoint/org/name@revision`, or a folder's URL. */
-export interface CachedSource {
-  source: string;
-  /** Its files, complete or not. */
-  files: number;
-  /** Bytes that they take. */
-  bytes: number;
-  /** True when every file that was begun is there as a whole. */
-  complete: boolean;
-}
-
-/** A model that is in the browser's cache. */
-export interface CachedModel extends CachedSource {
-  /** The name or URL that `loadModel` takes. */
-  model: string;
-  /** Of a repository. */
-  revision?: string;
-  /** Of a repository on another server than huggingface.co. */
-  endpoint?: string;
-}
-
-/** What this browser and GPU can do, for a bug report or a page about the device. */
-export interface DeviceReport {
-  /** The GPU as the browser names it. */
-  vendor: string;
-  architecture: string;
-  description: string;
-  /** True for a renderer on the processor: everything works there, slowly. */
-  software: boolean;
-  /** Features that the engine will use. */
-  f16: boolean;
-  subgroups: boolean;
-  /** The engine's version. */
-  engine: string;
-  /** Limits and more features. */
-  [more: string]: unknown;
-}
-
-/** A small computation whose outcome is known. */
-export interface Check {
-  name: string;
-  ok: boolean;
-  ms: number;
-  /** What was wrong. */
-  fault?: string;
-}
-
-/** Bytes in use now. */
-export interface MemoryUse {
-  /** The WebAssembly heap. */
-  wasmBytes: number;
-  /** Buffers on the GPU. */
-  gpuBytes: number;
-}
-
-/** What `measure` looks at. */
-export interface MeasureOptions {
-  /** The context's length at which a decode step is looked at; 0 by default. */
-  position?: number;
-  /** Numbers of tokens whose steps are profiled; 1 is a decode step. */
-  profile?: number[];
-  /** Measures what the device reaches at best. */
-  limits?: boolean;
-  /** Decode steps over which the host's cost is taken. */
-  steps?: number;
-  /** Decode steps that verify drafts (`speculation`), likewise: they need eight positions of the context each. */
-  drafts?: number;
-}
-
-/** Numbers about how a model runs on this device. */
-export interface Measurement {
-  dispatchesPerToken: number;
-  /** Bytes that a decode step reads at `position`. */
-  bytesPerToken: number;
-  position: number;
-  /** What the device reaches at best: 10^9 bytes per second of a plain read, the cost of a dispatch that waits for the one before. */
-  limits: { readGbs: number; readBytes: number; dispatchUs: number; readbackMs: number } | null;
-  /** What the host spends on a decode step, and how many WebGPU objects `steps` of them made. */
-  host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
-  /** The same of steps that verify drafts. */
-  drafting: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
-  /** Milliseconds on the GPU by kernel, each dispatch timed by itself; empty where the device has no timestamps. */
-  profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
-  /** Bytes of all GPU buffers. */
-  bytesAlive: number;
 }
 
 /** A picture that the engine was shown. */

@@ -62,7 +62,9 @@ fn fields(file: &str, name: &str) -> BTreeSet<String> {
 
 /// The properties of an interface, without those of objects in it.
 fn properties(name: &str) -> BTreeSet<String> {
-    let text = read("pkg-template/src/contract.ts");
+    let text: String = ["contract", "contract-device", "contract-sound"]
+        .map(|file| read(&format!("pkg-template/src/{file}.ts")))
+        .concat();
     let body = between(&text, &format!("export interface {name} {{"), "\n}");
     let lines = body.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let code = lines.map(str::trim).filter(|line| !line.starts_with(['/', '*']));

@@ -1,23 +1,24 @@
 //! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
 //! and holds no logic of its own.
 
+mod options;
+mod values;
 mod voice;
 
 use crate::diag::{Check, chain::chain, checks, integrity};
-use crate::exec::{Files, MeasureOptions, Overrides, Precision, Resident, RunOptions, Tune};
-use crate::gpu::{Backend, DeviceOptions, Force, Gpu, Group, Implementation};
-use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
-use crate::kernels::attention::Kv;
+use crate::exec::{Files, MeasureOptions};
+use crate::gpu::{Backend, DeviceOptions, Gpu, Group, Implementation};
+use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
 use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Sight, Task, TextParts};
 use crate::text::ChatInput;
 use crate::vision::{Intake, header::Header};
 use crate::{Error, Result};
 use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint32Array};
-use serde::{Serialize, de::DeserializeOwned};
+use options::{PICKED, abort_flag, device_options, group_named, hub_options, open_source, progress_to, run_options};
 use serde_json::{Value, json};
-use serde_wasm_bindgen::Serializer;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use values::{from_js, get, plain, strings, text_of, to_js};
 use voice::Ears;
 use wasm_bindgen::prelude::*;
 
@@ -68,16 +69,6 @@ pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<J
     run.await.map(|checks: Vec<Check>| plain(&checks)).map_err(|e| to_js(&e))
 }
 
-fn force_named(text: &str) -> Result<Force> {
-    let reason = || format!("'{text}' is not a choice of shaders/variants.toml, such as gemm.BM=32");
-    Force::from_name(text).ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
-}
-
-fn group_named(name: &str) -> Result<Group> {
-    let reason = || format!("'{name}' is not one of free, all, or a number of dispatches");
-    Group::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
-}
-
 /// A loaded model with a conversation of its own; what [`Engine::create_session`] and [`Engine::fork`] give runs beside it.
 #[wasm_bindgen]
 pub struct Engine {
@@ -89,107 +80,8 @@ pub struct Engine {
     ears: RefCell<Ears>,
 }
 
-/// An error as the facade expects it: `{ name, code, message }`.
-fn to_js(error: &Error) -> JsValue {
-    let object = js_sys::Error::new(&error.to_string());
-    object.set_name("JerboaError");
-    // Setting a property of a fresh object cannot fail.
-    let _ = Reflect::set(&object, &"code".into(), &error.code().into());
-    object.into()
-}
-
-fn get(object: &JsValue, name: &str) -> JsValue {
-    Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
-}
-
-fn text_of(object: &JsValue, name: &str) -> Option<String> {
-    get(object, name).as_string()
-}
-
-/// A JavaScript value as one of the engine's: objects or Maps, arrays or typed ones, numbers or bigints.
-fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
-    let refuse = |e: serde_wasm_bindgen::Error| Error::Request { parameter: parameter.into(), reason: e.to_string() };
-    serde_wasm_bindgen::from_value(value).map_err(refuse)
-}
-
-/// A value of the engine as a plain JavaScript one: objects, arrays, numbers; null where there is none.
-fn plain(value: &impl Serialize) -> JsValue {
-    // Nothing that the engine tells is outside of what JavaScript's values hold.
-    value.serialize(&Serializer::json_compatible()).unwrap_or(JsValue::NULL)
-}
-
-fn abort_flag(options: &JsValue) -> AbortFlag {
-    match get(options, "signal").dyn_into::<web_sys::AbortSignal>() {
-        Ok(signal) => AbortFlag::from_signal(&signal),
-        Err(_) => AbortFlag::new(),
-    }
-}
-
-fn run_options(options: &JsValue) -> Result<RunOptions> {
-    let mut run = RunOptions { overrides: Overrides::default(), ..RunOptions::default() };
-    if let Some(context) = get(options, "maxContext").as_f64() {
-        if !(1.0..=16_777_216.0).contains(&context) {
-            let reason = format!("{context} is not a number of tokens");
-            return Err(Error::Request { parameter: "maxContext".into(), reason });
-        }
-        run.max_context = Some(context as usize);
-    }
-    let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
-    (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
-    let count = |name: &str| get(options, name).as_f64().map(|n| n.max(0.0) as usize);
-    run.page = count("kvPage").unwrap_or(run.page);
-    run.experts = count("experts").map(Resident::Count).or(bytes("expertBytes").map(Resident::Bytes));
-    run.look_ahead = get(options, "lookAhead").as_bool() != Some(false);
-    run.table_rows = get(options, "tableRows").as_bool();
-    run.must_fit = get(options, "mustFit").is_truthy();
-    if let Some(weights) = text_of(options, "weights") {
-        run.overrides.precision = Precision::from_name("weights", &weights)?;
-    }
-    if let Some(tables) = text_of(options, "embeddingWeights") {
-        run.overrides.tables = Precision::from_name("embeddingWeights", &tables)?;
-    }
-    if let Some(tune) = text_of(options, "tune") {
-        run.tune = Tune::from_name("tune", &tune)?;
-    }
-    run.short = get(options, "shortPrompts").as_bool();
-    if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
-        let reason = || format!("'{kv}' is not one of auto, f32, f16, packed, int8");
-        let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
-        run.overrides.kv = Some(Kv::from_name(&kv).ok_or_else(refuse)?);
-    }
-    Ok(run)
-}
-
-fn progress_to(callback: Function) -> Progress {
-    Progress::new(move |event: &ProgressEvent| {
-        let report = json!({
-            "phase": event.phase.name(),
-            "file": event.file,
-            "loaded": event.loaded,
-            "total": event.total,
-            "share": event.share,
-            "bytesPerSecond": event.bytes_per_second,
-            "secondsLeft": event.seconds_left,
-            "fromCache": event.from_cache,
-        });
-        // A callback that throws must not stop the load.
-        let _ = callback.call1(&JsValue::NULL, &plain(&report));
-    })
-}
-
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
-    let features = get(options, "features");
-    let wanted = |name: &str| !matches!(get(&features, name).as_bool(), Some(false));
-    let device = DeviceOptions {
-        f16: wanted("f16"),
-        subgroups: wanted("subgroups"),
-        matrix: wanted("matrix"),
-        least: text_of(&features, "limits").as_deref() == Some("least"),
-        group: text_of(&features, "group").map(|name| group_named(&name)).transpose()?,
-        force: text_of(&features, "force").map(|text| force_named(&text)).transpose()?,
-        touch_points: get(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
-        ..DeviceOptions::default()
-    };
+    let device = device_options(options)?;
     let run = run_options(options)?;
     let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
     let progress = progress_to(on_progress);
@@ -221,39 +113,6 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     };
     let (text, info) = (loaded.text().clone(), loaded.info());
     Ok(Engine { text, sight, info, source, busy: Rc::new(RefCell::new(Some(loaded))), ears })
-}
-
-/// How files are found and fetched, as `loadModel` was told.
-fn hub_options(options: &JsValue) -> HubOptions {
-    HubOptions {
-        revision: text_of(options, "revision"),
-        token: text_of(options, "token"),
-        endpoint: text_of(options, "endpoint"),
-        cache: get(options, "cache").as_bool() != Some(false),
-        ..HubOptions::default()
-    }
-}
-
-/// The name of a model whose files were picked.
-const PICKED: &str = "picked files";
-
-/// Where the files of a model are, as `loadModel` was told.
-async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {
-    let hub = hub_options(options);
-    let abort = abort_flag(options);
-    let model = get(options, "model");
-    if let Some(name) = model.as_string() {
-        Source::open(&ModelRef::parse(&name)?, &hub, abort, progress).await
-    } else {
-        let mut files = Vec::new();
-        for entry in Array::from(&model).iter() {
-            let file: web_sys::Blob = get(&entry, "file")
-                .dyn_into()
-                .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no file".into() })?;
-            files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
-        }
-        Source::picked(files, &hub, abort, progress).await
-    }
 }
 
 impl Engine {
@@ -346,12 +205,6 @@ impl Drop for Taken {
 /// A fault of `Engine::take`, which gives out models of the wanted task only.
 fn misplaced() -> Error {
     Error::Internal("a model of another task".into())
-}
-
-/// A list of strings.
-fn strings(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
-    let refuse = || Error::Request { parameter: parameter.into(), reason: "is not a list of strings".into() };
-    Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
 }
 
 #[wasm_bindgen]

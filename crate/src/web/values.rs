@@ -1,0 +1,42 @@
+//! Values on their way between the engine and JavaScript. Knows no request.
+
+use crate::{Error, Result};
+use js_sys::{Array, Reflect};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_wasm_bindgen::Serializer;
+use wasm_bindgen::prelude::*;
+
+/// An error as the facade expects it: `{ name, code, message }`.
+pub(super) fn to_js(error: &Error) -> JsValue {
+    let object = js_sys::Error::new(&error.to_string());
+    object.set_name("JerboaError");
+    // Setting a property of a fresh object cannot fail.
+    let _ = Reflect::set(&object, &"code".into(), &error.code().into());
+    object.into()
+}
+
+pub(super) fn get(object: &JsValue, name: &str) -> JsValue {
+    Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
+}
+
+pub(super) fn text_of(object: &JsValue, name: &str) -> Option<String> {
+    get(object, name).as_string()
+}
+
+/// A JavaScript value as one of the engine's: objects or Maps, arrays or typed ones, numbers or bigints.
+pub(super) fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
+    let refuse = |e: serde_wasm_bindgen::Error| Error::Request { parameter: parameter.into(), reason: e.to_string() };
+    serde_wasm_bindgen::from_value(value).map_err(refuse)
+}
+
+/// A value of the engine as a plain JavaScript one: objects, arrays, numbers; null where there is none.
+pub(super) fn plain(value: &impl Serialize) -> JsValue {
+    // Nothing that the engine tells is outside of what JavaScript's values hold.
+    value.serialize(&Serializer::json_compatible()).unwrap_or(JsValue::NULL)
+}
+
+/// A list of strings.
+pub(super) fn strings(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
+    let refuse = || Error::Request { parameter: parameter.into(), reason: "is not a list of strings".into() };
+    Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
+}
