@@ -32,7 +32,7 @@ after(async () => {
 });
 
 const ready = () => page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
-const field = () => page.getByRole("textbox", { name: "Text to continue" });
+const field = () => page.getByRole("textbox", { name: "Text to continue", exact: true });
 const story = () => page.locator(".generated").last();
 /** Waits until the last answer is complete. */
 const done = () =>
@@ -76,10 +76,10 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
 });
 
 test("it can be copied and made again", { timeout: PATIENCE }, async () => {
-  await page.getByRole("button", { name: "Copy the conversation" }).click();
+  await page.getByRole("button", { name: "Copy the conversation", exact: true }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), golden.text);
   await setSettings({ "Max tokens": "40" });
-  await page.getByRole("button", { name: "Regenerate" }).click();
+  await page.getByRole("button", { name: "Regenerate", exact: true }).click();
   await page.locator('article[data-state="running"]').waitFor();
   await done();
   const again = await story().textContent();
@@ -91,7 +91,7 @@ test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () =
   await field().fill("One day");
   await field().press("Enter");
   await page.waitForFunction(() => document.querySelector('article[data-state="running"] .generated')?.textContent.length > 20);
-  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
   await done();
   const text = await story().textContent();
   assert.match(await page.locator(".numbers").last().innerText(), /stopped/);
@@ -120,15 +120,15 @@ test("after a reload the model comes from the cache", { timeout: PATIENCE }, asy
   assert.deepEqual(fetched, [], "no weights over the network");
   assert.match(await page.getByRole("button", { name: /stories260K/ }).innerText(), /from this device/);
   await page.getByRole("button", { name: /stories260K/ }).click();
-  await page.getByRole("heading", { name: "On this device" }).waitFor();
+  await page.getByRole("heading", { name: "On this device", exact: true }).waitFor();
   await shot(page, "4-picker");
   await page.keyboard.press("Escape");
 });
 
 test("the device report has rows", { timeout: PATIENCE }, async () => {
   await page.getByRole("button", { name: "This device", exact: true }).click();
-  const dialog = page.getByRole("dialog", { name: "This device" });
-  await dialog.getByRole("heading", { name: "GPU" }).waitFor();
+  const dialog = page.getByRole("dialog", { name: "This device", exact: true });
+  await dialog.getByRole("heading", { name: "GPU", exact: true }).waitFor();
   await dialog.locator("section").last().locator("dl").first().waitFor();
   assert.match(await dialog.innerText(), /swiftshader|adapter|vendor/i);
   await shot(page, "6-device");

@@ -50,7 +50,7 @@ const firstHit = async () => (await hits().first().innerText()).replaceAll(/\s+/
 const idle = () => page.waitForFunction(() => !document.querySelector(".working"));
 
 async function ask(question) {
-  await page.getByRole("searchbox", { name: "Question" }).fill(question);
+  await page.getByRole("searchbox", { name: "Question", exact: true }).fill(question);
   await page.getByRole("button", { name: "Search", exact: true }).click();
   await page.getByRole("list", { name: `Passages for: ${question}` }).waitFor();
   await idle();
@@ -74,7 +74,7 @@ test("examples go in, and the right passage comes first", options, async () => {
   await page.locator(".map .asked").waitFor();
   assert.equal(await page.locator(".map .point").count(), 8);
   assert.equal(await hits().count(), 5);
-  await page.getByRole("button", { name: "Show 3 more" }).click();
+  await page.getByRole("button", { name: "Show 3 more", exact: true }).click();
   assert.equal(await hits().count(), 8);
   await page.locator(".map").scrollIntoViewIfNeeded();
   await shot(page, "embedding-2-found");
@@ -82,7 +82,7 @@ test("examples go in, and the right passage comes first", options, async () => {
 
 test("a pasted text and a file are found; what is removed is not", options, async () => {
   await documents().getByRole("textbox").fill("# Pelicans\nA pelican holds fish in the pouch of its beak.");
-  await documents().getByRole("button", { name: "Add this text" }).click();
+  await documents().getByRole("button", { name: "Add this text", exact: true }).click();
   await documents().getByText("Pelicans", { exact: true }).waitFor();
   await idle();
   const file = { name: "harbour.txt", mimeType: "text/plain", buffer: Buffer.from("The harbour master counts every ship that enters the port at dawn. ".repeat(30)) };
@@ -94,19 +94,19 @@ test("a pasted text and a file are found; what is removed is not", options, asyn
   await ask("Who counts ships in the harbour?");
   assert.match(await firstHit(), /^harbour\.txt/);
   assert.match(await documents().innerText(), /harbour\.txt\s+\d+ passages/);
-  await documents().getByRole("button", { name: "Remove harbour.txt" }).click();
+  await documents().getByRole("button", { name: "Remove harbour.txt", exact: true }).click();
   await page.waitForFunction(() => !document.querySelector(".documents").textContent.includes("harbour.txt"));
   await page.waitForFunction(() => !document.querySelector(".hits").textContent.includes("harbour.txt"));
 });
 
 test("what was found can be asked about in Chat", options, async () => {
   await ask("How do bees tell others where flowers are?");
-  await page.getByRole("button", { name: "Ask about these in Chat" }).click();
+  await page.getByRole("button", { name: "Ask about these in Chat", exact: true }).click();
   const field = page.getByRole("textbox", { name: /Message|Text to continue/ });
   await field.waitFor();
   assert.match(await field.inputValue(), /^Answer from these notes:[^]*she dances in the hive[^]*Question: How do bees tell/);
   await shot(page, "embedding-3-chat");
-  await page.getByRole("link", { name: "Embedding" }).click();
+  await page.getByRole("link", { name: "Embedding", exact: true }).click();
   await hits().first().waitFor();
 });
 

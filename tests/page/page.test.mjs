@@ -44,11 +44,11 @@ test("model, conversation, draft and settings survive a reload, the draft a chan
   const { page, context, problems } = await chatting();
   await send(page, "one two three");
   await field(page).fill("half a thought");
-  await page.getByRole("link", { name: "Embedding" }).click();
-  await page.getByRole("link", { name: "Chat" }).click();
+  await page.getByRole("link", { name: "Embedding", exact: true }).click();
+  await page.getByRole("link", { name: "Chat", exact: true }).click();
   assert.equal(await field(page).inputValue(), "half a thought");
   await page.reload();
-  await page.getByRole("article", { name: "Answer" }).waitFor();
+  await page.getByRole("article", { name: "Answer", exact: true }).waitFor();
   assert.equal((await page.locator(".turn.user p").innerText()).trim(), "one two three");
   assert.equal(await field(page).inputValue(), "half a thought");
   await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
@@ -66,7 +66,7 @@ test("a name that is none is refused in the dialog; a load that fails leaves the
   // The device has room for 2 GB: only what takes more is marked.
   await dialog.getByRole("button", { name: /Phi-3 mini.*Likely too large/s }).waitFor();
   assert.equal(await dialog.getByText("Likely too large").count(), 1);
-  await dialog.getByRole("textbox", { name: "From Hugging Face" }).fill("no/such");
+  await dialog.getByRole("textbox", { name: "From Hugging Face", exact: true }).fill("no/such");
   await dialog.getByRole("button", { name: "Load", exact: true }).click();
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
@@ -98,8 +98,8 @@ test("a load can be cancelled, and its bar goes once from nothing to all", optio
 test("a message is edited in a conversation of its own, an answer regenerated otherwise and continued; the focus stays with the composer", options, async () => {
   const { page, context } = await chatting();
   await page.getByRole("button", { name: "Settings", exact: true }).click();
-  await page.getByRole("spinbutton", { name: "Max tokens" }).fill("2");
-  await page.getByRole("spinbutton", { name: "Max tokens" }).blur();
+  await page.getByRole("spinbutton", { name: "Max tokens", exact: true }).fill("2");
+  await page.getByRole("spinbutton", { name: "Max tokens", exact: true }).blur();
   await page.keyboard.press("Escape");
   await send(page, "one two three four");
   await page.getByText("reached the limit").waitFor();
@@ -110,19 +110,19 @@ test("a message is edited in a conversation of its own, an answer regenerated ot
   await page.getByRole("button", { name: "Regenerate", exact: true }).click();
   await page.waitForFunction(() => document.querySelectorAll('article[data-state="done"]').length === 2);
   await focused(page);
-  await page.getByRole("button", { name: "Edit this message" }).first().click();
-  await page.getByRole("textbox", { name: "Your message" }).fill("other words");
+  await page.getByRole("button", { name: "Edit this message", exact: true }).first().click();
+  await page.getByRole("textbox", { name: "Your message", exact: true }).fill("other words");
   await page.getByRole("button", { name: "Send again", exact: true }).click();
   await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.trim() === "other words");
   await page.getByRole("button", { name: "Conversations", exact: true }).click();
-  const names = page.getByRole("textbox", { name: "Name of the conversation" });
+  const names = page.getByRole("textbox", { name: "Name of the conversation", exact: true });
   assert.deepEqual([await names.nth(0).inputValue(), await names.nth(1).inputValue()], ["other words", "one two three four"]);
   await names.nth(1).fill("Numbers");
   await names.nth(1).blur();
   await page.getByRole("button", { name: "Open", exact: true }).nth(1).click();
   assert.equal((await page.locator(".turn.user p").first().innerText()).trim(), "one two three four");
   await page.getByRole("button", { name: "Conversations", exact: true }).click();
-  await page.getByRole("button", { name: "Delete Numbers" }).click();
+  await page.getByRole("button", { name: "Delete Numbers", exact: true }).click();
   await page.waitForFunction(() => document.querySelectorAll(".kept").length === 1);
   await page.keyboard.press("Escape");
   await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
@@ -139,12 +139,12 @@ test("a model for something else is named, with where it belongs; errors are tol
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
   assert.match(await alert.innerText(), /org\/embedder does not write\.[^]*embedding model/);
-  await alert.getByRole("link", { name: "Open the Embedding tab" }).click();
+  await alert.getByRole("link", { name: "Open the Embedding tab", exact: true }).click();
   await page.getByRole("region", { name: "Documents", exact: true }).waitFor();
   await pick(page, "org/chat");
   await alert.waitFor();
   assert.match(await alert.innerText(), /org\/chat is not an embedding model\./);
-  await page.getByRole("link", { name: "Chat" }).click();
+  await page.getByRole("link", { name: "Chat", exact: true }).click();
   await pick(page, "org/gated");
   await page.getByRole("button", { name: "Enter a token", exact: true }).waitFor();
   assert.match(await alert.first().innerText(), /accept its terms/);
@@ -153,9 +153,9 @@ test("a model for something else is named, with where it belongs; errors are tol
 
 test("documents: texts that begin alike are both kept, and the focus stays", options, async () => {
   const { page, context, problems } = await site.open();
-  await page.getByRole("link", { name: "Embedding" }).click();
+  await page.getByRole("link", { name: "Embedding", exact: true }).click();
   const documents = page.getByRole("region", { name: "Documents", exact: true });
-  const paste = documents.getByRole("textbox", { name: "Text of a document" });
+  const paste = documents.getByRole("textbox", { name: "Text of a document", exact: true });
   await page.getByText("Ask in your own words.").or(page.getByText("Add some documents first.")).waitFor();
   for (const text of ["A title\nfirst text", "A title\nsecond text"]) {
     await paste.fill(text);
@@ -190,7 +190,7 @@ test("what cannot be loaded is said in a sentence, and another model can be chos
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
   assert.match(await alert.innerText(), /no\/such could not be loaded\.[^]*was not found\. Check the name/);
-  await page.getByRole("button", { name: "Choose another model" }).click();
+  await page.getByRole("button", { name: "Choose another model", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Comes with/ }).click();
   await alert.waitFor({ state: "detached" });
   await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
@@ -217,7 +217,7 @@ test("every control has a name, and the theme is kept", options, async () => {
 test("it fits a phone and a tablet", options, async () => {
   for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180]]) {
     const { page, context } = await site.open({ viewport: { width, height } });
-    await page.getByRole("button", { name: "Once upon a time" }).click();
+    await page.getByRole("button", { name: "Once upon a time", exact: true }).click();
     await page.locator('article[data-state="done"]').waitFor();
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name}: nothing sticks out`);
     assert.ok(await page.evaluate(() => parseFloat(getComputedStyle(document.querySelector("textarea")).fontSize) >= 16), "no zoom on focus");
@@ -228,7 +228,7 @@ test("it fits a phone and a tablet", options, async () => {
 
 test("without WebGPU the page says so", options, async () => {
   const { page, context } = await site.open({}, () => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
-  await page.getByRole("heading", { name: "This browser has no WebGPU." }).waitFor();
+  await page.getByRole("heading", { name: "This browser has no WebGPU.", exact: true }).waitFor();
   const said = await page.getByRole("main").innerText();
   for (const since of WEBGPU_SINCE) assert.match(said, since);
   await context.close();

@@ -42,13 +42,13 @@ after(async () => {
   await server?.close();
 });
 
-const said = () => page.getByRole("list", { name: "What was said" }).getByRole("listitem");
+const said = () => page.getByRole("list", { name: "What was said", exact: true }).getByRole("listitem");
 const alert = () => page.getByRole("main").getByRole("alert");
 
 /** Opens a file; its transcript, or what is said instead. */
 async function hear(name, buffer) {
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name, mimeType: "audio/wav", buffer });
-  await page.getByRole("progressbar", { name: "Transcribing" }).waitFor({ state: "detached" });
+  await page.getByRole("progressbar", { name: "Transcribing", exact: true }).waitFor({ state: "detached" });
   await page.waitForFunction(() => document.querySelector('[aria-label="What was said"] li') || document.querySelector('main [role="alert"]'));
   const lines = (await said().allInnerTexts()).map((line) => line.replaceAll("\n", ""));
   return lines.length > 0 ? lines : alert().innerText();
@@ -57,7 +57,7 @@ async function hear(name, buffer) {
 test("files of every shape are heard, or the page says why not", options, async () => {
   await page.getByRole("link", { name: "STT", exact: true }).click();
   await pick(page, `${server.url}/tiny/ear/`);
-  await page.getByRole("heading", { name: "Microphone" }).waitFor();
+  await page.getByRole("heading", { name: "Microphone", exact: true }).waitFor();
   const tone = (t) => 0.4 * Math.sin(t * 2000);
   let state = 1;
   const noise = () => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 31 - 1) * 0.3;

@@ -140,21 +140,21 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   await page.getByText("Choose a model that hears").waitFor();
   await shot(page, "stt-empty");
   await pick(page, "org/whisper");
-  const said = page.getByRole("list", { name: "What was said" });
+  const said = page.getByRole("list", { name: "What was said", exact: true });
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "talk.wav", mimeType: "audio/wav", buffer: wav({ seconds: 3, sample: tone }) });
   await said.getByText("word3").waitFor();
   assert.deepEqual((await said.innerText()).split(/\s+/), ["0:00", "word1", "0:01", "word2", "0:02", "word3"]);
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "SRT" }).click()]);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "SRT", exact: true }).click()]);
   assert.equal(download.suggestedFilename(), "transcript.srt");
-  await page.getByRole("button", { name: "Copy the transcript" }).click();
+  await page.getByRole("button", { name: "Copy the transcript", exact: true }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "word1\nword2\nword3");
-  await page.getByRole("button", { name: "Clear" }).click();
+  await page.getByRole("button", { name: "Clear", exact: true }).click();
   await page.getByRole("button", { name: "Listen", exact: true }).click();
   await page.locator(".said-partial").waitFor();
   assert.ok(Number(await page.getByRole("meter").getAttribute("aria-valuenow")) >= 0);
   await said.locator("li:not(.said-partial)").first().waitFor();
   await shot(page, "stt-listening");
-  await page.getByRole("button", { name: "Stop listening" }).click();
+  await page.getByRole("button", { name: "Stop listening", exact: true }).click();
   await page.getByRole("button", { name: "Listen", exact: true }).waitFor();
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "broken.wav", mimeType: "audio/wav", buffer: Buffer.from("no sound") });
   await page.getByRole("main").getByRole("alert").getByText("cannot decode").waitFor();
@@ -167,14 +167,14 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
 
 test("the TTS tab: speaks as it is made, plays again, gives a file", options, async () => {
   await page.getByRole("link", { name: "TTS", exact: true }).click();
-  await page.getByRole("textbox", { name: "Codec" }).fill("org/codec");
+  await page.getByRole("textbox", { name: "Codec", exact: true }).fill("org/codec");
   await shot(page, "tts-empty");
   await pick(page, "org/kani");
-  await page.getByRole("textbox", { name: "Text to speak" }).fill("The quick brown fox jumps over the lazy dog");
+  await page.getByRole("textbox", { name: "Text to speak", exact: true }).fill("The quick brown fox jumps over the lazy dog");
   await page.keyboard.press("Control+Enter");
   await page.getByText("0.9 s of sound").waitFor();
-  await page.getByRole("button", { name: "Play again" }).click();
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "WAV" }).click()]);
+  await page.getByRole("button", { name: "Play again", exact: true }).click();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "WAV", exact: true }).click()]);
   assert.equal(download.suggestedFilename(), "speech.wav");
   await shot(page, "tts-spoken");
   assert.deepEqual(problems, []);

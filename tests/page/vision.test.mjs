@@ -181,7 +181,7 @@ test("a conversation encodes each picture once; the tower goes and comes back", 
   assert.match(found.rendered, /Look:<\|vision_start\|><\|image_pad\|><\|vision_end\|>What is it\?/);
 });
 
-const pictures = () => page.getByRole("region", { name: "Pictures" });
+const pictures = () => page.getByRole("region", { name: "Pictures", exact: true });
 const answers = () => page.locator("article.turn[data-state=done]");
 
 test("the tab opens with a model that says what it is", options, async () => {
@@ -203,8 +203,8 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   });
   await pictures().dispatchEvent("drop", { dataTransfer: drop });
   await pictures().getByText(/160 × 96 pixels · 15 tokens · encoded in/).waitFor();
-  await page.getByRole("img", { name: "Read as 3 rows of 5 tokens" }).waitFor();
-  const question = page.getByRole("textbox", { name: "Question" });
+  await page.getByRole("img", { name: "Read as 3 rows of 5 tokens", exact: true }).waitFor();
+  const question = page.getByRole("textbox", { name: "Question", exact: true });
   await question.fill("What is there?");
   await page.getByRole("button", { name: "Ask", exact: true }).click();
   await answers().first().waitFor();
@@ -213,10 +213,10 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   await question.press("Enter");
   await answers().nth(1).waitFor();
   assert.match(await answers().nth(1).locator(".numbers").textContent(), /prompt [\d,]+, [1-9][\d,]* cached/);
-  await page.getByRole("button", { name: "Regenerate" }).click();
+  await page.getByRole("button", { name: "Regenerate", exact: true }).click();
   await page.locator("article.turn[data-state=running]").waitFor();
   await page.waitForFunction(() => document.querySelectorAll("article.turn[data-state=done]").length === 2);
-  await pictures().getByRole("button", { name: "Add an example picture" }).click();
+  await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
   await pictures().getByText(/encoded in/).waitFor();
   await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await pictures().getByText(/JPEG, PNG, WebP and GIF are read/).waitFor();
@@ -224,8 +224,8 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   await page.setViewportSize({ width: 390, height: 844 });
   await shot(page, "vision-3-phone");
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0);
-  await pictures().getByRole("button", { name: "Remove broken.png" }).click();
-  await pictures().getByRole("button", { name: "Remove House and tree" }).click();
+  await pictures().getByRole("button", { name: "Remove broken.png", exact: true }).click();
+  await pictures().getByRole("button", { name: "Remove House and tree", exact: true }).click();
   assert.equal(await pictures().locator("figure").count(), 0);
   assert.deepEqual(problems, []);
 });
