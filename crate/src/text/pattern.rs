@@ -1,56 +1,14 @@
 //! A small backtracking matcher for the regular expressions of tokenizer.json that the `tokenizers` library has no
 //! native splitter for (Qwen3.5's, XLM-RoBERTa's ` {2,}`). It knows the syntax those files use and refuses the rest by
 //! name; a full engine would add 0.3 MB to the download.
-//!
-//! Unicode classes come from the tables of the library's own splitters, so both see the same version of Unicode.
 
-use bitcannon::classify::{Atom, classify_scalar, in_mask, mask};
+mod class;
+mod parse;
 
 use super::tokenizer_error;
 use crate::Result;
-
-/// A general category or Perl class.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Category {
-    Letter,
-    Upper,
-    Title,
-    Lower,
-    Caseless,
-    Number,
-    Mark,
-    Punctuation,
-    Symbol,
-    Han,
-    Digit,
-    Word,
-    Space,
-}
-
-#[derive(Debug, Clone)]
-enum Item {
-    Range(char, char),
-    Category(Category, bool),
-}
-
-/// A set of characters.
-#[derive(Debug, Clone)]
-struct Class {
-    items: Vec<Item>,
-    negated: bool,
-    ignore_case: bool,
-}
-
-#[derive(Debug, Clone)]
-enum Node {
-    Class(Class),
-    Concat(Vec<Node>),
-    Alternate(Vec<Node>),
-    Repeat { node: Box<Node>, min: u32, max: Option<u32>, greedy: bool },
-    Look { node: Box<Node>, negative: bool },
-    Start,
-    End,
-}
+use class::Class;
+use parse::{Node, parse};
 
 #[derive(Debug)]
 enum Inst {
@@ -76,8 +34,6 @@ pub(super) struct Pattern {
 
 /// Repetitions are unrolled, so their bounds are bounded.
 const MAX_PROGRAM: usize = 20_000;
-const MAX_REPEAT: u32 = 1000;
-const MAX_DEPTH: usize = 100;
 /// Steps that any text may take, and so many more for each of its bytes. The expressions of real files take some tens a byte;
 /// one that backtracks without end is given up within a second.
 const STEPS: u64 = 1 << 20;
@@ -100,11 +56,7 @@ impl Pattern {
         if regex.contains(r"\p{Lm}") != regex.contains(r"\p{Lo}") {
             return Err(refuse("\\p{Lm} without \\p{Lo} or the other way round".to_owned()));
         }
-        let mut parser = Parser { chars: regex.chars().collect(), at: 0, ignore_case: false, depth: 0 };
-        let node = parser.alternation().map_err(refuse)?;
-        if parser.at < parser.chars.len() {
-            return Err(refuse(format!("unexpected ')' at character {}", parser.at)));
-        }
+        let node = parse(regex).map_err(refuse)?;
         let mut program = Vec::new();
         emit(&node, &mut program).map_err(refuse)?;
         program.push(Inst::Match);
@@ -210,73 +162,6 @@ fn char_at(text: &str, at: usize) -> Option<char> {
     text.get(at..).and_then(|rest| rest.chars().next())
 }
 
-impl Class {
-    fn has(&self, c: char) -> bool {
-        let inside = self.items.iter().any(|item| match item {
-            Item::Range(from, to) => (*from..=*to).contains(&c) || self.ignore_case && folds_into(c, *from, *to),
-            Item::Category(category, negated) => category.has(c) != *negated,
-        });
-        inside != self.negated
-    }
-}
-
-/// Whether the other case of `c` lies in the range.
-fn folds_into(c: char, from: char, to: char) -> bool {
-    let lower = c.to_lowercase().next();
-    let upper = c.to_uppercase().next();
-    [lower, upper, lower.and_then(|l| l.to_uppercase().next()), upper.and_then(|u| u.to_lowercase().next())]
-        .iter()
-        .any(|other| other.is_some_and(|o| (from..=to).contains(&o)))
-}
-
-/// Nl, the numbers that are letters: in \p{N}, not in \d.
-const LETTER_NUMBERS: [(char, char); 12] = [
-    ('\u{16EE}', '\u{16F0}'),
-    ('\u{2160}', '\u{2182}'),
-    ('\u{2185}', '\u{2188}'),
-    ('\u{3007}', '\u{3007}'),
-    ('\u{3021}', '\u{3029}'),
-    ('\u{3038}', '\u{303A}'),
-    ('\u{A6E6}', '\u{A6EF}'),
-    ('\u{10140}', '\u{10174}'),
-    ('\u{10341}', '\u{10341}'),
-    ('\u{1034A}', '\u{1034A}'),
-    ('\u{103D1}', '\u{103D5}'),
-    ('\u{12400}', '\u{1246E}'),
-];
-
-impl Category {
-    fn has(self, c: char) -> bool {
-        if self == Category::Space {
-            return c.is_whitespace();
-        }
-        let mut buffer = [0; 4];
-        let mut tags = [0; 4];
-        let bytes = c.encode_utf8(&mut buffer).as_bytes();
-        classify_scalar(bytes, &mut tags[..bytes.len()]);
-        let tag = tags[0];
-        // The tables count the ASCII symbols as punctuation.
-        let ascii_symbol = matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~');
-        match self {
-            Category::Letter => in_mask(tag, mask::LETTER),
-            Category::Upper => in_mask(tag, mask::LETTER) && c.is_uppercase(),
-            Category::Title => tag == Atom::UpperLetter as u8 && !c.is_uppercase(),
-            Category::Lower => tag == Atom::LowerLetter as u8,
-            Category::Caseless => tag == Atom::Letter as u8 || tag == Atom::HanLetter as u8,
-            Category::Number => in_mask(tag, mask::NUMBER),
-            Category::Mark => tag == Atom::Mark as u8,
-            Category::Punctuation => in_mask(tag, mask::PUNCT) && !ascii_symbol,
-            Category::Symbol => in_mask(tag, Atom::SymOther.bit()) || tag == Atom::AlphaSymMark as u8 || ascii_symbol,
-            Category::Han => tag & 0xF0 == 0x30,
-            Category::Digit => {
-                in_mask(tag, Atom::NumWord.bit()) && !LETTER_NUMBERS.iter().any(|(a, b)| (*a..=*b).contains(&c))
-            }
-            Category::Word => in_mask(tag, mask::WORD),
-            Category::Space => c.is_whitespace(),
-        }
-    }
-}
-
 /// Appends the instructions of `node`.
 fn emit(node: &Node, program: &mut Vec<Inst>) -> Result<(), String> {
     if program.len() > MAX_PROGRAM {
@@ -347,256 +232,6 @@ fn emit(node: &Node, program: &mut Vec<Inst>) -> Result<(), String> {
 fn set(program: &mut [Inst], at: usize, inst: Inst) {
     if let Some(slot) = program.get_mut(at) {
         *slot = inst;
-    }
-}
-
-/// Whether `node` can match nothing: a repetition of it would never end.
-fn nullable(node: &Node) -> bool {
-    match node {
-        Node::Class(_) => false,
-        Node::Start | Node::End | Node::Look { .. } => true,
-        Node::Concat(nodes) => nodes.iter().all(nullable),
-        Node::Alternate(nodes) => nodes.iter().any(nullable),
-        Node::Repeat { node, min, .. } => *min == 0 || nullable(node),
-    }
-}
-
-struct Parser {
-    chars: Vec<char>,
-    at: usize,
-    ignore_case: bool,
-    depth: usize,
-}
-
-type Parsed<T> = Result<T, String>;
-
-impl Parser {
-    fn peek(&self) -> Option<char> {
-        self.chars.get(self.at).copied()
-    }
-
-    fn eat(&mut self, text: &str) -> bool {
-        let hit = text.chars().enumerate().all(|(i, c)| self.chars.get(self.at + i) == Some(&c));
-        if hit {
-            self.at += text.chars().count();
-        }
-        hit
-    }
-
-    fn next(&mut self) -> Parsed<char> {
-        let c = self.peek().ok_or("it ends too early")?;
-        self.at += 1;
-        Ok(c)
-    }
-
-    fn alternation(&mut self) -> Parsed<Node> {
-        let mut branches = vec![self.concatenation()?];
-        while self.eat("|") {
-            branches.push(self.concatenation()?);
-        }
-        Ok(match branches.pop() {
-            Some(only) if branches.is_empty() => only,
-            last => Node::Alternate(branches.into_iter().chain(last).collect()),
-        })
-    }
-
-    fn concatenation(&mut self) -> Parsed<Node> {
-        let mut nodes = Vec::new();
-        while self.peek().is_some_and(|c| c != '|' && c != ')') {
-            let atom = self.atom()?;
-            nodes.push(self.repetition(atom)?);
-        }
-        Ok(Node::Concat(nodes))
-    }
-
-    fn repetition(&mut self, atom: Node) -> Parsed<Node> {
-        let (min, max) = if self.eat("*") {
-            (0, None)
-        } else if self.eat("+") {
-            (1, None)
-        } else if self.eat("?") {
-            (0, Some(1))
-        } else if self.peek() == Some('{') && self.chars.get(self.at + 1).is_some_and(char::is_ascii_digit) {
-            self.at += 1;
-            let min = self.number()?;
-            let max = if self.eat(",") {
-                if self.peek() == Some('}') { None } else { Some(self.number()?) }
-            } else {
-                Some(min)
-            };
-            if !self.eat("}") || max.is_some_and(|max| max < min) {
-                return Err("a repetition count is malformed".to_owned());
-            }
-            (min, max)
-        } else {
-            return Ok(atom);
-        };
-        if matches!(self.peek(), Some('+' | '*')) {
-            return Err("possessive repetition".to_owned());
-        }
-        if max.is_none() && nullable(&atom) {
-            return Err("an unbounded repetition of something that may be empty".to_owned());
-        }
-        let greedy = !self.eat("?");
-        Ok(Node::Repeat { node: Box::new(atom), min, max, greedy })
-    }
-
-    fn number(&mut self) -> Parsed<u32> {
-        let mut value = 0;
-        while let Some(digit) = self.peek().and_then(|c| c.to_digit(10)) {
-            value = value * 10 + digit;
-            self.at += 1;
-            if value > MAX_REPEAT {
-                return Err(format!("more than {MAX_REPEAT} repetitions"));
-            }
-        }
-        Ok(value)
-    }
-
-    fn atom(&mut self) -> Parsed<Node> {
-        match self.next()? {
-            '(' => self.group(),
-            '[' => Ok(Node::Class(self.class()?)),
-            '.' => Ok(self.single(Item::Range('\n', '\n'), true)),
-            '^' => Ok(Node::Start),
-            '$' => Ok(Node::End),
-            '\\' => {
-                let item = self.escape()?;
-                Ok(self.single(item, false))
-            }
-            c @ ('*' | '+' | '?') => Err(format!("{c:?} has nothing to repeat")),
-            c => Ok(self.single(Item::Range(c, c), false)),
-        }
-    }
-
-    fn single(&self, item: Item, negated: bool) -> Node {
-        Node::Class(Class { items: vec![item], negated, ignore_case: self.ignore_case })
-    }
-
-    fn group(&mut self) -> Parsed<Node> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err("groups are nested too deeply".to_owned());
-        }
-        let outer = self.ignore_case;
-        let look = if self.eat("?!") {
-            Some(true)
-        } else if self.eat("?=") {
-            Some(false)
-        } else {
-            if self.eat("?i:") {
-                self.ignore_case = true;
-            } else if !self.eat("?:") && self.peek() == Some('?') {
-                return Err("a group that is not (?:), (?i:), (?=) or (?!)".to_owned());
-            }
-            None
-        };
-        let node = self.alternation()?;
-        if !self.eat(")") {
-            return Err("a group is not closed".to_owned());
-        }
-        self.ignore_case = outer;
-        self.depth -= 1;
-        Ok(match look {
-            Some(negative) => Node::Look { node: Box::new(node), negative },
-            None => node,
-        })
-    }
-
-    /// The inside of `[...]`.
-    fn class(&mut self) -> Parsed<Class> {
-        let negated = self.eat("^");
-        let mut items = Vec::new();
-        loop {
-            let item = match self.next()? {
-                ']' if !items.is_empty() => break,
-                '[' => return Err("a class inside a class".to_owned()),
-                '&' if self.peek() == Some('&') => return Err("an intersection of classes".to_owned()),
-                '\\' => self.escape()?,
-                c => Item::Range(c, c),
-            };
-            let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
-            items.push(match item {
-                Item::Range(from, _) if is_range => {
-                    self.at += 1;
-                    let to = match self.next()? {
-                        '\\' => self.escape()?,
-                        c => Item::Range(c, c),
-                    };
-                    match to {
-                        Item::Range(to, _) if from <= to => Item::Range(from, to),
-                        _ => return Err("a range of a class is malformed".to_owned()),
-                    }
-                }
-                item => item,
-            });
-        }
-        Ok(Class { items, negated, ignore_case: self.ignore_case })
-    }
-
-    /// What follows a backslash.
-    fn escape(&mut self) -> Parsed<Item> {
-        let c = self.next()?;
-        let literal = |c| Ok(Item::Range(c, c));
-        match c {
-            's' | 'S' => Ok(Item::Category(Category::Space, c == 'S')),
-            'd' | 'D' => Ok(Item::Category(Category::Digit, c == 'D')),
-            'w' | 'W' => Ok(Item::Category(Category::Word, c == 'W')),
-            'p' | 'P' => self.category(c == 'P'),
-            'n' => literal('\n'),
-            'r' => literal('\r'),
-            't' => literal('\t'),
-            'f' => literal('\u{c}'),
-            'v' => literal('\u{b}'),
-            'u' => self.hex(4),
-            'x' if self.peek() != Some('{') => self.hex(2),
-            'x' => {
-                self.at += 1;
-                let digits = self.chars[self.at..].iter().take_while(|c| **c != '}').count();
-                let item = self.hex(digits)?;
-                self.at += 1;
-                Ok(item)
-            }
-            c if !c.is_ascii_alphanumeric() => literal(c),
-            c => Err(format!("\\{c}")),
-        }
-    }
-
-    fn hex(&mut self, digits: usize) -> Parsed<Item> {
-        let text: String = self.chars.iter().skip(self.at).take(digits).collect();
-        self.at += digits;
-        let c = u32::from_str_radix(&text, 16).ok().and_then(char::from_u32);
-        c.map(|c| Item::Range(c, c)).ok_or_else(|| format!("the character code {text:?}"))
-    }
-
-    fn category(&mut self, negated: bool) -> Parsed<Item> {
-        let name: String = if self.eat("{") {
-            let name: String = self.chars.iter().skip(self.at).take_while(|c| **c != '}').collect();
-            self.at += name.chars().count() + 1;
-            name
-        } else {
-            self.next()?.to_string()
-        };
-        let (negated, bare) = match name.strip_prefix('^') {
-            Some(bare) => (!negated, bare),
-            None => (negated, name.as_str()),
-        };
-        let category = match bare {
-            "L" | "Letter" => Category::Letter,
-            "Lu" => Category::Upper,
-            "Lt" => Category::Title,
-            "Ll" => Category::Lower,
-            "Lm" | "Lo" => Category::Caseless,
-            "N" | "Number" => Category::Number,
-            "Nd" => Category::Digit,
-            "M" | "Mark" => Category::Mark,
-            "P" | "Punctuation" => Category::Punctuation,
-            "S" | "Symbol" => Category::Symbol,
-            "Han" => Category::Han,
-            "Z" | "Space" => return Err(format!("\\p{{{bare}}}")),
-            other => return Err(format!("\\p{{{other}}}")),
-        };
-        Ok(Item::Category(category, negated))
     }
 }
 

@@ -1,0 +1,103 @@
+//! Sets of characters in regular expressions. Unicode's classes come from the tables of the library's own splitters, so both
+//! see the same version of Unicode.
+
+use bitcannon::classify::{Atom, classify_scalar, in_mask, mask};
+
+/// A general category or Perl class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Category {
+    Letter,
+    Upper,
+    Title,
+    Lower,
+    Caseless,
+    Number,
+    Mark,
+    Punctuation,
+    Symbol,
+    Han,
+    Digit,
+    Word,
+    Space,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Item {
+    Range(char, char),
+    Category(Category, bool),
+}
+
+/// A set of characters.
+#[derive(Debug, Clone)]
+pub(super) struct Class {
+    pub items: Vec<Item>,
+    pub negated: bool,
+    pub ignore_case: bool,
+}
+
+impl Class {
+    pub fn has(&self, c: char) -> bool {
+        let inside = self.items.iter().any(|item| match item {
+            Item::Range(from, to) => (*from..=*to).contains(&c) || self.ignore_case && folds_into(c, *from, *to),
+            Item::Category(category, negated) => category.has(c) != *negated,
+        });
+        inside != self.negated
+    }
+}
+
+/// Whether the other case of `c` lies in the range.
+fn folds_into(c: char, from: char, to: char) -> bool {
+    let lower = c.to_lowercase().next();
+    let upper = c.to_uppercase().next();
+    [lower, upper, lower.and_then(|l| l.to_uppercase().next()), upper.and_then(|u| u.to_lowercase().next())]
+        .iter()
+        .any(|other| other.is_some_and(|o| (from..=to).contains(&o)))
+}
+
+/// Nl, the numbers that are letters: in \p{N}, not in \d.
+const LETTER_NUMBERS: [(char, char); 12] = [
+    ('\u{16EE}', '\u{16F0}'),
+    ('\u{2160}', '\u{2182}'),
+    ('\u{2185}', '\u{2188}'),
+    ('\u{3007}', '\u{3007}'),
+    ('\u{3021}', '\u{3029}'),
+    ('\u{3038}', '\u{303A}'),
+    ('\u{A6E6}', '\u{A6EF}'),
+    ('\u{10140}', '\u{10174}'),
+    ('\u{10341}', '\u{10341}'),
+    ('\u{1034A}', '\u{1034A}'),
+    ('\u{103D1}', '\u{103D5}'),
+    ('\u{12400}', '\u{1246E}'),
+];
+
+impl Category {
+    fn has(self, c: char) -> bool {
+        if self == Category::Space {
+            return c.is_whitespace();
+        }
+        let mut buffer = [0; 4];
+        let mut tags = [0; 4];
+        let bytes = c.encode_utf8(&mut buffer).as_bytes();
+        classify_scalar(bytes, &mut tags[..bytes.len()]);
+        let tag = tags[0];
+        // The tables count the ASCII symbols as punctuation.
+        let ascii_symbol = matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~');
+        match self {
+            Category::Letter => in_mask(tag, mask::LETTER),
+            Category::Upper => in_mask(tag, mask::LETTER) && c.is_uppercase(),
+            Category::Title => tag == Atom::UpperLetter as u8 && !c.is_uppercase(),
+            Category::Lower => tag == Atom::LowerLetter as u8,
+            Category::Caseless => tag == Atom::Letter as u8 || tag == Atom::HanLetter as u8,
+            Category::Number => in_mask(tag, mask::NUMBER),
+            Category::Mark => tag == Atom::Mark as u8,
+            Category::Punctuation => in_mask(tag, mask::PUNCT) && !ascii_symbol,
+            Category::Symbol => in_mask(tag, Atom::SymOther.bit()) || tag == Atom::AlphaSymMark as u8 || ascii_symbol,
+            Category::Han => tag & 0xF0 == 0x30,
+            Category::Digit => {
+                in_mask(tag, Atom::NumWord.bit()) && !LETTER_NUMBERS.iter().any(|(a, b)| (*a..=*b).contains(&c))
+            }
+            Category::Word => in_mask(tag, mask::WORD),
+            Category::Space => c.is_whitespace(),
+        }
+    }
+}
