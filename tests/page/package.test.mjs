@@ -238,7 +238,7 @@ test("from another server, unbundled, it runs in a worker all the same", { timeo
 });
 
 test("npm would publish it without a complaint", { timeout: PATIENCE }, async () => {
-  const { stdout, stderr } = await run("npm", ["publish", "--dry-run", "--json", PACKAGE]);
+  const { stdout, stderr } = await run("npm", ["publish", "--dry-run", "--json"], { cwd: PACKAGE });
   // What npm says of this machine: nobody is logged in here.
   const complaints = stderr.split("\n").filter((line) => /^npm (warn|error)/i.test(line) && !/nodedir|logged in/.test(line));
   assert.deepEqual(complaints, []);
