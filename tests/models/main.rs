@@ -3,6 +3,7 @@
 mod hybrid;
 mod integrity;
 mod kept;
+mod lost;
 mod paging;
 mod quantized;
 mod sampling;

@@ -1,18 +1,21 @@
-/** Devices that are lost at every stage, in Chromium with the real engine: each call recovers with the same tokens or fails with a code, and none hangs. `JERBOA_LOSS_RUNS=100` repeats it. */
+/** Devices that are lost at every stage, in Chromium with the real engine: each call recovers with the same tokens or fails with a code, and none hangs. `JERBOA_LOSS_RUNS=100` repeats it, from `JERBOA_LOSS_FIRST` on. Native losses: tests/models/lost.rs. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
-import { STORIES } from "./support/places.mjs";
+import { ROOT, STORIES } from "./support/places.mjs";
 
+const FIRST = Number(process.env.JERBOA_LOSS_FIRST ?? 0);
 const RUNS = Number(process.env.JERBOA_LOSS_RUNS ?? 1);
+/** So that a GPU process may end as often as the test wants. */
+const FLAGS = ["--disable-gpu-process-crash-limit", "--disable-domain-blocking-for-3d-apis"];
 const options = { timeout: 300_000 * RUNS };
 let opened, golden;
 
 before(async () => {
   golden = await stories();
-  opened = await openPackage({ "/model/": STORIES });
+  opened = await openPackage({ "/model/": STORIES, "/models/": `${ROOT}/www/public/models` }, FLAGS);
   const browser = await opened.page.context().browser().newBrowserCDPSession();
   // It is never answered by some versions.
   await opened.page.exposeFunction("killGpu", () => void browser.send("Browser.crashGpuProcess").catch(() => {}));
@@ -37,14 +40,14 @@ before(async () => {
       };
       return () => void (prototype[method] = real);
     };
-    window.load = () => jerboa.loadModel(new URL("/model/", location.href), { worker: false, tune: "off" });
+    window.load = (path = "/model/", more = {}) => jerboa.loadModel(new URL(path, location.href), { worker: false, tune: "off", ...more });
   });
 }, options);
 
 after(() => opened?.close());
 
 test("a load whose device is lost fails with a code, and the next one loads", options, async () => {
-  for (let run = 0; run < RUNS; run++) {
+  for (let run = FIRST; run < FIRST + RUNS; run++) {
     const codes = await opened.page.evaluate(async (run) => {
       const codes = [];
       for (const [name, count] of [["buffer", 3 + run], ["pipeline", 2 + run], ["write", 4 + run]]) {
@@ -60,13 +63,12 @@ test("a load whose device is lost fails with a code, and the next one loads", op
 });
 
 test("generations of the model and of a session go on with the same tokens when the device is lost before, at their beginning and in their midst", options, async () => {
-  for (let run = 0; run < RUNS; run++) {
+  for (let run = FIRST; run < FIRST + RUNS; run++) {
     const found = await opened.page.evaluate(async (run) => {
       const model = await load();
       const session = await model.createSession();
       const runs = [];
-      // Browsers give up on a GPU process that ends too often.
-      for (const [name, count] of [[run === 0 ? "killed" : "idle", 0], ["write", 1], ["map", 3 + (run % 3)]]) {
+      for (const [name, count] of [[run % 2 === 0 ? "killed" : "idle", 0], ["write", 1], ["map", 3 + (run % 3)]]) {
         const before = devices.length;
         if (name === "idle") devices.at(-1).destroy();
         if (name === "killed") await Promise.all([killGpu(), devices.at(-1).lost]);
@@ -92,5 +94,35 @@ test("generations of the model and of a session go on with the same tokens when 
       }
       assert.equal(devices, 1, name);
     }
+  }
+});
+
+test("vectors of texts and rows of pictures are the same when the device is lost before and while they are computed", options, async () => {
+  for (let run = FIRST; run < FIRST + RUNS; run++) {
+    const found = await opened.page.evaluate(async ([run, few]) => {
+      const embed = (model, strike) => model.embed(["one bee", `a whale ${strike}`]).then((rows) => rows.flatMap((row) => [...row]));
+      const encode = async (model, strike) => [...(await model.encodeImage(new ImageData(new Uint8ClampedArray(64 * 48 * 4).fill(20 + 40 * strike), 64, 48))).data];
+      const ends = [];
+      for (const [path, work] of [["/models/words-encoder/", embed], ["/models/tiny-vision/", encode]]) {
+        const model = await load(path, { maxContext: 1024 });
+        const strikes = [["idle", 0], ["map", 1], ["write", 1 + (run % 3)], ["submit", 1]].slice(0, few ? 2 : 4);
+        const expected = [];
+        for (const strike of strikes.keys()) expected.push(await work(model, strike));
+        // So that no picture is known.
+        await model.release();
+        for (const [strike, [name, count]] of strikes.entries()) {
+          const before = devices.length;
+          if (count === 0) devices.at(-1).destroy();
+          const restore = count === 0 ? () => {} : loseAt(name, count);
+          const rows = await work(model, strike);
+          restore();
+          ends.push({ path, name, same: rows.length > 50 && rows.every((value, at) => value === expected[strike][at]), devices: devices.length - before });
+        }
+        await model.unload();
+      }
+      return ends;
+    }, [run, RUNS === 1]);
+    for (const { path, name, same } of found) assert.ok(same, `${path}, lost at ${name}`);
+    assert.ok(found.filter(({ devices }) => devices === 1).length >= (RUNS === 1 ? 3 : 6), JSON.stringify(found));
   }
 });

@@ -9,6 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long an error waits to hear that the device is gone.
+const LOSS: Duration = Duration::from_secs(2);
 
 /// A device of wgpu.
 pub struct NativeGpu {
@@ -22,6 +26,8 @@ struct Inner {
     created: Rc<Cell<Created>>,
     staging: RefCell<HashMap<u64, Vec<wgpu::Buffer>>>,
     error: Arc<Mutex<Option<Error>>>,
+    /// Why the device is gone.
+    lost: Arc<Mutex<Option<String>>>,
     /// Dispatches with this in `program/label` are left out.
     omit: Option<&'static str>,
 }
@@ -113,6 +119,14 @@ impl Readback {
 }
 
 impl Inner {
+    /// What an error comes from: where the device is gone, from that.
+    fn explain(&self, error: Error) -> Error {
+        // Losses are told to those who wait, once what was under way is over.
+        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(LOSS) });
+        let lost = self.lost.lock().ok().and_then(|lost| lost.clone());
+        lost.map_or(error, |reason| Error::DeviceLost { reason })
+    }
+
     /// Keeps a staging buffer for the next read of its size, unless many bytes are kept already.
     fn keep(&self, staging: wgpu::Buffer) {
         let mut pools = self.staging.borrow_mut();
@@ -209,6 +223,13 @@ impl Backend for NativeGpu {
                 slot.get_or_insert(found);
             }
         }));
+        let lost = Arc::new(Mutex::new(None));
+        let sink = lost.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            if let Ok(mut slot) = sink.lock() {
+                *slot = Some(format!("{reason:?}: {message}"));
+            }
+        });
         let created = Rc::default();
         Ok(Self {
             inner: Rc::new(Inner {
@@ -218,6 +239,7 @@ impl Backend for NativeGpu {
                 created,
                 staging: RefCell::default(),
                 error,
+                lost,
                 omit: options.omit,
             }),
         })
@@ -370,7 +392,7 @@ impl Backend for NativeGpu {
                 let alive = self.created().bytes;
                 Err(out_of_memory("the model", alive, alive.min(self.inner.caps.max_buffer_size)))
             }
-            other => Err(other),
+            other => Err(self.inner.explain(other)),
         })
     }
 
@@ -380,6 +402,12 @@ impl Backend for NativeGpu {
 }
 
 impl NativeGpu {
+    /// Loses the device, from whatever thread calls it: for tests of what happens then.
+    pub fn destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
+        let device = self.inner.device.clone();
+        move || device.destroy()
+    }
+
     fn compile(&self, shader: &Shader) -> Result<Pipeline> {
         let device = &self.inner.device;
         let refused = |reason: String| Error::Kernel { kernel: shader.label.clone(), reason };
@@ -408,7 +436,7 @@ impl NativeGpu {
             cache: None,
         });
         if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(refused(error.to_string()));
+            return Err(self.inner.explain(refused(error.to_string())));
         }
         self.count(|c| c.pipelines += 1);
         Ok(Pipeline(Rc::new((pipeline, layout))))

@@ -5,8 +5,8 @@ import { assertBuilt } from "./built.mjs";
 import { PACKAGE } from "./places.mjs";
 import { serve } from "./server.mjs";
 
-/** Serves the package and `mounts`, and imports it on a page as `jerboa`: the page, its address, and how to close all of it. */
-export async function openPackage(mounts = {}) {
+/** Serves the package and `mounts`, and imports it on a page as `jerboa`, in a browser with more flags where they are given: the page, its address, and how to close all of it. */
+export async function openPackage(mounts = {}, flags = []) {
   assertBuilt();
   const server = await serve({ "/": PACKAGE, ...mounts });
   let browser;
@@ -15,7 +15,7 @@ export async function openPackage(mounts = {}) {
     await server.close();
   };
   try {
-    browser = await launch();
+    browser = await launch(flags);
     const page = await browser.newPage();
     // Any file will do as a page on this origin.
     await page.goto(`${server.url}/package.json`);
