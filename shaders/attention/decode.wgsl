@@ -4,6 +4,7 @@
 // the new key writes it to the cache. It serves one row; more rows would see each other's keys, so rope_kv comes first.
 // MEMORY looks at the rows of another sequence instead, which lie k_stride and v_stride apart; each row sees those that
 // `memory` names.
+// ALONE takes all keys of a row, which are few, and leaves what attention is: nothing is to be joined.
 // D is the head's width where the text knows it, else 0; a head has at most WIDE groups of four columns. CUTS is into how many
 // parts the threads cut a tile's keys.
 struct Params {
@@ -27,6 +28,10 @@ struct Params {
 #ifdef MEMORY
     k_stride: u32,
     v_stride: u32,
+#endif
+#if ALONE == 1
+    out_offset: u32,
+    out_stride: u32,
 #endif
 }
 #import common/state
@@ -330,6 +335,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (cut == 0u) {
 #for r in 0..HEADS
         if ($ru < count) {
+#if ALONE == 1
+            var sum = 0.0;
+            for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
+            out[(params.out_offset + wid.z * params.out_stride) / 4u + (head0 + $ru) * d4 + column] = acc$r / max(sum, 1e-30);
+#else
             let part = ((wid.z * params.heads + head0 + $ru) * params.splits + wid.y) * (d4 + 1u);
             out[part + column] = acc$r;
             if (column == 0u) {
@@ -337,6 +347,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
                 out[part + d4] = vec4<f32>(tops[$r].x, sum, 0.0, 0.0);
             }
+#endif
         }
 #endfor
     }

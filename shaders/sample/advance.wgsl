@@ -3,14 +3,22 @@
 // Two words after the ring say how many tokens there are and whether it stopped: one readback tells all. A stopped state
 // has no rows, so that steps behind it leave the cache alone. Logits without any spread are as bad as NaN: a device that left
 // work out makes them. HISTORY keeps the token at its position for sample/draft.
+// LOGITS picks among all logits itself, four at a time, where a dispatch less is worth more than many workgroups.
 struct Params {
     slices: u32,
     stops: u32,
     ring: u32,
+#ifdef LOGITS
+    vocab: u32,
+#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
+#ifdef LOGITS
+@group(0) @binding(1) var<storage, read> logits: array<vec4<f32>>;
+#else
 @group(0) @binding(1) var<storage, read> candidates: array<vec2<u32>>;
+#endif
 @group(0) @binding(2) var<storage, read> stops: array<u32>;
 @group(0) @binding(3) var<storage, read_write> state: State;
 @group(0) @binding(4) var<storage, read_write> ids: array<u32>;
@@ -29,6 +37,33 @@ var<workgroup> spread: atomic<u32>;
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lid: u32) {
     var best = Best(-3.4e38, NONE);
+#ifdef LOGITS
+    let fours = (params.vocab + 3u) / 4u;
+    let head = logits[0].x;
+    var differs = params.vocab == 1u;
+    for (var first = lid; first < fours; first += 1024u) {
+        // Asked for together; behind the end the last ones again, which change nothing.
+#for j in 0..4
+        let at$j = min(first + $ju * 256u, fours - 1u);
+        let four$j = logits[at$j];
+#endfor
+#for j in 0..4
+        for (var c = 0u; c < 4u; c++) {
+            let i = at$j * 4u + c;
+            if (i < params.vocab) {
+                let v = four$j[c];
+                differs = differs || v != head;
+                if ((bitcast<u32>(v) & 0x7f800000u) == 0x7f800000u) {
+                    best = Best(3.4e38, NOT_FINITE);
+                } else {
+                    best = better(best, Best(v, i));
+                }
+            }
+        }
+#endfor
+    }
+    if (differs) { atomicStore(&spread, 1u); }
+#else
     for (var i = lid; i < params.slices; i += 256u) {
         let c = candidates[i];
         if (c.y == NOT_FINITE) {
@@ -38,6 +73,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
             best = better(best, Best(bitcast<f32>(c.x), c.y & (FLAT - 1u)));
         }
     }
+#endif
     best = best_of_all(lid, best);
     if (lid != 0u || state.stopped != 0u) {
         return;

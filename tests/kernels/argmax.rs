@@ -19,10 +19,15 @@ fn buffers(logits: &[f32], stops: &[u32], state: [u32; 8]) -> Vec<Vec<u8>> {
 
 /// One step of the tail.
 fn step(buffers: &mut Vec<Vec<u8>>) {
+    step_as(buffers, false);
+}
+
+/// One step of the tail, in one dispatch or in two.
+fn step_as(buffers: &mut Vec<Vec<u8>>, in_one: bool) {
     let vocab = (buffers[LOGITS].len() / 4) as u32;
     let stop_count = (buffers[2].len() / 4) as u32;
     let tail = Advance {
-        candidates: 1,
+        candidates: if in_one { LOGITS } else { 1 },
         slices: slices(vocab),
         stops: 2,
         stop_count,
@@ -32,7 +37,18 @@ fn step(buffers: &mut Vec<Vec<u8>>) {
         ring: RING as u32,
         counts: None,
         history: None,
+        vocabulary: in_one.then_some(vocab),
     };
+    if in_one {
+        // Rows of logits are whole groups of four.
+        let padded = bytes(&[f32::MAX; 3][..(4 - vocab as usize % 4) % 4]);
+        let mut given = buffers.clone();
+        given[LOGITS].extend(padded);
+        let logits = std::mem::take(&mut buffers[LOGITS]);
+        *buffers = run_all(gpu(), &[advance(tail)], 1, &given);
+        buffers[LOGITS] = logits;
+        return;
+    }
     *buffers = run_all(gpu(), &[argmax(LOGITS, 1, vocab), advance(tail)], 1, buffers);
 }
 
@@ -41,9 +57,14 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 }
 
 fn picked(logits: &[f32]) -> u32 {
-    let mut all = buffers(logits, &[], [9, 1, 0, 0, 5, 0, 0, 0]);
-    step(&mut all);
-    words(&all[TOKENS])[0]
+    let all = buffers(logits, &[], [9, 1, 0, 0, 5, 0, 0, 0]);
+    let [two, one] = [false, true].map(|in_one| {
+        let mut all = all.clone();
+        step_as(&mut all, in_one);
+        all[STATE..].to_vec()
+    });
+    assert_eq!(two, one, "in one dispatch as in two");
+    words(&two[TOKENS - STATE])[0]
 }
 
 #[test]

@@ -254,6 +254,21 @@ fn windows_softcaps_and_sinks() {
     Layer { softcap: 30.0, ..PLAIN }.check(&gpu, &[many(66), few(1)]);
 }
 
+/// Where a dispatch is dear, few rows take all their keys in one: tiles of keys, windows, groups and each cache; sinks are joined
+/// all the same.
+#[test]
+fn few_keys_are_one_run_where_dispatches_are_dear() {
+    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let gpu = open(&DeviceOptions { f16: false, force, ..DeviceOptions::default() });
+    for (head_dim, kv) in [(20, Kv::F32), (64, Kv::Packed), (80, Kv::Int8), (320, Kv::F32)] {
+        Layer { head_dim, kv, heads: 3, kv_heads: 1, rope: Some((8, false)), ..PLAIN }.check(&gpu, &turns(70));
+    }
+    Layer { window: 65, softcap: 5.0, ..PLAIN }.check(&gpu, &turns(70));
+    Layer { heads: 17, kv_heads: 1, norm: Some(false), values: true, ..PLAIN }.check(&gpu, &turns(70));
+    Layer { together: false, ..PLAIN }.check(&gpu, &turns(70));
+    Layer { sinks: true, ..PLAIN }.check(&gpu, &turns(70));
+}
+
 /// Rows of a picture see all of it, those of a prompt's other parts what comes before them, within a window or not.
 #[test]
 fn pictures_are_seen_both_ways() {

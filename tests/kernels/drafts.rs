@@ -147,6 +147,7 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
         ring: RING as u32,
         counts: None,
         history: Some(6),
+        vocabulary: None,
     };
     let after = run_all(gpu(), &[argmax_rows(0, 1, vocab, 3), accept(advance)], DRAFT_ROWS, &buffers);
     let (state, ids, ring, history) = (words(&after[3]), words(&after[4]), words(&after[5]), words(&after[6]));

@@ -39,8 +39,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
     let view =
         |buffer: usize, offset: usize, stride: usize| View { buffer, offset: offset as u32, stride: stride as u32 };
     let [keys, values] = [1, 2].map(|buffer| view(buffer, kv_cols, stride));
-    let launches =
-        [kernel.look(&view(0, 0, q_cols), [&keys, &values], 4, 5), kernel.reduce_look(5, 4, &view(6, 0, q_cols))];
+    let launches = kernel.look(&view(0, 0, q_cols), [&keys, &values], 4, 5, &view(6, 0, q_cols));
     let poison = |count: usize| bytes(&vec![f32::NAN; count]);
     let state = [9u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let buffers = [

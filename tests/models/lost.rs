@@ -138,7 +138,7 @@ fn every_call_ends_right_or_with_a_code() {
             };
             match watched(name, work) {
                 Ok(found) => {
-                    assert!(found == expected && run > 0, "{name}, lost after {after:?}: something else came out")
+                    assert!(found == expected && run > 0, "{name}, lost after {after:?}: something else came out");
                 }
                 Err(Error::DeviceLost { .. }) => losses += 1,
                 Err(other) => panic!("{name}, lost after {after:?}: {} {other}", other.code()),

@@ -141,9 +141,10 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         (model.tuning.clone(), found, expected)
     });
     assert_eq!(found, expected);
-    assert!(!tuning.choices.is_empty());
+    assert!(!tuning.choices.is_empty() && tuning.dispatch_us.is_some_and(f64::is_finite));
     let next = auto();
     assert_eq!((next.origin, next.choices), (Origin::Remembered, tuning.choices.clone()));
+    assert_eq!(next.dispatch_us, tuning.dispatch_us);
     // Another device, as far as the kernels can tell.
     let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, Tune::Auto, &cache).tuning.clone());
     assert_eq!((other.origin, other.choices.len()), (Origin::Alike, 0));

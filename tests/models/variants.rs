@@ -71,6 +71,22 @@ fn each_number_that_a_kernel_chooses() {
     assert!(forced > 10);
 }
 
+/// Where dispatches are dear, attention near the beginning is one, and finding the largest logit too; the step behind position
+/// 512 joins runs of keys again.
+#[test]
+fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
+    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let found = [None, force].map(|force| {
+        let options = RunOptions { max_context: Some(600), ..with_kv(Kv::F32) };
+        let (mut model, _) = start("qwen3", &DeviceOptions { force, ..exact() }, options);
+        let prompt: Vec<u32> = (0..500).map(|i| i * 7 % 90).collect();
+        (greedy(&mut model, &prompt, 40), model.dispatches())
+    });
+    let layers = 2;
+    assert_eq!(found[0].0, found[1].0);
+    assert_eq!(found[0].1 - found[1].1, layers + 1, "a join less in each layer, and one of the two that pick");
+}
+
 #[test]
 fn each_fusion_left_out_and_each_alone() {
     let all = Fusions::ALL;

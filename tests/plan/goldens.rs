@@ -1,9 +1,11 @@
 //! The graph and the plans of each family as text, beside tests/golden/plans: a fusion that stops firing, a kernel that is
 //! chosen no more and a dispatch that comes on top are differences there.
 
-use super::{caps, layout_of, planned};
+use super::{caps, layout_of, planned, planned_on};
 use jerboa::arch::{self, Head};
+use jerboa::gpu::{Caps, Force};
 use jerboa::ir::{Graph, Pooling};
+use jerboa::kernels::registry::Kernel;
 use jerboa::plan::{Fusions, RowsMode, fuse};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,6 +43,41 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: RowsMode) {
     }
 }
 
+/// A decode step near the beginning on a device whose dispatches are dear: how many are left, and what its attention is.
+fn near(out: &mut String, graph: &Graph) {
+    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let plan = planned_on(&Caps { force, ..caps() }, graph, RowsMode::Few(1)).expect("a plan");
+    let _ = writeln!(out, "\ndecode 1 token where dispatches are dear: {} dispatches", plan.launches.len());
+    let alone = plan.launches.iter().filter(|launch| launch.variant.kernel == Kernel::Decode);
+    for launch in alone {
+        let _ = writeln!(out, "{}: {}", launch.label, launch.variant);
+    }
+}
+
+/// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate and up, down.
+#[test]
+fn dense_layers_take_five_dispatches_where_they_are_dear() {
+    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let caps = Caps { force, ..caps() };
+    let families = families();
+    for name in [
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen3ForCausalLM",
+        "Phi3ForCausalLM",
+        "SmolLM3ForCausalLM",
+    ] {
+        let config = &families[name];
+        let few =
+            fuse::few_rows(fuse::common(arch::graph(config).expect(name), Fusions::ALL, &layout_of), Fusions::ALL);
+        let plan = planned_on(&caps, &few, RowsMode::Few(1)).expect(name);
+        let layers = config["num_hidden_layers"].as_u64().expect("layers") as usize;
+        // The rows of the tokens before, the logits behind.
+        assert_eq!(plan.launches.len(), 5 * layers + 2, "{name}");
+    }
+}
+
 /// The dump of a model that is one graph; towers and codecs are parts of others and have tests of their own.
 fn dump(config: &Value) -> Option<String> {
     let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
@@ -55,6 +92,7 @@ fn dump(config: &Value) -> Option<String> {
     let common = fused(graph);
     let few = fuse::few_rows(common.clone(), Fusions::ALL);
     section(&mut out, "decode 1 token", &few, RowsMode::Few(1));
+    near(&mut out, &few);
     section(&mut out, "verify 4 tokens", &few, RowsMode::Few(4));
     section(&mut out, "prefill 256 tokens", &common, RowsMode::Many(256));
     Some(out)

@@ -61,10 +61,13 @@ fn layout_of(_: &str) -> Layout {
 
 /// The plan of a graph whose passes are done.
 fn planned(graph: &Graph, rows: RowsMode) -> jerboa::Result<Plan> {
-    let caps = caps();
+    planned_on(&caps(), graph, rows)
+}
+
+fn planned_on(caps: &Caps, graph: &Graph, rows: RowsMode) -> jerboa::Result<Plan> {
     let weights = plan_weights(graph, &layout_of, caps.max_weight_buffer())?;
     let (kv, capacity) = (Kv::F16, 256);
     let states = plan_states(graph, kv, capacity, 64);
-    let options = PlanOptions { rows, caps: &caps, weights: &weights, kv, capacity, states: &states, fuse_heads: true };
+    let options = PlanOptions { rows, caps, weights: &weights, kv, capacity, states: &states, fuse_heads: true };
     lower(graph, options)
 }

@@ -168,6 +168,12 @@ impl Caps {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
     }
 
+    /// Whether a dispatch costs so much that plans take fewer, at the price of more work in some: as it was measured, or forced
+    /// (`decode.ALONE=1`).
+    pub fn dear_dispatches(&self) -> bool {
+        self.choose(Kernel::Decode, "ALONE", self.tuned.get().is_some_and(|tuned| tuned.dear).into()) == 1
+    }
+
     /// The matrix units to use: the device's, or where there are none and a kernel of theirs is forced, plain
     /// arithmetic.
     pub fn matrix_units(&self) -> Option<MatrixUnits> {

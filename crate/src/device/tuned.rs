@@ -44,9 +44,16 @@ impl Serialize for GemvPick {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
     gemv: Vec<(Layout, GemvPick)>,
+    /// Whether a dispatch costs so much that plans had better take fewer.
+    pub dear: bool,
 }
 
 impl Tuned {
+    /// A table without entries, of a device whose dispatches are dear or not.
+    pub fn empty(dear: bool) -> Self {
+        Self { gemv: Vec::new(), dear }
+    }
+
     /// The table with an entry more, or with another one in its place.
     pub fn with(mut self, layout: Layout, pick: GemvPick) -> Self {
         self.gemv.retain(|(l, _)| *l != layout);

@@ -7,7 +7,7 @@ use crate::arch;
 use crate::device::Caps;
 use crate::format::{Float, Layout, WeightSource, Weights, quantize};
 use crate::ir::{Graph, Op, WeightKind};
-use crate::kernels::attention::Kv;
+use crate::kernels::attention::{Kv, NEAR};
 use crate::plan::{
     Fusions, Plan, PlanOptions, RowsMode, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
 };
@@ -143,6 +143,19 @@ impl Decision {
         let (weights, states) = (&self.weights, &self.states[..]);
         let (kv, capacity, fuse_heads) = (self.kv, self.capacity, self.fusions.heads);
         lower(graph, PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads })
+    }
+
+    /// The plan of a decode step that stands before [`NEAR`], where dispatches are dear and sequences get longer than that.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub(super) fn near(&self, caps: &Caps, graph: &Graph) -> Result<Option<Plan>> {
+        let capacity = NEAR as usize;
+        if !caps.dear_dispatches() || self.capacity <= capacity {
+            return Ok(None);
+        }
+        let (weights, states, kv, fuse_heads) = (&self.weights, &self.states[..], self.kv, self.fusions.heads);
+        lower(graph, PlanOptions { rows: RowsMode::Few(1), caps, weights, kv, capacity, states, fuse_heads }).map(Some)
     }
 }
 

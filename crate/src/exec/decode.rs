@@ -71,18 +71,18 @@ pub struct Decode {
 }
 
 impl Session {
-    /// Submits decode steps as one command buffer.
-    pub(super) fn submit_steps(&self, count: usize, tail: Tail) -> Result<()> {
+    /// Submits decode steps as one command buffer; the sequence ends at `end` at the most.
+    pub(super) fn submit_steps(&self, count: usize, tail: Tail, end: usize) -> Result<()> {
         let tail = self.tail(tail)?;
-        self.submit_often(count, &[self.decode.recorded(), tail.recorded()])
+        self.submit_often(count, &[self.decode_step(end).recorded(), tail.recorded()])
     }
 
     /// The same in a generation with lookups.
-    pub(super) fn submit_looked_up(&self, count: usize, drafting: bool) -> Result<()> {
+    pub(super) fn submit_looked_up(&self, count: usize, drafting: bool, end: usize) -> Result<()> {
         let steps = self.speculation()?;
         match drafting {
             true => self.submit_often(count, &[steps.verify.recorded()]),
-            false => self.submit_often(count, &[self.decode.recorded(), steps.tail.recorded()]),
+            false => self.submit_often(count, &[self.decode_step(end).recorded(), steps.tail.recorded()]),
         }
     }
 
@@ -187,11 +187,11 @@ impl Decode {
         session.reached = session.reached.max(far);
         match self.pace {
             None if session.is_paged() => {
-                session.submit_step(&session.decode, 1, None).await?;
+                session.submit_step(session.decode_step(far), 1, None).await?;
                 session.gpu.submit(&[session.tail(self.tail)?.recorded()])?;
             }
-            Some(_) => session.submit_looked_up(steps, kind != Kind::Plain)?,
-            None => session.submit_steps(steps, self.tail)?,
+            Some(_) => session.submit_looked_up(steps, kind != Kind::Plain, far)?,
+            None => session.submit_steps(steps, self.tail, far)?,
         }
         self.read(session, Batch { steps, kind, whole: steps == most })?;
         Ok(true)

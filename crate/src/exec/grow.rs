@@ -122,6 +122,7 @@ impl Session {
     fn bind_again(&mut self) -> Result<()> {
         let model = self.model.clone();
         self.decode = self.step_of("decode", &model.decode, 1)?;
+        self.near = model.near.as_ref().map(|near| self.step_of("near", near, 1)).transpose()?;
         self.prefill = self.step_of("prefill", &model.prefill, 1)?;
         self.short = None;
         self.bind_speculation()

@@ -126,7 +126,8 @@ impl Session {
     /// `ContextFull` when the steps do not fit; what the device reports.
     pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
         self.room_of(steps, position, 1).await?;
-        self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy)).await
+        let end = position + steps.next_multiple_of(MAX_BATCH);
+        self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy, end)).await
     }
 
     /// The same for steps that have seven drafts each, whatever comes of them.
@@ -141,7 +142,7 @@ impl Session {
         self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
         let rows = DRAFT_ROWS as usize;
-        self.cost(steps, position, rows, |count| self.submit_looked_up(count, true)).await
+        self.cost(steps, position, rows, |count| self.submit_looked_up(count, true, self.capacity)).await
     }
 
     /// Forgets the sequence and sees to room for steps of up to `most` tokens each.

@@ -72,6 +72,8 @@ pub struct Model {
     /// Weights, and the rotations that are the same for all sequences.
     pub(super) shared: Buffers,
     pub(super) decode: Prepared,
+    /// The same for positions before [`NEAR`](crate::kernels::attention::NEAR), with fewer dispatches.
+    pub(super) near: Option<Prepared>,
     pub(super) prefill: Prepared,
     pub(super) greedy: Prepared,
     pub(super) short: RefCell<Short>,
@@ -122,8 +124,9 @@ impl Model {
         let plans = || {
             let decode = decision.plan(gpu.caps(), &few, RowsMode::Few(1))?;
             let prefill = decision.plan(gpu.caps(), &decision.graph, RowsMode::Many(decision.chunk))?;
-            let greedy = Tail::Greedy.plan(decode.output_cols as u32, None)?;
-            Ok(vec![decode, prefill, greedy])
+            let greedy = Tail::Greedy.plan(decode.output_cols as u32, None, gpu.caps().dear_dispatches())?;
+            let near = decision.near(gpu.caps(), &few)?;
+            Ok([decode, prefill, greedy].into_iter().chain(near).collect())
         };
         let mut tuning = Tuning::none(Origin::Off);
         let tune = Box::pin(async {
@@ -156,7 +159,8 @@ impl Model {
         files: (&Source, Checkpoint, Weights),
     ) -> Result<Self> {
         let Compiled { plans, pipelines, buffers: mut shared, times: load } = made;
-        let Ok([decode, prefill, greedy]) = <[Plan; 3]>::try_from(plans) else {
+        let mut plans = plans.into_iter();
+        let (Some(decode), Some(prefill), Some(greedy)) = (plans.next(), plans.next(), plans.next()) else {
             return Err(Error::Internal("the model has no three plans".into()));
         };
         let weight_bytes = shared.values().map(Buffer::size).sum();
@@ -167,6 +171,7 @@ impl Model {
         let placed = sections.is_some();
         rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !placed && !rope.depends_on_length())?;
         let decode = Prepared::new(&gpu, "decode", decode, false)?;
+        let near = plans.next().map(|plan| decode.beside(plan));
         let prefill = Prepared::new(&gpu, "prefill", prefill, false)?;
         let greedy = Prepared::new(&gpu, "sample", greedy, false)?;
         let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
@@ -189,6 +194,7 @@ impl Model {
             chunk,
             shared,
             decode,
+            near,
             prefill,
             greedy,
             short: RefCell::new(Short::Unasked),
@@ -219,9 +225,9 @@ impl Model {
         self.weights.values().map(|w| (w.of * w.cols) as u64).sum()
     }
 
-    /// Dispatches of one greedy decode step.
+    /// Dispatches of one greedy decode step, near the beginning.
     pub fn dispatches(&self) -> usize {
-        self.decode.plan.launches.len() + self.greedy.plan.launches.len()
+        self.near.as_ref().unwrap_or(&self.decode).plan.launches.len() + self.greedy.plan.launches.len()
     }
 
     /// Whether keys and values of a common prefix hold for another prompt.

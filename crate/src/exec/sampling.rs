@@ -28,7 +28,7 @@ impl Session {
                     self.own.insert(slot, self.gpu.buffer("sampling", bytes, Usage::Storage)?);
                 }
             }
-            let plan = tail.plan(vocabulary, None)?;
+            let plan = tail.plan(vocabulary, None, self.gpu.caps().dear_dispatches())?;
             self.model.compile(&[&plan]).await?;
             let step = self.step_of("sample", &Prepared::new(&self.gpu, "sample", plan, false)?, 1)?;
             self.tails.push((tail, step));

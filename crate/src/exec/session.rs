@@ -15,6 +15,7 @@ use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
 use crate::ir::{Counts, Dim, Graph, InputId};
+use crate::kernels::attention::NEAR;
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{RowsMode, Slot, fuse};
 use crate::util::map::SortedSet;
@@ -32,6 +33,7 @@ pub struct Session {
     /// Those of them that it shares.
     given: Buffers,
     pub(super) decode: Step,
+    pub(super) near: Option<Step>,
     pub(super) greedy: Step,
     pub(super) prefill: Step,
     pub(super) short: Option<Step>,
@@ -115,6 +117,7 @@ impl Session {
             Step::new(&model.gpu, name, prepared, &[&own, &model.shared], &model.pipelines.borrow(), 1)
         };
         let decode = step("decode", &model.decode)?;
+        let near = model.near.as_ref().map(|near| step("near", near)).transpose()?;
         let greedy = step("sample", &model.greedy)?;
         let prefill = step("prefill", &model.prefill)?;
         let state_bytes = model.state_bytes(held);
@@ -124,6 +127,7 @@ impl Session {
             own,
             given,
             decode,
+            near,
             greedy,
             prefill,
             short: None,
@@ -142,6 +146,11 @@ impl Session {
         session.write_ropes(0, session.capacity, 0);
         session.rope_dirty = 0;
         Ok(session)
+    }
+
+    /// The decode step for sequences that end at `end` at the most.
+    pub(super) fn decode_step(&self, end: usize) -> &Step {
+        self.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.decode)
     }
 
     /// The model, for further sessions.
@@ -327,7 +336,7 @@ impl Session {
             let step = match (&soft, part.len()) {
                 // Steps for few rows take no rows from outside.
                 (Some(_), _) => &self.prefill,
-                (None, 1) => &self.decode,
+                (None, 1) => self.decode_step(pos + 1),
                 (None, rows) => self.prefill_step(rows),
             };
             self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
@@ -381,7 +390,7 @@ impl Session {
         self.room(pos + 1).await?;
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
-        self.submit_step(&self.decode, 1, Some(&[token])).await?;
+        self.submit_step(self.decode_step(pos + 1), 1, Some(&[token])).await?;
         self.tokens.push(token);
         self.reached = self.reached.max(self.tokens.len());
         Ok(())
@@ -439,7 +448,7 @@ impl Session {
         self.clear();
         self.room(pos + rows).await?;
         self.set_state(pos, rows, 0)?;
-        let step = if rows == 1 { &self.decode } else { self.prefill_step(rows) };
+        let step = if rows == 1 { self.decode_step(pos + 1) } else { self.prefill_step(rows) };
         step.profile(&self.gpu, rows).await
     }
 

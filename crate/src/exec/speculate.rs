@@ -66,7 +66,8 @@ impl Model {
             return Ok(());
         }
         let verify = self.verify_plan()?;
-        let tail = Tail::Greedy.plan(verify.output_cols as u32, Some(Slot::History))?;
+        let tail =
+            Tail::Greedy.plan(verify.output_cols as u32, Some(Slot::History), self.gpu.caps().dear_dispatches())?;
         self.compile(&[&verify, &tail]).await?;
         // Its logits are those of many rows.
         let verify = Prepared::new(&self.gpu, "drafts", verify, true)?;
@@ -81,7 +82,7 @@ impl Model {
     }
 
     fn verify_plan(&self) -> Result<Plan> {
-        let graph = fuse::few_rows(fuse::all_rows(self.graph.clone()), self.options.fusions);
+        let graph = fuse::few_rows(self.graph.clone(), self.options.fusions);
         let mut plan = self.plan(&graph, RowsMode::Few(DRAFT_ROWS as usize))?;
         let vocabulary = plan.output_cols as u32;
         plan.launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
@@ -97,6 +98,7 @@ impl Model {
             ring: RING,
             counts: None,
             history: Some(Slot::History),
+            vocabulary: None,
         }));
         Ok(plan)
     }

@@ -127,6 +127,11 @@ impl Prepared {
         }
         Ok(Self { plan, own })
     }
+
+    /// Another plan of the same graph for as many rows: it needs the same buffers, or fewer.
+    pub fn beside(&self, plan: Plan) -> Self {
+        Self { plan, own: self.own.clone() }
+    }
 }
 
 /// Where a step stops for experts that may have to come first.

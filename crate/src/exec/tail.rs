@@ -46,8 +46,8 @@ impl Tail {
         }
     }
 
-    /// Its kernels; the greedy one may keep the tokens in a history.
-    pub(super) fn plan(self, vocabulary: u32, history: Option<Slot>) -> Result<Plan> {
+    /// Its kernels; the greedy one may keep the tokens in a history. Where dispatches are dear, the largest logit is found in one.
+    pub(super) fn plan(self, vocabulary: u32, history: Option<Slot>, dear: bool) -> Result<Plan> {
         let adjusted = matches!(self, Tail::GreedyAdjusted | Tail::DrawAdjusted);
         let adjust = Adjust { counts: Slot::Counts, bias: Slot::Bias, scores: Slot::Scores };
         let draw = Sample {
@@ -61,15 +61,23 @@ impl Tail {
             picked: Slot::Picked,
             adjust: adjusted.then_some(adjust),
         };
-        let best_of = |scores| argmax(scores, Slot::Candidates, vocabulary);
+        let scores = if adjusted { Slot::Scores } else { Slot::Output };
         let (mut launches, picked): (Vec<Launch<Slot>>, bool) = match self {
-            Tail::Greedy => (vec![best_of(Slot::Output)], false),
-            Tail::GreedyAdjusted => (vec![draw.adjustment(), best_of(Slot::Scores)], false),
+            Tail::Greedy => (vec![], false),
+            Tail::GreedyAdjusted => (vec![draw.adjustment()], false),
             Tail::Draw | Tail::DrawAdjusted => (draw.launches()?.into(), true),
         };
+        let (candidates, count) = match (picked, dear) {
+            (true, _) => (Slot::Picked, 1),
+            (false, true) => (scores, 0),
+            (false, false) => {
+                launches.push(argmax(scores, Slot::Candidates, vocabulary));
+                (Slot::Candidates, slices(vocabulary))
+            }
+        };
         launches.push(advance(Advance {
-            candidates: if picked { Slot::Picked } else { Slot::Candidates },
-            slices: if picked { 1 } else { slices(vocabulary) },
+            candidates,
+            slices: count,
             stops: Slot::Stops,
             stop_count: MAX_STOPS as u32,
             state: Slot::CURSOR,
@@ -78,6 +86,7 @@ impl Tail {
             ring: RING,
             counts: (self == Tail::GreedyAdjusted).then_some(Slot::Counts),
             history,
+            vocabulary: (dear && !picked).then_some(vocabulary),
         }));
         Ok(Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0, sorted: 0 })
     }

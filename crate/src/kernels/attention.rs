@@ -8,6 +8,8 @@ use crate::device::{Caps, MatrixUnits};
 
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
+/// Keys that one workgroup may take all of where a dispatch is dear: beyond, joining what several make costs less.
+pub const NEAR: u32 = 512;
 /// Widths of heads that have a text of their own.
 const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 
@@ -118,6 +120,8 @@ pub struct DecodeChoice {
     pub heads: u32,
     /// Keys that it takes at a time.
     pub tile: u32,
+    /// Whether few keys are one run, whose result nobody joins.
+    pub alone: bool,
 }
 
 impl DecodeChoice {
@@ -129,7 +133,8 @@ impl DecodeChoice {
         let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
         let (heads, tile) = (pick("HEADS", own), pick("TILE", 32));
         // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
-        if head_dim > 256 { Self { heads: heads.min(4), tile: 32 } } else { Self { heads, tile } }
+        let alone = caps.dear_dispatches();
+        if head_dim > 256 { Self { heads: heads.min(4), tile: 32, alone } } else { Self { heads, tile, alone } }
     }
 }
 
@@ -225,11 +230,20 @@ pub struct Attention<B> {
 impl<B: Clone + PartialEq> Attention<B> {
     /// Runs that the keys of a row are split into at most.
     pub fn splits(&self) -> u32 {
-        self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS)
+        if self.is_alone() { 1 } else { self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS) }
+    }
+
+    /// Whether a row never has more keys than one workgroup takes, and a dispatch is dear; sinks join with the runs.
+    fn is_alone(&self) -> bool {
+        let window = if self.window == 0 { u32::MAX } else { self.window };
+        self.decode.alone && self.sinks.is_none() && self.capacity.min(window) <= NEAR
     }
 
     /// Bytes of the parts that `rows` rows leave.
     pub fn scratch(&self, rows: u32) -> u64 {
+        if self.is_alone() {
+            return 0;
+        }
         u64::from(rows) * u64::from(self.heads) * u64::from(self.splits()) * u64::from(self.head_dim + 4) * 4
     }
 
@@ -334,35 +348,47 @@ impl<B: Clone + PartialEq> Attention<B> {
         q.buffer == k.buffer && k.buffer == v.buffer
     }
 
-    /// Attention of one row over the cache, in runs of keys that [`Self::reduce`] joins; norms and rotates the heads and
+    /// Attention of one row over the cache, in runs of keys that a second launch joins; norms and rotates the heads and
     /// fills the cache on the way. q, k and v lie in one buffer.
-    pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B) -> Launch<B> {
-        let mut launch = self.runs(q, parts).set("k_offset", k.offset).set("v_offset", v.offset);
+    pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B, out: &View<B>) -> Vec<Launch<B>> {
+        let mut launch = self.runs(q).set("k_offset", k.offset).set("v_offset", v.offset);
         launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
-        with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
+        let launch = with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref());
+        self.joined(launch, parts, out, None)
     }
 
     /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
-    pub fn few(&self, rotated: B, parts: B) -> Launch<B> {
+    pub fn few(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
         let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
-        let launch = self.runs(&queries, parts).set("k_offset", 0).set("v_offset", 0);
-        with_heads(launch, None, None)
+        let launch = self.runs(&queries).set("k_offset", 0).set("v_offset", 0);
+        self.joined(with_heads(launch, None, None), parts, out, None)
     }
 
     /// Attention of few rows over `[first, end)` of the rows of another sequence, as `memory` has them for each row: keys and
     /// values lie in views of the caches, f32.
-    pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B) -> Launch<B> {
-        let launch = self.runs(q, parts).set("k_offset", k.offset).set("v_offset", v.offset);
+    pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
+        let launch = self.runs(q).set("k_offset", k.offset).set("v_offset", v.offset);
         let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
-        with_heads(over_memory(launch, memory), None, None)
+        let launch = with_heads(over_memory(launch, memory.clone()), None, None);
+        self.joined(launch, parts, out, Some(memory))
     }
 
-    /// Joins the runs of [`Self::look`].
-    pub fn reduce_look(&self, parts: B, memory: B, out: &View<B>) -> Launch<B> {
-        over_memory(self.reduce(parts, out), memory)
+    /// A launch over runs of keys, and the one that joins what they leave in `parts`, unless there is one run only.
+    fn joined(&self, mut launch: Launch<B>, parts: B, out: &View<B>, memory: Option<B>) -> Vec<Launch<B>> {
+        if self.is_alone() {
+            launch.variant = launch.variant.set("ALONE", 1);
+            let launch = launch.bind("out", out.buffer.clone()).set("out_offset", out.offset);
+            return vec![launch.set("out_stride", out.stride)];
+        }
+        let join = self.reduce(parts.clone(), out);
+        let join = match memory {
+            Some(memory) => over_memory(join, memory),
+            None => join,
+        };
+        vec![launch.bind("out", parts), join]
     }
 
-    fn runs(&self, q: &View<B>, parts: B) -> Launch<B> {
+    fn runs(&self, q: &View<B>) -> Launch<B> {
         let group = self.heads / self.kv_heads;
         let variant = self
             .kv
@@ -377,7 +403,6 @@ impl<B: Clone + PartialEq> Attention<B> {
             .bind("q", q.buffer.clone())
             .bind("k_cache", self.k_cache.clone())
             .bind("v_cache", self.v_cache.clone())
-            .bind("out", parts)
             .bind("state", self.state.clone())
             .set("heads", self.heads)
             .set("kv_heads", self.kv_heads)
@@ -397,8 +422,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 }
     }
 
-    /// Joins the runs.
-    pub fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
+    fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
             .set("CUTS", self.cuts())

@@ -53,14 +53,19 @@ pub struct Advance<B> {
     pub counts: Option<B>,
     /// All tokens by position, where [`draft`] wants them.
     pub history: Option<B>,
+    /// The candidates are so many logits: all is one dispatch. Not with drafts.
+    pub vocabulary: Option<u32>,
 }
 
 /// Picks the token and moves the state on.
 pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
-    let variant =
-        Variant::new(Kernel::Advance).flag_if("COUNT", a.counts.is_some()).flag_if("HISTORY", a.history.is_some());
-    Launch::new("advance", variant, GridSpec::Fixed { units: 1 })
-        .bind("candidates", a.candidates)
+    let variant = Variant::new(Kernel::Advance)
+        .flag_if("COUNT", a.counts.is_some())
+        .flag_if("HISTORY", a.history.is_some())
+        .flag_if("LOGITS", a.vocabulary.is_some());
+    let candidates = if a.vocabulary.is_some() { "logits" } else { "candidates" };
+    let launch = Launch::new("advance", variant, GridSpec::Fixed { units: 1 })
+        .bind(candidates, a.candidates)
         .bind("stops", a.stops)
         .bind("state", a.state)
         .bind("ids", a.ids)
@@ -69,7 +74,11 @@ pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
         .bind_opt("history", a.history)
         .set("slices", a.slices)
         .set("stops", a.stop_count)
-        .set("ring", a.ring)
+        .set("ring", a.ring);
+    match a.vocabulary {
+        Some(count) => launch.set("vocab", count),
+        None => launch,
+    }
 }
 
 /// The most rows of a step with drafts: the last token and seven that may follow.

@@ -48,8 +48,10 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
     graph
 }
 
-/// The fusions that only pay for few rows; `hidden` is no output any more where a norm is taken along.
-pub fn few_rows(mut graph: Graph, fusions: Fusions) -> Graph {
+/// The fusions that only pay for few rows, all of which are wanted: a single one is the last without being copied. `hidden` is no
+/// output any more where a norm is taken along.
+pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
+    let mut graph = all_rows(graph);
     // Rows from outside are in prompts only.
     let (soft, kept) = graph.nodes.drain(..).partition(|n| matches!(n.op, Op::AddSoft { .. }));
     graph.nodes = kept;

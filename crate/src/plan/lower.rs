@@ -66,7 +66,7 @@ pub struct PlanOptions<'a> {
     pub weights: &'a WeightPlans,
     /// Element type of keys and values.
     pub kv: Kv,
-    /// Positions that a sequence may have.
+    /// Positions that a sequence may have, or that steps of this plan may stand at.
     pub capacity: usize,
     /// How what the sequence keeps is stored.
     pub states: &'a [StatePlan],
@@ -511,21 +511,18 @@ impl Lowering<'_> {
         // A single row needs nobody else's keys: heads are made ready where they are used.
         let alone = !many && rows == 1 && self.options.fuse_heads;
         if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.fuses(&q, k, v)) {
-            self.launches.push(kernel.decode(&q, k, v, Slot::Scratch));
+            self.launches.extend(kernel.decode(&q, k, v, Slot::Scratch, &out));
         } else {
             self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
             self.launches.extend(match &kv {
                 Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::Rotated),
                 None => vec![kernel.rope_queries(&q, &Slot::Rotated)],
             });
-            self.launches.push(if many {
-                kernel.prefill(self.options.caps, Slot::Rotated, &out)
+            self.launches.extend(if many {
+                vec![kernel.prefill(self.options.caps, Slot::Rotated, &out)]
             } else {
-                kernel.few(Slot::Rotated, Slot::Scratch)
+                kernel.few(Slot::Rotated, Slot::Scratch, &out)
             });
-        }
-        if !many {
-            self.launches.push(kernel.reduce(Slot::Scratch, &out));
         }
         Ok(())
     }
@@ -557,8 +554,8 @@ impl Lowering<'_> {
             decode: DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32),
         };
         self.scratch = self.scratch.max(kernel.scratch(self.options.rows.tokens() as u32));
-        self.launches.push(kernel.look(&q, [&k, &v], Slot::Memory, Slot::Scratch));
-        self.launches.push(kernel.reduce_look(Slot::Scratch, Slot::Memory, &self.view(node.output)));
+        let out = self.view(node.output);
+        self.launches.extend(kernel.look(&q, [&k, &v], Slot::Memory, Slot::Scratch, &out));
         Ok(())
     }
 

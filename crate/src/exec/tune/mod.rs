@@ -21,6 +21,8 @@ use serde_json::{Map, Value};
 /// shows the slowest form up to 22 % ahead of the fastest (87 loads); where a form is wrong for a device it takes twice the
 /// time.
 const MARGIN: f64 = 0.4;
+/// Microseconds from which on a dispatch is dear: on phones it takes 30 to 70, on an H200 some 4.
+const DEAR_US: f64 = 20.0;
 /// Rounds that a form needs to be believed.
 const LEAST: usize = 2;
 
@@ -93,6 +95,9 @@ pub struct Tuning {
     pub origin: Origin,
     /// Milliseconds that this took of this load; bytes arrive meanwhile.
     pub ms: f64,
+    /// Microseconds of a dispatch that waits for the one before, where that is known; from 20 on, plans take fewer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatch_us: Option<f64>,
     /// Bytes of the device's buffers while it measured.
     pub peak_bytes: u64,
     /// One for each layout that has several forms.
@@ -105,7 +110,7 @@ pub struct Tuning {
 impl Tuning {
     /// Nothing chosen.
     pub(super) fn none(origin: Origin) -> Self {
-        Self { origin, ms: 0.0, peak_bytes: 0, choices: Vec::new(), failure: None }
+        Self { origin, ms: 0.0, dispatch_us: None, peak_bytes: 0, choices: Vec::new(), failure: None }
     }
 }
 
@@ -138,23 +143,41 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
             None => missing.push((forms, key)),
         }
     }
-    let origin = match (missing.is_empty(), records.is_empty()) {
+    let dispatch_key = record::key(caps, "a dispatch", 0);
+    let known = if wanted == Tune::Again { None } else { record::recall_dispatch(source, &dispatch_key).await };
+    // What a software adapter takes says nothing of its dispatches.
+    let told = known.is_some() || (caps.software && wanted == Tune::Auto);
+    let origin = match (missing.is_empty() && told, records.is_empty()) {
         (true, true) => Origin::Alike,
         (true, false) => Origin::Remembered,
         _ if caps.software && wanted == Tune::Auto => Origin::Software,
         _ => Origin::Measured,
     };
-    let mut tuning = Tuning::none(origin);
+    let mut tuning = Tuning { dispatch_us: known, ..Tuning::none(origin) };
     if origin == Origin::Measured {
         // What the device had to say so far is the load's business, what it says from here on is this one's.
         gpu.check().await?;
-        let measured = probe::measure(gpu, &missing.iter().map(|(forms, _)| *forms).collect::<Vec<_>>()).await;
+        let contests: Vec<&Forms> = missing.iter().map(|(forms, _)| *forms).collect();
+        let measured = async {
+            let us = match known {
+                Some(us) => us,
+                None => probe::dispatch_us(gpu).await?,
+            };
+            let (times, peak) =
+                if contests.is_empty() { (Vec::new(), 0) } else { probe::measure(gpu, &contests).await? };
+            Ok((us, times, peak))
+        };
+        let measured = measured.await;
         match (measured, gpu.check().await) {
             (Err(error @ Error::DeviceLost { .. }), _) | (_, Err(error @ Error::DeviceLost { .. })) => {
                 return Err(error);
             }
-            (Ok((times, peak)), Ok(())) => {
+            (Ok((us, times, peak)), Ok(())) => {
                 tuning.peak_bytes = peak;
+                tuning.dispatch_us = Some(us);
+                if known.is_none() {
+                    record::remember_dispatch(source, &dispatch_key, us).await;
+                }
                 for ((forms, key), times) in missing.into_iter().zip(times) {
                     let record = Record::new(key, decide(forms.own, &times), times.medians());
                     record::remember(source, forms, &record).await;
@@ -166,7 +189,8 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
             }
         }
     }
-    let mut tuned = Tuned::default();
+    let dear = tuning.dispatch_us.is_some_and(|us| us >= DEAR_US) && !caps.software;
+    let mut tuned = Tuned::empty(dear);
     for (forms, Record { pick, us, .. }) in records {
         tuned = tuned.with(forms.layout, pick);
         tuning.choices.push(Choice { layout: forms.layout.name(), chosen: pick, own: forms.own, us });

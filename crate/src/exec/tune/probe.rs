@@ -26,6 +26,9 @@ const COARSEST_MS: f64 = 2.0;
 const ROUNDS: usize = 5;
 /// The most products of a run.
 const MOST: usize = 1024;
+/// Dispatches, and how often, that tell what one costs: 10 ms where they are dear.
+const DISPATCHES: usize = 64;
+const DISPATCH_ROUNDS: usize = 3;
 
 /// The matrix that is multiplied, and the bytes of those beside it: all together exceed most caches.
 struct Scene {
@@ -194,6 +197,23 @@ pub async fn measure(gpu: &Gpu, all: &[&Forms]) -> Result<(Vec<Times>, u64)> {
         found.push(timed(gpu, &contest, forms.own, &buffers[1], tick, end).await?);
     }
     Ok((found, peak))
+}
+
+/// Microseconds of a dispatch that waits for the one before, in one submit; on a software adapter the number means nothing.
+///
+/// # Errors
+/// What the device reports.
+pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
+    let out = gpu.buffer("tune", 1024, Usage::Storage)?;
+    let program = step(gpu, "CHAIN", &out, None).await?;
+    let chain = Contestant { pick: GemvPick::Rows, program, grid: [1; 3], slots: 1 };
+    chain.run(gpu, 1, &out).await?;
+    let mut found = Vec::new();
+    for _ in 0..DISPATCH_ROUNDS {
+        let few = chain.run(gpu, 1, &out).await?;
+        found.push((chain.run(gpu, 1 + DISPATCHES, &out).await? - few) * 1e3 / DISPATCHES as f64);
+    }
+    Ok(median(found).max(0.0))
 }
 
 /// One form, ready to run.

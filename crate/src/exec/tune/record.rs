@@ -4,15 +4,17 @@
 use super::probe::Forms;
 use crate::device::Caps;
 use crate::device::tuned::GemvPick;
-use crate::format::Layout;
 use crate::hub::Source;
 use crate::util::map::SortedMap;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
+use std::fmt::Display;
 
 thread_local! {
     /// What this thread has measured or read, by its key.
     static KNOWN: RefCell<SortedMap<String, Record>> = RefCell::default();
+    /// The same of a dispatch.
+    static DISPATCHES: RefCell<Option<(String, f64)>> = const { RefCell::new(None) };
 }
 
 /// A measurement's outcome.
@@ -47,14 +49,14 @@ impl Record {
 }
 
 /// What a measurement holds for: the device and what drives it, what of it is in use, this version, the kernels' texts.
-pub fn key(caps: &Caps, layout: Layout, kernels: u64) -> String {
+pub fn key(caps: &Caps, what: impl Display, kernels: u64) -> String {
     let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
     let version = env!("CARGO_PKG_VERSION");
     let limits = [caps.max_workgroup_storage, caps.max_invocations];
     let packed = caps.packed_dot;
     format!(
         "jerboa {version}; {vendor}, {architecture}, {description}; {}; f16 {f16}, subgroups {subgroups} {least} to {most}, \
-         packed {packed}, limits {limits:?}; {layout}, kernels {kernels:016x}",
+         packed {packed}, limits {limits:?}; {what}, kernels {kernels:016x}",
         majors(&caps.agent),
     )
 }
@@ -87,6 +89,25 @@ pub async fn recall(source: &Source, forms: &Forms, key: &str) -> Option<Record>
 pub async fn remember(source: &Source, forms: &Forms, record: &Record) {
     KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
     source.keep(&place(forms), record.json().to_string().into_bytes()).await;
+}
+
+/// Where the cost of a dispatch is kept.
+const DISPATCH: &str = "tuning/dispatch";
+
+/// Microseconds of a dispatch, if they are there and hold.
+pub async fn recall_dispatch(source: &Source, key: &str) -> Option<f64> {
+    let known = DISPATCHES.with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
+    if known.is_some() {
+        return known;
+    }
+    let record: Value = serde_json::from_slice(&source.kept(DISPATCH).await?).ok()?;
+    record.get("us")?.as_f64().filter(|_| record.get("key").and_then(Value::as_str) == Some(key))
+}
+
+/// Keeps them.
+pub async fn remember_dispatch(source: &Source, key: &str, us: f64) {
+    DISPATCHES.replace(Some((key.into(), us)));
+    source.keep(DISPATCH, json!({ "key": key, "us": us }).to_string().into_bytes()).await;
 }
 
 #[cfg(test)]
