@@ -65,6 +65,8 @@ export interface Tuning {
   origin: "measured" | "remembered" | "off" | "software" | "alike" | "given" | "failed";
   /** Milliseconds that it took of this load; bytes arrive meanwhile. */
   ms: number;
+  /** Microseconds of a dispatch that waits for the one before it; from 20 on the plan takes fewer of them. */
+  dispatchUs?: number;
   /** Bytes of GPU buffers while it measured. */
   peakBytes: number;
   /** By the layout of weights: what runs, what would run without, and microseconds of a product of 8192 by 2048. */

@@ -7,7 +7,7 @@ use std::ops::Range;
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use web_sys::{AbortController, Blob, Cache, CacheStorage, ReadableStreamDefaultReader};
+use web_sys::{AbortController, Blob, Cache, ReadableStreamDefaultReader};
 
 use super::cache::{Store, StoreError};
 use super::chunk::Chunk;
@@ -15,6 +15,7 @@ use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
+use crate::device::Implementation;
 use crate::{Error, Result};
 
 #[wasm_bindgen]
@@ -124,9 +125,12 @@ extern "C" {
     /// The bytes of an entry of a cache, which is also given by name; a large one comes while WebAssembly works.
     #[wasm_bindgen(js_name = readEntry)]
     fn read_entry(cache: &Cache, name: &str, key: &str, large: bool) -> Promise;
+    /// A cache, or a folder of the origin's private file system that looks like one.
+    #[wasm_bindgen(js_name = openStore)]
+    fn open_store(name: &str, folder: bool) -> Promise;
 }
 
-/// The Cache API as a store. An entry appears when all of its bytes are written.
+/// The Cache API as a store, or the origin's private file system on WebKit. An entry appears when all of its bytes are written.
 #[derive(Clone, Debug)]
 pub struct CacheStore {
     cache: Cache,
@@ -135,13 +139,17 @@ pub struct CacheStore {
 impl CacheStore {
     /// Opens the cache of this origin; pages that are not served over HTTPS or from localhost have none.
     pub async fn open() -> Result<CacheStore> {
-        let Some(caches) = property(&js_sys::global(), "caches") else {
+        let navigator = property(&js_sys::global(), "navigator");
+        let agent =
+            navigator.and_then(|navigator| property(&navigator, "userAgent")).and_then(|agent| agent.as_string());
+        let webkit = Implementation::of(&agent.unwrap_or_default(), 0).is_webkit();
+        let store = JsFuture::from(open_store(CACHE, webkit)).await;
+        let store = store.map_err(|error| Error::Cache { reason: describe(&error) })?;
+        if store.is_undefined() {
             let reason = "this page is not a secure context; serve it over HTTPS or from localhost".to_string();
             return Err(Error::Cache { reason });
-        };
-        let caches: CacheStorage = caches.unchecked_into();
-        let cache = JsFuture::from(caches.open(CACHE)).await.map_err(|e| Error::Cache { reason: describe(&e) })?;
-        Ok(CacheStore { cache: cache.unchecked_into() })
+        }
+        Ok(CacheStore { cache: store.unchecked_into() })
     }
 }
 
