@@ -89,3 +89,59 @@ test("the tokens are the same for every group of dispatches, one command buffer 
   const submits = found.map((run) => run.all);
   assert.ok(submits[0] > 3 * submits[1] && submits[1] > submits[2] && submits[2] >= submits[3], `command buffers: ${submits}`);
 });
+
+test("models are private files: what is gone of them is fetched alone, and two tabs share one download", { timeout: PATIENCE }, async () => {
+  const load = (where, worker) =>
+    where.evaluate(async (worker) => {
+      const jerboa = await import("/index.js");
+      const model = await jerboa.loadModel(new URL("/model/", location.href), { worker });
+      const text = await model.generate("Once upon a time", { maxTokens: 4, temperature: 0 });
+      await model.unload();
+      return text;
+    }, worker);
+  /** The entries, by their files' addresses; those of a file are removed. */
+  const entries = (remove) =>
+    page.evaluate(async (remove) => {
+      const found = [];
+      const walk = async (folder, path) => {
+        for await (const [name, handle] of folder) {
+          if (handle.kind === "directory") await walk(handle, `${path}/${name}`);
+          else if (remove && path.includes(remove) && name !== "manifest") await folder.removeEntry(name);
+          else found.push(`${path}/${name}`);
+        }
+      };
+      await walk(await navigator.storage.getDirectory(), "");
+      return { found, caches: await caches.keys() };
+    }, remove);
+  const asked = (since) => server.requests.slice(since).filter(({ method, path, status }) => method === "GET" && status < 300 && path.startsWith("/model/")).map(({ path }) => path.split("/").at(-1));
+
+  await load(page, true);
+  const kept = await entries();
+  assert.ok(kept.found.some((name) => name.startsWith("/jerboa-models-1/") && name.includes("model.safetensors/")), kept.found.join("\n"));
+  assert.deepEqual(kept.caches, []);
+  let since = server.requests.length;
+  const text = await load(page, true);
+  assert.ok(golden.newText.startsWith(text), text);
+  assert.ok(!asked(since).some((name) => /safetensors|tokenizer.json/.test(name)), `asked again: ${asked(since)}`);
+  // On the page's own thread the same files serve, and a part that the browser took comes again.
+  await entries("model.safetensors");
+  since = server.requests.length;
+  assert.equal(await load(page, false), text);
+  assert.ok(asked(since).includes("model.safetensors") && !asked(since).includes("tokenizer.json"), `asked again: ${asked(since)}`);
+  assert.deepEqual((await entries()).found.sort(), kept.found.sort());
+
+  const listed = await page.evaluate(async () => {
+    const jerboa = await import("/index.js");
+    const models = await jerboa.cachedModels();
+    for (const { source } of models) await jerboa.deleteModel(source);
+    return [models.length, (await jerboa.cachedModels()).length];
+  });
+  assert.deepEqual(listed, [1, 0]);
+  const other = await page.context().newPage();
+  await other.goto(`${server.url}/package.json`);
+  since = server.requests.length;
+  assert.deepEqual(await Promise.all([load(page, true), load(other, true)]), [text, text]);
+  const fetched = asked(since).filter((name) => name === "tokenizer.json").length;
+  assert.equal(fetched, 1, `asked for ${asked(since)}`);
+  await other.close();
+});
