@@ -83,9 +83,10 @@ fn ids(count: usize) -> Vec<u32> {
     (0..count).map(|_| next()).collect()
 }
 
+/// A cache of all positions, windows without and with sinks, states of a convolution, a delta rule and Mamba-2.
 #[test]
 fn halves_hold_after_two_thousand_tokens() {
-    for name in ["qwen3", "gemma3", "lfm2", "qwen3_5", "granite_hybrid"] {
+    for name in ["qwen3", "gemma3", "gpt_oss", "lfm2", "qwen3_5", "granite_hybrid"] {
         let long = ids(2008);
         let end = |device: &DeviceOptions, kv: Kv| {
             let options = RunOptions { max_context: Some(2304), ..with_kv(kv) };
@@ -103,6 +104,33 @@ fn halves_hold_after_two_thousand_tokens() {
             let error = relative_l2(&end(&device, kv), &expected);
             assert!(error < 1.5e-2, "{name} {kv:?}: {error:e}");
         }
+    }
+}
+
+/// How likely 2,000 tokens are, each after all before it, with a cache of 8 bits beside one of halves. The weights are random: what
+/// trained ones make of 8 bits, in 512 positions, is shown in tests/task/families.rs.
+#[test]
+fn eight_bits_hold_after_two_thousand_tokens() {
+    for name in ["qwen3", "gpt_oss"] {
+        let long = ids(2001);
+        let rows = |kv: Kv| {
+            let (mut session, _) = start(name, &exact(), RunOptions { max_context: Some(2304), ..with_kv(kv) });
+            block_on(session.every_row(&long[..2000], false)).expect("logits")
+        };
+        let perplexity = |rows: &[f32]| {
+            let (cols, mut total) = (rows.len() / 2000, 0.0);
+            for (row, next) in rows.chunks_exact(cols).zip(&long[1..]) {
+                total += row.iter().map(|v| f64::from(v - row[*next as usize]).exp()).sum::<f64>().ln();
+            }
+            (total / 2000.0).exp()
+        };
+        let [halves, eight] = [rows(Kv::Packed), rows(Kv::Int8)];
+        let (one, other) = (perplexity(&halves), perplexity(&eight));
+        assert!((other / one - 1.0).abs() < 0.005, "{name}: {one} becomes {other}");
+        let last = halves.len() - halves.len() / 20;
+        let error = relative_l2(&eight[last..], &halves[last..]);
+        println!("{name}: {one} becomes {other}, the last 100 rows {error:e}");
+        assert!(error < 8e-2, "{name}: {error:e}");
     }
 }
 

@@ -4,11 +4,12 @@
 
 use super::model::Model;
 use super::session::Session;
-use super::step::Buffers;
+use super::step::{Buffers, Step};
 use crate::gpu::{Backend, Usage, Work};
 use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
 use crate::{Error, Result};
+use std::mem::swap;
 
 /// Bytes that are made at once, beside those they replace; or an eighth of all, where that is more.
 const AT_ONCE: u64 = 64 << 20;
@@ -53,7 +54,8 @@ impl Model {
 
 impl Session {
     /// Sees to places for the first `positions` positions. What the states hold stays, also what steps under way are about to
-    /// write. Where the device refuses, or nobody waits for the end, the sequence is as before.
+    /// write. Where the device refuses, or nobody waits for the end, the sequence is as before; some of its states may have got
+    /// their places.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
@@ -64,8 +66,13 @@ impl Session {
         let model = self.model.clone();
         let held = model.places(positions, self.held);
         let most = (model.state_bytes(held) / 8).max(AT_ONCE);
-        let grows =
-            |(_, state): &(usize, &StatePlan)| state.planes.iter().any(|p| state.room(*p, held) > state.room(*p, 0));
+        let grows = |(index, state): &(usize, &StatePlan)| {
+            state.planes.iter().enumerate().any(|(plane, bytes)| {
+                let needed = state.room(*bytes, held);
+                let own = self.own.get(&Slot::Sequence(StateId(*index), plane as u8));
+                needed > state.room(*bytes, 0) && own.is_none_or(|buffer| buffer.size() < needed)
+            })
+        };
         let mut rest: Vec<usize> = model.states.iter().enumerate().filter(grows).map(|(index, _)| index).collect();
         // What is under way reads the old buffers, which go when it is done.
         while !rest.is_empty() {
@@ -87,8 +94,12 @@ impl Session {
                 })
                 .collect();
             model.gpu.submit(&copies)?;
-            self.own.extend(made);
-            self.bind_again()?;
+            let before = self.bind(made)?;
+            // What the steps needed for themselves.
+            if let Err(error) = model.gpu.check().await {
+                self.unbind(before);
+                return Err(error);
+            }
             if !rest.is_empty() {
                 model.gpu.wait_idle().await?;
             }
@@ -104,10 +115,11 @@ impl Session {
         }
         let model = self.model.clone();
         let held = model.places(positions, self.held);
+        let mut made = Buffers::new();
         for index in 0..model.states.len() {
-            model.state_buffers(index, held, &mut self.own)?;
+            model.state_buffers(index, held, &mut made)?;
         }
-        self.bind_again()?;
+        self.bind(made)?;
         self.holds(held);
         Ok(())
     }
@@ -118,13 +130,58 @@ impl Session {
         (self.held, self.state_bytes) = (positions, bytes);
     }
 
-    /// Records the steps that read or write states anew.
-    fn bind_again(&mut self) -> Result<()> {
-        let model = self.model.clone();
-        self.decode = self.step_of("decode", &model.decode, 1)?;
-        self.near = model.near.as_ref().map(|near| self.step_of("near", near, 1)).transpose()?;
-        self.prefill = self.step_of("prefill", &model.prefill, 1)?;
-        self.short = None;
-        self.bind_speculation()
+    /// Records the steps that read or write states anew, with other buffers; gives what there was. Where the device refuses,
+    /// that stays.
+    fn bind(&mut self, made: Buffers) -> Result<Bound> {
+        let slots = made.keys();
+        let own: Buffers =
+            slots.filter_map(|slot| self.own.get_key_value(slot)).map(|(s, b)| (*s, b.clone())).collect();
+        self.own.extend(made);
+        match self.steps() {
+            Ok(steps) => Ok(Bound { own, steps: self.exchange(steps) }),
+            Err(error) => {
+                self.own.extend(own);
+                Err(error)
+            }
+        }
     }
+
+    fn unbind(&mut self, before: Bound) {
+        self.own.extend(before.own);
+        self.exchange(before.steps);
+    }
+
+    /// The steps that read or write states, with the buffers that there are.
+    fn steps(&self) -> Result<Steps> {
+        let verify = self.speculation.as_ref().map(|_| self.verify_step()).transpose()?;
+        let decode = self.step_of("decode", &self.model.decode, 1)?;
+        let near = self.model.near.as_ref().map(|near| self.step_of("near", near, 1)).transpose()?;
+        Ok(Steps { decode, near, prefill: self.step_of("prefill", &self.model.prefill, 1)?, verify })
+    }
+
+    /// Takes other ones; gives those that there were.
+    fn exchange(&mut self, mut steps: Steps) -> Steps {
+        self.short = None;
+        swap(&mut self.decode, &mut steps.decode);
+        swap(&mut self.near, &mut steps.near);
+        swap(&mut self.prefill, &mut steps.prefill);
+        if let (Some(own), Some(verify)) = (&mut self.speculation, &mut steps.verify) {
+            swap(&mut own.verify, verify);
+        }
+        steps
+    }
+}
+
+/// Steps that read or write states.
+struct Steps {
+    decode: Step,
+    near: Option<Step>,
+    prefill: Step,
+    verify: Option<Step>,
+}
+
+/// What a sequence had before it grew.
+struct Bound {
+    own: Buffers,
+    steps: Steps,
 }

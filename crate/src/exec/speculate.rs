@@ -4,7 +4,7 @@
 use super::asked::{Drafting, Speculation};
 use super::model::Model;
 use super::session::Session;
-use super::step::Prepared;
+use super::step::{Prepared, Step};
 use super::tail::{MAX_STOPS, RING, Tail};
 use crate::gpu::{Backend, Usage};
 use crate::kernels::sample::{Advance, DRAFT_ROWS, accept, argmax_rows, draft, slices};
@@ -38,20 +38,16 @@ impl Session {
             self.own.insert(Slot::History, history);
         }
         let tail = self.step_of("sample", &drafting.tail, 1)?;
-        let verify = self.step_of("drafts", &drafting.verify, DRAFT_ROWS as usize)?;
+        let verify = self.verify_step()?;
         self.gpu.check().await?;
         self.model.count(|bytes| bytes.activations += self.gpu.created().bytes - before);
         self.speculation = Some(Speculation { verify, tail });
         Ok(())
     }
 
-    /// Records its step with drafts anew, where there is one.
-    pub(super) fn bind_speculation(&mut self) -> Result<()> {
-        if let Some(steps) = self.speculation.take() {
-            let verify = self.step_of("drafts", &self.model.drafting()?.verify, DRAFT_ROWS as usize)?;
-            self.speculation = Some(Speculation { verify, ..steps });
-        }
-        Ok(())
+    /// Its step with drafts.
+    pub(super) fn verify_step(&self) -> Result<Step> {
+        self.step_of("drafts", &self.model.drafting()?.verify, DRAFT_ROWS as usize)
     }
 
     /// What [`Self::prepare_speculation`] made.

@@ -30,6 +30,8 @@ struct Inner {
     lost: Arc<Mutex<Option<String>>>,
     /// Dispatches with this in `program/label` are left out.
     omit: Option<&'static str>,
+    /// The most bytes that buffers may take together.
+    most: Cell<u64>,
 }
 
 /// A buffer that is counted while it lives.
@@ -241,6 +243,7 @@ impl Backend for NativeGpu {
                 error,
                 lost,
                 omit: options.omit,
+                most: Cell::new(u64::MAX),
             }),
         })
     }
@@ -266,6 +269,12 @@ impl Backend for NativeGpu {
             c.buffers += 1;
             c.bytes += size;
         });
+        // As a device tells it: later.
+        if self.created().bytes > self.inner.most.get()
+            && let Ok(mut error) = self.inner.error.lock()
+        {
+            error.get_or_insert(out_of_memory("the model", 0, 0));
+        }
         Ok(Buffer(Rc::new(BufferInner { raw, size, created: self.inner.created.clone() })))
     }
 
@@ -406,6 +415,11 @@ impl NativeGpu {
     pub fn destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
         let device = self.inner.device.clone();
         move || device.destroy()
+    }
+
+    /// Pretends that there is room for so many more bytes of buffers, or for any number; for tests.
+    pub fn pretend_room(&self, bytes: Option<u64>) {
+        self.inner.most.set(bytes.map_or(u64::MAX, |bytes| self.created().bytes + bytes));
     }
 
     fn compile(&self, shader: &Shader) -> Result<Pipeline> {
