@@ -1,7 +1,8 @@
-/** What people point a page at besides safetensors: GGUF files by name, address and picked, models that WebLLM has cached, tensors over the device's limits. */
+/** What people point a page at besides safetensors: GGUF files by name, address and picked, models that WebLLM has cached, tensors over the device's limits, experts that do
+ * not all fit. */
 
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, stat, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -12,6 +13,7 @@ import { ROOT, STORIES } from "./support/places.mjs";
 
 const options = { timeout: 180_000 };
 const QUANT = join(ROOT, "tests/golden/quant");
+const MIXTURE = join(ROOT, "tests/golden/models/mixtral");
 let site, page, golden, hub, folder, expected;
 
 const control = (...what) => hub.control(...what);
@@ -35,6 +37,7 @@ before(async () => {
   await mkdir(join(folder, "org"));
   await symlink(join(QUANT, "twin_stories"), join(folder, "org/stories-GGUF"));
   await mkdir(join(folder, "org/llama-MLC"));
+  await symlink(MIXTURE, join(folder, "org/mixture"));
   hub = await startHub(folder);
   site = await openPackage({ "/model/": STORIES, "/quant/": QUANT });
   page = site.page;
@@ -187,6 +190,34 @@ test("WebLLM's stores are not made by looking for them", options, async () => {
 
 test("weights over a limit lie in several buffers and generate the same", options, async () => {
   assert.deepEqual(await ids(`${site.url}/model`, { weights: "f16", maxWeightBuffer: 6_000 }), expected);
+});
+
+test("two of four experts on the GPU generate what all do, the others come from the browser's cache", options, async () => {
+  const runs = await page.evaluate(async (endpoint) => {
+    const golden = new Uint8Array(await (await fetch(`${endpoint}/org/mixture/resolve/main/golden.safetensors`)).arrayBuffer());
+    const start = 8 + Number(new DataView(golden.buffer).getBigUint64(0, true));
+    const tensors = JSON.parse(new TextDecoder().decode(golden.subarray(8, start)));
+    const ids = (tensor) => [...new BigInt64Array(golden.slice(...tensors[tensor].data_offsets.map((at) => start + at)).buffer)].map(Number);
+    const runs = [];
+    for (const lookAhead of [true, false]) {
+      const model = await jerboa.loadModel("org/mixture", { endpoint, kv: "f32", features: { f16: false }, experts: 2, lookAhead });
+      const { ids: answer, paging } = await model.generate(ids("input_ids"), { temperature: 0, maxTokens: 32, ignoreEos: true }).details;
+      runs.push({ answer: [...answer], expected: ids("greedy"), paging });
+      await model.unload();
+    }
+    return runs;
+  }, hub.url);
+  for (const { answer, expected, paging } of runs) {
+    assert.deepEqual(answer, expected);
+    assert.equal(paging.held, 2);
+    assert.ok(paging.hits > 0 && paging.hits < paging.asked && paging.bytes > 0, JSON.stringify(paging));
+  }
+  const [ahead, alone] = runs.map(({ paging }) => paging);
+  assert.ok(ahead.ahead > 0 && ahead.aheadUsed > 0 && ahead.aheadUsed <= ahead.ahead, JSON.stringify(ahead));
+  assert.deepEqual([alone.ahead, alone.hits], [0, alone.hitsAlone], JSON.stringify(alone));
+  const fetched = (await control("log")).filter(({ path }) => path.endsWith("mixture/resolve/main/model.safetensors"));
+  const [total, { size }] = [fetched.reduce((sum, request) => sum + request.bytes, 0), await stat(join(MIXTURE, "model.safetensors"))];
+  assert.ok(total < 1.5 * size, `${total} bytes over the network, of a file of ${size}`);
 });
 
 test("embeddings and head take as many bits as asked", options, async () => {

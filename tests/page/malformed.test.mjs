@@ -204,6 +204,31 @@ leavesUsable("a device without enough memory", async () => {
   assert.match(error.message, /model needs \d+ bytes, more than the device gives.*smaller/);
 });
 
+leavesUsable("a device whose memory ends in the midst of a conversation", async () => {
+  const { refused, before, after, expected } = await page.evaluate(async () => {
+    const model = await kit.load(kit.files(kit.file), { kvPage: 8 });
+    const prompt = kit.ids("input_ids");
+    const ids = async (more) => [...(await model.generate(prompt, { temperature: 0, ignoreEos: true, ...more }).details).ids];
+    const before = await ids({ maxTokens: 2 });
+    const { createBuffer } = GPUDevice.prototype;
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+      if (descriptor.label === "kv cache") {
+        const error = new GPUOutOfMemoryError("Not enough memory left.");
+        this.dispatchEvent(new GPUUncapturedErrorEvent("uncapturederror", { error }));
+      }
+      return createBuffer.call(this, descriptor);
+    };
+    const refused = await ids({ maxTokens: 32 }).then(() => ({ code: "none" }), kit.tell);
+    const again = await ids({ maxTokens: 2 });
+    GPUDevice.prototype.createBuffer = createBuffer;
+    const after = [again, await ids({ maxTokens: 32 })];
+    await model.unload();
+    return { refused, before, after, expected: kit.ids("greedy") };
+  });
+  assert.equal(refused.code, "out_of_memory", refused.message);
+  assert.deepEqual([before, ...after], [expected.slice(0, 2), expected.slice(0, 2), expected]);
+});
+
 leavesUsable("a device that is lost and does not come back", async () => {
   const error = await page.evaluate(async () => {
     const { requestDevice } = GPUAdapter.prototype;
