@@ -217,7 +217,7 @@ export class Completions {
     const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
     const request = this.#request(given);
     if (request.tools) await this.#refuseUnreadTools(request);
-    request.messages = await withPictures(WHERE, request.messages ?? []);
+    request.messages = await withPictures(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
     const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const parser = request.tools ? new ToolCallParser() : undefined;

@@ -119,8 +119,8 @@ export interface EngineInfo {
   prompts?: Record<string, string>;
   /** False for a base model: `chat.completions` then refuses, `generate` works. */
   hasChatTemplate: boolean;
-  /** What it takes: `"text"`, and `"image"` where it sees; what it does with sound: `transcribe`, with `translate`, `timestamps` and `words` where it can; `speak`. */
-  capabilities?: ("text" | "image" | "transcribe" | "translate" | "timestamps" | "words" | "speak" | (string & {}))[];
+  /** What it takes: `"text"`, `"image"` where it sees, `"video"` where it sees videos; what it does with sound: `transcribe`, with `translate`, `timestamps` and `words` where it can; `speak`. */
+  capabilities?: ("text" | "image" | "video" | "transcribe" | "translate" | "timestamps" | "words" | "speak" | (string & {}))[];
   /** Of models that hear: the most seconds at once, and the codes of languages that can be asked for. */
   hears?: { seconds: number; languages: string[] };
   /** Of models that speak: samples and frames a second, and the numbers of a speaker's vector where they take one. */
@@ -362,7 +362,12 @@ export interface Engine {
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
   rows(width: number, height: number): EngineRows;
-  see(rows: EngineRows): Promise<SeenImage>;
+  /** The same of a video's frames, one after another. */
+  film(width: number, height: number, frames: number): EngineRows;
+  /** When the frames show, in seconds, that are taken of a video of so many seconds, and its end. */
+  frameTimes(seconds: number, fps?: number): Float64Array;
+  /** `seconds` of a picture are empty; of a video, when its frames show, and its end. */
+  see(rows: EngineRows, seconds: Float64Array): Promise<SeenImage>;
   /** Whether a conversation can still name a picture. */
   knows(picture: number): boolean;
   pictureTokens(picture: number): Promise<Float32Array>;

@@ -1,8 +1,9 @@
-/** Decodes pictures with the browser's own decoder and hands their rows to the engine, a strip at a time. Does not know what they are for. */
+/** Decodes pictures with the browser's own decoder and hands their rows to the engine, a strip at a time; frames of a video likewise. Does not know what they are for. */
 
-import type { Engine, EngineModule, SeenImage } from "./contract.js";
+import type { Engine, EngineModule, EngineRows, SeenImage } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
 import type { GivenImage } from "./pictures.js";
+import type { GivenVideo } from "./video.js";
 
 /** Pixels of a strip: what is copied to the engine at a time. */
 const STRIP = 1 << 18;
@@ -36,33 +37,70 @@ export class Shown {
   async #parts(module: EngineModule, engine: Engine, parts: unknown[]): Promise<unknown[]> {
     const numbered = [];
     for (const part of parts) {
-      const { type, image, key } = part as { type?: string } & Partial<GivenImage>;
-      if (type !== "image" || !image) numbered.push(part);
+      const { type, image, frames, key } = part as { type?: string } & Partial<GivenImage & GivenVideo>;
+      if (!image && !frames) numbered.push(part);
       else {
         const known = key === undefined ? undefined : this.#known.get(key);
         const there = known !== undefined && engine.knows(known);
-        const given = key === undefined ? { image } : { image, key };
-        numbered.push({ type, picture: there ? known : (await this.see(module, engine, given)).picture });
+        const given = key === undefined ? {} : { key };
+        const seen = (): Promise<SeenImage> => (frames ? this.#watch(module, engine, part as GivenVideo) : this.see(module, engine, { image: image!, ...given }));
+        numbered.push({ type, picture: there ? known : (await seen()).picture });
       }
     }
     return numbered;
   }
+
+  async #watch(module: EngineModule, engine: Engine, { frames, seconds, key }: GivenVideo): Promise<SeenImage> {
+    const seen = await watched(module, engine, frames, seconds);
+    if (key !== undefined) this.#known.set(key, seen.picture);
+    return seen;
+  }
+}
+
+/** No seconds: a picture. */
+const STILL = new Float64Array();
+
+/** Frames become as large as the first, where they are not. */
+async function watched(module: EngineModule, engine: Engine, frames: GivenVideo["frames"], seconds: Float64Array): Promise<SeenImage> {
+  let rows: EngineRows | undefined;
+  let size = { width: 0, height: 0 };
+  try {
+    for (const frame of frames) {
+      const bitmap = frame instanceof ImageBitmap ? frame : await bitmapOf(module, frame);
+      try {
+        if (!rows) {
+          size = sizeOf(bitmap);
+          rows = engine.film(size.width, size.height, frames.length);
+        }
+        draw(rows, bitmap, size);
+      } finally {
+        if (bitmap !== frame) bitmap.close();
+      }
+    }
+  } catch (thrown) {
+    rows?.free();
+    throw thrown;
+  }
+  if (!rows) throw refused("The video has no frames.");
+  return engine.see(rows, seconds);
 }
 
 async function decoded(module: EngineModule, engine: Engine, { image }: GivenImage): Promise<SeenImage> {
-  if (image instanceof Blob) {
-    await examined(module, image);
-    const bitmap = await createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" }).catch((thrown) => {
-      throw refused(`The picture could not be decoded: its file is damaged. (${thrown instanceof Error ? thrown.message : thrown})`);
-    });
-    try {
-      return await drawn(engine, bitmap);
-    } finally {
-      bitmap.close();
-    }
-  }
   if (image instanceof ImageData) return plain(engine, image);
-  return drawn(engine, image);
+  if (!(image instanceof Blob)) return drawn(engine, image);
+  const bitmap = await bitmapOf(module, image);
+  try {
+    return await drawn(engine, bitmap);
+  } finally {
+    bitmap.close();
+  }
+}
+
+async function bitmapOf(module: EngineModule, image: Blob | ImageData): Promise<ImageBitmap> {
+  if (image instanceof Blob) await examined(module, image);
+  return createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" }).catch((thrown) => {
+    throw refused(`The picture could not be decoded: its file is damaged. (${thrown instanceof Error ? thrown.message : thrown})`);
+  });
 }
 
 /** Refuses by its header what would cost more than any picture should. */
@@ -84,13 +122,28 @@ async function plain(engine: Engine, { data, width, height }: ImageData): Promis
   const pitch = width * 4;
   const strip = Math.max(1, Math.floor(STRIP / width)) * pitch;
   for (let at = 0; at < data.length; at += strip) rows.push(new Uint8Array(data.buffer, data.byteOffset + at, Math.min(strip, data.length - at)));
-  return engine.see(rows);
+  return engine.see(rows, STILL);
 }
 
 async function drawn(engine: Engine, bitmap: ImageBitmap): Promise<SeenImage> {
-  const { width, height } = bitmap;
+  const size = sizeOf(bitmap);
+  const rows = engine.rows(size.width, size.height);
+  try {
+    draw(rows, bitmap, size);
+  } catch (thrown) {
+    rows.free();
+    throw thrown;
+  }
+  return engine.see(rows, STILL);
+}
+
+function sizeOf({ width, height }: ImageBitmap): { width: number; height: number } {
   if (!(width > 0 && height > 0) || width * height > MOST) throw refused(`The picture has ${width}x${height} pixels; between 1 and ${MOST / 1e6} million are decoded.`);
-  const rows = engine.rows(width, height);
+  return { width, height };
+}
+
+/** Hands the rows of a picture over, in this size. */
+function draw(rows: EngineRows, bitmap: ImageBitmap, { width, height }: { width: number; height: number }): void {
   const most = Math.min(height, Math.max(1, Math.floor(STRIP / width)));
   const canvas = new OffscreenCanvas(width, most);
   const context = canvas.getContext("2d", { willReadFrequently: true });
@@ -99,14 +152,13 @@ async function drawn(engine: Engine, bitmap: ImageBitmap): Promise<SeenImage> {
     for (let y = 0; y < height; y += most) {
       const count = Math.min(most, height - y);
       context.clearRect(0, 0, width, most);
-      context.drawImage(bitmap, 0, y, width, count, 0, 0, width, count);
+      // Strips of the whole, drawn in its size.
+      context.drawImage(bitmap, 0, -y, width, height);
       const { data } = context.getImageData(0, 0, width, count);
       rows.push(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
     }
   } catch (thrown) {
-    rows.free();
     if (thrown instanceof DOMException) throw refused(`The picture cannot be read: ${thrown.message}. Pictures of other sites need CORS.`);
     throw thrown;
   }
-  return engine.see(rows);
 }

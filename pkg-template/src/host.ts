@@ -27,6 +27,7 @@ export interface Methods {
   logits(ids: Uint32Array, all: boolean): Float32Array;
   embedImage(image: GivenImage, options: EngineEmbedOptions): Float32Array;
   encodeImage(image: GivenImage): SeenImage & { data: Float32Array };
+  frameTimes(seconds: number, fps?: number): Float64Array;
   unloadTower(): void;
   transcribe(samples: Float32Array, request: EngineTranscribeOptions): Transcript;
   listen(samples: Float32Array, fresh: boolean): ListenTurn;
@@ -258,6 +259,8 @@ export class Host implements Backend {
         return this.#generate(life, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
       case "encodeImage":
         return this.#encodeImage(life, args[0] as GivenImage);
+      case "frameTimes":
+        return engine.frameTimes(args[0] as number, args[1] as number | undefined);
       case "unloadTower":
         return engine.unloadTower();
       case "createSession":
@@ -344,6 +347,6 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model and its sessions answer also when it was given back or its device was lost. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
+  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",
 ]);

@@ -8,6 +8,7 @@ export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions } from "./generate.js";
 export type { EncodedImage, Model, RenderChatOptions } from "./model.js";
 export type { ImageSource } from "./pictures.js";
+export type { VideoSource } from "./video.js";
 export type { Session } from "./session.js";
 export type { Generation } from "./generation.js";
 export { JerboaError } from "./errors.js";
@@ -18,7 +19,7 @@ export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, Ranked, RerankOptions,
 } from "./embeddings.js";
-export type { ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall } from "./messages.js";
+export type { ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall, VideoPart, VideoUrlPart } from "./messages.js";
 export type {
   Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionCreateParams, ChatCompletionCreateParamsNonStreaming,
   ChatCompletionCreateParamsStreaming, ChatDelta, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,

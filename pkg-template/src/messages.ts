@@ -3,6 +3,7 @@
 import { describe } from "./check.js";
 import { refused } from "./errors.js";
 import type { ImagePartSource, ImageSource } from "./pictures.js";
+import type { VideoPartSource, VideoSource } from "./video.js";
 
 /** A part of a message's content. */
 export interface TextPart {
@@ -21,6 +22,17 @@ export interface ImagePart {
   type: "image";
   image: ImageSource;
 }
+
+/** A video at an address, as OpenAI's shape has pictures; `fps` frames of a second are taken, as many as the model's settings say by default. */
+export interface VideoUrlPart {
+  type: "video_url";
+  video_url: { url: string; fps?: number };
+}
+
+/** A video that the page has, or its frames, of which `fps` show in a second (2 by default), or each at one of the `timestamps` in seconds. */
+export type VideoPart =
+  | { type: "video"; video: VideoSource; fps?: number }
+  | { type: "video"; frames: ImageSource[]; fps?: number; timestamps?: number[] };
 
 /** A part of an answer that declined, as OpenAI's models have it; it is read as text. */
 export interface RefusalPart {
@@ -44,7 +56,7 @@ export interface Tool {
 
 /** One message of a conversation. */
 export type ChatMessage =
-  | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart)[]; name?: string }
+  | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart)[]; name?: string }
   | { role: "assistant"; content?: string | (TextPart | RefusalPart)[] | null; refusal?: string | null; tool_calls?: ToolCall[]; name?: string }
   | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string };
 
@@ -71,18 +83,19 @@ export function engineMessages(where: string, messages: ChatMessage[], takes: re
   });
 }
 
-type Part = TextPart | RefusalPart | ImageUrlPart | ImagePart;
+type Part = TextPart | RefusalPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart;
+type Made = TextPart | ImagePartSource | VideoPartSource;
 
 /** The text of a message; with pictures in it, its parts. */
-function contentOf(at: string, content: string | Part[], takes: readonly string[]): string | (TextPart | ImagePartSource)[] {
+function contentOf(at: string, content: string | Part[], takes: readonly string[]): string | Made[] {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
   const parts = content.map((part) => enginePart(at, part, takes));
-  if (parts.some(({ type }) => type === "image")) return parts;
+  if (parts.some(({ type }) => type !== "text")) return parts;
   return parts.map((part) => (part as TextPart).text).join("");
 }
 
-function enginePart(at: string, part: Part, takes: readonly string[]): TextPart | ImagePartSource {
+function enginePart(at: string, part: Part, takes: readonly string[]): Made {
   if (part?.type === "text" && typeof part.text === "string") return { type: "text", text: part.text };
   if (part?.type === "refusal" && typeof part.refusal === "string") return { type: "text", text: part.refusal };
   const sees = takes.includes("image");
@@ -92,7 +105,19 @@ function enginePart(at: string, part: Part, takes: readonly string[]): TextPart 
     if (typeof url === "string" && url) return { type: "image", source: url };
     throw refused(`${at}: a part of type 'image_url' needs image_url: { url }.`);
   }
-  throw refused(`${at}: a part of type ${describe((part as TextPart | undefined)?.type)} cannot be read by this model; only ${sees ? "text and pictures" : "text"} can.`);
+  const watches = takes.includes("video");
+  if (watches && part?.type === "video_url") {
+    const { url, ...rest } = part.video_url ?? {};
+    if (typeof url === "string" && url) return { type: "video", source: url, ...rest };
+    throw refused(`${at}: a part of type 'video_url' needs video_url: { url }.`);
+  }
+  if (watches && part?.type === "video") {
+    const { type, ...rest } = part;
+    if ("video" in rest && rest.video) return { type, source: rest.video, ...(rest.fps === undefined ? {} : { fps: rest.fps }) };
+    if ("frames" in rest && Array.isArray(rest.frames) && rest.frames.length > 0) return { type, ...rest };
+    throw refused(`${at}: a part of type 'video' needs a video, or frames.`);
+  }
+  throw refused(`${at}: a part of type ${describe((part as TextPart | undefined)?.type)} cannot be read by this model; only ${watches ? "text, pictures and videos" : sees ? "text and pictures" : "text"} can.`);
 }
 
 /** Templates write arguments out themselves: they want the object. Text that is no JSON goes through as it is. */

@@ -2,6 +2,7 @@
 
 import { describe as said } from "./check.js";
 import { JerboaError, refused } from "./errors.js";
+import { type FrameTimes, givenVideo, type VideoPartSource } from "./video.js";
 
 /** A picture: an address (`http:`, `data:` or `blob:`), a file, or something of the page that shows one. Of a track or a video it is the frame that shows now. */
 export type ImageSource =
@@ -27,13 +28,15 @@ let next = 1;
 /** How many addresses are remembered. */
 const ADDRESSES = 256;
 
-function keyOf(object: object): number {
+/** The number of what does not change. */
+export function keyOf(object: object): number {
   const key = keys.get(object) ?? next++;
   keys.set(object, key);
   return key;
 }
 
-function keyOfAddress(address: string): number {
+/** The number of what an address stands for. */
+export function keyOfAddress(address: string): number {
   const key = addresses.get(address) ?? next++;
   addresses.delete(address);
   addresses.set(address, key);
@@ -63,7 +66,7 @@ export async function given(where: string, source: ImageSource): Promise<GivenIm
   }
 }
 
-async function fetched(where: string, address: string): Promise<GivenImage> {
+async function fetched(where: string, address: string): Promise<GivenImage & { image: Blob }> {
   const short = address.length > 80 ? `${address.slice(0, 77)}...` : address;
   let url: URL;
   try {
@@ -109,25 +112,26 @@ async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBit
   }
 }
 
-/** Makes the pictures of a conversation ready, all at once. */
-export async function withPictures(where: string, messages: unknown[]): Promise<unknown[]> {
-  return eachPart(messages, async (part) => ({ type: "image", ...(await given(where, part.source)) }));
+/** Makes the pictures and videos of a conversation ready, all at once; `times` says which frames of a video are taken. */
+export async function withPictures(where: string, messages: unknown[], times: FrameTimes): Promise<unknown[]> {
+  return eachPart(messages, async (part) => ({ type: part.type, ...(await (part.type === "image" ? given(where, part.source) : givenVideo(where, part, times))) }));
 }
 
 /** The conversation with nothing but the places of its pictures: what a template reads. */
 export async function withoutPictures(messages: unknown[]): Promise<unknown[]> {
-  return eachPart(messages, () => ({ type: "image" }));
+  return eachPart(messages, ({ type }) => ({ type }));
 }
 
-async function eachPart(messages: unknown[], change: (part: ImagePartSource) => unknown): Promise<unknown[]> {
+async function eachPart(messages: unknown[], change: (part: ImagePartSource | VideoPartSource) => unknown): Promise<unknown[]> {
   const changed = messages.map(async (message) => {
     const { content } = message as { content?: unknown };
     if (!Array.isArray(content)) return message;
-    return { ...(message as object), content: await Promise.all(content.map((part) => ((part as { type?: string }).type === "image" ? change(part as ImagePartSource) : part))) };
+    return { ...(message as object), content: await Promise.all(content.map((part) => ((part as { type?: string }).type === "text" ? part : change(part as ImagePartSource)))) };
   });
   return Promise.all(changed);
 }
 
-function reason(thrown: unknown): string {
+/** What an error says, as the end of a sentence. */
+export function reason(thrown: unknown): string {
   return (thrown instanceof Error ? thrown.message : String(thrown)).replace(/\.?$/, ".");
 }

@@ -8,6 +8,7 @@ use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
 use jerboa::task::{GenerateRequest, Loaded, Outcome, Seen};
 use jerboa::vision::Picture;
+use jerboa_tests::golden::Golden;
 use jerboa_tests::random;
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ fn picture(seed: u64, width: usize, height: usize) -> Picture {
 
 fn see(loaded: &Loaded, picture: &Picture) -> Seen {
     let sight = loaded.sight().expect("eyes");
-    block_on(sight.see(sight.whole(picture).expect("tiles"))).unwrap_or_else(|e| panic!("{e}"))
+    block_on(sight.see(sight.whole(picture).expect("tiles"), &[])).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn ask(loaded: &mut Loaded, messages: &Value) -> jerboa::Result<Outcome> {
@@ -51,7 +52,7 @@ fn user(picture: u32, text: &str) -> Value {
 #[test]
 fn a_conversation_keeps_its_pictures() {
     let mut loaded = tiny(512);
-    assert_eq!(loaded.info()["capabilities"], json!(["text", "image"]));
+    assert_eq!(loaded.info()["capabilities"], json!(["text", "image", "video"]));
     let (one, other) = (picture(1, 96, 64), picture(2, 70, 130));
     let first = see(&loaded, &one);
     assert_eq!((first.tokens, &first.grids[..], &first.tiles[..]), (6, &[(2, 3)][..], &[(96, 64)][..]));
@@ -89,6 +90,49 @@ fn a_conversation_keeps_its_pictures() {
 }
 
 #[test]
+fn a_video_is_read_with_the_times_of_its_frames() {
+    let expected = Golden::read(&golden("vision/video/tiny.safetensors"));
+    let (shape, frames) = (expected.shape("frames"), expected.bytes("frames"));
+    let mut loaded = tiny(512);
+    let sight = loaded.sight().expect("eyes").clone();
+    let take = || {
+        let mut intake = sight.film(shape[2], shape[1], shape[0]).expect("sizes");
+        intake.push(&frames, 3).expect("rows");
+        intake
+    };
+    let seconds = [0.0, 0.5, 1.0, 1.5, 2.0];
+    let seen = block_on(sight.see(take(), &seconds)).expect("a video");
+    assert_eq!((seen.tokens, &seen.grids[..]), (12, &[(2, 3), (2, 3)][..]));
+    let said = |n: u32| {
+        json!([{ "role": "user", "content": [{ "type": "text", "text": "Look " }, { "type": "video", "picture": n },
+            { "type": "text", "text": " at it" }] }])
+    };
+    let request = json!({ "messages": said(seen.picture), "temperature": 0, "maxTokens": 16 });
+    let request = GenerateRequest::from_json(&request.to_string()).expect("a request");
+    let answer = block_on(loaded.generate(&request, &AbortFlag::new(), |_| {})).expect("an answer");
+    assert_eq!(answer.prompt_tokens, expected.ints("input_ids").len());
+    let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
+    assert_eq!(answer.ids, wanted);
+    // The same frames at other times are another video; at the same times they are known.
+    let again = block_on(sight.see(take(), &seconds)).expect("a video");
+    let slow = block_on(sight.see(take(), &[0.0, 2.0, 4.0, 6.0, 8.0])).expect("a video");
+    assert!(again.picture == seen.picture && slow.picture != seen.picture);
+    // A picture may stand beside.
+    let still = see(&loaded, &picture(4, 64, 64));
+    let mut both = said(seen.picture);
+    both[0]["content"].as_array_mut().unwrap().push(json!({ "type": "image", "picture": still.picture }));
+    let mixed = ask(&mut loaded, &both).expect("an answer");
+    assert!(mixed.prompt_tokens > answer.prompt_tokens && mixed.cached_tokens > seen.tokens, "{mixed:?}");
+    for wrong in [&seconds[..4], &[0.0, 3.0, 1.0, 4.0, 5.0]] {
+        let error = block_on(sight.see(take(), wrong)).expect_err("other times").to_string();
+        assert!(error.contains("its 4 frames need as many growing times"), "{error}");
+    }
+    assert!(sight.film(64, 64, 2000).is_err());
+    let times = sight.films().expect("videos").times(30.0, None);
+    assert_eq!((times[0], times.len(), times[times.len() - 1]), (0.0, 33, 30.0));
+}
+
+#[test]
 fn what_a_user_writes_is_no_picture() {
     let mut loaded = tiny(256);
     let first = see(&loaded, &picture(1, 64, 64));
@@ -105,7 +149,7 @@ fn what_a_user_writes_is_no_picture() {
         assert!(error.contains(said), "{error}");
     }
     let sight = loaded.sight().unwrap();
-    let error = block_on(sight.see(sight.intake(64, 64).expect("sizes"))).expect_err("no rows").to_string();
+    let error = block_on(sight.see(sight.intake(64, 64).expect("sizes"), &[])).expect_err("no rows").to_string();
     assert!(error.contains("only 0 of its 64 rows came"), "{error}");
     assert!(sight.intake(2000, 3).is_err(), "too long");
 }

@@ -35,7 +35,7 @@ fn check(name: &str) {
     let mut numbers = Vec::new();
     for picture in pictures(&expected) {
         pollster::block_on(async {
-            let seen = sight.see(sight.whole(&picture).expect("tiles")).await.expect("a picture");
+            let seen = sight.see(sight.whole(&picture).expect("tiles"), &[]).await.expect("a picture");
             assert_eq!(seen.tokens, 1);
             found.extend(model.vector(seen.picture, &request).await.expect("a vector"));
             numbers.push(seen.picture);

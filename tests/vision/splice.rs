@@ -21,10 +21,10 @@ fn session(name: &str, chunk: usize) -> Session {
 fn look(session: &Session, eye: &mut Eye, name: &str, picture: &jerboa::vision::Picture) -> (u32, usize) {
     let processor = processor(name);
     let tiles = tiles(name, &processor, picture);
-    let content = content(&tiles);
+    let content = content(&tiles, &[]);
     let found = session.album().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
-        let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, &processor)).expect("rows");
+        let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
         session.album().borrow_mut().add(content, encoded)
     });
     (first, session.album().borrow().tokens(first))

@@ -85,7 +85,7 @@ fn check_eye(name: &str, mut eye: Eye) {
     for picture in pictures(&expected) {
         let tiles = tiles(name, &processor, &picture);
         let rows = pollster::block_on(async {
-            let encoded = eye.encode(gpu(), &tiles, &processor).await.expect("rows");
+            let encoded = eye.encode(gpu(), &tiles, 1, &processor).await.expect("rows");
             encoded.read(gpu()).await.expect("numbers")
         });
         for row in rows.chunks(cols * found.len()) {

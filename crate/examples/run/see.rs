@@ -5,10 +5,10 @@ use crate::open::on_model;
 use crate::options::{Given, Result, told, value};
 use crate::out;
 use clap::{Arg, ArgAction, Command};
-use jerboa::exec::{Eye, Files, Session, content, processor};
+use jerboa::exec::{Encoded, Eye, Files, Session, content, processors};
 use jerboa::task::Loaded;
 use jerboa::vision::decode::decode;
-use jerboa::vision::{Picture, Processor};
+use jerboa::vision::{Intake, Picture, Processor};
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -24,9 +24,33 @@ pub fn command(command: Command) -> Command {
     on_model(command).args([images().required(true), out])
 }
 
-/// A command with ids that may have pictures.
+/// A command with ids that may have pictures, or a video.
 pub fn with_images(command: Command) -> Command {
-    command.arg(images().help("Pictures for the placeholders in --ids, one after another, or that --prompt asks about"))
+    let frames = value("frames", "FILE", "A video's frames, in their order; they come after the pictures");
+    let fps = value("fps", "N", "How many of --frames show in a second").value_parser(clap::value_parser!(f64));
+    command.args([
+        images().help("Pictures for the placeholders in --ids, one after another, or that --prompt asks about"),
+        frames.num_args(1..),
+        fps.default_value("2"),
+    ])
+}
+
+/// The pictures of --frames, when each shows, and the end.
+fn frames(given: &Given) -> Result<(Vec<Picture>, Vec<f64>)> {
+    let fps = given.need::<f64>("fps")?;
+    if !(fps > 0.0 && fps.is_finite()) {
+        return Err("--fps is no rate".into());
+    }
+    let picture = |file: &String| {
+        let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+        decode(&bytes, true).map_err(|e| format!("{file}: {}", told(e)))
+    };
+    let files = given.all::<String>("frames");
+    let pictures: Vec<Picture> = files.iter().map(picture).collect::<Result<_>>()?;
+    if pictures.iter().any(|p| (p.width, p.height) != (pictures[0].width, pictures[0].height)) {
+        return Err("--frames are of one size".into());
+    }
+    Ok((pictures, (0..=files.len()).map(|frame| frame as f64 / fps).collect()))
 }
 
 /// A question about the pictures of --image, as a conversation.
@@ -38,9 +62,17 @@ pub async fn asked(given: &Given, loaded: &mut Loaded, question: &str) -> Result
     for file in given.all::<String>("image") {
         let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
         let bytes = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
-        let seen = sight.see(sight.file(&bytes).map_err(of_file)?).await.map_err(of_file)?;
+        let seen = sight.see(sight.file(&bytes).map_err(of_file)?, &[]).await.map_err(of_file)?;
         eprintln!("{file}: {} tokens, {:.1} ms", seen.tokens, seen.ms);
         content.push(json!({ "type": "image", "picture": seen.picture }));
+    }
+    let (frames, seconds) = frames(given)?;
+    if let [first, ..] = &frames[..] {
+        let mut intake = sight.film(first.width, first.height, frames.len()).map_err(told)?;
+        frames.iter().try_for_each(|frame| intake.push(&frame.rgb, 3)).map_err(told)?;
+        let seen = sight.see(intake, &seconds).await.map_err(told)?;
+        eprintln!("{} frames: {} tokens, {:.1} ms", frames.len(), seen.tokens, seen.ms);
+        content.push(json!({ "type": "video", "picture": seen.picture }));
     }
     content.push(json!({ "type": "text", "text": question }));
     Ok(vec![json!({ "role": "user", "content": content })])
@@ -48,31 +80,44 @@ pub async fn asked(given: &Given, loaded: &mut Loaded, question: &str) -> Result
 
 /// The ids with the pictures of --image at their placeholders.
 pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<Vec<u32>> {
-    let files = given.all::<String>("image");
-    if files.is_empty() {
+    let (files, (frames, seconds)) = (given.all::<String>("image"), frames(given)?);
+    if files.is_empty() && frames.is_empty() {
         return Ok(ids);
     }
     let source = given.source().await?;
     let parts = Files::examine(&source, None).await.map_err(told)?;
     let config = parts.config.clone();
     let mut eye = Eye::load(&session.gpu, &source, parts, given.run_options()?).await.map_err(told)?;
-    let processor = processor(&source, &config, &eye.tower).await.map_err(told)?;
+    let (processor, films) = processors(&source, &config, &eye.tower).await.map_err(told)?;
+    let named = |names: [&str; 2]| names.iter().find_map(|name| Some(session.config.get(*name)?.as_u64()? as u32));
+    let image = named(["image_token_id", "image_token_index"]).ok_or("config.json names no image_token_id")?;
     let mut pictures = Vec::new();
     for file in files {
         let (_, tiles) = read(&file, &processor)?;
-        let content = content(&tiles);
+        let content = content(&tiles, &[]);
         let known = session.album().borrow_mut().find(content);
-        pictures.push(match known {
+        let picture = match known {
             Some(first) => first,
             None => {
-                let encoded = eye.encode(&session.gpu, &tiles, &processor).await.map_err(told)?;
+                let encoded = eye.encode(&session.gpu, &tiles, 1, &processor).await.map_err(told)?;
                 session.album().borrow_mut().add(content, encoded)
             }
-        });
+        };
+        pictures.push((image, picture));
     }
-    let named = ["image_token_id", "image_token_index"].iter().find_map(|name| session.config.get(name)?.as_u64());
-    let placeholder = named.ok_or("config.json names no image_token_id")?;
-    session.filled(&ids, placeholder as u32, &pictures).map_err(told)
+    if let [first, ..] = &frames[..] {
+        let films = films.ok_or("the model takes no videos")?;
+        let layout = films.layout(first.width, first.height, frames.len()).map_err(told)?;
+        let mut intake = Intake::new(&films.processor, layout);
+        frames.iter().try_for_each(|frame| intake.push(&frame.rgb, 3)).map_err(told)?;
+        let tiles = intake.finish().map_err(told)?;
+        let encoded = eye.encode(&session.gpu, &tiles, films.together(), &films.processor).await.map_err(told)?;
+        let encoded = Encoded { interval: films.interval(&seconds), ..encoded };
+        let picture = session.album().borrow_mut().add(content(&tiles, &seconds), encoded);
+        // A family without a token for videos has frames in the places of pictures.
+        pictures.push((named(["video_token_id", "video_token_index"]).unwrap_or(image), picture));
+    }
+    session.filled(&ids, &pictures).map_err(told)
 }
 
 /// A file's size and tiles.
@@ -89,7 +134,7 @@ pub async fn run(given: &Given) -> Result<()> {
     let (gpu, options) = (given.gpu().await?, given.run_options()?);
     let config = files.config.clone();
     let mut eye = Eye::load(&gpu, &source, files, options).await.map_err(told)?;
-    let processor = processor(&source, &config, &eye.tower).await.map_err(told)?;
+    let (processor, _) = processors(&source, &config, &eye.tower).await.map_err(told)?;
     let (cols, mut pixels) = (eye.cols(), Vec::new());
     // The rows, and the features that deeper layers of the language model get beside them.
     let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
@@ -97,7 +142,7 @@ pub async fn run(given: &Given) -> Result<()> {
     for file in given.all::<String>("image") {
         let ((width, height), tiles) = read(&file, &processor)?;
         let start = Instant::now();
-        let encoded = eye.encode(&gpu, &tiles, &processor).await.map_err(told)?;
+        let encoded = eye.encode(&gpu, &tiles, 1, &processor).await.map_err(told)?;
         for row in encoded.read(&gpu).await.map_err(told)?.chunks(cols * eye.tower.features) {
             row.chunks(cols).zip(&mut embeds).for_each(|(part, all)| all.extend(part));
         }

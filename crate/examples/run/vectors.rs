@@ -43,7 +43,7 @@ pub async fn embed(given: &Given) -> Result<()> {
         let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
         let sight = model.sight.clone().ok_or("this model makes vectors of texts alone")?;
         let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
-        let seen = sight.see(sight.file(&bytes).map_err(of_file)?).await.map_err(of_file)?;
+        let seen = sight.see(sight.file(&bytes).map_err(of_file)?, &[]).await.map_err(of_file)?;
         vectors.push(model.vector(seen.picture, &request).await.map_err(of_file)?);
     }
     let seconds = start.elapsed().as_secs_f64();

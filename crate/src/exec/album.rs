@@ -99,12 +99,20 @@ impl Album {
 
     /// The first and the end of the picture (a tile of it) that a token belongs to, as places in `ids`; none for text.
     pub(super) fn tile(&self, ids: &[u32], vocab: u32, at: usize) -> Option<(usize, usize)> {
+        self.span(ids, vocab, at).map(|(first, end, _)| (first, end))
+    }
+
+    /// The same with its grid. Frames whose positions tell the time are one.
+    fn span(&self, ids: &[u32], vocab: u32, at: usize) -> Option<(usize, usize, Span)> {
         let (shot, token) = self.at(ids[at].checked_sub(vocab)?)?;
+        let Encoded { grids, interval, .. } = &shot.encoded;
+        let frames = if *interval > 0.0 { grids.len() } else { 1 };
         let mut first = 0;
-        for (height, width) in &shot.encoded.grids {
-            let end = first + height * width;
+        for (height, width) in grids {
+            let end = first + frames * height * width;
             if token < end {
-                return Some((at - (token - first).min(at), (at + end - token).min(ids.len())));
+                let grid = Span::Grid { frames, height: *height, width: *width, interval: *interval };
+                return Some((at - (token - first).min(at), (at + end - token).min(ids.len()), grid));
             }
             first = end;
         }
@@ -124,16 +132,9 @@ impl Album {
     pub(super) fn positions(&self, ids: &[u32], vocab: u32) -> Option<Positions> {
         let (mut spans, mut at, mut seen) = (Vec::new(), 0, false);
         while at < ids.len() {
-            match self.tile(ids, vocab, at) {
-                Some((_, end)) => {
-                    let grid = self.at(ids[at] - vocab).and_then(|(shot, token)| {
-                        let mut first = 0;
-                        shot.encoded.grids.iter().find(|(h, w)| {
-                            first += h * w;
-                            token < first
-                        })
-                    });
-                    spans.extend(grid.map(|(height, width)| Span::picture(*height, *width)));
+            match self.span(ids, vocab, at) {
+                Some((_, end, grid)) => {
+                    spans.push(grid);
                     seen = true;
                     at = end;
                 }

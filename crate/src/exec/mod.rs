@@ -55,7 +55,7 @@ pub use side::{Side, flatten};
 pub use speculate::Lookup;
 pub use step::StepTimes;
 pub use tail::Tail;
-pub use tower::{Encoded, Eye, content, processor};
+pub use tower::{Encoded, Eye, content, processors};
 pub use trace::Traced;
 pub use tune::{Choice, Origin, Tune, Tuning};
 pub use verify::contradiction;

@@ -156,21 +156,27 @@ impl Session {
         Ok(Some(words))
     }
 
-    /// A prompt with pictures at their placeholders, in order: `pictures` are the numbers of their first tokens in the album.
+    /// A prompt with pictures at their placeholders, in order: the placeholder of each, and the number of its first token in
+    /// the album.
     ///
     /// # Errors
     /// `Request` when there are more or fewer placeholders than tokens of pictures.
-    pub fn filled(&self, ids: &[u32], placeholder: u32, pictures: &[u32]) -> Result<Vec<u32>> {
+    pub fn filled(&self, ids: &[u32], pictures: &[(u32, u32)]) -> Result<Vec<u32>> {
         let (vocab, album) = (self.vocab() as u32, self.album.borrow());
-        let tokens = |first: &u32| (*first..*first + album.tokens(*first) as u32).map(|number| vocab + number);
-        let mut numbers = pictures.iter().flat_map(tokens);
-        let wanted = ids.iter().filter(|id| **id == placeholder).count();
-        let found: usize = pictures.iter().map(|first| album.tokens(*first)).sum();
-        if wanted != found {
-            let reason =
-                format!("{wanted} placeholders ({placeholder}) for {found} tokens of {} pictures", pictures.len());
-            return Err(Error::Request { parameter: "ids".into(), reason });
+        let mut filled = ids.to_vec();
+        for (placeholder, _) in pictures {
+            let of = pictures.iter().filter(|(mark, _)| mark == placeholder);
+            let mut numbers =
+                of.flat_map(|(_, first)| (0..album.tokens(*first) as u32).map(move |i| vocab + first + i));
+            let wanted = ids.iter().filter(|id| *id == placeholder).count();
+            let found = numbers.clone().count();
+            if wanted != found {
+                let reason = format!("{wanted} placeholders ({placeholder}) for {found} tokens of pictures");
+                return Err(Error::Request { parameter: "ids".into(), reason });
+            }
+            let places = filled.iter_mut().filter(|id| *id == placeholder);
+            places.for_each(|id| *id = numbers.next().unwrap_or(*id));
         }
-        Ok(ids.iter().map(|id| if *id == placeholder { numbers.next().unwrap_or(*id) } else { *id }).collect())
+        Ok(filled)
     }
 }

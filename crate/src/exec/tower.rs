@@ -16,8 +16,9 @@ use crate::ir::{Counts, Dim, Graph};
 use crate::kernels::attention::Kv;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
 use crate::util::map::SortedSet;
-use crate::vision::{Order, Picture, Places, Processor, places};
+use crate::vision::{Films, Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
+use serde_json::Value;
 
 /// The fewest patches that a step is made for.
 const LEAST: usize = 256;
@@ -37,6 +38,8 @@ pub struct Encoded {
     pub order: Vec<u32>,
     /// Tokens down and across of each tile.
     pub grids: Vec<(usize, usize)>,
+    /// How far the positions of two tiles are apart, which are groups of a video's frames; 0 where tiles are pictures.
+    pub interval: f64,
 }
 
 /// A loaded tower.
@@ -145,13 +148,20 @@ impl Eye {
         self.graph.values.iter().map(|v| v.rows).collect()
     }
 
-    /// The rows of a picture's tiles.
+    /// The rows of a picture's tiles, or of a video's frames, `together` of which share a row of patches.
     ///
     /// # Errors
     /// What the device refuses; `UnsupportedOption` for tiles that the tower has no positions for.
-    pub async fn encode(&mut self, gpu: &Gpu, tiles: &[Picture], processor: &Processor) -> Result<Encoded> {
+    pub async fn encode(
+        &mut self,
+        gpu: &Gpu,
+        tiles: &[Picture],
+        together: usize,
+        processor: &Processor,
+    ) -> Result<Encoded> {
         let order = self.order(processor);
-        let grids: Vec<(usize, usize)> = tiles.iter().map(|t| order.grid(t)).collect();
+        let tiles: Vec<Vec<&Picture>> = tiles.chunks(together.max(1)).map(|group| group.iter().collect()).collect();
+        let grids: Vec<(usize, usize)> = tiles.iter().map(|t| order.grid(t[0])).collect();
         let block = order.merge * order.merge;
         let pooled = self.tower.pooled;
         let tokens = if pooled { grids.len() } else { grids.iter().map(|(h, w)| h * w / block).sum() };
@@ -176,13 +186,13 @@ impl Eye {
         self.encodes += 1;
         let grid = |(h, w): &(usize, usize)| if pooled { (1, 1) } else { (h / order.merge, w / order.merge) };
         let grids = grids.iter().map(grid).collect();
-        Ok(Encoded { rows, tokens, cols, order: places_of, grids })
+        Ok(Encoded { rows, tokens, cols, order: places_of, grids, interval: 0.0 })
     }
 
     async fn run(
         &mut self,
         gpu: &Gpu,
-        tiles: &[Picture],
+        tiles: &[Vec<&Picture>],
         processor: &Processor,
         order: &Order,
         places: &Places,
@@ -214,7 +224,7 @@ impl Eye {
                         write(slot, at, bytemuck::cast_slice(&before));
                         at += (before.len() * 4) as u64;
                         for part in patches.chunks(1024) {
-                            let mut rows = processor.rows(&[tile], order, part);
+                            let mut rows = processor.rows(tile, order, part);
                             rows.iter_mut().for_each(|v| *v = *v * scale + shift);
                             write(slot, at, bytemuck::cast_slice(&padded(&rows, input.cols, stride)));
                             at += (part.len() * stride * 4) as u64;
@@ -261,39 +271,47 @@ impl Encoded {
     }
 }
 
-/// The image processor of a model's files, for its tower; its configuration has it where the tower comes of a file beside a GGUF
-/// model.
+/// The image processor of a model's files, for its tower, and how it takes videos, where it does; its configuration has the
+/// settings where the tower comes of a file beside a GGUF model.
 ///
 /// # Errors
 /// `MissingFile` without settings; what they ask for that is not built.
-pub async fn processor(source: &Source, config: &serde_json::Value, tower: &Tower) -> Result<Processor> {
-    let mut found = config.get(PROCESSOR).cloned();
-    for file in ["preprocessor_config.json", "processor_config.json"] {
-        if found.is_some() {
-            break;
-        }
-        if let Some(bytes) = source.read_optional(file).await? {
+pub async fn processors(source: &Source, config: &Value, tower: &Tower) -> Result<(Processor, Option<Films>)> {
+    let mut files = Vec::new();
+    for file in ["preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"] {
+        let wanted = tower.told.is_some() || !file.starts_with("video");
+        if wanted
+            && config.get(PROCESSOR).is_none()
+            && let Some(bytes) = source.read_optional(file).await?
+        {
             let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: e.to_string() };
-            let config: serde_json::Value = serde_json::from_slice(&bytes).map_err(fault)?;
-            if config.get("image_processor").or_else(|| config.get("image_processor_type")).is_some() {
-                found = Some(config);
-            }
+            files.push(serde_json::from_slice(&bytes).map_err(fault)?);
         }
     }
+    let named = |kind: &str| {
+        let class = format!("{kind}_type");
+        files.iter().find_map(|file: &Value| file.get(kind).or_else(|| file.get(&class).map(|_| file)))
+    };
+    let found = config.get(PROCESSOR).or_else(|| named("image_processor"));
     let missing = || Error::MissingFile {
         file: "preprocessor_config.json".into(),
         place: "the model's files".into(),
         hint: "It says how pictures are resized; without it the model takes text alone.".into(),
     };
-    let mut processor = Processor::from_config(&found.ok_or_else(missing)?)?;
-    processor.tile_tokens = tower.tile_tokens.or(processor.tile_tokens);
-    Ok(processor)
+    let found = found.ok_or_else(missing)?;
+    let mut processor = Processor::from_config(found)?;
+    let tokens = || files.iter().find_map(|file| Processor::tile_tokens(file));
+    processor.tile_tokens = tower.tile_tokens.or(processor.tile_tokens).or_else(tokens);
+    let films = |told| Films::new(named("video_processor").unwrap_or(found), &processor, told);
+    let films = tower.told.map(films).transpose()?;
+    Ok((processor, films))
 }
 
-/// What tells pictures apart: their tiles' sizes and bytes (FNV-1a).
-pub fn content(tiles: &[Picture]) -> u64 {
+/// What tells pictures apart: their tiles' sizes and bytes, and when they show (FNV-1a).
+pub fn content(tiles: &[Picture], seconds: &[f64]) -> u64 {
     let mix = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
-    tiles.iter().fold(0xcbf2_9ce4_8422_2325, |h, tile| {
+    let shown = seconds.iter().fold(0xcbf2_9ce4_8422_2325, |h, second| second.to_le_bytes().iter().fold(h, mix));
+    tiles.iter().fold(shown, |h, tile| {
         let h = [tile.width, tile.height].iter().fold(h, |h, side| (*side as u64).to_le_bytes().iter().fold(h, mix));
         tile.rgb.iter().fold(h, mix)
     })

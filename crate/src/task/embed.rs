@@ -64,7 +64,7 @@ impl Embedder {
         info["revision"] = json!(self.revision);
         info["dimensions"] = json!(self.encoder.cols());
         info["prompts"] = json!(self.config.prompts);
-        info["capabilities"] = takes(self.sight.is_some());
+        info["capabilities"] = takes(self.sight.as_ref());
         info
     }
 

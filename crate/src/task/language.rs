@@ -2,6 +2,7 @@
 //! is told of it. It knows no task.
 
 use super::parts::{TextFiles, TextParts};
+use super::sight::Sight;
 use crate::Result;
 use crate::exec::{Bytes, Files, Model, RunOptions};
 use crate::gpu::{Backend, Gpu};
@@ -80,8 +81,9 @@ pub(super) fn about(model: &Model, origin: &Origin, task: &str, bytes: Bytes) ->
 }
 
 /// What a model takes.
-pub(super) fn takes(pictures: bool) -> Value {
-    if pictures { json!(["text", "image"]) } else { json!(["text"]) }
+pub(super) fn takes(sight: Option<&Rc<Sight>>) -> Value {
+    let films = sight.is_some_and(|sight| sight.films().is_ok());
+    json!(&["text", "image", "video"][..1 + usize::from(sight.is_some()) + usize::from(films)])
 }
 
 /// What every model is and costs, in the names of the JavaScript face.

@@ -192,7 +192,7 @@ impl Loaded {
         info["bytes"]["kvMost"] = json!(model.state_bytes(model.capacity));
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
-        info["capabilities"] = takes(self.sight.is_some());
+        info["capabilities"] = takes(self.sight.as_ref());
         info
     }
 
@@ -264,7 +264,7 @@ impl Loaded {
         let sight = self.sight()?;
         sight.expand(&mut prompt, &pictures)?;
         let ids = tokenizer.encode_prompt(&prompt)?;
-        self.session.filled(&ids, sight.placeholder(tokenizer)?, &pictures).map(Some)
+        self.session.filled(&ids, &sight.placed(tokenizer, &pictures)?).map(Some)
     }
 
     /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.

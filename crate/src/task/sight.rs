@@ -2,14 +2,14 @@
 //! that stands for a picture in a conversation. It knows tiles and numbers of pictures, no files of pictures.
 
 use crate::arch::tower;
-use crate::exec::{Album, Eye, Files, RunOptions, content, processor};
+use crate::exec::{Album, Eye, Files, RunOptions, content, processors};
 use crate::format::gguf::clip::UNSEEN;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::text::{Prompt, Tokenizer};
 use crate::util::clock::now_ms;
 use crate::util::map::SortedMap;
-use crate::vision::{Intake, Layout, Marks, Picture, Processor};
+use crate::vision::{Films, Intake, Layout, Marks, Picture, Processor};
 use crate::{Error, Result};
 use futures_util::lock::Mutex;
 use serde::Serialize;
@@ -20,6 +20,8 @@ use std::rc::Rc;
 /// The most tokens that a picture becomes unless more are asked for: larger pictures are made smaller, where the family
 /// leaves the size open.
 const USUAL_TOKENS: usize = 1024;
+/// The same of a video.
+const FILM_TOKENS: usize = 4096;
 
 /// A picture that a conversation may name.
 #[derive(Debug, Clone, Serialize)]
@@ -46,11 +48,12 @@ pub struct Sight {
     gguf: Option<String>,
     options: RunOptions,
     processor: Processor,
+    films: Option<Films>,
     marks: Marks,
     /// The pictures that are encoded.
     pub album: Rc<RefCell<Album>>,
-    /// Sizes of pictures by their numbers.
-    layouts: RefCell<SortedMap<u32, Layout>>,
+    /// Sizes of pictures by their numbers; of videos also when their frames show, and the end.
+    layouts: RefCell<SortedMap<u32, (Layout, Vec<f64>)>>,
     eye: Mutex<Option<Eye>>,
     encodes: Cell<usize>,
     /// Milliseconds of encoding that no answer has told yet.
@@ -74,8 +77,9 @@ impl Sight {
             Err(_) if config.get(UNSEEN).is_none() => return Ok(None),
             found => found?,
         };
-        let mut processor = processor(&source, config, &tower).await?;
+        let (mut processor, mut films) = processors(&source, config, &tower).await?;
         let side = tower.patch * tower.merge;
+        films.iter_mut().for_each(|films| films.limit(FILM_TOKENS.min(room / 2)));
         processor.limit(USUAL_TOKENS.min(room / 2).max(1) * side * side);
         let names = match source.read_optional("tokenizer_config.json").await? {
             Some(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -89,6 +93,7 @@ impl Sight {
             gguf: gguf.map(String::from),
             options,
             processor,
+            films,
             marks,
             album: Rc::default(),
             layouts: RefCell::default(),
@@ -104,6 +109,27 @@ impl Sight {
     /// `Request` for sizes that the processor refuses.
     pub fn intake(&self, width: usize, height: usize) -> Result<Intake> {
         Ok(Intake::new(&self.processor, self.processor.layout(width, height)?))
+    }
+
+    /// How videos are taken.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for families that take none here.
+    pub fn films(&self) -> Result<&Films> {
+        self.films.as_ref().ok_or_else(|| Error::UnsupportedOption {
+            architecture: "this model".into(),
+            option: "videos".into(),
+            hint: "Give some of its frames as pictures, or load Qwen3.5, Qwen3-VL, Qwen2.5-VL or SmolVLM.".into(),
+        })
+    }
+
+    /// Takes the rows of a video's frames of this size, one frame after another.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` without videos; `Request` for sizes that the processor refuses, and for too many frames.
+    pub fn film(&self, width: usize, height: usize, frames: usize) -> Result<Intake> {
+        let films = self.films()?;
+        Ok(Intake::new(&films.processor, films.layout(width, height, frames)?))
     }
 
     /// The tiles of a picture that lies in memory as a whole, with its sizes.
@@ -125,14 +151,25 @@ impl Sight {
         self.whole(&crate::vision::decode::decode(bytes, self.processor.white)?)
     }
 
-    /// Encodes a picture, unless one of the same content was before; the tower is loaded when it is needed.
+    /// Encodes a picture, unless one of the same content was before, or a video, with the seconds at which its frames show and
+    /// that of its end; the tower is loaded when it is needed.
     ///
     /// # Errors
-    /// `Request` when rows are missing; what loading the tower and the device report.
-    pub async fn see(&self, intake: Intake) -> Result<Seen> {
+    /// `Request` when rows are missing, or seconds of a video; what loading the tower and the device report.
+    pub async fn see(&self, intake: Intake, seconds: &[f64]) -> Result<Seen> {
         let layout = intake.layout().clone();
         let tiles = intake.finish()?;
-        let content = content(&tiles);
+        let content = content(&tiles, seconds);
+        let (processor, together, interval) = match seconds {
+            [] => (&self.processor, 1, 0.0),
+            _ => self.films().map(|films| (&films.processor, films.together(), films.interval(seconds)))?,
+        };
+        let counts =
+            |s: &&[f64]| s.len() == tiles.len() + 1 && s.is_sorted() && s[0] >= 0.0 && s[tiles.len()].is_finite();
+        if !seconds.is_empty() && Some(seconds).filter(counts).is_none() {
+            let reason = format!("its {} frames need as many growing times in seconds, and the end", tiles.len());
+            return Err(Error::Request { parameter: "video".into(), reason });
+        }
         let start = now_ms();
         let mut eye = self.eye.lock().await;
         let known = self.album.borrow_mut().find(content);
@@ -143,7 +180,8 @@ impl Sight {
                     Some(eye) => eye,
                     none => none.insert(self.load().await?),
                 };
-                let encoded = eye.encode(&self.gpu, &tiles, &self.processor).await?;
+                let mut encoded = eye.encode(&self.gpu, &tiles, together, processor).await?;
+                encoded.interval = interval;
                 // How long it took shows when it is done.
                 self.gpu.wait_idle().await?;
                 self.encodes.set(self.encodes.get() + 1);
@@ -153,7 +191,7 @@ impl Sight {
         let ms = if known.is_some() { 0.0 } else { now_ms() - start };
         self.untold_ms.set(self.untold_ms.get() + ms);
         let tiles = layout.tile_sizes().map(|(h, w)| (w, h)).collect();
-        self.layouts.borrow_mut().insert(picture, layout);
+        self.layouts.borrow_mut().insert(picture, (layout, seconds.to_vec()));
         let album = self.album.borrow();
         self.layouts.borrow_mut().retain(|picture, _| album.tokens(*picture) > 0);
         Ok(Seen { picture, tokens: album.tokens(picture), grids: album.grids(picture), tiles, ms })
@@ -201,34 +239,51 @@ impl Sight {
         self.untold_ms.take()
     }
 
-    /// Puts what stands for pictures in the place of the template's placeholders, in their order.
+    /// Puts what stands for pictures and videos in the place of the template's placeholders, in their order.
     ///
     /// # Errors
     /// `Request` for a number of no picture; `ChatTemplate` when the template writes other than one placeholder a picture.
     pub(super) fn expand(&self, prompt: &mut Prompt, pictures: &[u32]) -> Result<()> {
         let layouts = self.layouts.borrow();
-        let mut texts = Vec::with_capacity(pictures.len());
+        let (mut stills, mut films) = (Vec::new(), Vec::new());
         for picture in pictures {
-            let layout = layouts.get(picture).ok_or_else(|| Album::missing(*picture))?;
-            texts.push(self.processor.expansion(layout, &self.marks)?);
+            let (layout, seconds) = layouts.get(picture).ok_or_else(|| Album::missing(*picture))?;
+            match seconds[..] {
+                [] => stills.push(self.processor.expansion(layout, &self.marks)?),
+                _ => films.push(self.films()?.text(layout, seconds, &self.marks)),
+            }
         }
-        let found = prompt.replace(&self.marks.placeholder, &texts);
-        if found != texts.len() {
-            let (mark, count) = (&self.marks.placeholder, texts.len());
-            let reason =
-                format!("it writes {found} times {mark} for {count} pictures; it may not read pictures at all");
-            return Err(Error::ChatTemplate { reason });
+        for (mark, texts, kind) in [(&self.marks.placeholder, stills, "pictures"), (&self.marks.video, films, "videos")]
+        {
+            let found = if texts.is_empty() { 0 } else { prompt.replace(mark, &texts) };
+            if found != texts.len() {
+                let count = texts.len();
+                let reason =
+                    format!("it writes {found} times {mark} for {count} {kind}; it may not read {kind} at all");
+                return Err(Error::ChatTemplate { reason });
+            }
         }
         Ok(())
     }
 
-    /// The token whose places the rows of pictures take.
+    /// The tokens whose places the rows of pictures take, each with its picture.
     ///
     /// # Errors
     /// `Tokenizer` when there is none.
-    pub(super) fn placeholder(&self, tokenizer: &Tokenizer) -> Result<u32> {
-        let reason = || format!("it has no token {}, which stands for pictures", self.marks.image);
-        tokenizer.token_to_id(&self.marks.image).ok_or_else(|| Error::Tokenizer { reason: reason() })
+    pub(super) fn placed(&self, tokenizer: &Tokenizer, pictures: &[u32]) -> Result<Vec<(u32, u32)>> {
+        let layouts = self.layouts.borrow();
+        let mark = |picture: &u32| match &self.films {
+            Some(films) if layouts.get(picture).is_some_and(|(_, seconds)| !seconds.is_empty()) => {
+                films.mark(&self.marks)
+            }
+            _ => self.marks.image.as_str(),
+        };
+        let missing = |mark| Error::Tokenizer { reason: format!("it has no token {mark}, which stands for pictures") };
+        let placed = |picture| {
+            let mark = mark(picture);
+            Ok((tokenizer.token_to_id(mark).ok_or_else(|| missing(mark))?, *picture))
+        };
+        pictures.iter().map(placed).collect()
     }
 }
 

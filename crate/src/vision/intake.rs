@@ -12,8 +12,9 @@ use crate::{Error, Result};
 pub struct Intake {
     layout: Layout,
     filter: Filter,
-    /// For each stage that is made from the picture itself: the taps of its columns and what has come so far.
-    parts: Vec<(usize, Taps, Picture)>,
+    /// For each stage that is made from the picture itself: the taps of its columns while its rows come, and what has come so
+    /// far, resized when all of it has.
+    parts: Vec<(usize, Option<Taps>, Picture)>,
     row: usize,
 }
 
@@ -22,11 +23,8 @@ impl Intake {
     pub fn new(processor: &Processor, layout: Layout) -> Self {
         let filter = processor.filter;
         let part = |(index, stage): (usize, &Stage)| {
-            stage.from.is_none().then(|| {
-                let taps = Taps::new(stage.part.width, stage.width, filter);
-                let rgb = Vec::with_capacity(stage.width * stage.part.height * 3);
-                (index, taps, Picture { width: stage.width, height: 0, rgb })
-            })
+            let empty = Picture { width: stage.width, height: 0, rgb: Vec::new() };
+            stage.from.is_none().then_some((index, None, empty))
         };
         let parts = layout.stages.iter().enumerate().filter_map(part).collect();
         Self { layout, filter, parts, row: 0 }
@@ -51,10 +49,18 @@ impl Intake {
                 return Err(refused(format!("more than its {} rows came", self.layout.height)));
             }
             for (index, taps, made) in &mut self.parts {
-                let part = self.layout.stages[*index].part;
+                let Stage { part, width, height, .. } = self.layout.stages[*index];
                 if (part.y..part.y + part.height).contains(&self.row) {
+                    let taps = taps.get_or_insert_with(|| {
+                        made.rgb.reserve_exact(width * part.height * 3);
+                        Taps::new(part.width, width, self.filter)
+                    });
                     taps.row(&row[part.x * channels..(part.x + part.width) * channels], channels, &mut made.rgb);
                     made.height += 1;
+                }
+                if self.row + 1 == part.y + part.height {
+                    *made = resize(made, width, height, self.filter);
+                    *taps = None;
                 }
             }
             self.row += 1;
@@ -77,8 +83,8 @@ impl Intake {
             let next = match stage.from {
                 Some(from) => resize(&made[from].crop(stage.part), stage.width, stage.height, filter),
                 None => {
-                    let (_, _, part) = parts.next().ok_or_else(|| Error::Internal("a stage has no part".into()))?;
-                    resize(&part, stage.width, stage.height, filter)
+                    let part = parts.next().ok_or_else(|| Error::Internal("a stage has no part".into()))?;
+                    part.2
                 }
             };
             made.push(next);

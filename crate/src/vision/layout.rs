@@ -2,7 +2,6 @@
 //! It touches no pixel.
 
 use super::picture::{Rect, refused};
-use super::resize::Filter;
 use super::settings::{Kind, PanAndScan, Processor, TileGrid};
 use crate::Result;
 use crate::util::lists;
@@ -51,12 +50,12 @@ impl Layout {
         self.stages.len() - 1
     }
 
-    fn whole_stage(&mut self, width: usize, height: usize) -> usize {
+    pub(super) fn whole_stage(&mut self, width: usize, height: usize) -> usize {
         self.stage(None, Rect::whole(self.width, self.height), width, height)
     }
 
     /// A stage's whole result as a tile.
-    fn tile(&mut self, stage: usize) {
+    pub(super) fn tile(&mut self, stage: usize) {
         let made = &self.stages[stage];
         self.tiles.push((stage, Rect::whole(made.width, made.height)));
     }
@@ -89,19 +88,8 @@ pub(super) fn smart_size(
     max: usize,
     least: usize,
 ) -> (usize, usize) {
-    let (h, w, f) = (height as f64, width as f64, factor as f64);
     let (rows, cols) = (rounded(height, factor).max(least), rounded(width, factor).max(least));
-    if rows * cols > max {
-        let beta = (h * w / max as f64).sqrt();
-        let fit = |side: f64| ((side / beta / f).floor() as usize * factor).max(factor);
-        (fit(h), fit(w))
-    } else if rows * cols < min {
-        let beta = (min as f64 / (h * w)).sqrt();
-        let fit = |side: f64| (side * beta / f).ceil() as usize * factor;
-        (fit(h), fit(w))
-    } else {
-        (rows, cols)
-    }
+    bounded((height, width), factor, (rows, cols), (1, 1), (min, max))
 }
 
 impl Processor {
@@ -138,47 +126,43 @@ impl Processor {
         }
         Ok(layout)
     }
+}
 
-    /// The size of a video's frames: their number counts into the limits. The filter is that of pictures.
-    ///
-    /// # Errors
-    /// `UnsupportedOption` for families without a video processor of this kind.
-    pub fn frame_size(
-        &self,
-        frames: usize,
-        height: usize,
-        width: usize,
-        min: usize,
-        max: usize,
-    ) -> Result<(usize, usize, Filter)> {
-        let Kind::Blocks { patch, merge, frames: together, .. } = self.kind else {
-            return Err(crate::Error::UnsupportedOption {
-                architecture: "this image processor".into(),
-                option: "video".into(),
-                hint: "Give the frames as pictures.".into(),
-            });
-        };
-        let factor = patch * merge;
-        let (mut h, mut w) = (height, width);
-        if h < factor || w < factor {
-            let scale = (factor as f64 / h as f64).max(factor as f64 / w as f64);
-            (h, w) = ((h as f64 * scale) as usize, (w as f64 * scale) as usize);
-        }
-        let (rows, cols, count) = (rounded(h, factor), rounded(w, factor), rounded(frames, together));
-        let (exact, f) = ((frames * h * w) as f64, factor as f64);
-        let (h, w) = (h as f64, w as f64);
-        let size = if count * rows * cols > max {
-            let beta = (exact / max as f64).sqrt();
-            let fit = |side: f64| ((side / beta / f).floor() as usize * factor).max(factor);
-            (fit(h), fit(w))
-        } else if count * rows * cols < min {
-            let beta = (min as f64 / exact).sqrt();
-            let fit = |side: f64| (side * beta / f).ceil() as usize * factor;
-            (fit(h), fit(w))
-        } else {
-            (rows, cols)
-        };
-        Ok((size.0, size.1, self.filter))
+/// Qwen3-VL's size of a video's frames: their number, in groups of `together`, counts into the limits.
+pub(super) fn total_size(
+    (frames, together): (usize, usize),
+    (mut height, mut width): (usize, usize),
+    factor: usize,
+    (min, max): (usize, usize),
+) -> (usize, usize) {
+    if height < factor || width < factor {
+        let scale = (factor as f64 / height as f64).max(factor as f64 / width as f64);
+        (height, width) = ((height as f64 * scale) as usize, (width as f64 * scale) as usize);
+    }
+    let (rows, cols, count) = (rounded(height, factor), rounded(width, factor), rounded(frames, together));
+    bounded((height, width), factor, (rows, cols), (count, frames), (min, max))
+}
+
+/// A size within limits of pixels, which `count` pictures of it have; those that there are shrink or grow alike.
+fn bounded(
+    (height, width): (usize, usize),
+    factor: usize,
+    size: (usize, usize),
+    (count, frames): (usize, usize),
+    (min, max): (usize, usize),
+) -> (usize, usize) {
+    let (h, w, f) = (height as f64, width as f64, factor as f64);
+    let (exact, pixels) = (frames as f64 * h * w, count as f64 * size.0 as f64 * size.1 as f64);
+    if pixels > max as f64 {
+        let beta = (exact / max as f64).sqrt();
+        let fit = |side: f64| ((side / beta / f).floor() as usize * factor).max(factor);
+        (fit(h), fit(w))
+    } else if pixels < min as f64 {
+        let beta = (min as f64 / exact).sqrt();
+        let fit = |side: f64| (side * beta / f).ceil() as usize * factor;
+        (fit(h), fit(w))
+    } else {
+        size
     }
 }
 

@@ -1,9 +1,10 @@
 //! Pictures on their way to a model: what a file's header says, resizing, tiles and patches as the checkpoint's image
-//! processor makes them, the text that stands for a picture, and positions in mixed sequences. It knows settings, not models,
+//! processor makes them, frames of videos, the text that stands for them, and positions in mixed sequences. It knows settings, not models,
 //! and no GPU.
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod decode;
+mod film;
 pub mod header;
 mod intake;
 mod layout;
@@ -15,12 +16,13 @@ mod prompt;
 mod resize;
 mod settings;
 
+pub use film::{Films, Told};
 pub use intake::Intake;
 pub use layout::{Layout, Stage};
 pub use patches::Order;
 pub use picture::{Picture, Rect};
 pub use places::{Axial, Places, Table, places};
 pub use positions::{Positions, Sections, Span, positions};
-pub use prompt::{Marks, VideoText};
+pub use prompt::Marks;
 pub use resize::{Filter, Taps, resize};
 pub use settings::{Kind, PanAndScan, Processor, TileGrid};

@@ -39,7 +39,8 @@ impl Span {
 pub struct Positions {
     /// (time, height, width) of each token.
     pub of: Vec<[u32; 3]>,
-    /// What is added to the number of tokens before one that is generated.
+    /// What is added to the number of tokens before one that is generated: it stands behind the last one. That may be below the
+    /// time of a video's last frames, which transformers' `rope_deltas` count from, though not what it generates.
     pub offset: i64,
 }
 
@@ -55,7 +56,8 @@ pub fn positions(spans: &[Span]) -> Positions {
             }
             Span::Grid { frames, height, width, interval } => {
                 for frame in 0..frames {
-                    let time = next + (frame as f64 * interval) as u32;
+                    // The reference multiplies in 32 bits.
+                    let time = next + (frame as f32 * interval as f32) as u32;
                     for row in 0..height as u32 {
                         of.extend((0..width as u32).map(|col| [time, next + row, next + col]));
                     }
@@ -64,8 +66,7 @@ pub fn positions(spans: &[Span]) -> Positions {
             }
         }
     }
-    let last = of.iter().flatten().copied().max().map_or(0, |p| i64::from(p) + 1);
-    let offset = last - of.len() as i64;
+    let offset = i64::from(next) - of.len() as i64;
     Positions { of, offset }
 }
 

@@ -1,4 +1,4 @@
-//! The text that stands for a picture or a video in a prompt: what the chat template's placeholder becomes. Reference:
+//! The text that stands for a picture in a prompt: what the chat template's placeholder becomes. Reference:
 //! transformers' processing files. It knows no tokenizer: marks are spelled.
 
 use super::layout::Layout;
@@ -19,6 +19,8 @@ pub struct Marks {
     pub end: String,
     /// Before the tokens of the whole picture where it is cut into tiles.
     pub whole: String,
+    /// What the chat template writes where a video is; where a video has a token of its own, that token.
+    pub video: String,
 }
 
 impl Marks {
@@ -30,38 +32,38 @@ impl Marks {
             spelled.unwrap_or(default).to_string()
         };
         let image = |default| named("image_token", default);
+        let video = named(
+            "video_token",
+            if matches!(processor.kind, Kind::Blocks { .. }) { "<|video_pad|>" } else { "<video>" },
+        );
         match processor.kind {
             Kind::Blocks { .. } => {
                 let image = image("<|image_pad|>");
-                Self {
-                    placeholder: image.clone(),
-                    image,
-                    start: String::new(),
-                    end: String::new(),
-                    whole: String::new(),
-                }
+                let start = named("vision_start_token", "<|vision_start|>");
+                let end = named("vision_end_token", "<|vision_end|>");
+                Self { placeholder: image.clone(), image, start, end, whole: String::new(), video }
             }
             Kind::Tiles { .. } => {
                 let (image, fake) = (image("<image>"), named("fake_image_token", "<fake_token_around_image>"));
                 let whole = named("global_image_token", "<global-img>");
-                Self { placeholder: image.clone(), image, start: fake.clone(), end: fake, whole }
+                Self { placeholder: image.clone(), image, start: fake.clone(), end: fake, whole, video }
             }
             Kind::Grid(_) => {
                 let image = image("<image>");
                 let start = named("image_start_token", "<|image_start|>");
                 let end = named("image_end_token", "<|image_end|>");
                 let whole = named("image_thumbnail_token", "<|img_thumbnail|>");
-                Self { placeholder: image.clone(), image, start, end, whole }
+                Self { placeholder: image.clone(), image, start, end, whole, video }
             }
             Kind::Budget { .. } => {
                 let image = image("<|image|>");
                 let (start, end) = (named("boi_token", "<|image>"), named("eoi_token", "<image|>"));
-                Self { placeholder: image.clone(), image, start, end, whole: String::new() }
+                Self { placeholder: image.clone(), image, start, end, whole: String::new(), video }
             }
             Kind::Fixed { .. } | Kind::Center { .. } => {
                 let (start, end) = (named("boi_token", "<start_of_image>"), named("eoi_token", "<end_of_image>"));
                 let image = image("<image_soft_token>");
-                Self { placeholder: start.clone(), image, start, end, whole: String::new() }
+                Self { placeholder: start.clone(), image, start, end, whole: String::new(), video }
             }
         }
     }
@@ -116,78 +118,11 @@ impl Processor {
                     );
                 }
             }
+            // Their templates write what stands around.
+            Kind::Blocks { .. } => text = next(),
             _ => text = format!("{start}{}{end}", next()),
         }
         Ok(text)
-    }
-}
-
-/// The text that stands for a video: its frames with the times at which they show.
-#[derive(Debug, Clone, PartialEq)]
-pub struct VideoText {
-    /// The time of each frame in seconds.
-    pub seconds: Vec<f64>,
-    /// Tokens of a frame, or of two where the family joins them.
-    pub tokens: usize,
-}
-
-impl VideoText {
-    /// The frames that are taken from a video of `total` frames with `rate` a second, at `wanted` a second.
-    pub fn sample(total: usize, rate: f64, wanted: f64, least: usize, most: usize) -> Vec<usize> {
-        let count = (total as f64 / rate * wanted) as usize;
-        let count = count.max(least).min(most).min(total).max(1);
-        let step = |i: usize| if count == 1 { 0.0 } else { (total - 1) as f64 * i as f64 / (count - 1) as f64 };
-        (0..count).map(|i| step(i).round_ties_even() as usize).collect()
-    }
-
-    /// Qwen3-VL and Qwen3.5: one time for each `together` frames, between the first and the last of them.
-    pub fn qwen(&self, together: usize, start: &str, video: &str, end: &str) -> String {
-        let run = video.repeat(self.tokens);
-        let last = self.seconds.last().copied().unwrap_or(0.0);
-        let at = |i: usize| self.seconds.get(i).copied().unwrap_or(last);
-        let group = |i: usize| format!("<{:.1} seconds>{start}{run}{end}", (at(i) + at(i + together - 1)) / 2.0);
-        (0..self.seconds.len()).step_by(together).map(group).collect()
-    }
-
-    /// Gemma 4: `mm:ss` before each frame.
-    pub fn gemma(&self, start: &str, video: &str, end: &str) -> String {
-        let run = video.repeat(self.tokens);
-        let frames: Vec<String> = self.seconds.iter().map(|s| format!("{} {start}{run}{end}", clock(*s))).collect();
-        frames.join(" ")
-    }
-
-    /// SmolVLM: a sentence, then a line for each frame.
-    pub fn smolvlm(&self, duration: f64, marks: &Marks) -> String {
-        let run = marks.image.repeat(self.tokens);
-        let Marks { start, end, whole, .. } = marks;
-        let (count, length) = (in_words(self.seconds.len()), duration as u64);
-        let length = format!("{}:{:02}:{:02}", length / 3600, length / 60 % 60, length % 60);
-        let mut text =
-            format!("You are provided the following series of {count} frames from a {length} [H:MM:SS] video.\n");
-        for second in &self.seconds {
-            text += &format!("\nFrame from {}:{start}{whole}{run}{end}", clock(*second));
-        }
-        text + "\n\n"
-    }
-}
-
-fn clock(seconds: f64) -> String {
-    format!("{:02}:{:02}", (seconds / 60.0) as u64, (seconds % 60.0) as u64)
-}
-
-/// A number below a thousand in English words, larger ones in digits.
-fn in_words(n: usize) -> String {
-    const SMALL: &str = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen \
-        seventeen eighteen nineteen";
-    const TENS: &str = "- - twenty thirty forty fifty sixty seventy eighty ninety";
-    let word = |list: &'static str, i: usize| list.split(' ').filter(|w| !w.is_empty()).nth(i).unwrap_or_default();
-    match n {
-        0..=19 => word(SMALL, n).to_string(),
-        20..=99 if n.is_multiple_of(10) => word(TENS, n / 10).to_string(),
-        20..=99 => format!("{}-{}", word(TENS, n / 10), word(SMALL, n % 10)),
-        100..=999 if n.is_multiple_of(100) => format!("{} hundred", word(SMALL, n / 100)),
-        100..=999 => format!("{} hundred and {}", word(SMALL, n / 100), in_words(n % 100)),
-        _ => n.to_string(),
     }
 }
 
@@ -232,17 +167,5 @@ mod tests {
         let tile = |n: u32| format!("<|img_row_1_col_{n}|><image>");
         let whole = "<|img_thumbnail|><image><image><|image_end|>";
         assert_eq!(text(&lfm, 128, 64), format!("<|image_start|>{}{}{whole}", tile(1), tile(2)));
-    }
-
-    #[test]
-    fn frames_come_with_their_times() {
-        assert_eq!(VideoText::sample(50, 25.0, 2.0, 4, 768), [0, 16, 33, 49]);
-        let video = VideoText { seconds: vec![0.0, 0.5, 61.0], tokens: 2 };
-        assert_eq!(video.qwen(2, "[", "v", "]"), "<0.2 seconds>[vv]<61.0 seconds>[vv]");
-        assert_eq!(video.gemma("[", "v", "]"), "00:00 [vv] 00:00 [vv] 01:01 [vv]");
-        assert_eq!(
-            [in_words(7), in_words(42), in_words(300), in_words(317)],
-            ["seven", "forty-two", "three hundred", "three hundred and seventeen"]
-        );
     }
 }

@@ -170,9 +170,11 @@ impl Processor {
     pub fn from_config(config: &Value) -> Result<Self> {
         let inner = config.get("image_processor").filter(|v| v.is_object()).unwrap_or(config);
         let fields = Fields(inner);
-        let class = inner.get("image_processor_type").and_then(Value::as_str).unwrap_or("(none)");
+        let class = ["image_processor_type", "video_processor_type"].iter().find_map(|name| inner.get(*name)?.as_str());
+        let class = class.unwrap_or("(none)");
         let half = ([0.5; 3], [0.5; 3]);
-        let (kind, number, (mean, std)) = match class.trim_end_matches("Fast") {
+        // Video processors are named like those of pictures, and have the same fields.
+        let (kind, number, (mean, std)) = match class.trim_end_matches("Fast").replace("Video", "Image").as_str() {
             "Qwen2VLImageProcessor" | "Qwen2_5_VLImageProcessor" | "Qwen3VLImageProcessor" => {
                 (blocks(&fields)?, 3, (CLIP_MEAN, CLIP_STD))
             }
@@ -202,14 +204,19 @@ impl Processor {
         let normalize = fields.flag("do_normalize", !matches!(kind, Kind::Budget { .. }));
         let (mean, std) = (fields.colors("image_mean", mean)?, fields.colors("image_std", std)?);
         let levels = (0..3).map(|color| levels(rescale, normalize.then_some((mean[color], std[color])))).collect();
-        let tile_tokens = ["image_seq_len", "image_seq_length"].iter().find_map(|n| config.get(*n)?.as_u64());
         Ok(Self {
             kind,
             filter,
             levels,
             white: fields.flag("do_convert_rgb", !matches!(kind, Kind::Grid(_))),
-            tile_tokens: tile_tokens.map(|n| n as usize),
+            tile_tokens: Self::tile_tokens(config),
         })
+    }
+
+    /// Tokens of a tile as settings name them.
+    pub fn tile_tokens(config: &Value) -> Option<usize> {
+        let found = ["image_seq_len", "image_seq_length"].iter().find_map(|n| config.get(*n)?.as_u64());
+        found.map(|n| n as usize)
     }
 
     /// Makes pictures smaller than the settings ask where they would have more pixels than this; families with fixed sizes

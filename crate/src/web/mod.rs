@@ -292,9 +292,21 @@ impl Engine {
         self.sight()?.intake(width as usize, height as usize).map(Rows).map_err(|e| to_js(&e))
     }
 
-    /// Encodes a picture whose rows have come, unless one of the same content was before.
-    pub async fn see(&self, rows: Rows) -> std::result::Result<JsValue, JsValue> {
-        self.sight()?.see(rows.0).await.map(|seen| plain(&seen)).map_err(|e| to_js(&e))
+    /// The same of a video's frames of this size, one after another.
+    pub fn film(&self, width: u32, height: u32, frames: u32) -> std::result::Result<Rows, JsValue> {
+        self.sight()?.film(width as usize, height as usize, frames as usize).map(Rows).map_err(|e| to_js(&e))
+    }
+
+    /// When the frames show, in seconds, that are taken of a video of so many seconds, and its end.
+    #[wasm_bindgen(js_name = frameTimes)]
+    pub fn frame_times(&self, seconds: f64, fps: Option<f64>) -> std::result::Result<Vec<f64>, JsValue> {
+        self.sight()?.films().map(|films| films.times(seconds, fps)).map_err(|e| to_js(&e))
+    }
+
+    /// Encodes a picture whose rows have come, unless one of the same content was before; or a video, whose frames show at these
+    /// seconds, the last of which is its end.
+    pub async fn see(&self, rows: Rows, seconds: Vec<f64>) -> std::result::Result<JsValue, JsValue> {
+        self.sight()?.see(rows.0, &seconds).await.map(|seen| plain(&seen)).map_err(|e| to_js(&e))
     }
 
     /// Whether a conversation can still name a picture.

@@ -116,6 +116,14 @@ export class Engine {
     return { push() {}, free() {} };
   }
 
+  film() {
+    return this.rows();
+  }
+
+  frameTimes(seconds) {
+    return Float64Array.from([0, seconds]);
+  }
+
   see() {
     return { picture: 1, tokens: 4 };
   }

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::format::RowOrder;
 use crate::format::gguf::clip::Projector;
 use crate::ir::{Dim, Graph, Ids, Input, InputId, Mask, Node, Op, Soft, Value as Column, ValueId};
-use crate::vision::{Axial, Sections, Table};
+use crate::vision::{Axial, Sections, Table, Told};
 use serde_json::Value;
 
 /// The field of a `vision_config` that was made of a file beside a GGUF model; no config.json has it.
@@ -77,6 +77,8 @@ pub struct Tower {
     pub frames_first: bool,
     /// A tile becomes one row.
     pub pooled: bool,
+    /// How the model is told when a video's frames show; none where it takes no videos.
+    pub told: Option<Told>,
     /// Weights, by the end of their name, whose rows are kept in another order.
     pub rows: Vec<(&'static str, RowOrder)>,
 }
@@ -96,6 +98,7 @@ impl Tower {
             tile_tokens: None,
             frames_first: false,
             pooled: false,
+            told: None,
             rows: Vec::new(),
         }
     }

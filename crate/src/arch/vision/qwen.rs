@@ -7,7 +7,7 @@ use crate::Result;
 use crate::arch::config::Config;
 use crate::format::gguf::{Gguf, clip::Projector};
 use crate::ir::{Activation, Builder, Op, ValueId};
-use crate::vision::Table;
+use crate::vision::{Table, Told};
 use serde_json::{Value, json};
 
 /// Qwen3.5 and Qwen3-VL.
@@ -140,8 +140,8 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     outs.extend(features);
     let hidden = beside(&mut b, &outs);
     let graph = b.finish(hidden, None)?;
-    let features = outs.len();
-    Ok(Tower { table, rope: Some(rope), features, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
+    let (features, told) = (outs.len(), Some(Told::Words));
+    Ok(Tower { table, rope: Some(rope), features, told, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
 }
 
 fn merged(b: &mut Builder, path: &str, x: ValueId, out: usize) -> ValueId {
@@ -198,6 +198,6 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = dense(&mut b, "merger.mlp.0", x, cols, true, Activation::Gelu);
     let hidden = dense(&mut b, "merger.mlp.2", x, config.count("out_hidden_size")?, true, Activation::None);
     let graph = b.finish(hidden, None)?;
-    let window = Some(window);
-    Ok(Tower { rope: Some(rope), window, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
+    let (window, told) = (Some(window), Some(Told::Positions(config.number_or("tokens_per_second", 4.0)?)));
+    Ok(Tower { rope: Some(rope), window, told, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
 }

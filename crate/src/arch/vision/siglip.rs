@@ -7,7 +7,7 @@ use crate::Result;
 use crate::arch::config::Config;
 use crate::format::gguf::clip::Projector;
 use crate::ir::{Activation, Builder, Op, Pooling, ValueId, WeightKind};
-use crate::vision::Table;
+use crate::vision::{Table, Told};
 use serde_json::{Value, json};
 
 /// Idefics 3 and SmolVLM.
@@ -137,7 +137,9 @@ fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let hidden = b.linear("connector.modality_projection.proj", joined, text_columns(all)?, false);
     let graph = b.finish(hidden, None)?;
     let tile_tokens = Some((side / merge).pow(2));
-    Ok(Tower { table: Table::Nearest(side), tile_tokens, ..Tower::plain(graph, patch, merge) })
+    // Idefics 3 itself takes no videos; nothing in its files says so.
+    let told = all.architecture().starts_with("SmolVLM").then_some(Told::Pictures);
+    Ok(Tower { table: Table::Nearest(side), tile_tokens, told, ..Tower::plain(graph, patch, merge) })
 }
 
 /// Gemma 3. Reference: `modeling_gemma3.py`.

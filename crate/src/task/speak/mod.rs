@@ -156,7 +156,10 @@ impl Speaker {
             let gpu = &self.session.gpu;
             let rows = gpu.buffer("speaker", row.len().next_multiple_of(4) as u64 * 4, Usage::Storage)?;
             gpu.write(&rows, 0, bytemuck::cast_slice(&row));
-            album.add(content, Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)] })
+            album.add(
+                content,
+                Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)], interval: 0.0 },
+            )
         };
         // The second of the sequence.
         ids.insert(1, self.session.vocab() as u32 + number);

@@ -1,0 +1,251 @@
+//! Videos: which frames are taken, to what size they are brought, and the text that stands for them. Reference: transformers'
+//! video_processing and processing files of Qwen2.5-VL, Qwen3-VL and SmolVLM. It knows no file and no tokenizer.
+
+use super::layout::{Layout, Stage, smart_size, total_size};
+use super::picture::Rect;
+use super::prompt::Marks;
+use super::settings::{Kind, Processor};
+use crate::Result;
+use serde_json::Value;
+
+/// How a family tells a model when a frame shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Told {
+    /// In words before each group of frames (Qwen3-VL, Qwen3.5).
+    Words,
+    /// By positions, so many for a second (Qwen2.5-VL).
+    Positions(f64),
+    /// In words before each frame, which is a small picture (SmolVLM).
+    Pictures,
+}
+
+/// Frames a second that are assumed of a video whose rate nobody knows.
+const RATE: f64 = 24.0;
+/// Tokens of a group's words and marks, about.
+const WORDS: usize = 12;
+
+/// How a family takes videos. Times are in seconds: one for each frame, and the end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Films {
+    /// How frames become patches.
+    pub processor: Processor,
+    told: Told,
+    /// Frames that are taken of a second.
+    rate: f64,
+    least: usize,
+    most: usize,
+    /// The most tokens of a video.
+    tokens: usize,
+}
+
+impl Films {
+    /// By the settings of a video processor, or by those of pictures where there are no others.
+    ///
+    /// # Errors
+    /// What the settings ask for that is not built.
+    pub fn new(config: &Value, pictures: &Processor, told: Told) -> Result<Self> {
+        let mut processor = match config.get("video_processor_type") {
+            Some(_) => Processor { tile_tokens: pictures.tile_tokens, ..Processor::from_config(config)? },
+            None => pictures.clone(),
+        };
+        let sampling = config.get("video_sampling").unwrap_or(config);
+        let number = |name: &str| sampling.get(name).and_then(Value::as_f64).filter(|n| *n > 0.0);
+        let (rate, most) = if told == Told::Pictures { (1.0, 64.0) } else { (2.0, 768.0) };
+        let counted = |name: &str, usual: f64| number(name).unwrap_or(usual) as usize;
+        if let Kind::Tiles { longest, split, .. } = &mut processor.kind {
+            let size = sampling.get("video_size").and_then(|size| size.get("longest_edge")?.as_u64());
+            (*longest, *split) = (size.map_or(*longest, |n| n.clamp(1, 1 << 16) as usize), false);
+        }
+        Ok(Self {
+            processor,
+            told,
+            rate: number("fps").unwrap_or(rate),
+            least: counted("min_frames", 4.0).max(1),
+            most: counted("max_frames", most).max(1),
+            tokens: usize::MAX,
+        })
+    }
+
+    /// Makes frames smaller and fewer than the settings ask where a video would have more tokens than this.
+    pub fn limit(&mut self, tokens: usize) {
+        self.tokens = tokens;
+        let one = WORDS + if self.told == Told::Pictures { self.processor.tile_tokens.unwrap_or(0) } else { 4 };
+        self.most = self.most.min(tokens / one * self.together()).max(self.together());
+    }
+
+    /// Frames that become one row of patches.
+    pub fn together(&self) -> usize {
+        if let Kind::Blocks { frames, .. } = self.processor.kind { frames } else { 1 }
+    }
+
+    /// The frames that are taken of a video of `total` frames, `rate` a second; `wanted` a second where the settings shall not
+    /// say it.
+    pub fn sample(&self, total: usize, rate: f64, wanted: Option<f64>) -> Vec<usize> {
+        let (seconds, wanted, total) = (total as f64 / rate, wanted.unwrap_or(self.rate), total.max(1));
+        let spread = |first: usize, last: usize, count: usize| -> Vec<f64> {
+            let step = (last - first) as f64 / (count - 1).max(1) as f64;
+            (0..count)
+                .map(|i| if i > 0 && i + 1 == count { last as f64 } else { first as f64 + i as f64 * step })
+                .collect()
+        };
+        let count = (seconds * wanted) as usize;
+        match self.told {
+            Told::Words => {
+                let count = count.max(self.least).min(self.most).min(total);
+                spread(0, total - 1, count).iter().map(|at| at.round_ties_even() as usize).collect()
+            }
+            Told::Positions(_) => {
+                let whole = |count: usize| (count / self.together() * self.together()).max(1);
+                let count = whole(count.max(self.least).min(whole(self.most.min(total))));
+                let step = total as f64 / count as f64;
+                (0..count).map(|i| (i as f64 * step) as f32 as usize).collect()
+            }
+            Told::Pictures => {
+                let count = ((seconds * wanted).round_ties_even() as usize).min(self.most).max(1);
+                // The first and the last second of a long video are left out.
+                let (mut first, mut last) = (0, total - 1);
+                if seconds - 2.0 > self.most as f64 * wanted {
+                    (first, last) = (rate as usize, ((total as f64 - rate) as usize).min(last));
+                }
+                let mut taken: Vec<usize> = spread(first, last, count).iter().map(|at| *at as usize).collect();
+                taken.dedup();
+                taken
+            }
+        }
+    }
+
+    /// When the frames show that are taken of a video of so many seconds, and its end.
+    pub fn times(&self, seconds: f64, wanted: Option<f64>) -> Vec<f64> {
+        let total = (seconds * RATE).round().clamp(1.0, 1e9) as usize;
+        self.sample(total, RATE, wanted).into_iter().map(|frame| frame as f64 / RATE).chain([seconds]).collect()
+    }
+
+    /// What becomes of so many frames of this size, which come one below the other.
+    ///
+    /// # Errors
+    /// `Request` for shapes that the processor refuses, and for too many frames.
+    pub fn layout(&self, width: usize, height: usize, frames: usize) -> Result<Layout> {
+        if frames == 0 || frames > self.most {
+            let reason = format!("{frames} frames; between 1 and {} fit", self.most);
+            return Err(crate::Error::Request { parameter: "video".into(), reason });
+        }
+        let one = self.frame(width, height, frames)?;
+        let mut all = Layout { height: height.saturating_mul(frames), stages: Vec::new(), tiles: Vec::new(), ..one };
+        for frame in 0..frames {
+            let before = all.stages.len();
+            all.stages.extend(one.stages.iter().map(|stage| match stage.from {
+                Some(from) => Stage { from: Some(before + from), ..*stage },
+                None => Stage { part: Rect { y: stage.part.y + frame * height, ..stage.part }, ..*stage },
+            }));
+            all.tiles.extend(one.tiles.iter().map(|(stage, part)| (before + stage, *part)));
+        }
+        Ok(all)
+    }
+
+    /// What becomes of one of so many frames.
+    fn frame(&self, width: usize, height: usize, frames: usize) -> Result<Layout> {
+        let mut layout = self.processor.layout(width, height)?;
+        if let Kind::Blocks { patch, merge, frames: together, min, max } = self.processor.kind {
+            let factor = patch * merge;
+            let room = self.tokens.saturating_mul(factor * factor * together);
+            let frames = frames.max(together);
+            let (rows, cols) = match self.told {
+                Told::Words => total_size((frames, together), (height, width), factor, (min, max.min(room))),
+                _ => smart_size(height, width, factor, min, max.min(room / frames.next_multiple_of(together)), 0),
+            };
+            layout.stages.clear();
+            layout.tiles.clear();
+            let stage = layout.whole_stage(cols, rows);
+            layout.tile(stage);
+        }
+        Ok(layout)
+    }
+
+    /// How far the positions of two groups of frames are apart; 0 where each stands for itself.
+    pub fn interval(&self, seconds: &[f64]) -> f64 {
+        let Told::Positions(each) = self.told else { return 0.0 };
+        let frames = seconds.len().saturating_sub(1).max(1);
+        let length = seconds.last().copied().unwrap_or(0.0);
+        // The reference has these numbers in 32 bits.
+        f64::from((self.together() as f64 * length / frames as f64) as f32 * each as f32)
+    }
+
+    /// What a video's placeholder becomes.
+    pub fn text(&self, layout: &Layout, seconds: &[f64], marks: &Marks) -> String {
+        let (height, width) = layout.tile_sizes().next().unwrap_or_default();
+        let tokens = self.processor.tokens(height, width).unwrap_or(0);
+        let (end, seconds) = seconds.split_last().map_or((0.0, seconds), |(end, seconds)| (*end, seconds));
+        let (run, together) = (self.mark(marks).repeat(tokens), self.together());
+        let at = |i: usize| seconds[i.min(seconds.len() - 1)];
+        let groups = (0..seconds.len()).step_by(together);
+        let Marks { start, end: close, whole, .. } = marks;
+        match self.told {
+            Told::Positions(_) => groups.map(|_| run.clone()).collect(),
+            Told::Words => {
+                let middle = |i: usize| (at(i) + at(i + together - 1)) / 2.0;
+                groups.map(|i| format!("<{:.1} seconds>{start}{run}{close}", middle(i))).collect()
+            }
+            Told::Pictures => {
+                let (count, length) = (in_words(seconds.len()), end as u64);
+                let (hours, minutes, rest) = (length / 3600, length / 60 % 60, length % 60);
+                let mut text = format!(
+                    "You are provided the following series of {count} frames from a {hours}:{minutes:02}:{rest:02} [H:MM:SS] video.\n"
+                );
+                for second in seconds {
+                    let (minutes, rest) = ((second / 60.0) as u64, (second % 60.0) as u64);
+                    text += &format!("\nFrame from {minutes:02}:{rest:02}:{start}{whole}{run}{close}");
+                }
+                text + "\n\n"
+            }
+        }
+    }
+
+    /// The token in whose places a video's rows come.
+    pub fn mark<'a>(&self, marks: &'a Marks) -> &'a str {
+        if self.told == Told::Pictures { &marks.image } else { &marks.video }
+    }
+}
+
+/// A number below a thousand in English words, larger ones in digits.
+fn in_words(n: usize) -> String {
+    const SMALL: &str = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen \
+        seventeen eighteen nineteen";
+    const TENS: &str = "- - twenty thirty forty fifty sixty seventy eighty ninety";
+    let word = |list: &'static str, i: usize| list.split(' ').filter(|w| !w.is_empty()).nth(i).unwrap_or_default();
+    match n {
+        0..=19 => word(SMALL, n).to_string(),
+        20..=99 if n.is_multiple_of(10) => word(TENS, n / 10).to_string(),
+        20..=99 => format!("{}-{}", word(TENS, n / 10), word(SMALL, n % 10)),
+        100..=999 if n.is_multiple_of(100) => format!("{} hundred", word(SMALL, n / 100)),
+        100..=999 => format!("{} hundred and {}", word(SMALL, n / 100), in_words(n % 100)),
+        _ => n.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_words() {
+        let found = [7, 20, 42, 300, 317, 1000].map(in_words);
+        assert_eq!(found, ["seven", "twenty", "forty-two", "three hundred", "three hundred and seventeen", "1000"]);
+    }
+
+    #[test]
+    fn a_video_fits_into_its_tokens() {
+        let config = serde_json::json!({ "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16,
+            "size": { "shortest_edge": 4096, "longest_edge": 1 << 24 } });
+        let pictures = Processor::from_config(&config).unwrap();
+        for told in [Told::Words, Told::Positions(2.0)] {
+            let mut films = Films::new(&config, &pictures, told).unwrap();
+            films.limit(160);
+            let times = films.times(600.0, None);
+            assert_eq!((times.len(), times[20]), (21, 600.0), "{told:?}");
+            let layout = films.layout(1920, 1080, 20).unwrap();
+            let tokens: usize = layout.tile_sizes().map(|(h, w)| films.processor.tokens(h, w).unwrap()).sum();
+            assert!((80..=320).contains(&tokens), "{told:?}: {tokens}");
+            assert!(films.layout(64, 64, 21).is_err() && films.layout(64, 64, 0).is_err());
+        }
+    }
+}
