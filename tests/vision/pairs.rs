@@ -1,11 +1,14 @@
 //! Models whose pictures and texts lie in one space, against transformers: tests/golden/vision/pairs.
 
 use super::towers::pictures;
+use super::{expectations, numbers};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
 use jerboa::task::{AnyModel, EmbedRequest, Embedder, Task};
+use jerboa::vision::Processor;
 use jerboa_tests::golden::{Golden, golden, open as open_folder};
 use jerboa_tests::{open, relative_l2};
+use serde_json::json;
 use std::rc::Rc;
 
 fn embedder(name: &str) -> Box<Embedder> {
@@ -54,6 +57,19 @@ fn check(name: &str) {
 #[test]
 fn clip_with_a_row_before_the_patches() {
     check("clip");
+}
+
+#[test]
+fn siglip2_with_patches_of_any_number() {
+    check("siglip2");
+    let sizes = expectations("pairs/siglip2/sizes.json");
+    for case in sizes.as_array().expect("a list") {
+        let [patch, most, height, width, rows, cols] = numbers(case)[..] else { panic!("{case}") };
+        let config =
+            json!({ "image_processor_type": "Siglip2ImageProcessor", "patch_size": patch, "max_num_patches": most });
+        let layout = Processor::from_config(&config).expect("a processor").layout(width, height).expect("a size");
+        assert_eq!(layout.tile_sizes().collect::<Vec<_>>(), [(rows, cols)], "{case}");
+    }
 }
 
 #[test]

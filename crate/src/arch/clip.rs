@@ -1,5 +1,5 @@
-//! CLIP and SigLIP (and SigLIP 2 of one size): texts as vectors in the space of pictures, whose towers are in
-//! vision/pooled.rs. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`.
+//! CLIP, SigLIP and SigLIP 2: texts as vectors in the space of pictures, whose towers are in
+//! vision/pooled.rs. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::config::Config;
 use super::encoder::{Body, Positions, both_ways, dense, head_dim, layer_norm, table};
@@ -19,8 +19,8 @@ pub(super) static FAMILIES: &[Family] = &[
         ..Family::NONE
     },
     Family {
-        classes: &["SiglipModel"],
-        model_types: &["siglip"],
+        classes: &["SiglipModel", "Siglip2Model"],
+        model_types: &["siglip", "siglip2"],
         encoder: Some(siglip),
         sees: Some(SIGLIP),
         shared: Some(Shared { padded: true }),

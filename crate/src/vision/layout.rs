@@ -122,6 +122,11 @@ impl Processor {
                 let stage = layout.whole_stage(cols, rows);
                 layout.tile(stage);
             }
+            Kind::Patches { patch, most } => {
+                let (rows, cols) = filling(height, width, patch, most);
+                let stage = layout.whole_stage(cols, rows);
+                layout.tile(stage);
+            }
             Kind::Grid(grid) => tile_grid(&mut layout, &grid),
         }
         Ok(layout)
@@ -239,6 +244,22 @@ fn center(layout: &mut Layout, shortest: usize, crop: (usize, usize)) {
     let stage = layout.whole_stage(cols, rows);
     let part = Rect { x: (cols - crop.0) / 2, y: (rows - crop.1) / 2, width: crop.0, height: crop.1 };
     layout.tiles.push((stage, part));
+}
+
+/// SigLIP 2's rows and columns: those of the largest scale, found by halving, at which there are not too many patches.
+fn filling(height: usize, width: usize, patch: usize, most: usize) -> (usize, usize) {
+    const NEAR: f64 = 1e-5;
+    let patches = |scale: f64, side: usize| ((side as f64 * scale / patch as f64).ceil() as usize).max(1);
+    let (mut low, mut high) = (NEAR / 10.0, 100.0);
+    while high - low >= NEAR {
+        let scale = (low + high) / 2.0;
+        if patches(scale, height) as f64 * patches(scale, width) as f64 <= most as f64 {
+            low = scale
+        } else {
+            high = scale
+        }
+    }
+    (patches(low, height) * patch, patches(low, width) * patch)
 }
 
 /// Gemma 4's rows and columns.

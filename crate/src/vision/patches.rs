@@ -53,7 +53,7 @@ impl Processor {
         let plain = Order { patch, merge: 1, frames: 1, color_last: false, frames_first: false };
         match self.kind {
             Kind::Blocks { patch, merge, frames, .. } => Order { patch, merge, frames, ..plain },
-            Kind::Budget { patch, .. } | Kind::Grid(TileGrid { patch, .. }) => {
+            Kind::Budget { patch, .. } | Kind::Patches { patch, .. } | Kind::Grid(TileGrid { patch, .. }) => {
                 Order { patch, color_last: true, ..plain }
             }
             _ => plain,

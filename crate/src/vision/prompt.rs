@@ -60,7 +60,7 @@ impl Marks {
                 let (start, end) = (named("boi_token", "<|image>"), named("eoi_token", "<image|>"));
                 Self { placeholder: image.clone(), image, start, end, whole: String::new(), video }
             }
-            Kind::Fixed { .. } | Kind::Center { .. } => {
+            Kind::Fixed { .. } | Kind::Center { .. } | Kind::Patches { .. } => {
                 let (start, end) = (named("boi_token", "<start_of_image>"), named("eoi_token", "<end_of_image>"));
                 let image = image("<image_soft_token>");
                 Self { placeholder: start.clone(), image, start, end, whole: String::new(), video }

@@ -55,6 +55,13 @@ pub enum Kind {
         /// The most blocks.
         tokens: usize,
     },
+    /// SigLIP 2 with patches of any number: as many as there may be, about in the picture's shape.
+    Patches {
+        /// Pixels of a patch's side.
+        patch: usize,
+        /// The most patches.
+        most: usize,
+    },
     /// LFM2-VL: any size up to a number of tokens, larger ones in a grid of tiles with the whole picture last.
     Grid(TileGrid),
 }
@@ -184,8 +191,12 @@ impl Processor {
             "CLIPImageProcessor" => (center(&fields)?, 3, (CLIP_MEAN, CLIP_STD)),
             "Gemma4ImageProcessor" => (budget(&fields)?, 3, ([0.0; 3], [1.0; 3])),
             "Lfm2VlImageProcessor" => (grid(&fields)?, 2, half),
+            "Siglip2ImageProcessor" => {
+                let (patch, most) = (fields.count("patch_size", 16)?, fields.count("max_num_patches", 256)?);
+                (Kind::Patches { patch, most }, 2, half)
+            }
             other => {
-                let hint = "The engine has those of Qwen2-VL to Qwen3.5, Idefics 3, SmolVLM, SigLIP, CLIP, Gemma 3, Gemma 4 and LFM2-VL.";
+                let hint = "The engine has those of Qwen2-VL to Qwen3.5, Idefics 3, SmolVLM, SigLIP, SigLIP 2, CLIP, Gemma 3, Gemma 4 and LFM2-VL.";
                 return unsupported(other, "this image processor".into(), hint);
             }
         };

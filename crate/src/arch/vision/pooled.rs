@@ -1,8 +1,8 @@
 //! Towers of CLIP and SigLIP, which make one row of a picture: that of a row before its patches, or what a learned query finds
-//! among them. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`.
+//! among them. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::siglip::layers;
-use super::vit::{Vit, dense, embedded, norm, tile_side};
+use super::vit::{Vit, dense, embedded, norm, side, tile_side};
 use super::{PATCHES, PLACES, PROBE, Sees, Sight, Tower};
 use crate::arch::config::Config;
 use crate::ir::{Activation, Builder, Dim, Op, Pooling, WeightKind};
@@ -60,13 +60,17 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         });
     }
     let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
-        "num_channels": 3, "image_size": 224, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6 });
+        "num_channels": 3, "image_size": 224, "num_patches": 256, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6 });
     let own = filled(config, usual);
     let config = Config(&own);
     let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
     let vit = Vit::of(config, "num_attention_heads", eps)?;
     let patch = config.count("patch_size")?;
-    let table = Table::Nearest(tile_side(config, patch, 1)?);
+    // SigLIP 2 takes patches of any number, and resizes its table.
+    let any = all.architecture().starts_with("Siglip2");
+    let table =
+        if any { Table::Resized(side(config, "num_patches")?) } else { Table::Nearest(tile_side(config, patch, 1)?) };
     let mut b = Builder::new(&all.architecture());
     let name = "embeddings.patch_embedding";
     let h = embedded(&mut b, &vit, name, 3 * patch * patch, true, table, "embeddings.position_embedding.weight");
