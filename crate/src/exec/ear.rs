@@ -48,9 +48,9 @@ impl Ear {
     /// # Errors
     /// What the checkpoint, the source or the device refuses.
     pub async fn load(gpu: &Gpu, source: &Source, files: &Files, speech: &Speech, options: RunOptions) -> Result<Self> {
-        let encoder = Side::load(gpu, source, files, &speech.encoder, options).await?;
-        let keys = Side::load(gpu, source, files, &speech.keys, options).await?;
-        let values = Side::load(gpu, source, files, &speech.values, options).await?;
+        let encoder = Side::load(gpu, source, files, (&speech.encoder, None), options).await?;
+        let keys = Side::load(gpu, source, files, (&speech.keys, None), options).await?;
+        let values = Side::load(gpu, source, files, (&speech.values, None), options).await?;
         let input = |name: &str| {
             let found = speech.decoder.inputs.iter().position(|input| input.name == name);
             found.map(|index| Slot::Input(InputId(index))).ok_or_else(|| Error::Internal(format!("no input {name}")))

@@ -1,5 +1,5 @@
-//! A graph beside a decoder's, on a device: rows from outside in, rows out where somebody else reads them. Encoders of sound,
-//! the projections of what a decoder looks at and codecs are such graphs. It knows rows of numbers, and nothing of what they are.
+//! A graph beside a decoder's, on a device: rows from outside in, rows out where somebody else reads them. Towers, encoders of
+//! sound, the projections of what a decoder looks at and codecs are such graphs. It knows rows of numbers, and nothing of what they are.
 
 use super::decide::{fused, wanted};
 use super::files::Files;
@@ -7,7 +7,7 @@ use super::load::{Compiled, Wanted, load_compiled};
 use super::options::RunOptions;
 use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
 use crate::format::{Encoding, Float, Layout, Weights};
-use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
 use crate::ir::{Counts, Dim, Graph, InputId, Op};
 use crate::kernels::attention::Kv;
@@ -17,13 +17,16 @@ use crate::{Error, Result};
 use std::collections::hash_map::Entry;
 
 /// Rows of the step whose kernels are compiled while weights come.
-const USUAL: usize = 256;
+pub(super) const USUAL: usize = 256;
 
 /// A loaded graph.
 pub struct Side {
     /// Bytes of its weights on the device.
     pub bytes: u64,
-    graph: Graph,
+    /// What it computes, fused.
+    pub(super) graph: Graph,
+    /// Rows of a sequence where there may be several, which then do not see each other.
+    block: Option<usize>,
     plans: WeightPlans,
     weights: Buffers,
     pipelines: Pipelines,
@@ -47,11 +50,18 @@ pub fn flatten(stored: &mut Weights) {
 }
 
 impl Side {
-    /// Loads the weights of a graph from a model's files, which are [`flatten`]ed; they keep the encoding of the file.
+    /// Loads the weights of a graph from a model's files, which are [`flatten`]ed; they keep the encoding of the file. A step is
+    /// one sequence, or blocks of `block` rows at the least, which its caller lays out.
     ///
     /// # Errors
     /// What the checkpoint, the source or the device refuses.
-    pub async fn load(gpu: &Gpu, source: &Source, files: &Files, graph: &Graph, options: RunOptions) -> Result<Self> {
+    pub async fn load(
+        gpu: &Gpu,
+        source: &Source,
+        files: &Files,
+        (graph, block): (&Graph, Option<usize>),
+        options: RunOptions,
+    ) -> Result<Self> {
         let Files { checkpoint, weights: stored, .. } = files;
         let layout_of = |name: &str| {
             let used = |w| wanted(w, graph.kind_of(name), options.overrides);
@@ -59,13 +69,13 @@ impl Side {
         };
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, plans, _) = fused(graph, options.fusions, &layout_of, &|_| None, limit)?;
-        let plan = planned(gpu, &graph, &plans, USUAL)?;
+        let plan = planned(gpu, &graph, &plans, USUAL, block)?;
         let wanted = Wanted { gpu, graph: &graph, plans: &plans, source, checkpoint, stored };
         let nothing = || Box::pin(async { Ok(()) });
         let Compiled { pipelines, buffers: weights, .. } =
             load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
         let bytes = weights.values().map(Buffer::size).sum();
-        Ok(Self { bytes, graph, plans, weights, pipelines, made: None })
+        Ok(Self { bytes, graph, block, plans, weights, pipelines, made: None })
     }
 
     /// Rows that it makes of so many.
@@ -92,7 +102,7 @@ impl Side {
         if self.made.as_ref().is_some_and(|made| made.rows >= rows) {
             return Ok(());
         }
-        let plan = planned(gpu, &self.graph, &self.plans, rows)?;
+        let plan = planned(gpu, &self.graph, &self.plans, rows, self.block)?;
         let more = compile(gpu, &[&plan], &self.pipelines).await?;
         self.pipelines.extend(more);
         // What was made for fewer rows goes before its successor comes.
@@ -100,8 +110,10 @@ impl Side {
         let mut own = given.clone();
         let most = self.graph.nodes.iter().map(|n| self.graph.value(n.output).rows.of(Counts::rows(rows))).max();
         let most = most.unwrap_or(rows).max(rows);
-        if self.attends() {
-            for (slot, words) in [(Slot::Positions, 1), (Slot::Segments, 2)] {
+        if self.attends() || self.block.is_some() {
+            let slots = [(Slot::Positions, 1), (Slot::Segments, 2), (Slot::Windows, 2), (Slot::Spans, 2)];
+            let used = if self.block.is_some() { slots.len() } else { 2 };
+            for (slot, words) in slots.into_iter().take(used) {
                 own.insert(slot, gpu.buffer("rows", (most * words * 4) as u64, Usage::Storage)?);
             }
             let positions: Vec<u32> = (0..most as u32).collect();
@@ -169,17 +181,39 @@ impl Side {
         if rows > made.rows {
             return Err(Error::Internal(format!("{}: {rows} rows, prepared for {}", self.graph.name, made.rows)));
         }
-        let counts = Counts::rows(rows);
-        for dim in self.dims() {
-            gpu.write(&made.own[&Slot::Cursor(dim)], 0, bytemuck::cast_slice(&state(0, dim.of(counts), 0, 0)));
-        }
         if self.attends() {
             // Rows that see each other are those of the last value.
             let seen = vec![[0, self.rows_of(rows) as u32]; self.rows_of(rows)];
             gpu.write(&made.own[&Slot::Segments], 0, bytemuck::cast_slice(&seen));
         }
+        self.launch(gpu, Counts::rows(rows), None)
+    }
+
+    /// Submits a run of so many rows and sequences, whose layout is [`Self::put`], and a copy of so many of its rows.
+    ///
+    /// # Errors
+    /// `Internal` before [`Self::prepare`]; what the device reports.
+    pub(super) fn launch(&self, gpu: &Gpu, counts: Counts, copied: Option<(usize, (&Buffer, u64))>) -> Result<()> {
+        let made = self.made()?;
+        for dim in self.dims() {
+            gpu.write(&made.own[&Slot::Cursor(dim)], 0, bytemuck::cast_slice(&state(0, dim.of(counts), 0, 0)));
+        }
         let grids = made.step.grids_for(counts);
-        gpu.submit(&[made.step.with_grids(&grids)])
+        let mut work = vec![made.step.with_grids(&grids)];
+        let size = |rows| rows_bytes(rows, made.step.output_cols);
+        work.extend(copied.map(|(rows, to)| Work::Copy { from: (&made.step.output, 0), to, size: size(rows) }));
+        gpu.submit(&work)
+    }
+
+    /// Writes into a buffer of the step, where it has such a one.
+    ///
+    /// # Errors
+    /// `Internal` before [`Self::prepare`].
+    pub(super) fn put(&self, gpu: &Gpu, slot: Slot, at: u64, bytes: &[u8]) -> Result<()> {
+        if let (Some(buffer), false) = (self.made()?.own.get(&slot), bytes.is_empty()) {
+            gpu.write(buffer, at, bytes);
+        }
+        Ok(())
     }
 
     /// The buffer of its only input.
@@ -219,11 +253,12 @@ impl Side {
     }
 }
 
-fn planned(gpu: &Gpu, graph: &Graph, weights: &WeightPlans, rows: usize) -> Result<Plan> {
+fn planned(gpu: &Gpu, graph: &Graph, weights: &WeightPlans, rows: usize, block: Option<usize>) -> Result<Plan> {
+    let packed = |block| RowsMode::Packed { tokens: rows, sequences: rows.div_ceil(block) };
     lower(
         graph,
         PlanOptions {
-            rows: RowsMode::Many(rows),
+            rows: block.map_or(RowsMode::Many(rows), packed),
             caps: gpu.caps(),
             weights,
             kv: Kv::F32,

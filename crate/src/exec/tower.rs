@@ -1,27 +1,22 @@
 //! A tower on a device: tiles of pictures in, rows for the language model out, which stay on the device. It is loaded when the
 //! first picture comes. It knows pixels as its processor gives them, and no prompt.
 
-use super::decide::{fused, wanted};
 use super::files::Files;
-use super::load::{Compiled, Wanted, load_compiled};
 use super::options::RunOptions;
-use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
+use super::side::{Side, USUAL};
+use super::step::{Buffers, finite, rows_bytes, unpadded};
 use crate::arch::tower;
 use crate::arch::vision::{PATCHES, PLACES, PROBE, Tower, match_ends};
+use crate::format::Encoding;
 use crate::format::gguf::clip::PROCESSOR;
-use crate::format::{Encoding, Float, Layout};
-use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
+use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph};
-use crate::kernels::attention::Kv;
-use crate::plan::{Plan, PlanOptions, RowsMode, Slot, WeightPlans, lower};
-use crate::util::map::SortedSet;
+use crate::ir::{Counts, InputId};
+use crate::plan::Slot;
 use crate::vision::{Films, Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// The fewest patches that a step is made for.
-const LEAST: usize = 256;
 /// The most patches that are encoded together; a tile is never cut.
 const MOST: usize = 16_384;
 
@@ -46,21 +41,9 @@ pub struct Encoded {
 pub struct Eye {
     /// What it computes.
     pub tower: Tower,
-    /// Bytes of its weights on the device.
-    pub bytes: u64,
     /// Pictures that were encoded so far.
     pub encodes: usize,
-    graph: Graph,
-    plans: WeightPlans,
-    weights: Buffers,
-    made: Option<Made>,
-}
-
-/// A step for up to so many patches.
-struct Made {
-    rows: usize,
-    step: Step,
-    own: Buffers,
+    side: Side,
 }
 
 impl Eye {
@@ -68,9 +51,9 @@ impl Eye {
     ///
     /// # Errors
     /// What the configuration, the checkpoint, the source or the device refuses.
-    pub async fn load(gpu: &Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
+    pub async fn load(gpu: &Gpu, source: &Source, mut files: Files, options: RunOptions) -> Result<Self> {
         let config = files.full_config();
-        let Files { checkpoint, weights: mut stored, .. } = files;
+        let stored = &mut files.weights;
         let mut tower = tower(&config)?;
         match_ends(&mut tower.graph, &stored.iter().map(|w| w.name.clone()).collect::<Vec<_>>());
         for (name, rows, cols) in tower.graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (&p.0, p.1, w.cols))) {
@@ -86,28 +69,21 @@ impl Eye {
                 weight.row_order = *order;
             }
         }
-        let kept = options.overrides;
-        let layout_of = |name: &str| {
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, tower.graph.kind_of(name), kept))
-        };
-        let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
-        let (graph, plans, _) = fused(&tower.graph, options.fusions, &layout_of, &|_| None, limit)?;
-        let rows = LEAST;
-        let plan = planned(gpu, &graph, &plans, rows, tower.merge)?;
-        let wanted = Wanted { gpu, graph: &graph, plans: &plans, source, checkpoint: &checkpoint, stored: &stored };
-        let nothing = || Box::pin(async { Ok(()) });
-        let Compiled { pipelines, buffers: weights, .. } =
-            load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
-        let bytes = weights.values().map(Buffer::size).sum();
-        let mut eye = Self { tower, bytes, encodes: 0, graph, plans, weights, made: None };
-        eye.make(gpu, rows, &plan, &pipelines)?;
+        let block = Some(tower.merge * tower.merge);
+        let mut side = Side::load(gpu, source, &files, (&tower.graph, block), options).await?;
+        side.prepare(gpu, USUAL, &Buffers::new()).await?;
         gpu.check().await?;
-        Ok(eye)
+        Ok(Self { tower, encodes: 0, side })
+    }
+
+    /// Bytes of its weights on the device.
+    pub fn bytes(&self) -> u64 {
+        self.side.bytes
     }
 
     /// Columns of the language model.
     pub fn cols(&self) -> usize {
-        self.graph.value(self.graph.hidden).cols / self.tower.features
+        self.side.cols() / self.tower.features
     }
 
     /// The order in which patches go in.
@@ -117,35 +93,6 @@ impl Eye {
             true => Order { frames_first: true, color_last: false, ..order },
             false => order,
         }
-    }
-
-    fn make(&mut self, gpu: &Gpu, rows: usize, plan: &Plan, pipelines: &Pipelines) -> Result<()> {
-        let mut own = Buffers::new();
-        let bytes = |cols: usize| (rows * cols.next_multiple_of(4) * 4) as u64;
-        let sizes = [(Slot::Positions, 1), (Slot::Segments, 2), (Slot::Windows, 2), (Slot::Spans, 2)];
-        for (slot, words) in sizes {
-            own.insert(slot, gpu.buffer("patches", (rows * words * 4) as u64, Usage::Storage)?);
-        }
-        for (index, input) in self.graph.inputs.iter().enumerate() {
-            let slot = Slot::Input(crate::ir::InputId(index));
-            own.insert(slot, gpu.buffer("patches", bytes(input.cols), Usage::Storage)?);
-        }
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
-            own.insert(Slot::Rope(index), gpu.buffer("rope", (rows * spec.dim * 4) as u64, Usage::Storage)?);
-        }
-        for dim in self.dims() {
-            own.insert(Slot::Cursor(dim), gpu.buffer("cursor", STATE_BYTES, Usage::Storage)?);
-        }
-        let positions: Vec<u32> = (0..rows as u32).collect();
-        gpu.write(&own[&Slot::Positions], 0, bytemuck::cast_slice(&positions));
-        let prepared = Prepared::new(gpu, "encode picture", plan.clone(), true)?;
-        let step = Step::new(gpu, "encode picture", &prepared, &[&own, &self.weights], pipelines, 1)?;
-        self.made = Some(Made { rows, step, own });
-        Ok(())
-    }
-
-    fn dims(&self) -> SortedSet<Dim> {
-        self.graph.values.iter().map(|v| v.rows).collect()
     }
 
     /// The rows of a picture's tiles, or of a video's frames, `together` of which share a row of patches.
@@ -165,7 +112,7 @@ impl Eye {
         let block = order.merge * order.merge;
         let pooled = self.tower.pooled;
         let tokens = if pooled { grids.len() } else { grids.iter().map(|(h, w)| h * w / block).sum() };
-        let cols = self.graph.value(self.graph.hidden).cols;
+        let cols = self.side.cols();
         let rows = gpu.buffer("picture", rows_bytes(tokens, cols), Usage::Storage)?;
         let mut places_of = Vec::with_capacity(tokens);
         let mut first = 0;
@@ -198,22 +145,11 @@ impl Eye {
         places: &Places,
         out: (&Buffer, u64),
     ) -> Result<()> {
-        if self.made.as_ref().is_none_or(|made| made.rows < places.rows) {
-            let rows = places.rows.next_power_of_two().max(LEAST);
-            let plan = planned(gpu, &self.graph, &self.plans, rows, self.tower.merge)?;
-            let pipelines = compile(gpu, &[&plan], &Pipelines::new()).await?;
-            self.made = None;
-            self.make(gpu, rows, &plan, &pipelines)?;
-        }
-        let Some(made) = &self.made else { return Err(Error::Internal("the tower has no step".into())) };
-        let write = |slot: Slot, at: u64, bytes: &[u8]| {
-            if let (Some(buffer), false) = (made.own.get(&slot), bytes.is_empty()) {
-                gpu.write(buffer, at, bytes);
-            }
-        };
+        self.side.prepare(gpu, places.rows.next_power_of_two().max(USUAL), &Buffers::new()).await?;
+        let write = |slot: Slot, at: u64, bytes: &[u8]| self.side.put(gpu, slot, at, bytes);
         let [scale, shift] = self.tower.affine;
-        for (index, input) in self.graph.inputs.iter().enumerate() {
-            let slot = Slot::Input(crate::ir::InputId(index));
+        for (index, input) in self.side.graph.inputs.iter().enumerate() {
+            let slot = Slot::Input(InputId(index));
             let stride = input.cols.next_multiple_of(4);
             match input.name.as_str() {
                 PATCHES => {
@@ -221,39 +157,33 @@ impl Eye {
                     // A tile at a time: patches take many times the bytes of pixels.
                     for (tile, patches) in tiles.iter().zip(&places.patches) {
                         let before = vec![0.0f32; self.tower.table.before() * stride];
-                        write(slot, at, bytemuck::cast_slice(&before));
+                        write(slot, at, bytemuck::cast_slice(&before))?;
                         at += (before.len() * 4) as u64;
                         for part in patches.chunks(1024) {
                             let mut rows = processor.rows(tile, order, part);
                             rows.iter_mut().for_each(|v| *v = *v * scale + shift);
-                            write(slot, at, bytemuck::cast_slice(&padded(&rows, input.cols, stride)));
+                            write(slot, at, bytemuck::cast_slice(&padded(&rows, input.cols, stride)))?;
                             at += (part.len() * stride * 4) as u64;
                         }
                     }
                 }
                 PLACES => {
                     let words: &[u32] = places.table.as_flattened();
-                    write(slot, 0, bytemuck::cast_slice(&padded(words, input.cols, stride)));
+                    write(slot, 0, bytemuck::cast_slice(&padded(words, input.cols, stride)))?;
                 }
                 PROBE => {
                     let words = [0, 1.0f32.to_bits(), 0, 0].repeat(places.rows);
-                    write(slot, 0, bytemuck::cast_slice(&words));
+                    write(slot, 0, bytemuck::cast_slice(&words))?;
                 }
                 other => return Err(Error::Internal(format!("the tower has an input {other}"))),
             }
         }
-        write(Slot::Rope(0), 0, bytemuck::cast_slice(&places.rope));
-        write(Slot::Segments, 0, bytemuck::cast_slice(&places.segments));
-        write(Slot::Windows, 0, bytemuck::cast_slice(&places.windows));
-        write(Slot::Spans, 0, bytemuck::cast_slice(&places.blocks));
+        write(Slot::Rope(0), 0, bytemuck::cast_slice(&places.rope))?;
+        write(Slot::Segments, 0, bytemuck::cast_slice(&places.segments))?;
+        write(Slot::Windows, 0, bytemuck::cast_slice(&places.windows))?;
+        write(Slot::Spans, 0, bytemuck::cast_slice(&places.blocks))?;
         let counts = Counts { rows: places.rows, sequences: places.blocks.len() };
-        for dim in self.dims() {
-            write(Slot::Cursor(dim), 0, bytemuck::cast_slice(&state(0, dim.of(counts), 0, 0)));
-        }
-        let grids = made.step.grids_for(counts);
-        let size = rows_bytes(places.order.len(), made.step.output_cols);
-        let copy = Work::Copy { from: (&made.step.output, 0), to: out, size };
-        gpu.submit(&[made.step.with_grids(&grids), copy])
+        self.side.launch(gpu, counts, Some((places.order.len(), out)))
     }
 }
 
@@ -315,22 +245,6 @@ pub fn content(tiles: &[Picture], seconds: &[f64]) -> u64 {
         let h = [tile.width, tile.height].iter().fold(h, |h, side| (*side as u64).to_le_bytes().iter().fold(h, mix));
         tile.rgb.iter().fold(h, mix)
     })
-}
-
-fn planned(gpu: &Gpu, graph: &Graph, weights: &WeightPlans, rows: usize, merge: usize) -> Result<Plan> {
-    let sequences = rows.div_ceil(merge * merge);
-    lower(
-        graph,
-        PlanOptions {
-            rows: RowsMode::Packed { tokens: rows, sequences },
-            caps: gpu.caps(),
-            weights,
-            kv: Kv::F32,
-            capacity: rows,
-            states: &[],
-            fuse_heads: false,
-        },
-    )
 }
 
 /// Rows with zeros up to the stride.

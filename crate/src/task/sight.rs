@@ -231,7 +231,7 @@ impl Sight {
 
     /// Bytes of the tower on the device; 0 while it is not loaded.
     pub fn tower_bytes(&self) -> u64 {
-        self.eye.try_lock().and_then(|eye| eye.as_ref().map(|eye| eye.bytes)).unwrap_or(0)
+        self.eye.try_lock().and_then(|eye| eye.as_ref().map(Eye::bytes)).unwrap_or(0)
     }
 
     /// Milliseconds of encoding since this was asked last.

@@ -45,7 +45,7 @@ impl Codec {
         }
         let mut files = Files::safetensors(source, config.clone()).await?;
         flatten(&mut files.weights);
-        let side = Side::load(gpu, source, &files, &graph, options).await?;
+        let side = Side::load(gpu, source, &files, (&graph, None), options).await?;
         Ok(Self { rate: number("sample_rate", 22_050) as u32, hop: side.rows_of(1), groups, levels, side })
     }
 
