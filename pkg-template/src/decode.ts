@@ -66,7 +66,7 @@ async function watched(module: EngineModule, engine: Engine, frames: GivenVideo[
   let size = { width: 0, height: 0 };
   try {
     for (const frame of frames) {
-      const bitmap = frame instanceof ImageBitmap ? frame : await bitmapOf(module, frame);
+      const bitmap = frame instanceof Blob || frame instanceof ImageData ? await bitmapOf(module, frame) : frame;
       try {
         if (!rows) {
           size = sizeOf(bitmap);

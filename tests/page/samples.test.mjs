@@ -37,7 +37,7 @@ function samplesOf(text) {
 /** What the text around samples says is there: a model of the kind that the sample uses, a place for text, the names of the page's own things. */
 async function setting(code) {
   const load = (name) => jerboa.loadModel(name, { worker: false });
-  const model = await load(/embed|createMemory/.test(code) ? "org/embed" : /image|describe/.test(code) ? "org/seeing" : "org/name");
+  const model = await load(/embed|createMemory/.test(code) ? "org/embed" : /image|describe|video/.test(code) ? "org/seeing" : "org/name");
   const shown = [];
   return {
     model,

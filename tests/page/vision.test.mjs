@@ -82,7 +82,7 @@ test("every kind of source is the same picture", options, async () => {
     results.http = { ...results.canvas, tokens: (await model.encodeImage("/files/exact_64x64.png")).tokens + 2 };
     return { capabilities: model.info.capabilities, results };
   });
-  assert.deepEqual(found.capabilities, ["text", "image"]);
+  assert.deepEqual(found.capabilities, ["text", "image", "video"]);
   for (const [name, result] of Object.entries(found.results)) {
     const { known, ...rest } = result;
     assert.deepEqual(rest, { tokens: 6, grids: [[2, 3]], tiles: [[96, 64]], length: 6 * 32, cols: 32 }, name);
@@ -134,7 +134,7 @@ test("a file is turned upright and its header is read before it is decoded", opt
     data: /^request: .*the data: address is damaged/,
     thing: /^request: .*is no picture/,
     part: /^request: .*needs image_url: \{ url \}/,
-    sound: /^request: .*only text and pictures can/,
+    sound: /^request: .*only text, pictures and videos can/,
   };
   for (const [name, pattern] of Object.entries(said)) assert.match(found[name], pattern, name);
 });
@@ -148,6 +148,73 @@ test("a photo of 12 megapixels costs little memory", options, async (t) => {
   t.diagnostic(`${(wasmBytes / 1e6).toFixed(1)} MB of WebAssembly's memory`);
   assert.ok(wasmBytes < 120e6, String(wasmBytes));
   assert.ok(tiles[0][0] * tiles[0][1] <= 65_536, String(tiles));
+});
+
+test("a video is cut into frames, whatever it comes as", options, async () => {
+  const found = await page.evaluate(async () => {
+    // Two seconds of a bar that moves, as this browser records it.
+    const canvas = drawn(128, 96);
+    const context = canvas.getContext("2d");
+    const stream = canvas.captureStream(20);
+    const recorder = new MediaRecorder(stream, { mimeType: "video/webm" });
+    const chunks = [];
+    recorder.ondataavailable = ({ data }) => chunks.push(data);
+    const stopped = new Promise((resolve) => (recorder.onstop = resolve));
+    recorder.start();
+    for (let i = 0; i < 40; i++) {
+      context.fillStyle = `hsl(${i * 9} 80% 50%)`;
+      context.fillRect(i * 3, 0, 10, 96);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    recorder.stop();
+    await stopped;
+    const file = new Blob(chunks, { type: "video/webm" });
+    const text = { type: "text", text: "What moves?" };
+    const ask = (part) => model.chat.completions.create({ messages: [{ role: "user", content: [part, text] }], max_tokens: 2, temperature: 0 });
+    const frames = [0, 1, 2, 3, 4].map((i) => {
+      const frame = drawn(128, 96);
+      frame.getContext("2d").fillRect(i * 20, 0, 10, 96);
+      return frame;
+    });
+    const url = URL.createObjectURL(file);
+    const element = Object.assign(document.createElement("video"), { src: url });
+    const asked = {};
+    asked.file = await ask({ type: "video", video: file });
+    asked.again = await ask({ type: "video", video: file });
+    asked.url = await ask({ type: "video_url", video_url: { url } });
+    asked.element = await ask({ type: "video", video: element });
+    asked.frames = await ask({ type: "video", frames, fps: 2 });
+    asked.slow = await ask({ type: "video", frames, timestamps: [0, 2, 4, 6, 8] });
+    const fail = (part) => failure(ask(part));
+    return {
+      asked,
+      times: await fail({ type: "video", frames, timestamps: [0, 2] }),
+      none: await fail({ type: "video", frames: [] }),
+      rate: await fail({ type: "video", frames, fps: -1 }),
+      damaged: await fail({ type: "video", video: new Blob(["no video"], { type: "video/webm" }) }),
+      thing: await fail({ type: "video", video: {} }),
+      part: await fail({ type: "video_url" }),
+      rendered: await model.renderChat([{ role: "user", content: [{ type: "video", video: file }, text] }]),
+    };
+  });
+  const { asked } = found;
+  const prompt = (name) => asked[name].usage.prompt_tokens;
+  for (const [name, answer] of Object.entries(asked)) assert.match(answer.choices[0].message.content, /^( [a-z]+)+$/, name);
+  // The same bytes of the same file are the same frames: they are known.
+  assert.ok(asked.file.timings.encode_ms > 0);
+  assert.equal(asked.again.timings.encode_ms, undefined);
+  assert.equal(asked.again.choices[0].message.content, asked.file.choices[0].message.content);
+  for (const name of ["again", "url", "element"]) assert.equal(prompt(name), prompt("file"), name);
+  // Frames come in groups of two, of 12 tokens each.
+  assert.ok(prompt("frames") > 3 * 12 && prompt("frames") < 3 * 12 + 100, String(prompt("frames")));
+  assert.equal(prompt("slow"), prompt("frames"));
+  assert.match(found.times, /^request: .*'timestamps' must be growing numbers of seconds, one for each of the 5 frames/);
+  assert.match(found.none, /^request: .*needs a video, or frames/);
+  assert.match(found.rate, /^request: .*'fps' of a video must be a positive number, not -1/);
+  assert.match(found.damaged, /^request: The video cannot be played by this browser/);
+  assert.match(found.thing, /^request: .*is no video/);
+  assert.match(found.part, /^request: .*needs video_url: \{ url \}/);
+  assert.match(found.rendered, /<\|vision_start\|><\|video_pad\|><\|vision_end\|>What moves\?/);
 });
 
 test("a conversation encodes each picture once; the tower goes and comes back", options, async () => {

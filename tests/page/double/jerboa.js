@@ -58,7 +58,7 @@ export class Engine {
     const sound = { transcribe: { capabilities: ["transcribe", "timestamps"], hears: { seconds: 30, languages: ["de", "en"] } }, speak: { capabilities: ["speak"], speaks: { sampleRate: 22050, framesPerSecond: 12.5, speaker: 3 } } };
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
-    const capabilities = name.includes("seeing") ? ["text", "image"] : ["text"];
+    const capabilities = name.includes("seeing") ? ["text", "image", "video"] : ["text"];
     return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...sizes, ...sound[task] };
   }
 
