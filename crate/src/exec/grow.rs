@@ -5,10 +5,10 @@
 use super::model::Model;
 use super::session::Session;
 use super::step::{Buffers, Step};
+use crate::Result;
 use crate::gpu::{Backend, Usage, Work};
 use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
-use crate::{Error, Result};
 use std::mem::swap;
 
 /// Bytes that are made at once, beside those they replace; or an eighth of all, where that is more.
@@ -38,13 +38,8 @@ impl Model {
     /// when a model is loaded, not in the middle of a conversation.
     pub(super) fn state_buffers(&self, index: usize, positions: usize, into: &mut Buffers) -> Result<()> {
         let Some(state) = self.states.get(index) else { return Ok(()) };
-        let limit = self.gpu.caps().max_weight_buffer();
         for (plane, bytes) in state.planes.iter().enumerate() {
-            let needed = state.room(*bytes, self.capacity);
-            if needed > limit {
-                let hint = "Load a smaller or more strongly quantized model, or a smaller maxContext.".into();
-                return Err(Error::OutOfMemory { what: state.spec.name().into(), needed, limit, hint });
-            }
+            self.gpu.fits(state.spec.name(), state.room(*bytes, self.capacity))?;
             let buffer = self.gpu.buffer(state.spec.name(), state.room(*bytes, positions), Usage::Storage)?;
             into.insert(Slot::Sequence(StateId(index), plane as u8), buffer);
         }

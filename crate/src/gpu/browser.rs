@@ -1,7 +1,9 @@
 //! The device through the browser's WebGPU, by js/gpu.js: asynchronous pipelines, subgroups, chunks that go to the GPU
 //! without passing WebAssembly's memory, a recorded program replayed by one call. wgpu offers none of these on the web.
 
-use super::{Backend, Caps, Created, DeviceOptions, Grid, Group, Implementation, StepDesc, Uniforms, Usage, Work};
+use super::{
+    Backend, Caps, Created, DeviceOptions, Grid, Group, Implementation, StepDesc, Uniforms, Usage, Work, out_of_memory,
+};
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
 use crate::device::{MatrixUnits, MatrixWords};
@@ -207,17 +209,9 @@ impl Backend for BrowserGpu {
 
     fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer> {
         let size = size.max(16).next_multiple_of(16);
-        let limit = self.caps.max_weight_buffer();
-        let refused = || Error::OutOfMemory {
-            what: label.into(),
-            needed: size,
-            limit,
-            hint: "Load a smaller or more strongly quantized model, or a smaller maxContext.".into(),
-        };
-        if size > limit {
-            return Err(refused());
-        }
-        let slot = self.js.buffer(label, size as f64, usage == Usage::Uniform).map_err(|_| refused())?;
+        self.fits(label, size)?;
+        let made = self.js.buffer(label, size as f64, usage == Usage::Uniform);
+        let slot = made.map_err(|_| out_of_memory(label, size, self.caps.max_weight_buffer()))?;
         self.bytes.set(self.bytes.get() + size);
         Ok(Buffer(Rc::new(BufferInner { js: self.js.clone(), slot, size, bytes: self.bytes.clone() })))
     }
@@ -338,12 +332,7 @@ impl Backend for BrowserGpu {
         let (what, reason) = reason.split_once('\n').unwrap_or(("", reason));
         let named = |other: &str| if what.is_empty() { other.to_string() } else { what.to_string() };
         Err(match kind {
-            "memory" => Error::OutOfMemory {
-                what: named("the model"),
-                needed: self.bytes.get(),
-                limit: self.caps.max_buffer_size,
-                hint: "Load a smaller or more strongly quantized model, or a smaller maxContext.".into(),
-            },
+            "memory" => out_of_memory(named("the model"), self.bytes.get(), self.caps.max_buffer_size),
             "lost" => Error::DeviceLost { reason: reason.into() },
             _ => Error::Kernel { kernel: named("a command"), reason: reason.into() },
         })

@@ -14,8 +14,14 @@ pub use native::{Buffer, NativeGpu as Gpu, Pipeline, Program, Readback};
 
 use std::collections::HashMap;
 
-use crate::Result;
 use crate::device::registry::Shader;
+use crate::{Error, Result};
+
+/// The error for what the device has no room for.
+fn out_of_memory(what: impl Into<String>, needed: u64, limit: u64) -> Error {
+    let hint = "Load a smaller or more strongly quantized model, or a smaller maxContext.".into();
+    Error::OutOfMemory { what: what.into(), needed, limit, hint }
+}
 
 /// How a buffer is used; all of them may be copied from and to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +122,15 @@ pub trait Backend: Sized {
 
     /// What the device can do, after the options' restrictions.
     fn caps(&self) -> &Caps;
+
+    /// Whether the device has buffers of so many bytes at all.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the size is over the device's limit.
+    fn fits(&self, label: &str, size: u64) -> Result<()> {
+        let limit = self.caps().max_weight_buffer();
+        if size > limit { Err(out_of_memory(label, size, limit)) } else { Ok(()) }
+    }
 
     /// A zeroed buffer of `size` bytes, rounded up to a multiple of 16.
     ///

@@ -1,6 +1,6 @@
 //! The device through wgpu: Vulkan, Metal, DX12. For tests, for the native runner, for profiling without a browser.
 
-use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work};
+use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work, out_of_memory};
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
 use crate::device::{MatrixUnits, MatrixWords};
@@ -254,10 +254,7 @@ impl Backend for NativeGpu {
 
     fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer> {
         let size = size.max(16).next_multiple_of(16);
-        let limit = self.inner.caps.max_weight_buffer();
-        if size > limit {
-            return Err(out_of_memory(label, size, limit));
-        }
+        self.fits(label, size)?;
         let usage = match usage {
             Usage::Storage => wgpu::BufferUsages::STORAGE,
             Usage::Uniform => wgpu::BufferUsages::UNIFORM,
@@ -477,11 +474,6 @@ fn layout_entry(decl: &crate::device::preprocess::BindingDecl) -> wgpu::BindGrou
         ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
         count: None,
     }
-}
-
-fn out_of_memory(what: &str, needed: u64, limit: u64) -> Error {
-    let hint = "Load a smaller or more strongly quantized model, or a smaller maxContext.".into();
-    Error::OutOfMemory { what: what.into(), needed, limit, hint }
 }
 
 /// What the device is asked for: all that the adapter has, or what WebGPU promises.
