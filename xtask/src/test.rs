@@ -78,7 +78,10 @@ fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     let settings = manifest::read()?.test;
     let mut attempt = 1;
     loop {
-        let tally = count(
+        let mut portless = false;
+        let mut see = |line: &str| portless |= line.contains("failed to bind port");
+        let tally = count_and(
+            &mut see,
             toolchain
                 .command("wasm-pack")
                 .args(["test", "--headless", &format!("--{}", settings.browser), "--mode", "no-install"])
@@ -88,11 +91,11 @@ fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
             name,
             times,
         )?;
-        if tally.passed > 0 || attempt == ATTEMPTS {
+        if !portless || tally.passed > 0 || attempt == ATTEMPTS {
             return Ok(tally);
         }
         attempt += 1;
-        say("no test ran: once more");
+        say("the browser's driver had no port: once more");
     }
 }
 
@@ -111,8 +114,14 @@ fn page(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
 
 /// Runs a runner and counts; one that fails without a failed test (it did not compile, it crashed) counts as one.
 fn count(runner: &mut Command, name: &str, times: &mut Times) -> Result<Tally> {
+    count_and(&mut |_| {}, runner, name, times)
+}
+
+/// The same, with each line for somebody else too.
+fn count_and(see: &mut dyn FnMut(&str), runner: &mut Command, name: &str, times: &mut Times) -> Result<Tally> {
     let mut tally = Tally::default();
     let succeeded = watch(runner, |line| {
+        see(line);
         tally.read(line);
         times.read(name, line);
     })?;

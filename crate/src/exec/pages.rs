@@ -28,7 +28,7 @@ pub struct Paging {
     pub hits: u64,
     /// Those that would have been there without looking ahead.
     pub hits_alone: u64,
-    /// Those that were fetched ahead, and those of them that were asked for then.
+    /// Those that were fetched ahead.
     pub ahead: u64,
     /// Those of them that were asked for then.
     pub ahead_used: u64,
