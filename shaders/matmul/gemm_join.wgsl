@@ -29,7 +29,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     // As GridSpec::Split has it.
     let row_tiles = (state.rows + params.tile_rows - 1u) / params.tile_rows;
-    let splits = clamp(params.target_groups / (params.tiles * row_tiles), 1u, params.max_splits);
+    let tiles = params.tiles * row_tiles;
+    var splits = clamp(params.target_groups / tiles, 1u, params.max_splits);
+    let last = tiles % params.target_groups;
+    if (tiles > params.target_groups && tiles < 4u * params.target_groups && last > 0u && 2u * last <= params.target_groups) {
+        splits = min(params.max_splits, 2u);
+    }
 #ifdef GATED
     let column = n / 32u * 64u + n % 32u;
 #else

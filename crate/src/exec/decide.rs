@@ -68,7 +68,8 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
         let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
         return Err(Error::Request { parameter: "kv".into(), reason });
     }
-    let states_of = |capacity: usize| plan_states(&plain, kv, capacity, options.chunk.min(capacity));
+    let chunk = options.chunk(caps);
+    let states_of = |capacity: usize| plan_states(&plain, kv, capacity, chunk.min(capacity));
     let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
     let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
@@ -83,7 +84,7 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     let (precision, mut notes, fit) = fitting(options.overrides.precision, bytes_of(asked), memory, planned)?;
     let (graph, mut weights, fusions) = fit;
     let room = memory.saturating_sub(bytes_of(asked) + ROOM);
-    notes.extend(page_out(&graph, &mut weights, stored, options, (room, max_buffer))?);
+    notes.extend(page_out(&graph, &mut weights, stored, options, (chunk, room, max_buffer))?);
     let rest = weights.values().map(WeightPlan::bytes).sum::<u64>() + ROOM;
     // Where a page that takes too much is ended, what was asked for is no reason to take it.
     let may_shrink = options.max_context.is_none() || caps.ios;
@@ -111,7 +112,7 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     if capacity > known {
         notes.push(format!("The model was made for {known} tokens of context; beyond them its answers get worse."));
     }
-    let (states, chunk) = (states_of(capacity), options.chunk.min(capacity));
+    let (states, chunk) = (states_of(capacity), chunk.min(capacity));
     Ok(Decision { capacity, chunk, kv, graph, weights, states, fusions, precision, notes })
 }
 

@@ -56,7 +56,7 @@ impl Ear {
             found.map(|index| Slot::Input(InputId(index))).ok_or_else(|| Error::Internal(format!("no input {name}")))
         };
         let most = speech.most;
-        let lookers = options.chunk.max(crate::kernels::sample::DRAFT_ROWS as usize);
+        let lookers = options.chunk(gpu.caps()).max(crate::kernels::sample::DRAFT_ROWS as usize);
         let mut memory = Buffers::new();
         for (name, side) in [("keys", &keys), ("values", &values)] {
             memory.insert(input(name)?, gpu.buffer(name, rows_bytes(most, side.cols()), Usage::Storage)?);

@@ -1,6 +1,7 @@
 //! What a caller may decide about running a model.
 
 use super::tune::Tune;
+use crate::device::Caps;
 use crate::ir::WeightKind;
 use crate::kernels::attention::Kv;
 use crate::plan::Fusions;
@@ -100,7 +101,7 @@ pub struct RunOptions {
     pub max_context: Option<usize>,
     /// Positions of a page: memory for keys and values comes in whole pages as a sequence grows; 0 for all of it at once.
     pub page: usize,
-    /// Tokens of one prefill step.
+    /// Tokens of one prefill step; 0 for 512, or 1,024 on large devices with matrix units.
     pub chunk: usize,
     /// Whether short prompts may get a step of their own ([`Model::prepare_short`](super::Model::prepare_short)); by default
     /// where its kernels are soon compiled: not on software adapters.
@@ -125,12 +126,23 @@ pub struct RunOptions {
     pub tune: Tune,
 }
 
+impl RunOptions {
+    /// Tokens of one prefill step on a device. What more of them would gain on others, an abort would wait for.
+    pub fn chunk(&self, caps: &Caps) -> usize {
+        match self.chunk {
+            0 if caps.matrix.is_some() && caps.full_load() >= 1024 => 1024,
+            0 => 512,
+            asked => asked,
+        }
+    }
+}
+
 impl Default for RunOptions {
     fn default() -> Self {
         Self {
             max_context: None,
             page: 512,
-            chunk: 512,
+            chunk: 0,
             short: None,
             memory: None,
             must_fit: false,

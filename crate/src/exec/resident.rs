@@ -59,7 +59,7 @@ pub fn page_out(
     weights: &mut WeightPlans,
     stored: &Weights,
     options: &RunOptions,
-    (room, max_buffer): (u64, u64),
+    (chunk, room, max_buffer): (usize, u64, u64),
 ) -> Result<Vec<String>> {
     let total = |weights: &WeightPlans| weights.values().map(WeightPlan::bytes).sum::<u64>();
     let refuse = |option: &str| Error::UnsupportedOption {
@@ -76,7 +76,7 @@ pub fn page_out(
         if !wanted {
             continue;
         }
-        let rows = options.chunk.max(DRAFT_ROWS as usize);
+        let rows = chunk.max(DRAFT_ROWS as usize);
         let held = comes_in_rows(graph, id, stored, false)
             && weights.get_mut(&id).is_some_and(|plan| rows >= plan.of || plan.hold(rows, 1, max_buffer));
         match (held, options.table_rows) {

@@ -143,9 +143,13 @@ impl GridSpec {
     }
 }
 
-/// How many workgroups share a tile.
+/// How many workgroups share a tile: as many as fill the device, or two where a last round of whole tiles would leave more
+/// than half of it idle. shaders/matmul/gemm_join.wgsl has the same.
 fn splits(tiles: u32, target: u32, most: u32) -> u32 {
-    (target / tiles.max(1)).clamp(1, most)
+    let own = (target / tiles.max(1)).clamp(1, most);
+    let last = tiles % target.max(1);
+    let halves = tiles > target && tiles < 4 * target && last > 0 && 2 * last <= target;
+    if halves { most.min(2) } else { own }
 }
 
 /// Folds a count of workgroups into two dimensions under WebGPU's limit.
