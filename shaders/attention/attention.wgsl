@@ -1,39 +1,9 @@
-// Softmax attention of many rows over the cache (FlashAttention, arXiv 2205.14135). A workgroup of 128 threads takes 32 rows
-// of one query head and walks over keys 64 at a time with an online softmax. Scores and outputs are made as GEMM makes its
-// tiles: a thread has four rows by four keys of the scores, then four rows by four columns of each SLAB of 64 of the output.
-// ENDS: rows of a picture see all of it that no window hides.
-struct Params {
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    out_offset: u32,
-    out_stride: u32,
-    window: u32,
-    scale: f32,
-    softcap: f32,
-#ifdef RING
-    ring: u32,
-#endif
-}
-#import common/state
-#import common/kv
-#import common/activation
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> k_cache: array<Kv4>;
-@group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
+// Softmax attention of many rows, over the cache or of packed texts over themselves (FlashAttention, arXiv 2205.14135). A
+// workgroup of 128 threads takes 32 rows of one query head and walks over keys 64 at a time with an online softmax. Scores and
+// outputs are made as GEMM makes its tiles: a thread has four rows by four keys of the scores, then four rows by four columns
+// of each SLAB of 64 of the output. ENDS: rows of a picture see all of it that no window hides.
+#import attention/many
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
-@group(0) @binding(5) var<storage, read> state: State;
-#ifdef ENDS
-@group(0) @binding(6) var<storage, read> ends: array<u32>;
-#endif
-#ifdef SINKS
-@group(0) @binding(7) var<storage, read> sinks: array<f32>;
-#endif
-#import attention/ring
-#import common/kv_scale
-
-const NONE = -1e30;
 
 // Of 16 columns at a time: [column][four of 64 keys], then [two columns][four of 32 queries]. The fours lie in another order
 // for each four columns, so that threads which bring different ones meet different banks.
@@ -45,17 +15,6 @@ var<workgroup> scores: array<array<vec4<f32>, 8>, 64>;
 var<workgroup> known: array<array<f32, 32>, 4>;
 // What is left of each row's sums under its new maximum.
 var<workgroup> kept: array<vec4<f32>, 8>;
-
-// The keys [x, y) that a row sees. Neither falls from row to row.
-fn visible(row: u32) -> vec2<u32> {
-    var end = state.pos + row + 1u;
-    var first = 0u;
-    if (params.window > 0u) { first = end - min(end, params.window); }
-#ifdef ENDS
-    end = max(end, ends[row]);
-#endif
-    return vec2<u32>(first, end);
-}
 
 @compute @workgroup_size(128)
 fn main(
@@ -75,7 +34,7 @@ fn main(
     let mine = lid / 4u;
     let part = lid % 4u;
     let swap = part * 2u;
-    let q_at = (min(row0 + mine, last_row) * params.heads + head) * d4;
+    let q_at = query_at(min(row0 + mine, last_row), head, d4);
 #for p in 0..2
     let v_key$p = ($pu * 128u + lid) / (16u * SLABS);
     let v_col$p = ($pu * 128u + lid) % (16u * SLABS);
@@ -101,7 +60,7 @@ fn main(
 
     var q_next = q[q_at + min(part, d4 - 1u)];
 #for p in 0..2
-    let k_first$p = kv_at(place(min(range.x + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head, d4);
+    let k_first$p = key_at(min(range.x + $pu * 32u + mine, range.y - 1u), kv_head, d4);
     var k_next$p = k_cache[k_first$p + min(part, d4 - 1u)];
     var k_most$p = k_most(k_first$p);
 #endfor
@@ -136,7 +95,7 @@ fn main(
             column = min(column + part, d4 - 1u);
             q_next = q[q_at + column];
 #for p in 0..2
-            let k_at$p = kv_at(place(min(next + $pu * 32u + mine, range.y - 1u)) * params.kv_heads + kv_head, d4);
+            let k_at$p = key_at(min(next + $pu * 32u + mine, range.y - 1u), kv_head, d4);
             k_next$p = k_cache[k_at$p + column];
             k_most$p = k_most(k_at$p);
 #endfor
@@ -152,7 +111,7 @@ fn main(
         }
         // The first values are on their way while the scores are weighed.
 #for p in 0..2
-        let v_first$p = kv_at(place(min(first + v_key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+        let v_first$p = value_at(min(first + v_key$p, range.y - 1u), kv_head, d4);
         var v_next$p = v_cache[v_first$p + min(v_col$p, d4 - 1u)];
         var v_most$p = v_most(v_first$p);
 #endfor
@@ -162,10 +121,8 @@ fn main(
         workgroupBarrier();
         var best = top;
 #for i in 0..16
-        var p$i = scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u];
-#ifdef SOFTCAP
-        p$i = params.softcap * safe_tanh(p$i / params.softcap);
-#endif
+        let dots$i = scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u];
+        var p$i = scored(dots$i, row0 + own, first + key0 + $iu, head);
         if (first + key0 + $iu < seen.x || first + key0 + $iu >= seen.y) { p$i = NONE; }
         best = max(best, p$i);
 #endfor
@@ -199,7 +156,7 @@ fn main(
 #endfor
             workgroupBarrier();
 #for p in 0..2
-            let v_at$p = kv_at(place(min(first + key + 16u / SLABS + v_key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+            let v_at$p = value_at(min(first + key + 16u / SLABS + v_key$p, range.y - 1u), kv_head, d4);
             v_next$p = v_cache[v_at$p + min(v_col$p, d4 - 1u)];
             v_most$p = v_most(v_at$p);
 #endfor

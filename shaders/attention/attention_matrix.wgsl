@@ -1,55 +1,28 @@
-// Softmax attention of many rows over the cache (FlashAttention, arXiv 2205.14135) on matrix units. A workgroup takes 16 rows
-// of one query head for each of its TEAMS subgroups and walks over keys 32 at a time with an online softmax. The sums of a
-// subgroup stay in its registers: they are scaled only when a row's largest score has grown by more than SLACK since they
-// were, which after the first keys is seldom (FlashAttention-4's rule); until then weights of at most exp(SLACK) are added.
-// ENDS: rows of a picture see all of it that no window hides.
-struct Params {
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    out_offset: u32,
-    out_stride: u32,
-    window: u32,
-    scale: f32,
-    softcap: f32,
-#ifdef RING
-    ring: u32,
-#endif
-}
-#import common/state
-#import common/kv
-#import common/activation
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> k_cache: array<Kv4>;
-@group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
+// Softmax attention of many rows, over the cache or of packed texts over themselves (FlashAttention, arXiv 2205.14135), on
+// matrix units. A workgroup takes 16 rows of one query head for each of its TEAMS subgroups and walks over keys 32 at a time
+// with an online softmax. The sums of a subgroup stay in its registers: they are scaled only when a row's largest score has
+// grown by more than SLACK since they were, which after the first keys is seldom (FlashAttention-4's rule); until then weights
+// of at most exp(SLACK) are added. ENDS: rows of a picture see all of it that no window hides.
+#import attention/many
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
-@group(0) @binding(5) var<storage, read> state: State;
-#ifdef ENDS
-@group(0) @binding(6) var<storage, read> ends: array<u32>;
-#endif
-#ifdef SINKS
-@group(0) @binding(7) var<storage, read> sinks: array<f32>;
-#endif
-#import attention/ring
-#import common/kv_scale
 
-const NONE = -1e30;
 const SLACK = 5.0;
 const ROWS: u32 = TEAMS * 16u;
 const KEYS: u32 = 32u;
 const THREADS: u32 = TEAMS * LANES;
-// Rows begin in other banks.
-const PITCH: u32 = D + 8u;
-const WEIGHTS: u32 = KEYS + 8u;
 const SCORES: u32 = KEYS + 4u;
-// Rows of q, keys or values, then rows of weights; and browsers want a pitch behind a matrix's last row.
-const FIRST_KEY: u32 = ROWS * PITCH;
-const FIRST_WEIGHT: u32 = FIRST_KEY + KEYS * PITCH;
-var<workgroup> tile: array<Element, FIRST_WEIGHT + (ROWS + 1u) * WEIGHTS>;
+#import common/matrix
+// Keys or values, then rows of q, in whose place, once they are loaded, weights come.
+const FIRST_ROW: u32 = KEYS / SIDE;
+#ifdef SPELLED
+// Nothing is ever loaded.
+const FIRST_WEIGHT: u32 = FIRST_ROW + ROWS / SIDE;
+#else
+const FIRST_WEIGHT: u32 = FIRST_ROW;
+#endif
+var<workgroup> tile: array<Slice, FIRST_WEIGHT + ROWS / SIDE>;
 // Scores, and sums that are on their way.
 var<workgroup> parts: array<f32, (ROWS + 1u) * SCORES>;
-#import common/matrix
 // What the lanes of a row know each: the largest score, at the end the sum of the weights.
 const SHARES: u32 = LANES / 16u;
 const OWN: u32 = KEYS / SHARES;
@@ -58,17 +31,6 @@ var<workgroup> known: array<array<f32, ROWS>, SHARES>;
 var<workgroup> kept: array<f32, ROWS>;
 // Whether the sums are to be scaled; four, as what begins behind a single word is not aligned as matrices in memory must be.
 var<workgroup> grown: array<u32, 4>;
-
-// The keys [x, y) that a row sees. Neither falls from row to row.
-fn visible(row: u32) -> vec2<u32> {
-    var end = state.pos + row + 1u;
-    var first = 0u;
-    if (params.window > 0u) { first = end - min(end, params.window); }
-#ifdef ENDS
-    end = max(end, ends[row]);
-#endif
-    return vec2<u32>(first, end);
-}
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -89,8 +51,7 @@ fn main(
     lane = mine;
 #endif
     // Its subgroup's rows, in `tile` and in `parts`.
-    let q_at = team * 16u * PITCH;
-    let weights_at = FIRST_WEIGHT + team * 16u * WEIGHTS;
+    let slice = team * 16u / SIDE;
     let scores_at = team * 16u * SCORES;
     // What a thread weighs: OWN keys of a row.
     let own = lid / SHARES;
@@ -103,7 +64,7 @@ fn main(
     top = sinks[head];
     if (share == 0u) { sum = 1.0; }
 #endif
-#for j in 0..D/SIDE
+#for j in 0..WIDTH/SIDE
 #for i in 0..16/SIDE
     var sum$i_$j = Sum();
 #endfor
@@ -111,38 +72,43 @@ fn main(
     if (lid == 0u) { grown[0] = 0u; }
 
     // Columns beyond the head's are zeros.
-    for (var i = lid; i < ROWS * D / 4u; i += THREADS) {
-        let row = i / (D / 4u);
-        let column = i % (D / 4u);
-        var v = q[(min(row0 + row, last_row) * params.heads + head) * d4 + min(column, d4 - 1u)] * params.scale;
+    for (var i = lid; i < ROWS * WIDTH / 4u; i += THREADS) {
+        let row = i / (WIDTH / 4u);
+        let column = i % (WIDTH / 4u);
+        var v = q[query_at(min(row0 + row, last_row), head, d4) + min(column, d4 - 1u)] * params.scale;
         if (column >= d4) { v = vec4<f32>(0.0); }
-        let e = element4(v);
-        let to = row * PITCH + column * 4u;
+        let e = elements(v);
 #for e in 0..4
-        tile[to + $eu] = e[$e];
+        tile[FIRST_ROW + row / SIDE][row % SIDE * PITCH + column * 4u + $eu] = e[$e];
 #endfor
     }
-#for p in 0..D*8/TEAMS/LANES
-    let key$p = ($pu * THREADS + lid) / (D / 4u);
-    let column$p = ($pu * THREADS + lid) % (D / 4u);
+    workgroupBarrier();
+#for u in 0..WIDTH/SIDE
+#for i in 0..16/SIDE
+    let a$u_$i = load_left$u(FIRST_ROW + slice + $iu);
+#endfor
+#endfor
+#for p in 0..WIDTH*8/TEAMS/LANES
+    let key$p = ($pu * THREADS + lid) / (WIDTH / 4u);
+    let column$p = ($pu * THREADS + lid) % (WIDTH / 4u);
     let within$p = column$p < d4;
-    let to$p = FIRST_KEY + key$p * PITCH + column$p * 4u;
-    let k_at$p = kv_at(place(min(range.x + key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+    let to$p = key$p % SIDE * PITCH + column$p * 4u;
+    let k_at$p = key_at(min(range.x + key$p, range.y - 1u), kv_head, d4);
     var k_next$p = k_cache[k_at$p + min(column$p, d4 - 1u)];
     var k_most$p = k_most(k_at$p);
 #endfor
     for (var first = range.x; first < range.y; first += KEYS) {
         workgroupBarrier();
-#for p in 0..D*8/TEAMS/LANES
+#for p in 0..WIDTH*8/TEAMS/LANES
         {
             var v = kv_read(k_next$p, k_most$p);
             if (!within$p) { v = vec4<f32>(0.0); }
-            let e = element4(v);
+            let e = elements(v);
 #for e in 0..4
-            tile[to$p + $eu] = e[$e];
+            tile[key$p / SIDE][to$p + $eu] = e[$e];
 #endfor
         }
-        let v_at$p = kv_at(place(min(first + key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+        let v_at$p = value_at(min(first + key$p, range.y - 1u), kv_head, d4);
         let v_next$p = v_cache[v_at$p + min(column$p, d4 - 1u)];
         let v_most$p = v_most(v_at$p);
 #endfor
@@ -153,12 +119,9 @@ fn main(
             var score$i_$j = Sum();
 #endfor
 #endfor
-#for u in 0..D/SIDE
-#for i in 0..16/SIDE
-            let a$u_$i = load_left(q_at + $iu * SIDE * PITCH + $uu * SIDE, PITCH);
-#endfor
+#for u in 0..WIDTH/SIDE
 #for j in 0..32/SIDE
-            let b$u_$j = load_turned(FIRST_KEY + $ju * SIDE * PITCH + $uu * SIDE, PITCH);
+            let b$u_$j = load_turned$u($ju);
 #for i in 0..16/SIDE
             score$i_$j = multiply(a$u_$i, b$u_$j, score$i_$j);
 #endfor
@@ -173,26 +136,23 @@ fn main(
         workgroupBarrier();
         var best = NONE;
 #for i in 0..512/LANES
-        var p$i = parts[own * SCORES + own_key + $iu];
-#ifdef SOFTCAP
-        p$i = params.softcap * safe_tanh(p$i / params.softcap);
-#endif
+        var p$i = scored(parts[own * SCORES + own_key + $iu], row0 + own, first + own_key + $iu, head);
         if (first + own_key + $iu < seen.x || first + own_key + $iu >= seen.y) { p$i = NONE; }
         best = max(best, p$i);
 #endfor
         known[share][own] = best;
         if (best > top + SLACK) { grown[0] = 1u; }
         // The values take the keys' place, which nobody reads any more.
-#for p in 0..D*8/TEAMS/LANES
+#for p in 0..WIDTH*8/TEAMS/LANES
         {
             var v = kv_read(v_next$p, v_most$p);
             if (!within$p) { v = vec4<f32>(0.0); }
-            let e = element4(v);
+            let e = elements(v);
 #for e in 0..4
-            tile[to$p + $eu] = e[$e];
+            tile[key$p / SIDE][to$p + $eu] = e[$e];
 #endfor
         }
-        let k_at_next$p = kv_at(place(min(first + KEYS + key$p, range.y - 1u)) * params.kv_heads + kv_head, d4);
+        let k_at_next$p = key_at(min(first + KEYS + key$p, range.y - 1u), kv_head, d4);
         k_next$p = k_cache[k_at_next$p + min(column$p, d4 - 1u)];
         k_most$p = k_most(k_at_next$p);
 #endfor
@@ -213,12 +173,12 @@ fn main(
             var weight = exp(max(p$i - top, -80.0));
             if (!(p$i > 0.5 * NONE)) { weight = 0.0; }
             sum += weight;
-            tile[FIRST_WEIGHT + own * WEIGHTS + own_key + $iu] = Element(weight);
+            tile[FIRST_WEIGHT + own / SIDE][own % SIDE * PITCH + own_key + $iu] = Element(weight);
         }
 #endfor
         // What is added to nothing needs no scale.
         if (scaled && first > range.x) {
-#for j in 0..D/SIDE
+#for j in 0..WIDTH/SIDE
             workgroupBarrier();
 #for i in 0..16/SIDE
             store_sum(sum$i_$j, scores_at + $iu * SIDE * SCORES, SCORES);
@@ -236,10 +196,10 @@ fn main(
         workgroupBarrier();
 #for u in 0..32/SIDE
 #for i in 0..16/SIDE
-        let w$u_$i = load_left(weights_at + $iu * SIDE * WEIGHTS + $uu * SIDE, WEIGHTS);
+        let w$u_$i = load_left$u(FIRST_WEIGHT + slice + $iu);
 #endfor
-#for j in 0..D/SIDE
-        let v$u_$j = load_right(FIRST_KEY + $uu * SIDE * PITCH + $ju * SIDE, PITCH);
+#for j in 0..WIDTH/SIDE
+        let v$u_$j = load_right$j($uu);
 #for i in 0..16/SIDE
         sum$i_$j = multiply(w$u_$i, v$u_$j, sum$i_$j);
 #endfor
@@ -255,7 +215,7 @@ fn main(
 #endfor
         kept[own] = 1.0 / max(total, 1e-30);
     }
-#for j in 0..D/SIDE
+#for j in 0..WIDTH/SIDE
     workgroupBarrier();
 #for i in 0..16/SIDE
     store_sum(sum$i_$j, scores_at + $iu * SIDE * SCORES, SCORES);

@@ -1,15 +1,19 @@
 // Matrices of SIDE by SIDE that the lanes of a subgroup hold together, multiplied by the device's matrix units, in the words
 // of each implementation: COOP is naga's (VK_KHR_cooperative_matrix), CHROMIUM and STANDARD are gpuweb's draft
 // proposals/subgroup-matrix.md, SPELLED is plain arithmetic with the same results, for tests on devices without such units.
-// Factors come from `tile`, of Elements in workgroup memory, `pitch` from row to row; sums go to `parts`, of f32 wherever it is,
-// and come back from there. A right factor is read as it lies (rows of K) or turned, as rows of W are.
+// Factors come from `tile`, slices of SIDE rows of WIDTH Elements in workgroup memory; load_left2 takes the third matrix of a
+// slice, and so on: browsers guard each load whose place in its array is no constant, which costs a third of a product's
+// speed. Sums go to `parts`, of f32 wherever it is, `pitch` from row to row, and come back from there. A right factor is read
+// as it lies (rows of K) or turned, as rows of W are.
 #ifdef F16
 alias Element = f16;
-alias Element4 = vec4<f16>;
 #else
 alias Element = f32;
-alias Element4 = vec4<f32>;
 #endif
+// Rows begin in other banks.
+const PITCH: u32 = WIDTH + 8u;
+// A row more than is used: browsers want a whole pitch behind a matrix's last row.
+alias Slice = array<Element, (SIDE + 1u) * PITCH>;
 
 #ifdef COOP
 #if SIDE == 16
@@ -22,12 +26,14 @@ alias Right = coop_mat8x8<Element, B>;
 alias Sum = coop_mat8x8<f32, C>;
 #endif
 
-fn load_left(at: u32, pitch: u32) -> Left { return coopLoadT<Left>(&tile[at], pitch); }
+#for u in 0..WIDTH/SIDE
+fn load_left$u(slice: u32) -> Left { return coopLoadT<Left>(&tile[slice][$uu * SIDE], PITCH); }
 
-fn load_right(at: u32, pitch: u32) -> Right { return coopLoadT<Right>(&tile[at], pitch); }
+fn load_right$u(slice: u32) -> Right { return coopLoadT<Right>(&tile[slice][$uu * SIDE], PITCH); }
 
-fn load_turned(at: u32, pitch: u32) -> Right { return coopLoad<Right>(&tile[at], pitch); }
+fn load_turned$u(slice: u32) -> Right { return coopLoad<Right>(&tile[slice][$uu * SIDE], PITCH); }
 
+#endfor
 fn multiply(a: Left, b: Right, sum: Sum) -> Sum { return coopMultiplyAdd(a, b, sum); }
 
 fn load_sum(at: u32, pitch: u32) -> Sum { return coopLoadT<Sum>(&parts[at], pitch); }
@@ -35,25 +41,27 @@ fn load_sum(at: u32, pitch: u32) -> Sum { return coopLoadT<Sum>(&parts[at], pitc
 fn store_sum(sum: Sum, at: u32, pitch: u32) { coopStoreT(sum, &parts[at], pitch); }
 #else
 #ifdef SPELLED
-struct Left { at: u32, pitch: u32 }
-struct Right { at: u32, down: u32, across: u32 }
+struct Left { slice: u32, at: u32 }
+struct Right { slice: u32, at: u32, down: u32, across: u32 }
 alias Sum = array<f32, SIDE * SIDE / LANES>;
 var<private> lane: u32;
 
-fn load_left(at: u32, pitch: u32) -> Left { return Left(at, pitch); }
+#for u in 0..WIDTH/SIDE
+fn load_left$u(slice: u32) -> Left { return Left(slice, $uu * SIDE); }
 
-fn load_right(at: u32, pitch: u32) -> Right { return Right(at, pitch, 1u); }
+fn load_right$u(slice: u32) -> Right { return Right(slice, $uu * SIDE, PITCH, 1u); }
 
-fn load_turned(at: u32, pitch: u32) -> Right { return Right(at, 1u, pitch); }
+fn load_turned$u(slice: u32) -> Right { return Right(slice, $uu * SIDE, 1u, PITCH); }
 
+#endfor
 fn multiply(a: Left, b: Right, sum: Sum) -> Sum {
     var sums = sum;
     for (var i = 0u; i < SIDE * SIDE / LANES; i++) {
         let element = i * LANES + lane;
-        let row = a.at + element / SIDE * a.pitch;
+        let row = a.at + element / SIDE * PITCH;
         let column = b.at + element % SIDE * b.across;
         for (var k = 0u; k < SIDE; k++) {
-            sums[i] = fma(f32(tile[row + k]), f32(tile[column + k * b.down]), sums[i]);
+            sums[i] = fma(f32(tile[a.slice][row + k]), f32(tile[b.slice][column + k * b.down]), sums[i]);
         }
     }
     return sums;
@@ -80,25 +88,25 @@ alias Left = subgroup_matrix_left<Element, SIDE, SIDE>;
 alias Right = subgroup_matrix_right<Element, SIDE, SIDE>;
 alias Sum = subgroup_matrix_result<f32, SIDE, SIDE>;
 
-fn load_left(at: u32, pitch: u32) -> Left { return subgroupMatrixLoad<Left>(&tile, at, false, pitch); }
+#for u in 0..WIDTH/SIDE
+fn load_left$u(slice: u32) -> Left { return subgroupMatrixLoad<Left, row_major>(&tile[slice], $uu * SIDE, PITCH); }
 
-fn load_right(at: u32, pitch: u32) -> Right { return subgroupMatrixLoad<Right>(&tile, at, false, pitch); }
+fn load_right$u(slice: u32) -> Right { return subgroupMatrixLoad<Right, row_major>(&tile[slice], $uu * SIDE, PITCH); }
 
-fn load_turned(at: u32, pitch: u32) -> Right { return subgroupMatrixLoad<Right>(&tile, at, true, pitch); }
+fn load_turned$u(slice: u32) -> Right { return subgroupMatrixLoad<Right, col_major>(&tile[slice], $uu * SIDE, PITCH); }
 
+#endfor
 fn multiply(a: Left, b: Right, sum: Sum) -> Sum { return subgroupMatrixMultiplyAccumulate(a, b, sum); }
 
-fn load_sum(at: u32, pitch: u32) -> Sum { return subgroupMatrixLoad<Sum>(&parts, at, false, pitch); }
+fn load_sum(at: u32, pitch: u32) -> Sum { return subgroupMatrixLoad<Sum, row_major>(&parts, at, pitch); }
 
-fn store_sum(sum: Sum, at: u32, pitch: u32) { subgroupMatrixStore(&parts, at, sum, false, pitch); }
+fn store_sum(sum: Sum, at: u32, pitch: u32) { subgroupMatrixStore<row_major>(&parts, at, sum, pitch); }
 #endif
 #endif
 
 // Values beyond the range of halves, which no model is known to need, end there and not in infinity.
-fn element4(v: vec4<f32>) -> Element4 {
 #ifdef F16
-    return Element4(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
+fn elements(v: vec4<f32>) -> vec4<f16> { return vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0))); }
 #else
-    return v;
+fn elements(v: vec4<f32>) -> vec4<f32> { return v; }
 #endif
-}

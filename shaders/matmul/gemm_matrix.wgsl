@@ -1,5 +1,5 @@
 // y = x Wᵀ for many rows of x on matrix units: a workgroup makes a tile of BM rows by BN columns, its subgroups, DOWN of them
-// by ACROSS, an equal share each, from 32 elements of K at a time in workgroup memory, dequantized on the way there. The next
+// by ACROSS, an equal share each, from WIDTH elements of K at a time in workgroup memory, dequantized on the way there. The next
 // ones are on their way from memory meanwhile. Products are of halves where the units take halves, sums are f32.
 // All sums go to `parts`, and gemm_join finishes them: the text, which takes drivers long to compile, is the same for every
 // product of a layout. Where tiles are too few to fill a device, the workgroups of one tile (along z) share K.
@@ -22,13 +22,10 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(8) var<storage, read> state: State;
 
-const TK: u32 = 32u;
-// Rows begin in other banks, eight of them in all.
-const PITCH: u32 = TK + 8u;
 const THREADS: u32 = DOWN * ACROSS * LANES;
-// Rows of x, then of W, then one more than is used: browsers want a whole pitch behind a matrix's last row.
-var<workgroup> tile: array<Element, (BM + BN + 1u) * PITCH>;
 #import common/matrix
+// Rows of x, then of W.
+var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;
 
 // The row of W that makes column c of a tile; with a gate each 64 columns are 32 of it and theirs of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
@@ -66,18 +63,18 @@ fn main(
 #for p in 0..BM*8/DOWN/ACROSS/LANES
     let x_row$p = ($pu * THREADS + lid) / 8u;
     let x_at$p = (params.x_offset + min(wid.y * BM + x_row$p, state.rows - 1u) * params.x_stride) / 4u;
-    let x_to$p = x_row$p * PITCH + k4;
+    let x_to$p = x_row$p % SIDE * PITCH + k4;
     var x_next$p: vec4<f32>;
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
     let w_column$p = ($pu * THREADS + lid) / 4u;
     let w_row$p = weight_row(wid.x, w_column$p);
-    let w_to$p = (BM + w_column$p) * PITCH + unit * 8u;
+    let w_to$p = w_column$p % SIDE * PITCH + unit * 8u;
     var w_next$p: X8;
 #endfor
     if (begin < last) {
 #for p in 0..BM*8/DOWN/ACROSS/LANES
-        x_next$p = x[x_at$p + min(begin * TK + k4, params.k - 1u) / 4u];
+        x_next$p = x[x_at$p + min(begin * WIDTH + k4, params.k - 1u) / 4u];
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
         w_next$p = w_load8(w_row$p, begin * 4u + unit);
@@ -86,33 +83,33 @@ fn main(
     for (var block = begin; block < last; block++) {
         workgroupBarrier();
 #for p in 0..BM*8/DOWN/ACROSS/LANES
-        let x$p = element4(inside(x_next$p, block * TK + k4));
+        let x$p = elements(inside(x_next$p, block * WIDTH + k4));
 #for e in 0..4
-        tile[x_to$p + $eu] = x$p[$e];
+        tile[x_row$p / SIDE][x_to$p + $eu] = x$p[$e];
 #endfor
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
-        let wa$p = element4(w_next$p.a);
-        let wb$p = element4(w_next$p.b);
+        let wa$p = elements(w_next$p.a);
+        let wb$p = elements(w_next$p.b);
 #for e in 0..4
-        tile[w_to$p + $eu] = wa$p[$e];
-        tile[w_to$p + 4u + $eu] = wb$p[$e];
+        tile[(BM + w_column$p) / SIDE][w_to$p + $eu] = wa$p[$e];
+        tile[(BM + w_column$p) / SIDE][w_to$p + 4u + $eu] = wb$p[$e];
 #endfor
 #endfor
         workgroupBarrier();
         let next = min(block + 1u, last - 1u);
 #for p in 0..BM*8/DOWN/ACROSS/LANES
-        x_next$p = x[x_at$p + min(next * TK + k4, params.k - 1u) / 4u];
+        x_next$p = x[x_at$p + min(next * WIDTH + k4, params.k - 1u) / 4u];
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
         w_next$p = w_load8(w_row$p, next * 4u + unit);
 #endfor
-#for u in 0..32/SIDE
+#for u in 0..WIDTH/SIDE
 #for i in 0..BM/DOWN/SIDE
-        let a$u_$i = load_left((r0 + $iu * SIDE) * PITCH + $uu * SIDE, PITCH);
+        let a$u_$i = load_left$u(r0 / SIDE + $iu);
 #endfor
 #for j in 0..BN/ACROSS/SIDE
-        let b$u_$j = load_turned((BM + c0 + $ju * SIDE) * PITCH + $uu * SIDE, PITCH);
+        let b$u_$j = load_turned$u((BM + c0) / SIDE + $ju);
 #for i in 0..BM/DOWN/SIDE
         sum$i_$j = multiply(a$u_$i, b$u_$j, sum$i_$j);
 #endfor

@@ -292,24 +292,30 @@ fn pictures_are_seen_both_ways() {
 /// pictures; prompts over several tiles of rows and of keys, and a chunk behind them.
 #[test]
 fn matrix_units_equal_their_twin() {
-    let force = |value| Some(Force { kernel: Kernel::AttentionMatrix, name: "TEAMS", value });
-    let [wide, narrow] = [4, 2].map(|teams| open(&DeviceOptions { force: force(teams), ..DeviceOptions::default() }));
+    // Heads that leave room for four subgroups take four, the others two.
+    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
+    let gpu = open(&DeviceOptions { force, ..DeviceOptions::default() });
     let prompt = [many(100), few(1), many(37)];
     // Spelled out, wide heads take minutes to compile.
     let wider = [(80, Kv::F16), (128, Kv::Int8), (128, Kv::F16), (256, Kv::F16)];
     let widths = [(32, Kv::F32), (20, Kv::Packed), (64, Kv::F16), (48, Kv::Int8)].into_iter();
-    let wider = wider.into_iter().filter(|_| narrow.caps().matrix.is_some());
-    for (i, (head_dim, kv)) in widths.chain(wider).enumerate() {
+    let wider = wider.into_iter().filter(|_| gpu.caps().matrix.is_some());
+    for (head_dim, kv) in widths.chain(wider) {
         let layer = Layer { head_dim, kv, heads: 2, kv_heads: 1, rope: None, ..PLAIN };
-        layer.check(if i == 2 || i > 5 { &wide } else { &narrow }, &prompt);
+        layer.check(&gpu, &prompt);
     }
-    Layer { window: 7, softcap: 5.0, sinks: true, kv: Kv::F16, ..PLAIN }.check(&narrow, &prompt);
+    Layer { window: 7, softcap: 5.0, sinks: true, kv: Kv::F16, ..PLAIN }.check(&gpu, &prompt);
     let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
     segments.extend((0..45).map(|_| [11, 56]));
     let setting = Setting { kv: Kv::F16, capacity: 150, segments, ..Setting::default() };
     let layer = Layer { kv: Kv::F16, ..PLAIN };
-    let error = layer.error(&narrow, 56, &[many(56)], Mask::Pictures { window: 20 }, &setting);
+    let error = layer.error(&gpu, 56, &[many(56)], Mask::Pictures { window: 20 }, &setting);
     assert!(error < 3e-6, "pictures: {error:e}");
+    for (head_dim, relative, before, after) in [(64, false, ALL, ALL), (32, false, 5, 9), (20, true, ALL, ALL)] {
+        let kv_heads = if relative { 4 } else { 1 };
+        let layer = Layer { head_dim, kv_heads, relative, rope: None, together: head_dim != 32, ..PLAIN };
+        check_packed(&gpu, layer, &[30, 1, 72, 2], before, after);
+    }
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn prompts_look_at_a_shorter_sequence() {
         let seen = vec![[0, end as u32]; rows];
         let out = bytes(&vec![f32::NAN; rows * cols]);
         let buffers = [bytes(&q), bytes(&k), bytes(&v), bytes(&state), bytes(&seen), out];
-        let launch = kernel.attend(&view(0), &view(1), &view(2), &view(5));
+        let launch = kernel.attend(gpu().caps(), true, &view(0), &view(1), &view(2), &view(5));
         let found = floats(&run_all(gpu(), &[launch], rows as u32, &buffers)[5]);
         let (scale, kv_heads) = (kernel.scale, heads);
         let spec = twin::Attention { heads, kv_heads, head_dim, scale, softcap: 0.0, sinks: None, relative: None };

@@ -174,12 +174,11 @@ impl Caps {
         self.choose(Kernel::Decode, "ALONE", self.tuned.get().is_some_and(|tuned| tuned.dear).into()) == 1
     }
 
-    /// The matrix units to use: the device's, or where there are none and a kernel of theirs is forced, plain
+    /// The matrix units to use: the device's, or where there are none and their tiles are forced, plain
     /// arithmetic.
     pub fn matrix_units(&self) -> Option<MatrixUnits> {
         let spelled = MatrixUnits { side: 16, half: false, lanes: 32, words: MatrixWords::Spelled };
-        let theirs = [Kernel::GemmMatrix, Kernel::AttentionMatrix];
-        let forced = self.force.is_some_and(|force| theirs.contains(&force.kernel));
+        let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
         self.matrix.or_else(|| forced.then_some(spelled))
     }
 

@@ -4,7 +4,7 @@
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
-use crate::device::{Caps, MatrixUnits};
+use crate::device::{Caps, MatrixUnits, MatrixWords};
 
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
@@ -57,7 +57,7 @@ impl Kv {
         }
     }
 
-    fn flags(self, variant: Variant) -> Variant {
+    pub(super) fn flags(self, variant: Variant) -> Variant {
         match self {
             Kv::F32 => variant.flag("KV_F32"),
             Kv::F16 => variant.flag("KV_F16").flag("F16"),
@@ -149,23 +149,25 @@ struct MatrixRows {
 }
 
 impl MatrixRows {
-    /// What is known to be good, or nothing where the units do not serve: an f32 cache keeps its precision.
-    fn of(caps: &Caps, head_dim: u32, kv: Kv) -> Option<Self> {
-        let units = caps.matrix_units().filter(|units| !(units.half && kv == Kv::F32))?;
-        let columns = head_dim.next_multiple_of(16);
+    /// What is known to be good, or nothing where the units do not serve. `exact`: factors keep f32's precision; `halves`: the
+    /// cache has native ones.
+    fn of(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> Option<Self> {
+        let units = caps.matrix_units().filter(|units| !(units.half && exact))?;
+        // Weights of 32 keys take the place of q.
+        let columns = head_dim.next_multiple_of(16).max(32);
         // Wider heads leave no registers for their sums.
         let known = columns <= 128 || columns == 256;
-        let own = caps.choose(Kernel::AttentionMatrix, "TEAMS", 4);
         let fits = |teams: u32| {
             let (rows, threads) = (16 * teams, teams * units.lanes);
-            let elements = (rows + 32) * (columns + 8) + (rows + 1) * 40;
+            let kept = if units.words == MatrixWords::Spelled { 2 * rows } else { rows };
+            let elements = (kept + 32) / units.side * (units.side + 1) * (columns + 8);
             let floats = (rows + 1) * 36 + rows * (units.lanes / 16 + 1) + 1;
-            let bytes = elements * if units.half || kv == Kv::F16 { 2 } else { 4 } + floats * 4;
+            let bytes = elements * if units.half || halves { 2 } else { 4 } + floats * 4;
             threads <= caps.max_invocations
                 && bytes <= caps.max_workgroup_storage
                 && (columns * 8).is_multiple_of(threads)
         };
-        let teams = [own, 2].into_iter().find(|teams| fits(*teams)).filter(|_| known)?;
+        let teams = [4, 2].into_iter().find(|teams| fits(*teams)).filter(|_| known)?;
         Some(Self { units, columns, teams })
     }
 
@@ -173,10 +175,19 @@ impl MatrixRows {
         Variant::new(Kernel::AttentionMatrix)
             .flag(self.units.words.flag())
             .flag_if("F16", self.units.half)
-            .set("D", self.columns)
+            .set("WIDTH", self.columns)
             .set("TEAMS", self.teams)
             .set("SIDE", self.units.side)
             .set("LANES", self.units.lanes)
+    }
+}
+
+/// The kernel for attention of many rows, and the rows that a workgroup of it takes. `exact` and `halves` as
+/// [`MatrixRows::of`] has them.
+pub(super) fn many(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Variant, u32) {
+    match MatrixRows::of(caps, head_dim, exact, halves) {
+        Some(tile) => (tile.variant(), 16 * tile.teams),
+        None => (Variant::new(Kernel::Attention).set("SLABS", head_dim.div_ceil(64).next_power_of_two()), 32),
     }
 }
 
@@ -309,14 +320,7 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// Attention of many rows over the cache.
     pub fn prefill(&self, caps: &Caps, rotated: B, out: &View<B>) -> Launch<B> {
-        let tile = MatrixRows::of(caps, self.head_dim, self.kv);
-        let (variant, per) = match tile {
-            Some(tile) => (tile.variant(), 16 * tile.teams),
-            None => {
-                let slabs = self.head_dim.div_ceil(64).next_power_of_two();
-                (Variant::new(Kernel::Attention).set("SLABS", slabs), 32)
-            }
-        };
+        let (variant, per) = many(caps, self.head_dim, self.kv == Kv::F32, self.kv == Kv::F16);
         let variant = self
             .kv
             .flags(variant)

@@ -38,14 +38,17 @@ impl Tile {
 
     /// Whether a device has the threads and the workgroup memory.
     fn fits(self, caps: &Caps, units: MatrixUnits) -> bool {
-        let bytes = (self.bm + self.bn + 2) * 40 * if units.half { 2 } else { 4 };
+        let rows = (self.bm + self.bn) / units.side * (units.side + 1);
+        let bytes = rows * (MatrixChoice::WIDTH + 8) * if units.half { 2 } else { 4 };
         self.down * self.across * units.lanes <= caps.max_invocations && bytes <= caps.max_workgroup_storage
     }
 }
 
 impl MatrixChoice {
+    /// Elements of K that a workgroup takes at a time.
+    const WIDTH: u32 = 32;
     /// Bytes of sums that a product may leave: more of them than any layer has cost more memory than the units save time.
-    const MOST_BYTES: u64 = 128 << 20;
+    const MOST_BYTES: u64 = 256 << 20;
 
     /// What is known to be good for up to `rows` rows of x, or nothing where the units do not serve: f32 weights keep their
     /// precision, experts have tiles of their own.
@@ -90,6 +93,7 @@ impl<B: Clone> Matmul<B> {
             .set("BN", tile.bn)
             .set("DOWN", tile.down)
             .set("ACROSS", tile.across)
+            .set("WIDTH", MatrixChoice::WIDTH)
             .set("SIDE", units.side)
             .set("LANES", units.lanes);
         let x = self.tiles(tile.bn);

@@ -1,15 +1,11 @@
 //! Attention of packed texts without a cache: heads normed and rotated by each row's position, then softmax over the rows of
-//! the row's own text. Source: FlashAttention (arXiv 2205.14135). It knows neither layers nor where buffers come from.
+//! the row's own text, by the kernels that attention of a prompt has. It knows neither layers nor where buffers come from.
 
-use super::attention::{HeadNorm, Rope, with_heads};
+use super::attention::{HeadNorm, Kv, Rope, many, with_heads};
 use super::matmul::View;
 use super::{GridSpec, Launch};
+use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
-
-/// The most groups of four columns that a thread holds in registers.
-const MOST: u32 = 16;
-/// Groups of four columns of keys, and as many of values, in workgroup memory.
-const TILE: u32 = 256;
 
 /// One attention layer over packed texts.
 #[derive(Debug, Clone)]
@@ -77,23 +73,18 @@ impl<B: Clone> Segments<B> {
         (view(0), view(self.heads * self.head_dim))
     }
 
-    /// The attention itself.
-    pub fn attend(&self, q: &View<B>, k: &View<B>, v: &View<B>, out: &View<B>) -> Launch<B> {
-        let d4 = self.head_dim / 4;
-        let parts = [1, 2, 4, 8].into_iter().find(|p| d4.div_ceil(*p) <= MOST).unwrap_or(8);
-        let own = d4.div_ceil(parts);
-        let keys = [32, 16, 8, 4].into_iter().find(|keys| keys * own * parts <= TILE).unwrap_or(2);
-        let variant = Variant::new(Kernel::Segments)
+    /// The attention itself. `exact`: factors keep f32's precision, so that no units of halves are used.
+    pub fn attend(&self, caps: &Caps, exact: bool, q: &View<B>, k: &View<B>, v: &View<B>, out: &View<B>) -> Launch<B> {
+        let (variant, per) = many(caps, self.head_dim, exact, false);
+        let variant = Kv::F32
+            .flags(variant)
+            .flag("VIEWS")
             .flag_if("SOFTCAP", self.softcap > 0.0)
-            .flag_if("BIAS", self.relative.is_some())
-            .set("D4", own)
-            .set("PARTS", parts)
-            .set("KEYS", keys)
-            .set("GROUP", keys.min(4));
-        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per: 64 / parts, z: self.heads })
+            .flag_if("BIAS", self.relative.is_some());
+        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per, z: self.heads })
             .bind("q", q.buffer.clone())
-            .bind("k", k.buffer.clone())
-            .bind("v", v.buffer.clone())
+            .bind("k_cache", k.buffer.clone())
+            .bind("v_cache", v.buffer.clone())
             .bind("out", out.buffer.clone())
             .bind("state", self.state.clone())
             .bind("segments", self.segments.clone())

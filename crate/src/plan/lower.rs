@@ -7,7 +7,8 @@ mod recurrent;
 use super::memory::{self, Memory};
 use super::{Plan, Slot, StatePlan, WeightPlan, WeightPlans};
 use crate::device::Caps;
-use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, Soft, StateId, ValueId, WeightId};
+use crate::format::layout::{Float, Layout};
+use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, Soft, StateId, ValueId, WeightId, WeightKind};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::blend::{blend, soft};
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
@@ -565,6 +566,13 @@ impl Lowering<'_> {
         Some(Rope { table: Slot::Rope(index), dim: spec.dim as u32, interleaved: spec.interleaved })
     }
 
+    /// Whether all matrices are f32: then what has no weights keeps that precision too.
+    fn exact(&self) -> bool {
+        let matrices = self.options.weights.values().filter(|w| w.kind == WeightKind::Matrix);
+        let mut exact = matrices.map(|w| w.layout == Layout::Dense(Float::F32));
+        exact.next().is_some_and(|first| first && exact.all(|f32| f32))
+    }
+
     /// Attention within packed texts.
     fn segments(
         &mut self,
@@ -611,7 +619,8 @@ impl Lowering<'_> {
             self.launches.push(kernel.prepare(&q, &k, Slot::Positions, Slot::Rotated));
             (q, k) = kernel.prepared(&Slot::Rotated);
         }
-        self.launches.push(kernel.attend(&q, &k, &v, &out));
+        let attend = kernel.attend(self.options.caps, self.exact(), &q, &k, &v, &out);
+        self.launches.push(attend);
         Ok(())
     }
 }
