@@ -43,7 +43,7 @@ fn logits(model: &mut Speaker, gold: &Golden, ids: &[u32], positions: &[f32], sp
             weights.chunks_exact(vector.len()).map(|w| w.iter().zip(&vector).map(|(a, b)| a * b).sum()).collect();
         let rows = model.session.gpu.buffer("speaker", row.len() as u64 * 4, Usage::Storage).expect("a buffer");
         model.session.gpu.write(&rows, 0, bytemuck::cast_slice(&row));
-        let encoded = Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)] };
+        let encoded = Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)], interval: 0.0 };
         let number = model.session.album().borrow_mut().add(0, encoded);
         ids.insert(1, model.session.vocab() as u32 + number);
     }

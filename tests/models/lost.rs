@@ -76,7 +76,7 @@ const STAGES: [Stage; 6] = [
         })
         .expect("a tower");
         let tiles = processor.tiles(&Picture::new(30, 20, vec![99; 1800]).expect("a picture")).expect("tiles");
-        Box::new(move || block_on(async { eye.encode(&gpu, &tiles, &processor).await?.read(&gpu).await }).map(bits))
+        Box::new(move || block_on(async { eye.encode(&gpu, &tiles, 1, &processor).await?.read(&gpu).await }).map(bits))
     }),
     ("compile", |gpu| {
         Box::new(move || {

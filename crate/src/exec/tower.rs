@@ -230,7 +230,7 @@ pub async fn processors(source: &Source, config: &Value, tower: &Tower) -> Resul
     };
     let found = found.ok_or_else(missing)?;
     let mut processor = Processor::from_config(found)?;
-    let tokens = || files.iter().find_map(|file| Processor::tile_tokens(file));
+    let tokens = || files.iter().find_map(Processor::tile_tokens);
     processor.tile_tokens = tower.tile_tokens.or(processor.tile_tokens).or_else(tokens);
     let films = |told| Films::new(named("video_processor").unwrap_or(found), &processor, told);
     let films = tower.told.map(films).transpose()?;

@@ -8,7 +8,9 @@ use super::memory::{self, Memory};
 use super::{Plan, Slot, StatePlan, WeightPlan, WeightPlans};
 use crate::device::Caps;
 use crate::format::layout::{Float, Layout};
-use crate::ir::{self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, Soft, StateId, ValueId, WeightId, WeightKind};
+use crate::ir::{
+    self, Counts, Dim, Graph, Ids, InputId, Linear, Mask, Node, Op, Soft, StateId, ValueId, WeightId, WeightKind,
+};
 use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::blend::{blend, soft};
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};

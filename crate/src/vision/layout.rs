@@ -254,9 +254,9 @@ fn filling(height: usize, width: usize, patch: usize, most: usize) -> (usize, us
     while high - low >= NEAR {
         let scale = (low + high) / 2.0;
         if patches(scale, height) as f64 * patches(scale, width) as f64 <= most as f64 {
-            low = scale
+            low = scale;
         } else {
-            high = scale
+            high = scale;
         }
     }
     (patches(low, height) * patch, patches(low, width) * patch)

@@ -200,5 +200,5 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
