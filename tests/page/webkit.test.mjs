@@ -21,7 +21,7 @@ before(async () => {
   const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
   server = await serve({ "/": PACKAGE, "/model/": STORIES }, { "Content-Security-Policy": policy });
   browser = await launch([`--user-agent=${IPHONE}`]);
-  page = await browser.newPage();
+  page = await (await browser.newContext()).newPage();
   await page.goto(`${server.url}/package.json`);
   await warmUp(page);
 });

@@ -16,7 +16,7 @@ export async function openPackage(mounts = {}, flags = []) {
   };
   try {
     browser = await launch(flags);
-    const page = await browser.newPage();
+    const page = await (await browser.newContext()).newPage();
     // Any file will do as a page on this origin.
     await page.goto(`${server.url}/package.json`);
     await warmUp(page);
