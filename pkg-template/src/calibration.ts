@@ -1,6 +1,6 @@
 /** Finds how many dispatches a device takes at once: some compute wrongly with more, some end the page. Knows the order and the notes; not the device. */
 
-import { alone, untilDone, type Notes } from "./notes.js";
+import { alone, caughtUp, untilDone, type Notes } from "./notes.js";
 
 /** Dispatches in one command buffer. */
 export type Group = "all" | "64" | "8" | "1";
@@ -107,6 +107,7 @@ export class Calibration {
 export function calibrated(notes: Notes, agent: string, test: (group: Group) => Promise<boolean>): Promise<Calibration | undefined> {
   return alone(NOTE, async (only) => {
     if (!only) return undefined;
+    await caughtUp(() => /^(test|runn)ing$/.test(notes.read<Calibrated>(NOTE)?.state ?? ""));
     const calibration = new Calibration(notes, agent);
     await calibration.settle(test);
     return calibration;

@@ -2,7 +2,7 @@
 
 import type { EngineLoadOptions } from "./contract.js";
 import { JerboaError } from "./errors.js";
-import { untilDone, type Notes } from "./notes.js";
+import { caughtUp, untilDone, type Notes } from "./notes.js";
 
 /** How a model's loads went so far in this browser. */
 interface Attempt {
@@ -46,6 +46,9 @@ export interface Rung {
   /** Call it when the load is over: loaded, or failed in good order. */
   over(loaded: boolean): void;
 }
+
+/** Waits for what another tab noted of its load of this model, which is over. */
+export const othersNoted = (notes: Notes, model: string): Promise<void> => caughtUp(() => notes.read<Attempt>(`load:${model}`)?.state === "loading");
 
 /**
  * How a model is to be loaded, as its last loads here ended. No other tab may load it meanwhile: so a load that was not over killed its page.

@@ -6,7 +6,7 @@ import { checked, describe, mustBe } from "./check.js";
 import type { CachedModel, CachedSource, Check, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
 import type { Backend, CallOptions, Method, Methods } from "./host.js";
-import { rung, type Rung } from "./ladder.js";
+import { othersNoted, rung, type Rung } from "./ladder.js";
 import { Model } from "./model.js";
 import { inTurn, Notes } from "./notes.js";
 import { keepStorage } from "./storage.js";
@@ -108,6 +108,7 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   const name = typeof model === "string" ? model : "the picked files";
   const notes = new Notes();
   const attempt = async (): Promise<Model> => {
+    await othersNoted(notes, name);
     const step = rung(notes, name, agent(), { worker, options: { ...rest, model, ...(mustFit ? { mustFit } : {}) } });
     let opened: Opened | undefined;
     try {

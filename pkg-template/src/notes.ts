@@ -74,6 +74,14 @@ export function untilDone(back: () => void): () => void {
   return () => void undo.delete(back);
 }
 
+/** Milliseconds after which another tab's last note has certainly come. */
+const LATE = 1000;
+
+/** What another tab noted at its end may not have come here yet: waits while `underWay`, as long as that can be. */
+export async function caughtUp(underWay: () => boolean): Promise<void> {
+  for (let waited = 0; waited < LATE && underWay(); waited += 50) await new Promise((later) => setTimeout(later, 50));
+}
+
 /**
  * Runs `action` as the only one of this name in all tabs; elsewhere it gets `false`: what is noted as under way may be another tab's, and
  * no sign of a killed page. The lock ends with the page, however it ends.

@@ -134,6 +134,21 @@ test("loads that kill their page ask for less each time, and at last say so", ()
   assert.deepEqual(load(90_000_000, "two").wanted, wanted);
 });
 
+test("what another tab notes at its end may come late: its load is no killed page", async () => {
+  const store = memory();
+  const kept = new notes.Notes(store);
+  const load = () => ladder.rung(kept, "a/b", "one", { worker: true, options: { model: "a/b" } });
+  const other = load();
+  other.begin();
+  setTimeout(() => other.over(true), 120);
+  await ladder.othersNoted(kept, "a/b");
+  assert.equal(load().warning, undefined);
+  // A killed page's note stays.
+  load().begin();
+  await ladder.othersNoted(kept, "a/b");
+  assert.match(load().warning, /ended the page before/);
+});
+
 test("a load that ends in good order leaves no trace", () => {
   const store = memory();
   for (const loaded of [true, false]) {
