@@ -2,6 +2,7 @@
 
 mod goldens;
 mod refusals;
+mod shapes;
 mod table;
 
 use jerboa::device::Caps;

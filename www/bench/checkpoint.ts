@@ -1,11 +1,15 @@
 /**
  * A checkpoint of a shape with random weights, made in the page: a few megabytes of random bytes, repeated by reference,
- * so that even 8 billion weights take no time and no memory. The speed of a dense model does not depend on its weights.
+ * so that even 8 billion weights take no time and no memory. The speed of a dense model does not depend on its
+ * weights; a router of random ones spreads tokens over all experts.
  */
 
-import type { Config } from "./shapes";
+import type { Shape, Tensor } from "./shapes";
 
-/** How the weights are stored: 16-bit floats, or MLX's 4-bit codes in groups of 64 with a scale and a bias each. */
+/**
+ * How the weights are stored: 16-bit floats, or as few bits as the configuration says. These are MLX's 4-bit codes in groups of 64
+ * with a scale and a bias each, but for BitNet's ternary weights and the MXFP4 experts of GPT-OSS.
+ */
 export type Stored = "f16" | "mlx4";
 
 /** A number of [0, 2^32) at a time, the same ones for the same seed. */
@@ -33,7 +37,7 @@ const PIECE = 256 << 10;
 const DEVIATION = 0.02;
 const GROUP = 64;
 
-function inPieces(words: Uint32Array | Uint16Array): Blob {
+function inPieces(words: Uint16Array<ArrayBuffer> | Uint8Array<ArrayBuffer>): Blob {
   const step = PIECE / words.BYTES_PER_ELEMENT;
   const count = Math.ceil(words.length / step);
   return new Blob(Array.from({ length: count }, (_, i) => new Blob([words.slice(i * step, (i + 1) * step)])));
@@ -41,7 +45,11 @@ function inPieces(words: Uint32Array | Uint16Array): Blob {
 
 /** Random bytes of each kind, once. */
 class Blocks {
-  readonly codes = this.#words(1);
+  readonly codes = this.#bytes((byte) => byte);
+  /** Four ternary weights a byte. */
+  readonly ternary = this.#bytes((byte) => [0, 2, 4, 6].reduce((sum, at) => sum | (((byte >> at) & 3) % 3 << at), 0));
+  /** Exponents that make 4-bit floats spread like the rest. */
+  readonly exponents = this.#bytes((byte) => 119 + (byte % 3));
   readonly normal = this.#normal();
   readonly #scale = Array.from({ length: 256 }, (_, i) => (DEVIATION / 4.61) * (0.9 + (0.2 * i) / 256));
   readonly scales = this.#halves(2, this.#scale);
@@ -49,9 +57,12 @@ class Blocks {
   readonly ones = inPieces(new Uint16Array(1 << 19).fill(half(1)));
   readonly zeros = inPieces(new Uint16Array(1 << 19));
 
-  #words(seed: number): Blob {
-    const next = randomWords(seed);
-    return inPieces(Uint32Array.from({ length: BLOCK / 4 }, next));
+  /** Random bytes, each made into another. */
+  #bytes(of: (byte: number) => number): Blob {
+    const next = randomWords(1);
+    const table = Uint8Array.from({ length: 256 }, (_, byte) => of(byte));
+    const bytes = new Uint8Array(Uint32Array.from({ length: BLOCK / 4 }, next).buffer);
+    return inPieces(bytes.map((byte) => table[byte]!));
   }
 
   /** Values of a table, at random. */
@@ -82,100 +93,62 @@ function repeat(block: Blob, bytes: number, start: number): Blob[] {
   return parts;
 }
 
-type Tensor = { name: string; shape: number[]; kind: "matrix" | "norm" | "bias" };
+/** A tensor of the file: its name, its type with the bytes of an element, and what it is cut from. */
+type Piece = [name: string, dtype: "F16" | "U32" | "U8", shape: number[], block: keyof Blocks];
 
-const matrix = (name: string, rows: number, cols: number): Tensor => ({ name: `${name}.weight`, shape: [rows, cols], kind: "matrix" });
-const norm = (name: string, size: number): Tensor => ({ name: `${name}.weight`, shape: [size], kind: "norm" });
-const bias = (name: string, size: number): Tensor => ({ name: `${name}.bias`, shape: [size], kind: "bias" });
+const BYTES = { F16: 2, U32: 4, U8: 1 };
 
-/** The tensors of a BERT. */
-function* bert(c: Config): Generator<Tensor> {
-  const { hidden_size: h, intermediate_size: i } = c;
-  const both = function* (name: string, rows: number, cols: number): Generator<Tensor> {
-    yield matrix(name, rows, cols);
-    yield bias(name, rows);
-  };
-  const layerNorm = function* (name: string): Generator<Tensor> {
-    yield norm(`${name}.LayerNorm`, h);
-    yield bias(`${name}.LayerNorm`, h);
-  };
-  yield matrix("embeddings.word_embeddings", c.vocab_size, h);
-  yield matrix("embeddings.position_embeddings", Number(c.max_position_embeddings), h);
-  yield matrix("embeddings.token_type_embeddings", Number(c.type_vocab_size), h);
-  yield* layerNorm("embeddings");
-  for (let n = 0; n < c.num_hidden_layers; n++) {
-    const p = `encoder.layer.${n}.`;
-    for (const name of ["query", "key", "value"]) yield* both(`${p}attention.self.${name}`, h, h);
-    yield* both(`${p}attention.output.dense`, h, h);
-    yield* layerNorm(`${p}attention.output`);
-    yield* both(`${p}intermediate.dense`, i, h);
-    yield* both(`${p}output.dense`, h, i);
-    yield* layerNorm(`${p}output`);
+/** What a matrix is stored as; experts are one tensor of a layer, as MLX and GPT-OSS have them. */
+function pieces(name: string, { kind, shape }: Tensor, stored: Stored, method: unknown): Piece[] {
+  if (kind === "ones" || kind === "zeros") return [[name, "F16", shape, kind]];
+  const cols = shape.at(-1)!;
+  const by = (part: number): number[] => [...shape.slice(0, -1), cols / part];
+  const few = stored !== "f16" && kind !== "plain";
+  if (few && method === "mxfp4" && kind === "experts") {
+    const base = name.replace(".*", "").replace(".weight", "");
+    return [[`${base}_blocks`, "U8", [...by(32), 16], "codes"], [`${base}_scales`, "U8", by(32), "exponents"]];
   }
+  name = name.replace(".experts.*.", ".switch_mlp.");
+  const base = name.replace(/\.weight$/, "");
+  if (few && method === "bitnet" && kind === "matrix") {
+    return [[name, "U8", [shape[0]! / 4, cols], "ternary"], [`${base}.weight_scale`, "F16", [1], "scales"]];
+  }
+  if (!few || method === "bitnet" || cols % GROUP !== 0) return [[name, "F16", shape, "normal"]];
+  return [[name, "U32", by(8), "codes"], [`${base}.scales`, "F16", by(GROUP), "scales"], [`${base}.biases`, "F16", by(GROUP), "biases"]];
 }
 
-/** The tensors of a shape by the names of their repository. */
-function* tensors(c: Config): Generator<Tensor> {
-  const { hidden_size: h, intermediate_size: i, vocab_size: v, model_type: type } = c;
-  if (type === "bert") return yield* bert(c);
-  const d = c.head_dim ?? h / c.num_attention_heads;
-  const [q, kv] = [c.num_attention_heads * d, (c.num_key_value_heads ?? c.num_attention_heads) * d];
-  yield matrix("model.embed_tokens", v, h);
-  for (let n = 0; n < c.num_hidden_layers; n++) {
-    const p = `model.layers.${n}.`;
-    yield norm(`${p}input_layernorm`, h);
-    yield norm(`${p}post_attention_layernorm`, h);
-    if (type === "phi3") {
-      yield matrix(`${p}self_attn.qkv_proj`, q + 2 * kv, h);
-      yield matrix(`${p}mlp.gate_up_proj`, 2 * i, h);
-    } else {
-      for (const [name, rows] of [["q", q], ["k", kv], ["v", kv]] as const) {
-        yield matrix(`${p}self_attn.${name}_proj`, rows, h);
-        if (type === "qwen2") yield bias(`${p}self_attn.${name}_proj`, rows);
-        if (type === "qwen3" && name !== "v") yield norm(`${p}self_attn.${name}_norm`, d);
-      }
-      yield matrix(`${p}mlp.gate_proj`, i, h);
-      yield matrix(`${p}mlp.up_proj`, i, h);
-    }
-    yield matrix(`${p}self_attn.o_proj`, h, q);
-    yield matrix(`${p}mlp.down_proj`, h, i);
-  }
-  yield norm("model.norm", h);
-  if (!c.tie_word_embeddings) yield matrix("lm_head", v, h);
+/** The configuration with what says how the weights are stored. */
+function described({ config }: Shape, stored: Stored): object {
+  const { quantization_config, ...rest } = config;
+  const own = stored === "f16" || !quantization_config ? {} : { quantization_config };
+  const few = stored === "f16" || quantization_config?.quant_method === "bitnet" ? {} : { quantization: { group_size: GROUP, bits: 4 } };
+  return { ...(config.hidden_activation ? {} : { hidden_act: "silu" }), ...rest, ...own, ...few, torch_dtype: "float16" };
 }
 
 /** The files of a checkpoint: config.json and model.safetensors. */
-export function checkpoint(config: Config, stored: Stored): File[] {
+export function checkpoint(shape: Shape, stored: Stored): File[] {
   const blocks = new Blocks();
   const header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }> = {};
   const parts: Blob[] = [];
   let offset = 0;
   let index = 0;
-  const add = (name: string, dtype: string, width: number, shape: number[], block: Blob, start = 0): void => {
-    const bytes = shape.reduce((a, b) => a * b, width);
-    header[name] = { dtype, shape, data_offsets: [offset, offset + bytes] };
-    parts.push(...repeat(block, bytes, start));
-    offset += bytes;
-  };
-  for (const { name, shape, kind } of tensors(config)) {
-    const start = PIECE * 7 * index++;
-    if (kind !== "matrix") {
-      add(name, "F16", 2, shape, kind === "norm" ? blocks.ones : blocks.zeros);
-    } else if (stored === "f16" || shape[1]! % GROUP !== 0) {
-      add(name, "F16", 2, shape, blocks.normal, start);
-    } else {
-      const [rows, cols] = shape as [number, number];
-      const base = name.slice(0, -".weight".length);
-      add(name, "U32", 4, [rows, cols / 8], blocks.codes, start);
-      add(`${base}.scales`, "F16", 2, [rows, cols / GROUP], blocks.scales);
-      add(`${base}.biases`, "F16", 2, [rows, cols / GROUP], blocks.biases);
+  for (const tensor of shape.tensors) {
+    const { layers = 1 } = tensor;
+    for (const layer of typeof layers === "number" ? Array(layers).keys() : layers) {
+      const name = tensor.name.replace(/(?<=layers?\.)\*/, String(layer));
+      // Each tensor begins elsewhere in its block, so that no two are alike.
+      const start = PIECE * 7 * index++;
+      for (const [part, dtype, sizes, block] of pieces(name, tensor, stored, shape.config.quantization_config?.quant_method)) {
+        const bytes = sizes.reduce((a, b) => a * b, BYTES[dtype]);
+        header[part] = { dtype, shape: sizes, data_offsets: [offset, offset + bytes] };
+        parts.push(...repeat(blocks[block], bytes, dtype === "F16" && block !== "normal" ? 0 : start));
+        offset += bytes;
+      }
     }
   }
-  const quantization = stored === "mlx4" ? { quantization: { group_size: GROUP, bits: 4 } } : {};
-  const full = { hidden_act: "silu", ...config, ...quantization, torch_dtype: "float16" };
   let text = JSON.stringify(header);
   text = text.padEnd(Math.ceil(text.length / 8) * 8, " ");
   const length = new Uint8Array(8);
   new DataView(length.buffer).setUint32(0, text.length, true);
-  return [new File([JSON.stringify(full)], "config.json"), new File([length, text, ...parts], "model.safetensors")];
+  return [new File([JSON.stringify(described(shape, stored))], "config.json"), new File([length, text, ...parts], "model.safetensors")];
 }

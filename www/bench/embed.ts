@@ -3,7 +3,7 @@
 import type { Model, ModelSource } from "jerboa";
 import { checkpoint } from "./checkpoint";
 import type { Settings } from "./settings";
-import type { Config } from "./shapes";
+import type { Shape } from "./shapes";
 
 /** The tokenizer of the bundled encoder, which is that of BERT. */
 const TOKENIZER = "../models/words-encoder/tokenizer.json";
@@ -34,10 +34,10 @@ const tokenizer = async (): Promise<string> => {
 };
 
 /** The files of a made encoder: its checkpoint, a tokenizer, and that it pools by the mean. */
-export async function encoderFiles(config: Config): Promise<ModelSource> {
+export async function encoderFiles(shape: Shape): Promise<ModelSource> {
   const modules = ["Transformer", "Pooling", "Normalize"].map((name, i) => ({ idx: i, name: String(i), path: i ? `${i}_${name}` : "", type: `sentence_transformers.models.${name}` }));
   const text = (name: string, content: string): File => new File([content], name);
-  return [...checkpoint(config, "f16"), text("tokenizer.json", await tokenizer()), text("modules.json", JSON.stringify(modules))];
+  return [...checkpoint(shape, "f16"), text("tokenizer.json", await tokenizer()), text("modules.json", JSON.stringify(modules))];
 }
 
 /** Texts of so many tokens, from the least to the most: of words that the tokenizer has whole, between its two marks. */

@@ -168,7 +168,7 @@ async function checkpointOf(settings: Settings): Promise<ModelSource> {
   if (settings.source) return settings.source;
   const shape = SHAPES[settings.shape];
   if (!shape) throw new Error(`There is no shape '${settings.shape}': ${Object.keys(SHAPES).join(", ")}.`);
-  return shape.config.model_type === "bert" ? encoderFiles(shape.config) : checkpoint(shape.config, settings.stored);
+  return shape.config.model_type === "bert" ? encoderFiles(shape) : checkpoint(shape, settings.stored);
 }
 
 /** A model that is loaded, and how long that took. */

@@ -38,6 +38,10 @@ impl Drop for Made {
 /// The kinds of bytes that tensors are made of.
 struct Blocks {
     random: Vec<u8>,
+    /// Four ternary weights a byte, as BitNet packs them.
+    ternary: Vec<u8>,
+    /// Exponents that make 4-bit floats spread like the rest.
+    exponents: Vec<u8>,
     normal: Vec<u8>,
     scales: Vec<u8>,
     biases: Vec<u8>,
@@ -57,7 +61,10 @@ impl Blocks {
         let halves = |value: &mut dyn FnMut() -> f32, count: usize| -> Vec<u8> {
             (0..count).flat_map(|_| f16::from_f32(value()).to_le_bytes()).collect()
         };
-        let random = (0..BLOCK / 4).flat_map(|_| next().to_le_bytes()).collect();
+        let random: Vec<u8> = (0..BLOCK / 4).flat_map(|_| next().to_le_bytes()).collect();
+        let digits = |byte: u8| (0..4).map(|i| (byte >> (2 * i) & 3) % 3 << (2 * i)).sum();
+        let ternary = random.iter().map(|byte| digits(*byte)).collect();
+        let exponents = random[..1 << 20].iter().map(|byte| 119 + byte % 3).collect();
         // Twelve uniform numbers are near enough to a normal one.
         let mut normal = || ((0..12).map(|_| next() as f32 / u32::MAX as f32).sum::<f32>() - 6.0) * DEVIATION;
         let normal = halves(&mut normal, BLOCK / 2);
@@ -70,7 +77,16 @@ impl Blocks {
             halves(&mut value, 1 << 19)
         };
         let (scales, biases) = (spread(1.0), spread(-7.5));
-        Self { random, normal, scales, biases, ones: halves(&mut || 1.0, 1 << 19), zeros: vec![0; 1 << 20] }
+        Self {
+            random,
+            ternary,
+            exponents,
+            normal,
+            scales,
+            biases,
+            ones: halves(&mut || 1.0, 1 << 19),
+            zeros: vec![0; 1 << 20],
+        }
     }
 }
 
@@ -88,6 +104,26 @@ impl<'a> Tensors<'a> {
         self.header.insert(name.into(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [self.offset, end] }));
         self.parts.push((block, bytes));
         self.offset = end;
+    }
+
+    fn matrix(&mut self, name: &str, [rows, cols]: [usize; 2], stored: Stored, blocks: &'a Blocks) {
+        let base = name.trim_end_matches(".weight");
+        match stored {
+            Stored::Half => self.add(name, "F16", 2, &[rows, cols], &blocks.normal),
+            Stored::Mlx4 => {
+                self.add(name, "U32", 4, &[rows, cols / 8], &blocks.random);
+                self.add(&format!("{base}.scales"), "F16", 2, &[rows, cols / GROUP], &blocks.scales);
+                self.add(&format!("{base}.biases"), "F16", 2, &[rows, cols / GROUP], &blocks.biases);
+            }
+            Stored::Mxfp4 => {
+                self.add(&format!("{name}_blocks"), "U8", 1, &[rows, cols / 32, 16], &blocks.random);
+                self.add(&format!("{name}_scales"), "U8", 1, &[rows, cols / 32], &blocks.exponents);
+            }
+            Stored::Ternary => {
+                self.add(name, "U8", 1, &[rows / 4, cols], &blocks.ternary);
+                self.add(&format!("{base}.weight_scale"), "F16", 2, &[1], &blocks.scales);
+            }
+        }
     }
 
     fn write(self, file: &Path) -> io::Result<()> {
@@ -114,7 +150,46 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// Writes the checkpoint of a shape, at 16 bits or in MLX's 4-bit codes, into a folder of its own.
+/// How the matrices of a checkpoint are stored.
+#[derive(Clone, Copy, PartialEq)]
+enum Stored {
+    /// 16-bit floats.
+    Half,
+    /// MLX's 4-bit codes.
+    Mlx4,
+    /// The same, with experts in MXFP4 as GPT-OSS has them.
+    Mxfp4,
+    /// BitNet's packed ternary weights; what is looked up by row at 16 bits.
+    Ternary,
+}
+
+impl Stored {
+    /// As few bits as the configuration's own encoding has, with the configuration told of it.
+    fn few_bits(config: &mut Value) -> Self {
+        let method = config["quantization_config"]["quant_method"].as_str();
+        let stored = match method {
+            Some("bitnet") => return Self::Ternary,
+            Some("mxfp4") => Self::Mxfp4,
+            _ => Self::Mlx4,
+        };
+        config["quantization"] = json!({ "group_size": GROUP, "bits": 4 });
+        stored
+    }
+
+    /// How a matrix of this kind is stored.
+    fn of(self, kind: WeightKind, cols: usize) -> Self {
+        match (self, kind) {
+            (_, WeightKind::Router) | (Self::Ternary, WeightKind::Table) => Self::Half,
+            (Self::Ternary, _) | (Self::Mxfp4, WeightKind::Experts { .. }) => self,
+            (Self::Half, _) => self,
+            _ if !cols.is_multiple_of(GROUP) => Self::Half,
+            _ => Self::Mlx4,
+        }
+    }
+}
+
+/// Writes the checkpoint of a shape, at 16 bits or in as few as its configuration says (MLX's 4-bit codes otherwise), into a
+/// folder of its own.
 pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
     let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -135,12 +210,13 @@ pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
     }
     config["torch_dtype"] = json!("float16");
     let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;
-    if four_bits {
-        config["quantization"] = json!({ "group_size": GROUP, "bits": 4 });
+    let stored = if four_bits { Stored::few_bits(&mut config) } else { Stored::Half };
+    if !four_bits && let Some(config) = config.as_object_mut() {
+        config.remove("quantization_config");
     }
     let name = format!("jerboa-bench-{}-{}", std::process::id(), shape.replace(['/', '.'], "-"));
     let made = Made(std::env::temp_dir().join(name));
-    write(made.path(), &config, &[graph], four_bits)?;
+    write(made.path(), &config, &[graph], stored)?;
     Ok(made)
 }
 
@@ -154,30 +230,25 @@ pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
         None => vec![jerboa::arch::graph(config).map_err(|e| e.to_string())?],
     };
-    write(folder, config, &graphs, false)?;
+    write(folder, config, &graphs, Stored::Half)?;
     let Some(codec) = found.get("codec") else { return Ok(()) };
     let graph = jerboa::arch::codec(codec).map_err(|e| e.to_string())?;
-    write(&folder.join("codec"), codec, &[graph], false)
+    write(&folder.join("codec"), codec, &[graph], Stored::Half)
 }
 
 /// Writes a configuration and random weights of some graphs, each weight once.
-fn write(folder: &Path, config: &Value, graphs: &[Graph], four_bits: bool) -> Result<(), String> {
+fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored) -> Result<(), String> {
     let blocks = Blocks::new();
     let mut tensors = Tensors { header: Map::new(), parts: Vec::new(), offset: 0 };
     let mut known = BTreeSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in weight.parts.iter().filter(|part| known.insert(part.0.clone())) {
-            let (rows, cols) = (*rows, weight.cols);
             if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
-                let block = if name.ends_with(".bias") { &blocks.zeros } else { &blocks.ones };
-                tensors.add(name, "F16", 2, &[rows], block);
-            } else if !four_bits || cols % GROUP != 0 {
-                tensors.add(name, "F16", 2, &[rows, cols], &blocks.normal);
+                let block = if name.ends_with("bias") { &blocks.zeros } else { &blocks.ones };
+                tensors.add(name, "F16", 2, &[*rows], block);
             } else {
-                let base = name.trim_end_matches(".weight");
-                tensors.add(name, "U32", 4, &[rows, cols / 8], &blocks.random);
-                tensors.add(&format!("{base}.scales"), "F16", 2, &[rows, cols / GROUP], &blocks.scales);
-                tensors.add(&format!("{base}.biases"), "F16", 2, &[rows, cols / GROUP], &blocks.biases);
+                let stored = stored.of(weight.kind, weight.cols);
+                tensors.matrix(name, [*rows, weight.cols], stored, &blocks);
             }
         }
     }
