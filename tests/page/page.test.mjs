@@ -226,6 +226,26 @@ test("it fits a phone and a tablet", options, async () => {
   }
 });
 
+test("a long conversation opens at its end and stays there while an answer comes, also over a keyboard", options, async () => {
+  const turns = Array.from({ length: 80 }, (_, i) => ({ role: i % 2 ? "assistant" : "user", text: `**Turn ${i}**\n\n- one\n- two\n\n${"and so on ".repeat(30)}` }));
+  const kept = JSON.stringify([{ id: "x", name: "Long", model: "org/chat", completion: false, updated: 1, turns }]);
+  const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/chat","label":"org/chat","options":{}}');
+    localStorage.setItem("jerboa.conversations", ${JSON.stringify(kept)}); localStorage.setItem("jerboa.conversation", '"x"');`;
+  const { page, context, problems } = await site.open({ viewport: { width: 390, height: 844 } }, prepare);
+  const atEnd = () => page.waitForFunction(() => {
+    const box = document.querySelector(".stage");
+    return document.querySelector(".prose strong") && box.scrollTop > 0 && box.scrollHeight - box.scrollTop - box.clientHeight < 48;
+  }, null, { timeout: 20_000 });
+  await page.getByRole("button", { name: "Regenerate" }).waitFor();
+  await atEnd();
+  await send(page, "A sentence with **weight**, and words. ".repeat(40));
+  await atEnd();
+  await page.setViewportSize({ width: 390, height: 420 });
+  await atEnd();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("without WebGPU the page says so", options, async () => {
   const { page, context } = await site.open({}, () => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
   await page.getByRole("heading", { name: "This browser has no WebGPU.", exact: true }).waitFor();

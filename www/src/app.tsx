@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Hero } from "./chat/welcome";
 import { LINKS } from "./strings";
-import { refreshCached } from "./model/cached";
+import { cached, refreshCached } from "./model/cached";
 import { fetchRest, TABS } from "./tabs";
 import { nextTheme, theme, type Theme } from "./theme";
 import { Announcer } from "./ui/announce";
@@ -21,9 +21,12 @@ function fromAddress(): string {
 
 export function App() {
   useEffect(() => {
-    void checkWebGpu().then(() => refreshCached());
-    // Once the first screen stands.
-    setTimeout(fetchRest, 5000);
+    void checkWebGpu();
+    // Once the first screen stands; the model's load comes first.
+    setTimeout(() => {
+      fetchRest();
+      if (!cached.value) void refreshCached();
+    }, 5000);
     const moved = (): void => void (current.value = fromAddress());
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);

@@ -31,7 +31,7 @@ export const LINKS = [
 ] as const;
 
 export const LOAD = {
-  starting: "Starting",
+  starting: "Starting the engine: 1.3 MB on a first visit",
   waiting: "Waiting for another tab that loads the same model",
   config: "Reading the configuration",
   tokenizer: "Reading the tokenizer",
@@ -55,7 +55,7 @@ export const CHAT = {
   ask: "Ask something.",
   none: "No model is loaded.",
   continues: "This model has no chat template: it does not answer, it continues the text that you begin.",
-  tiny: "Or try at once the tiny story teller that came with this page. It has no chat template: it does not answer, it continues the text that you begin.",
+  tiny: "Or try the tiny story teller of this page. It has no chat template: it does not answer, it continues what you begin.",
   chooseChat: "Choose another",
   firstModel: (name: string) => `Chat with ${name}`,
   first: (size: string, memory: string, licence: string) => `A download of ${size}, once · ${memory} of GPU memory · ${licence}`,

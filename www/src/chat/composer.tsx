@@ -52,6 +52,7 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
       <textarea
         ref={field}
         rows={1}
+        dir="auto"
         aria-label={label}
         placeholder={completion ? "Begin a text…" : "Write a message…"}
         enterkeyhint={touch.matches ? "enter" : "send"}

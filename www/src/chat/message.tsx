@@ -1,6 +1,6 @@
 /** One turn of the conversation. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { count, milliseconds, rate } from "../format";
@@ -27,22 +27,23 @@ interface Props {
 export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Props) {
   if (turn.role === "user") return <Question turn={turn} onEdit={onEdit} />;
   const running = turn.running.value;
+  const begun = useComputed(() => turn.text.value !== "");
   const { stats, error } = turn;
   return (
     <article class="turn" aria-label={given ? "Continued text" : "Answer"} data-state={running ? "running" : "done"}>
       {given ? (
-        <p class="continued">
+        <p class="continued" dir="auto">
           <span class="given">{given.text}</span>
           <span class="generated">{turn.text}</span>
         </p>
       ) : (
         <Answer turn={turn} />
       )}
-      {running && !turn.text.value && <span class="waiting" role="img" aria-label="The model is reading" />}
+      {running && !begun.value && <span class="waiting" role="img" aria-label="The model is reading" />}
       {error.value && <Notice error={error.value} />}
       {!running && (
         <footer class="turn-foot">
-          {turn.text.value && <CopyButton small label="Copy this answer" text={() => (given?.text.value ?? "") + turn.text.value} />}
+          {begun.value && <CopyButton small label="Copy this answer" text={() => (given?.text.value ?? "") + turn.text.value} />}
           {onAgain && (
             <button type="button" class="quiet-button" onClick={onAgain}>
               <Icon name="again" />
@@ -90,7 +91,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   if (editing.value) {
     return (
       <div class="turn user-edit">
-        <textarea ref={field} rows={2} aria-label="Your message" defaultValue={turn.text.peek()} onKeyDown={key} />
+        <textarea ref={field} rows={2} dir="auto" aria-label="Your message" defaultValue={turn.text.peek()} onKeyDown={key} />
         <div class="row">
           <button type="button" class="primary" onClick={done}>
             Send again
@@ -105,7 +106,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   return (
     <div class="turn user">
       <span class="unseen">You: </span>
-      <p>{turn.text}</p>
+      <p dir="auto">{turn.text}</p>
       {onEdit && (
         <button type="button" class="user-tool" aria-label="Edit this message" title="Edit" onClick={() => (editing.value = true)}>
           <Icon name="pencil" />
@@ -115,9 +116,36 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   );
 }
 
+/** The least time between two pictures of a text that grows, and how much of the time making them may take. */
+const [PACE, SHARE] = [40, 4];
+
+/** A text with what it makes, while it grows as often as that allows: each piece of a long answer would cost as much as all of it. */
+function useCalm<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<T> {
+  const shown = useSignal(turn.text.peek());
+  const state = useRef({ timer: 0, took: 0 });
+  useSignalEffect(() => {
+    const text = turn.text.value;
+    const { timer, took } = state.current;
+    if (!turn.running.value) shown.value = text;
+    else if (!timer) {
+      state.current.timer = setTimeout(() => {
+        state.current.timer = 0;
+        shown.value = turn.text.peek();
+      }, Math.max(PACE, took * SHARE));
+    }
+  });
+  useEffect(() => () => clearTimeout(state.current.timer), []);
+  return useComputed(() => {
+    const began = performance.now();
+    const made = make(shown.value);
+    state.current.took = performance.now() - began;
+    return made;
+  });
+}
+
 function Answer({ turn }: { turn: Turn }) {
-  const parts = useComputed(() => {
-    const { thinking, answer, open } = splitThinking(turn.text.value);
+  const parts = useCalm(turn, (text) => {
+    const { thinking, answer, open } = splitThinking(text);
     return { thinking: thinking.trim() ? prose(thinking) : "", open, answer: prose(answer) };
   });
   const { thinking, answer, open } = parts.value;
@@ -126,10 +154,10 @@ function Answer({ turn }: { turn: Turn }) {
       {thinking && (
         <details class="thinking">
           <summary>{open && turn.running.value ? "Thinking…" : "Thoughts"}</summary>
-          <div class="prose" dangerouslySetInnerHTML={{ __html: thinking }} />
+          <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: thinking }} />
         </details>
       )}
-      <div class="prose" dangerouslySetInnerHTML={{ __html: answer }} />
+      <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: answer }} />
     </>
   );
 }

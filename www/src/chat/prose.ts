@@ -1,8 +1,11 @@
 /** The text of an answer as it is shown. What makes HTML of it is fetched aside: the first screen has no use for it. */
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 
 const make = signal<((text: string) => string) | undefined>(undefined);
+/** Whether texts are shown as they will stay. */
+export const settled = computed(() => make.value !== undefined);
+
 let asked: Promise<unknown> | undefined;
 
 /** Fetches what is needed, once. */

@@ -3,7 +3,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { BUNDLED, CHAT_SUGGESTIONS } from "../model/catalog";
 import { DeviceSheet } from "../model/device";
@@ -15,6 +15,7 @@ import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
+import { settled } from "./prose";
 import { HistorySheet } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
@@ -39,7 +40,8 @@ export function ChatTab() {
   const completion = model ? !model.info.hasChatTemplate : conversation.completion.value;
   const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
 
-  useEffect(() => {
+  // Before anything is painted: a page without a model is not what it begins with.
+  useLayoutEffect(() => {
     if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED);
   }, []);
 
@@ -140,6 +142,8 @@ function Stage({ choose }: { choose: (advanced: boolean) => void }) {
 function Log({ above, model }: { above: ComponentChildren; model: Model | undefined }) {
   const completion = conversation.completion.value;
   const ref = useRef<HTMLDivElement>(null);
+  const log = useRef<HTMLDivElement>(null);
+  const top = useRef(0);
   const atEnd = useSignal(true);
   const turns = conversation.turns.value;
   const last = turns.at(-1);
@@ -150,25 +154,43 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
     refocus(".composer textarea");
   };
 
-  useSignalEffect(() => {
-    const turn = conversation.turns.value.at(-1);
-    void turn?.text.value;
-    void turn?.running.value;
-    if (atEnd.peek()) requestAnimationFrame(() => ref.current?.scrollTo({ top: ref.current.scrollHeight }));
-  });
-  const scrolled = (): void => {
-    const box = ref.current;
-    if (box) atEnd.value = box.scrollHeight - box.scrollTop - box.clientHeight < 48;
-  };
   const toEnd = (): void => {
     atEnd.value = true;
     ref.current?.scrollTo({ top: ref.current.scrollHeight });
+  };
+  useSignalEffect(() => {
+    void settled.value;
+    void conversation.turns.value.at(-1)?.running.value;
+    if (atEnd.peek()) requestAnimationFrame(toEnd);
+  });
+  // An answer is followed while it grows; what its reader folds open stays where it is.
+  useEffect(() => {
+    if (!busy || !log.current) return;
+    toEnd();
+    const grown = new ResizeObserver(() => atEnd.peek() && toEnd());
+    grown.observe(log.current);
+    return () => grown.disconnect();
+  }, [busy]);
+  // Where a keyboard comes up, the end stays in sight.
+  useEffect(() => {
+    if (!ref.current) return;
+    const resized = new ResizeObserver(() => atEnd.peek() && toEnd());
+    resized.observe(ref.current);
+    return () => resized.disconnect();
+  }, []);
+  const scrolled = (): void => {
+    const box = ref.current;
+    if (!box) return;
+    // What grows above moves the box down: only a way up leaves the end.
+    const near = box.scrollHeight - box.scrollTop - box.clientHeight < 48;
+    atEnd.value = near || (atEnd.peek() && box.scrollTop >= top.current);
+    top.current = box.scrollTop;
   };
   return (
     <div class="stage" ref={ref} onScroll={scrolled} tabIndex={0} role="group" aria-label="Conversation">
       {above}
       <h1 class="unseen">Conversation</h1>
-      <div class="log" role="log" aria-label="Turns" aria-live="polite" aria-busy={conversation.busy.value}>
+      <div class="log" ref={log} role="log" aria-label="Turns" aria-live="polite" aria-busy={conversation.busy.value}>
         {turns.map((turn, i) => (completion && turn.role === "user" ? null : (
           <Message
             key={turn.id}

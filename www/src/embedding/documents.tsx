@@ -79,7 +79,7 @@ export function Documents({ library }: { library: Library }) {
         <ul class="documents">
           {documents.map(({ id, passages }) => (
             <li key={id}>
-              <span class="grow document-name">{id}</span>
+              <span class="grow document-name" dir="auto">{id}</span>
               <span class="muted">{count(passages, "passage")}</span>
               <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id).then(settle)}>
                 <Icon name="trash" />
@@ -107,7 +107,7 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
       <label class="unseen" for={id}>
         Text of a document
       </label>
-      <textarea id={id} rows={3} placeholder="Paste a text…" value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
+      <textarea id={id} rows={3} dir="auto" placeholder="Paste a text…" value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
       {text.value.trim() && (
         <button type="submit" class="secondary" disabled={busy}>
           Add this text

@@ -25,7 +25,8 @@ export function Search({ library }: { library: Library }) {
           type="search"
           class="grow"
           aria-label="Question"
-          placeholder="What do you want to find?"
+          placeholder="Ask your notes…"
+          dir="auto"
           enterkeyhint="search"
           value={query}
           onInput={(e) => (query.value = e.currentTarget.value)}
@@ -69,7 +70,7 @@ function Hits({ library }: { library: Library }) {
         {shown.map(({ id, document, text, score }) => (
           <li key={id} class="hit">
             <div class="hit-head">
-              <strong>{document}</strong>
+              <strong dir="auto">{document}</strong>
               <span class="score" title="Cosine similarity">
                 {score.toFixed(3)}
               </span>
@@ -77,7 +78,7 @@ function Hits({ library }: { library: Library }) {
             <div class="score-bar" aria-hidden="true">
               <div style={{ width: `${Math.max(0, Math.min(1, score)) * 100}%` }} />
             </div>
-            <p>{text}</p>
+            <p dir="auto">{text}</p>
           </li>
         ))}
       </ol>

@@ -33,7 +33,7 @@ export function Advanced({ open }: { open: boolean }) {
         <Text label="Access token" value={token} type="password" focus={open} placeholder="hf_…" hint="For gated and private models. It is not stored." />
         <Text label="Revision" value={revision} placeholder="main" />
         <Text label="Endpoint" value={endpoint} type="url" placeholder="https://huggingface.co" />
-        <Text label="Context length" value={maxContext} type="number" placeholder="as the model and the device allow" />
+        <Text label="Context length" value={maxContext} type="number" placeholder="the model's, up to 4,096" />
         <Choice label="Weights" value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
         <Choice label="Embeddings" value={embeddingWeights} names={["auto", "f32", "f16", "q8", "q4"]} />
         <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed", "int8"]} />

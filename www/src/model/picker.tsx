@@ -47,7 +47,9 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
   const source = slot.current.value?.wanted.source;
   const current = typeof source === "string" ? source : "";
   useEffect(() => {
-    if (open) askRoom();
+    if (!open) return;
+    askRoom();
+    if (!cached.value) void refreshCached();
   }, [open]);
   return (
     <Dialog open={open} title="Choose a model" onClose={onClose}>

@@ -1,7 +1,7 @@
 /** A load as it goes, or why it failed: as the stage, or as a strip above a model that works on. */
 
 import type { LoadProgress } from "jerboa";
-import { bytes, rate, seconds } from "../format";
+import { bytes, seconds } from "../format";
 import { LOAD } from "../strings";
 import { Notice } from "../ui/notice";
 import type { ModelSlot, Pending } from "./slot";
@@ -59,8 +59,8 @@ export function PendingStrip({ slot, pending, choose }: Props) {
 function Bar({ progress }: { progress: LoadProgress | undefined }) {
   const share = Math.max(0, Math.min(1, progress?.share ?? 0));
   return (
-    <div class="bar" role="progressbar" aria-label={phaseOf(progress)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
-      <div style={{ width: `${share * 100}%` }} />
+    <div class={progress ? "bar" : "bar bar-open"} role="progressbar" aria-label={phaseOf(progress)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
+      <div style={progress && { width: `${share * 100}%` }} />
     </div>
   );
 }
@@ -72,7 +72,7 @@ function numbers(progress: LoadProgress | undefined): string {
   if (phase === "compile") return LOAD.kernels(loaded, total);
   if (phase !== "weights") return nothing;
   const parts = [`${bytes(loaded)} of ${bytes(total)}`];
-  if (!fromCache && loaded < total && bytesPerSecond > 0) parts.push(`${rate(bytesPerSecond / 1e6)} MB/s`);
+  if (!fromCache && loaded < total && bytesPerSecond > 0) parts.push(`${bytes(bytesPerSecond)}/s`);
   if (!fromCache && typeof secondsLeft === "number" && Number.isFinite(secondsLeft) && loaded < total) parts.push(`${seconds(secondsLeft)} left`);
   return parts.join(" · ");
 }

@@ -158,13 +158,13 @@ function Said() {
         {lines.map(({ start, text }, i) => (
           <li key={i}>
             <time>{clock(start)}</time>
-            <span>{text}</span>
+            <span dir="auto">{text}</span>
           </li>
         ))}
         {partial && (
           <li class="said-partial" aria-live="off">
             <time>…</time>
-            <span>
+            <span dir="auto">
               {partial.stable}
               <span class="muted">{partial.text.slice(partial.stable.length)}</span>
             </span>

@@ -74,6 +74,7 @@ function Words({ model }: { model: Model }) {
           <textarea
             id="words"
             rows={4}
+            dir="auto"
             placeholder={TTS.placeholder}
             value={words}
             onInput={(e) => (words.value = e.currentTarget.value)}
@@ -81,8 +82,8 @@ function Words({ model }: { model: Model }) {
           />
         </div>
         <div class="group">
-          <label for="voice">Voice</label>
-          <input id="voice" type="text" placeholder="Name or language; may be empty" autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
+          <label for="voice">Voice (optional)</label>
+          <input id="voice" type="text" placeholder="Name or language" autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
         </div>
         <div class="row">
           {on ? (
