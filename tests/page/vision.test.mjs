@@ -259,6 +259,27 @@ test("the tab opens with a model that says what it is", options, async () => {
   await shot(page, "vision-1-opened");
 });
 
+/** Half a second of video, as this browser records it, to be dropped. */
+async function recorded() {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 96, height: 64 });
+  const context = canvas.getContext("2d");
+  const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" });
+  const chunks = [];
+  recorder.ondataavailable = ({ data }) => chunks.push(data);
+  const stopped = new Promise((resolve) => (recorder.onstop = resolve));
+  recorder.start();
+  for (let i = 0; i < 10; i++) {
+    context.fillStyle = `hsl(${i * 36} 80% 50%)`;
+    context.fillRect(i * 9, 0, 10, 64);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  recorder.stop();
+  await stopped;
+  const transfer = new DataTransfer();
+  transfer.items.add(new File(chunks, "bar.webm", { type: "video/webm" }));
+  return transfer;
+}
+
 test("a dropped picture is read, asked about, asked about again, and removed", options, async () => {
   const drop = await page.evaluateHandle(async () => {
     const canvas = Object.assign(document.createElement("canvas"), { width: 160, height: 96 });
@@ -285,6 +306,14 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   await page.waitForFunction(() => document.querySelectorAll("article.turn[data-state=done]").length === 2);
   await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
   await pictures().getByText(/encoded in/).waitFor();
+  await pictures().dispatchEvent("drop", { dataTransfer: await page.evaluateHandle(recorded) });
+  await pictures().getByText("Its frames are read with the question", { exact: false }).waitFor();
+  await question.press("Enter");
+  await answers().nth(2).waitFor();
+  assert.match(await answers().nth(2).innerText(), /^\s*[a-z]+ [a-z]+/);
+  assert.equal(await page.locator(".shots-told video").count(), 1);
+  await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
+  await pictures().getByText(/known already|encoded in/).waitFor();
   await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await pictures().getByText(/JPEG, PNG, WebP and GIF are read/).waitFor();
   await shot(page, "vision-2-desktop");

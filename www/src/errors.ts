@@ -15,9 +15,14 @@ export function asError(thrown: unknown): JerboaError {
 }
 
 export function told(error: JerboaError): Told {
-  const words = capital(error.message);
+  const words = capital(withoutName(error));
   const text = ERRORS[error.code];
   return text ? { text, details: words } : { text: words };
+}
+
+/** Refusals begin with the name of the function or parameter, for programs. */
+function withoutName({ code, message }: JerboaError): string {
+  return code === "request" ? message.replace(/^[a-z]\w*: (?=[a-z'])/i, "") : message;
 }
 
 /** A sentence begins with a capital; a name of a file or an option stays as it is. */

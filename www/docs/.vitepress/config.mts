@@ -45,7 +45,7 @@ export default defineConfig({
     ],
     sidebar: [
       { text: "Begin", items: [{ text: "Quick start", link: "/" }, { text: "Which model", link: "/models" }, { text: "Bundlers, frameworks, CDNs", link: "/bundlers" }] },
-      { text: "Guides", items: [{ text: "Chat", link: "/chat" }, { text: "Pictures", link: "/pictures" }, { text: "Speech", link: "/speech" }, { text: "Text, sessions", link: "/text" }, { text: "Vectors and search", link: "/vectors" }, { text: "Phones, lost devices, storage", link: "/phones" }] },
+      { text: "Guides", items: [{ text: "Chat", link: "/chat" }, { text: "Pictures and videos", link: "/pictures" }, { text: "Speech", link: "/speech" }, { text: "Text, sessions", link: "/text" }, { text: "Vectors and search", link: "/vectors" }, { text: "Phones, lost devices, storage", link: "/phones" }] },
       {
         text: "Behind it",
         items: [

@@ -1,4 +1,4 @@
-/** The pictures of the next question: dropped, pasted, picked or taken with the camera, each with the grid that the model reads. */
+/** The pictures and videos of the next question: dropped, pasted, picked or taken with the camera, each with the grid that the model reads. */
 
 import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -10,7 +10,7 @@ import { VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { Camera } from "./camera";
 import { example } from "./example";
-import type { Shot, Talk } from "./talk";
+import { type Shot, type Talk, watches } from "./talk";
 
 const pictures = (files: Iterable<File> | undefined): File[] => [...(files ?? [])];
 
@@ -62,8 +62,8 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
       <div class="row row-wrap">
         <label class="file-button grow">
           <Icon name="file" />
-          {VISION.open}
-          <input type="file" multiple accept="image/*" onChange={pick} />
+          {watches(model) ? VISION.openBoth : VISION.open}
+          <input type="file" multiple accept={watches(model) ? "image/*,video/*" : "image/*"} onChange={pick} />
         </label>
         <button type="button" class="secondary" onClick={() => (camera.value = true)}>
           {VISION.camera}
@@ -79,7 +79,7 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
   );
 }
 
-/** A picture with the blocks that its tokens stand for, and what reading it took. */
+/** A picture with the blocks that its tokens stand for, and what reading it took; or a video to be played. */
 export function Looked({ shot }: { shot: Shot }) {
   const seen = shot.seen.value;
   const error = shot.error.value;
@@ -87,13 +87,17 @@ export function Looked({ shot }: { shot: Shot }) {
     <figure class="shot">
       {error ? (
         <strong>{shot.name}</strong>
+      ) : shot.video ? (
+        <div class="shot-frame">
+          <video src={shot.url} aria-label={shot.name} controls muted playsInline preload="metadata" />
+        </div>
       ) : (
         <div class="shot-frame">
           <img src={shot.url} alt={shot.name} />
           {seen && <Grid grids={seen.grids} />}
         </div>
       )}
-      <figcaption class="hint">{error ? <span class="problem" role="alert">{told(error).text}</span> : seen ? facts(seen) : VISION.looking}</figcaption>
+      <figcaption class="hint">{error ? <span class="problem" role="alert">{told(error).text}</span> : seen ? facts(seen) : shot.video ? VISION.frames : VISION.looking}</figcaption>
     </figure>
   );
 }

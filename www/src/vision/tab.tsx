@@ -129,17 +129,18 @@ function Ask({ model }: { model: Model }) {
   const field = useRef<HTMLInputElement>(null);
   const busy = talk.busy.value;
   const asked = talk.turns.value.length > 0;
+  const usual = talk.shots.value.at(-1)?.video ? VISION.usualVideo : VISION.usual;
   const ready = !busy && (asked || talk.shots.value.some(({ error }) => !error.value));
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (!ready) return;
-    void talk.ask(model, question.value.trim() || VISION.usual);
+    void talk.ask(model, question.value.trim() || usual);
     question.value = "";
     field.current?.focus();
   };
   return (
     <form class="composer composer-wide" onSubmit={submit}>
-      <input ref={field} type="text" class="grow" aria-label="Question" placeholder={VISION.usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
+      <input ref={field} type="text" class="grow" aria-label="Question" dir="auto" placeholder={usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
       {busy ? (
         <button type="button" class="send" aria-label="Stop" onClick={() => talk.stop()}>
           <Icon name="stop" />

@@ -1,15 +1,16 @@
-/** Pictures and the conversation about them. Knows the model's API; not how anything looks. */
+/** Pictures, videos and the conversation about them. Knows the model's API; not how anything looks. */
 
 import { computed, signal, type Signal } from "@preact/signals";
-import type { ChatMessage, EncodedImage, JerboaError, Model } from "jerboa";
+import { type ChatMessage, type EncodedImage, JerboaError, type Model } from "jerboa";
 import { asError } from "../errors";
 import { VISION } from "../strings";
 import { announce } from "../ui/announce";
 import type { Turn } from "../chat/conversation";
 
-/** A picture of the page, and what the model made of it. */
+/** A picture or a video of the page, and what the model made of it. */
 export interface Shot {
   id: number;
+  video: boolean;
   name: string;
   blob: Blob;
   /** An address of it for this page. */
@@ -28,6 +29,9 @@ export interface SeeingTurn extends Turn {
 /** The most tokens of an answer; of a model without knowledge, few say as much. */
 const most = ({ info }: Model): number => (info.parameters < 1e6 ? 24 : 256);
 
+/** Whether a model takes videos. */
+export const watches = ({ info }: Model): boolean => info.capabilities?.includes("video") === true;
+
 export class Talk {
   /** The pictures that go with the next question. */
   readonly shots = signal<readonly Shot[]>([]);
@@ -42,6 +46,7 @@ export class Talk {
   add(model: Model | undefined, files: readonly (Blob & { name?: string })[]): void {
     const shots = files.map((blob) => ({
       id: this.#next++,
+      video: blob.type.startsWith("video/"),
       name: blob.name || VISION.unnamed,
       blob,
       url: URL.createObjectURL(blob),
@@ -95,6 +100,8 @@ export class Talk {
   #look(model: Model, shot: Shot): void {
     const look = async (): Promise<void> => {
       if (!this.shots.peek().includes(shot)) return;
+      // A video is cut into frames and read with its question.
+      if (shot.video) return void (shot.error.value = watches(model) ? undefined : new JerboaError("request", VISION.noVideos(model.info.model)));
       try {
         const { data: _, ...seen } = await model.encodeImage(shot.blob);
         shot.seen.value = seen;
@@ -150,5 +157,5 @@ export class Talk {
 
 function messageOf({ role, text, shots }: SeeingTurn): ChatMessage {
   if (role === "assistant" || shots.length === 0) return { role, content: text.peek() };
-  return { role, content: [...shots.map(({ blob }) => ({ type: "image" as const, image: blob })), { type: "text" as const, text: text.peek() }] };
+  return { role, content: [...shots.map(({ video, blob }) => (video ? { type: "video" as const, video: blob } : { type: "image" as const, image: blob })), { type: "text" as const, text: text.peek() }] };
 }
