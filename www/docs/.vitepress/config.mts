@@ -19,12 +19,16 @@ function section(file: string, heading: string | undefined): string {
   return found.slice(found.indexOf("\n") + 1);
 }
 
+/** The animal of the demo page. */
+const mark = `data:image/svg+xml,${encodeURIComponent(readFileSync(new URL("../../public/favicon.svg", import.meta.url), "utf8"))}`;
+
 export default defineConfig({
   title: "Jerboa",
   description: "Hugging Face models in a web page, on WebGPU.",
   base: process.env["JERBOA_DOCS_BASE"] ?? "/",
   outDir: "../../dist/docs",
   cleanUrls: false,
+  head: [["link", { rel: "icon", href: mark, type: "image/svg+xml" }]],
   // The manuals link to files of the repository, which are not part of the site.
   ignoreDeadLinks: true,
   markdown: {
@@ -37,6 +41,7 @@ export default defineConfig({
     },
   },
   themeConfig: {
+    logo: mark,
     search: { provider: "local" },
     nav: [
       { text: "Quick start", link: "/" },
