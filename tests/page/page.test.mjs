@@ -246,6 +246,18 @@ test("a long conversation opens at its end and stays there while an answer comes
   await context.close();
 });
 
+test("where there is no room for all conversations the oldest go", options, async () => {
+  const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/chat","label":"org/chat","options":{}}');
+    const kept = (id) => ({ id, name: id, model: "org/chat", completion: false, updated: 1, turns: [{ role: "user", text: "x".repeat(5e5) }] });
+    if (!localStorage.getItem("jerboa.conversations")) localStorage.setItem("jerboa.conversations", JSON.stringify([..."abcdefghi"].map(kept)));`;
+  const { page, context } = await site.open({}, prepare);
+  await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  await send(page, "one more thing");
+  const kept = await page.evaluate(() => JSON.parse(localStorage.getItem("jerboa.conversations")).map(({ name }) => name));
+  assert.deepEqual(kept, ["one more thing", ..."abcdefg"]);
+  await context.close();
+});
+
 test("without WebGPU the page says so", options, async () => {
   const { page, context } = await site.open({}, () => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
   await page.getByRole("heading", { name: "This browser has no WebGPU.", exact: true }).waitFor();

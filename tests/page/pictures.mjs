@@ -12,7 +12,7 @@ await mkdir(folder, { recursive: true });
 const server = await serve({ "/": PAGE });
 const browser = await launch();
 try {
-  const context = await browser.newContext({ viewport: { width: 1120, height: 780 } });
+  const context = await browser.newContext({ viewport: { width: 1120, height: 860 } });
   const page = await context.newPage();
   page.setDefaultTimeout(180_000);
   const take = async (name) => {

@@ -20,8 +20,8 @@ export interface Saved {
   turns: SavedTurn[];
 }
 
-/** So many are kept; browsers give a page some megabytes. */
-const MOST = 50;
+/** So many are kept, of so many characters: browsers give a page five million. */
+const [MOST, LONGEST] = [50, 4e6];
 
 const isSaved = (v: unknown): v is Saved =>
   typeof v === "object" && v !== null && typeof (v as Saved).id === "string" && typeof (v as Saved).name === "string" && Array.isArray((v as Saved).turns) &&
@@ -41,7 +41,10 @@ export function keep(conversation: Omit<Saved, "name" | "updated">): void {
   const before = saved.peek().find(({ id }) => id === conversation.id);
   const name = before?.name ?? nameOf(conversation.turns);
   const others = saved.peek().filter(({ id }) => id !== conversation.id);
-  saved.value = [{ ...conversation, name, updated: Date.now() }, ...others].slice(0, MOST);
+  const all = [{ ...conversation, name, updated: Date.now() }, ...others].slice(0, MOST);
+  let room = LONGEST;
+  // The oldest go first; where there is no room a browser would keep nothing of it.
+  saved.value = all.filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
 }
 
 export function rename(id: string, name: string): void {
