@@ -31,7 +31,7 @@ export const LINKS = [
 ] as const;
 
 export const LOAD = {
-  starting: "Starting the engine: 1.3 MB on a first visit",
+  starting: "Starting the engine (1.3 MB, once)",
   waiting: "Waiting for another tab that loads the same model",
   config: "Reading the configuration",
   tokenizer: "Reading the tokenizer",
@@ -83,8 +83,8 @@ export const HISTORY = {
 
 export const VISION = {
   pictures: "Pictures",
-  open: "Drop, paste or open pictures",
-  openBoth: "Drop, paste or open pictures, videos",
+  open: "Add pictures",
+  openBoth: "Add pictures or videos",
   frames: "Its frames are read with the question, its sound is not.",
   noVideos: (name: string) => `${name} takes pictures, no videos.`,
   camera: "Camera",
@@ -97,7 +97,7 @@ export const VISION = {
   looking: "The model looks at it…",
   looked: (name: string) => `${name} is read.`,
   answered: "The answer is complete.",
-  begin: "Add a picture or a video and ask about it. Later questions can name it too: it is not read again.",
+  begin: "Drop, paste or open a picture or a video and ask about it. Later questions can name it too: it is not read again.",
   usual: "What does this picture show?",
   usualVideo: "What happens in this video?",
   conversation: "Conversation",
