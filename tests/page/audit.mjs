@@ -16,6 +16,8 @@ const PAGES = ["", "bench/", "report/"];
 const CATEGORIES = ["performance", "accessibility", "best-practices"];
 /** Lighthouse's measure of a fast desktop, which is slowed down four times; a busy or a small machine is a phone already. */
 const FAST = 1500;
+/** A quarter of it is a phone; a machine below is slower than what is to be judged. */
+const SLOW = FAST / 4;
 const least = Number(process.argv[2] ?? 95);
 const run = promisify(execFile);
 
@@ -47,7 +49,7 @@ try {
   };
   const { benchmarkIndex } = (await look("report/", `${folder}/machine`, 1)).environment;
   const slowdown = Math.min(4, Math.max(1, (4 * benchmarkIndex) / FAST));
-  console.log(`this machine's benchmark index is ${benchmarkIndex}: slowed down ${slowdown.toFixed(1)} times`);
+  console.log(`this machine's benchmark index is ${benchmarkIndex}: slowed down ${slowdown.toFixed(1)} times${benchmarkIndex < SLOW ? "; it is busy or slow: its scores of performance say little" : ""}`);
   for (const path of PAGES) {
     const report = `${folder}/${path.replace("/", "") || "page"}`;
     // The one in the middle of three: what else the machine does counts as the page's own.
