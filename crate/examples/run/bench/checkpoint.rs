@@ -62,7 +62,7 @@ impl Blocks {
             (0..count).flat_map(|_| f16::from_f32(value()).to_le_bytes()).collect()
         };
         let random: Vec<u8> = (0..BLOCK / 4).flat_map(|_| next().to_le_bytes()).collect();
-        let digits = |byte: u8| (0..4).map(|i| (byte >> (2 * i) & 3) % 3 << (2 * i)).sum();
+        let digits = |byte: u8| (0..4).map(|i| (((byte >> (2 * i)) & 3) % 3) << (2 * i)).sum();
         let ternary = random.iter().map(|byte| digits(*byte)).collect();
         let exponents = random[..1 << 20].iter().map(|byte| 119 + byte % 3).collect();
         // Twelve uniform numbers are near enough to a normal one.
