@@ -174,6 +174,14 @@ impl Caps {
         self.choose(Kernel::Decode, "ALONE", self.tuned.get().is_some_and(|tuned| tuned.dear).into()) == 1
     }
 
+    /// Whether plans take what is compiled and run soonest without a GPU: on a page's software adapter the texts of tiles take
+    /// seconds to compile, and a workgroup that has nothing to do takes as long as one that has. Where a number of products'
+    /// or attention's is forced, plans are those of other devices.
+    pub fn frugal(&self) -> bool {
+        let forced = self.force.is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::Decode));
+        self.software && cfg!(target_arch = "wasm32") && !forced
+    }
+
     /// The matrix units to use: the device's, or where there are none and their tiles are forced, plain
     /// arithmetic.
     pub fn matrix_units(&self) -> Option<MatrixUnits> {

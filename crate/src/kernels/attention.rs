@@ -120,8 +120,8 @@ pub struct DecodeChoice {
     pub heads: u32,
     /// Keys that it takes at a time.
     pub tile: u32,
-    /// Whether few keys are one run, whose result nobody joins.
-    pub alone: bool,
+    /// Rows that never see more keys than these take them all in one run, whose result nobody joins.
+    pub near: u32,
 }
 
 impl DecodeChoice {
@@ -133,8 +133,12 @@ impl DecodeChoice {
         let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
         let (heads, tile) = (pick("HEADS", own), pick("TILE", 32));
         // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
-        let alone = caps.dear_dispatches();
-        if head_dim > 256 { Self { heads: heads.min(4), tile: 32, alone } } else { Self { heads, tile, alone } }
+        let near = match (caps.frugal(), caps.dear_dispatches()) {
+            (true, _) => u32::MAX,
+            (_, true) => NEAR,
+            _ => 0,
+        };
+        if head_dim > 256 { Self { heads: heads.min(4), tile: 32, near } } else { Self { heads, tile, near } }
     }
 }
 
@@ -244,10 +248,10 @@ impl<B: Clone + PartialEq> Attention<B> {
         if self.is_alone() { 1 } else { self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS) }
     }
 
-    /// Whether a row never has more keys than one workgroup takes, and a dispatch is dear; sinks join with the runs.
-    fn is_alone(&self) -> bool {
+    /// Whether a row never has more keys than one workgroup takes; sinks join with the runs.
+    pub fn is_alone(&self) -> bool {
         let window = if self.window == 0 { u32::MAX } else { self.window };
-        self.decode.alone && self.sinks.is_none() && self.capacity.min(window) <= NEAR
+        self.sinks.is_none() && self.capacity.min(window) <= self.decode.near
     }
 
     /// Bytes of the parts that `rows` rows leave.

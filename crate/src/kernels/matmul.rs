@@ -302,13 +302,6 @@ impl GemmChoice {
     /// Rows of x that are a short prompt, or a turn of a chat: lower tiles have the fewer rows to spare.
     pub const SHORT: usize = 32;
 
-    /// Whether products of many rows take tiles. On a page's software adapter their text takes seconds to compile, and what
-    /// serves few rows serves many.
-    pub fn serves(caps: &Caps) -> bool {
-        let forced = caps.force.is_some_and(|force| force.kernel == Kernel::Gemm);
-        forced || !(caps.software && cfg!(target_arch = "wasm32"))
-    }
-
     /// What is known to be good for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
         let bm = caps.choose(Kernel::Gemm, "BM", if rows <= Self::SHORT { 32 } else { 64 });

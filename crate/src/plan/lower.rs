@@ -15,7 +15,7 @@ use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
 use crate::kernels::blend::{blend, soft};
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
 use crate::kernels::embed::{Numbers, embed};
-use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
+use crate::kernels::matmul::{Matmul, NormPrologue, View, Weight};
 use crate::kernels::pool::pool;
 use crate::kernels::segments::Segments;
 use crate::kernels::sound::{self, Unfold};
@@ -409,7 +409,7 @@ impl Lowering<'_> {
         }
         let single = self.single(node.output);
         let many = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
-        let tiled = many && GemmChoice::serves(self.options.caps);
+        let tiled = many && !self.options.caps.frugal();
         let norm = linear.norm.as_ref().map(|n| match n.gain {
             _ if many => Err(dropped(name, "the norm of its input: tiles do not take one along")),
             _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of its input's norm")),
@@ -521,10 +521,12 @@ impl Lowering<'_> {
                 Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::Rotated),
                 None => vec![kernel.rope_queries(&q, &Slot::Rotated)],
             });
-            self.launches.extend(if many {
-                vec![kernel.prefill(self.options.caps, Slot::Rotated, &out)]
-            } else {
+            // What serves few rows serves many.
+            let few = !many || (self.options.caps.frugal() && kernel.is_alone() && kernel.ends.is_none());
+            self.launches.extend(if few {
                 kernel.few(Slot::Rotated, Slot::Scratch, &out)
+            } else {
+                vec![kernel.prefill(self.options.caps, Slot::Rotated, &out)]
             });
         }
         Ok(())
