@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
@@ -80,10 +81,11 @@ fn run() -> Result<(), String> {
         files.borrow_mut().insert(path.to_string(), text.clone());
         Ok(text)
     };
+    let mut valid = Valid::read(&crate_dir);
     for (name, spec) in &specs {
         let path = spec.file.trim_end_matches(".wgsl");
         let text = preprocess::flatten(path, &read, &mut Vec::new())?;
-        let count = validate_all(name, spec, &text)?;
+        let count = validate_all(name, spec, &text, &mut valid)?;
         let variant = camel(name);
         let _ = writeln!(variants, "    /// `shaders/{}`, {count} variants.\n    {variant},", spec.file);
         let _ = writeln!(names, "            Kernel::{variant} => {name:?},");
@@ -96,6 +98,7 @@ fn run() -> Result<(), String> {
             spec.choices,
         );
     }
+    valid.write();
     let files = list(files.borrow().iter().map(|(path, text)| format!("({path:?}, {text:?})")));
     let all = specs.keys().map(|n| format!("Kernel::{}", camel(n))).collect::<Vec<_>>().join(", ");
     let code = format!(
@@ -144,7 +147,7 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
 
 /// Every combination of conditions with the default numbers, then every other number with each choice of one_of, and those
 /// numbers that a kernel's family chooses with each flag besides.
-fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
+fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Result<usize, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
         return Err(format!("variants.toml: kernel {name} has no number {unknown} to choose"));
     }
@@ -153,14 +156,14 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
         choices = choices.iter().flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat())).collect();
     }
     let defaults: Vec<(&str, u32)> = spec.consts.iter().map(|(n, v)| (n.as_str(), v[0])).collect();
-    let (mut count, mut seen) = (0, HashSet::new());
+    let mut count = 0;
     for choice in &choices {
         for bits in 0..1u32 << spec.flags.len() {
             let on = spec.flags.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.as_str());
             let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
             if spec.allows(&flags) {
                 count += 1;
-                validate(name, text, &flags, &defaults, &mut seen)?;
+                validate(name, text, &flags, &defaults, valid)?;
             }
         }
         for (place, (constant, values)) in spec.consts.iter().enumerate() {
@@ -172,7 +175,7 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
                     let flags = spec.with_needed(choice.iter().copied().chain(flag).collect());
                     if spec.allows(&flags) {
                         count += 1;
-                        validate(name, text, &flags, &consts, &mut seen)?;
+                        validate(name, text, &flags, &consts, valid)?;
                     }
                 }
             }
@@ -181,19 +184,71 @@ fn validate_all(name: &str, spec: &Spec, text: &str) -> Result<usize, String> {
     Ok(count)
 }
 
-/// Validates a variant, unless its text is `seen` already: a number that a layout does not read makes no other one.
+/// Texts that were found valid, by this build or one before it: a build for another target or profile has the same ones, and a
+/// change in one shader leaves the others' as they are. Kept in cargo's target folder; other rules or another naga begin anew.
+struct Valid {
+    file: Option<PathBuf>,
+    rules: u64,
+    hashes: HashSet<u64>,
+    new: bool,
+}
+
+impl Valid {
+    fn read(crate_dir: &Path) -> Self {
+        let lock = fs::read_to_string(crate_dir.join("../Cargo.lock"));
+        let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
+        // Without a lock, as in a packaged crate, nobody knows which naga this is.
+        let target = out.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last();
+        let file = target.filter(|_| lock.is_ok()).map(|folder| folder.join("valid-shaders"));
+        let rules =
+            hash(&(include_str!("build.rs"), include_str!("src/device/preprocess.rs"), lock.unwrap_or_default()));
+        let mut kept = file.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default().into_iter();
+        let mut next =
+            || (0..8).map(|_| kept.next()).collect::<Option<Vec<u8>>>()?.try_into().ok().map(u64::from_le_bytes);
+        let hashes = if next() == Some(rules) { std::iter::from_fn(next).collect() } else { HashSet::new() };
+        Self { file, rules, hashes, new: false }
+    }
+
+    /// Whether it is known to be valid.
+    fn has(&self, source: &str) -> bool {
+        self.hashes.contains(&hash(source))
+    }
+
+    fn add(&mut self, source: &str) {
+        self.new |= self.hashes.insert(hash(source));
+    }
+
+    /// Nothing that could not be written is missed: it is made again.
+    fn write(&self) {
+        let Some(file) = self.file.as_ref().filter(|_| self.new) else { return };
+        let bytes: Vec<u8> =
+            std::iter::once(&self.rules).chain(&self.hashes).flat_map(|hash| hash.to_le_bytes()).collect();
+        let fresh = file.with_extension(process::id().to_string());
+        if fs::write(&fresh, bytes).is_ok() && fs::rename(&fresh, file).is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+    }
+}
+
+fn hash<T: Hash + ?Sized>(what: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Validates a variant, unless its text is known already: a number that a layout does not read makes no other one.
 fn validate(
     name: &str,
     text: &str,
     flags: &[&str],
     consts: &preprocess::Numbers<'_>,
-    seen: &mut HashSet<String>,
+    valid: &mut Valid,
 ) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);
     let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
     let source = preprocess::whole(false, &has, consts, &body);
     // The words of browsers for matrix units are unknown to naga: all but shaders/common/matrix.wgsl is validated in its own.
-    if has("CHROMIUM") || has("STANDARD") || !seen.insert(source.clone()) {
+    if has("CHROMIUM") || has("STANDARD") || valid.has(&source) {
         return Ok(());
     }
     let label = format!("kernel {name} {flags:?} {consts:?}");
@@ -212,5 +267,6 @@ fn validate(
     if storage > 8 {
         return Err(format!("{label}: {storage} storage buffers; WebGPU guarantees 8"));
     }
+    valid.add(&source);
     Ok(())
 }
