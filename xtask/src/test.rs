@@ -6,8 +6,9 @@ use crate::stamp::files;
 use crate::tally::Tally;
 use crate::times::Times;
 use crate::{manifest, package, workspace};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use std::process::Command;
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 const RUNNERS: [&str; 3] = ["native", "wasm", "page"];
@@ -22,11 +23,14 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!("there is no runner '{unknown}': {}", RUNNERS.join(", "));
     }
     let toolchain = setup::everything()?;
+    let wanted = |name: &str| args.is_empty() || args.iter().any(|each| each == name);
+    // The package is built beside the other runners: for minutes its compiler keeps one core busy and leaves the rest idle.
+    let mut building = wanted("page").then(|| thread::spawn(move || package::build(toolchain)));
     let mut all = Tally::default();
     let mut times = Times::default();
     let mut table = Vec::new();
     for name in RUNNERS {
-        if !args.is_empty() && !args.iter().any(|each| each == name) {
+        if !wanted(name) {
             continue;
         }
         say(&format!("{name} tests"));
@@ -34,7 +38,7 @@ pub fn run(args: &[String]) -> Result<()> {
         let tally = match name {
             "native" => count(&mut native(), name, &mut times),
             "wasm" => wasm(toolchain, name, &mut times),
-            _ => page(toolchain, name, &mut times),
+            _ => page(building.take(), name, &mut times),
         };
         // A runner that cannot start is a failure among others: the rest still runs, and the closing line tells.
         let tally = tally.unwrap_or_else(|error| {
@@ -99,9 +103,11 @@ fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     }
 }
 
-/// node's runner over tests/page, against the built package and page, and over tests/memory.
-fn page(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
-    package::build(toolchain)?;
+/// node's runner over tests/page, against the package and the page once they are built, and over tests/memory.
+fn page(building: Option<JoinHandle<Result<()>>>, name: &str, times: &mut Times) -> Result<Tally> {
+    if let Some(building) = building {
+        building.join().map_err(|_| anyhow!("building the package broke off"))??;
+    }
     let mut node = command("node");
     // Two files at a time, each with a browser of its own: a software GPU compiles kernels on one core.
     node.args(["--test", "--test-reporter=spec", "--test-concurrency=2"]).current_dir(workspace::root());
