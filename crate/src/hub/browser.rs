@@ -1,7 +1,6 @@
 //! The hub in a page or a worker: fetch, the Cache API, files that the user picked. Bytes stay in JavaScript's memory.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Range;
 
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
@@ -16,6 +15,7 @@ use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
 use crate::device::Implementation;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 
 #[wasm_bindgen]
@@ -208,7 +208,7 @@ enum Held {
 /// The picked files as a model's folder.
 #[derive(Debug)]
 pub struct PickedFiles {
-    files: HashMap<String, Held>,
+    files: SortedMap<String, Held>,
     /// The record that was read last: the parts of a file are asked for one after the other.
     last: RefCell<Option<(String, Chunk)>>,
     /// Whether they come from a cache: of WebLLM's.

@@ -6,7 +6,6 @@
 //! the bytes are right, too, is told by the SHA-256 that the Hub names for large files.
 
 use crate::util::map::{SortedMap, SortedSet};
-use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -197,13 +196,13 @@ fn fingerprint(identity: &Identity, part_size: u64) -> String {
 /// All models of which something is stored.
 pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
     let keys = store.keys().await;
-    let mut models: SortedMap<String, (SortedMap<&str, HashSet<u64>>, u64)> = SortedMap::new();
+    let mut models: SortedMap<String, (SortedMap<&str, SortedSet<u64>>, u64)> = SortedMap::new();
     for key in &keys {
         let mut names = key.splitn(3, '/');
         let (Some(source), Some(file), Some(entry)) = (names.next(), names.next(), names.next()) else { continue };
         let Some(source) = percent_decode(source) else { continue };
         let model = models.get_or_insert_with(source, Default::default);
-        let parts = model.0.get_or_insert_with(file, HashSet::new);
+        let parts = model.0.get_or_insert_with(file, SortedSet::new);
         let mut fields = entry.split('-').skip(1).map(str::parse::<u64>);
         if let (Some(Ok(index)), Some(Ok(length))) = (fields.next(), fields.next()) {
             parts.insert(index);

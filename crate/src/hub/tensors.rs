@@ -3,7 +3,7 @@
 
 use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -176,7 +176,7 @@ struct FilePlan<'a> {
     /// Parts that are not yet delivered.
     left: usize,
     /// Words of which only some bytes have come, by tensor and word.
-    broken: HashMap<(usize, u64), BrokenWord>,
+    broken: SortedMap<(usize, u64), BrokenWord>,
 }
 
 #[derive(Default)]
@@ -215,7 +215,7 @@ impl<'a, R> Plan<'a, R> {
             source.progress().expect(bytes);
             plan.streams = plan.streams.max(source.streams(&file.name));
             let left = parts.len();
-            let broken = HashMap::new();
+            let broken = SortedMap::new();
             plan.files.push(FilePlan { index, generation: 0, tensors, parts, left, broken });
             plan.enqueue(source, checkpoint, plan.files.len() - 1);
         }
@@ -255,7 +255,7 @@ impl<'a, R> Plan<'a, R> {
         let name = checkpoint.files[plan.index].name.clone();
         plan.generation += 1;
         plan.left = plan.parts.len();
-        plan.broken.clear();
+        plan.broken = SortedMap::new();
         self.queue.retain(|job| job.file != file);
         source.forget(&name).await;
         let changed = || Error::Changed { file: format!("{}/{name}", source.place()) };
@@ -298,7 +298,7 @@ impl<'a> FilePlan<'a> {
             let slice = |a: u64, b: u64| chunk.slice((origin + a - begin) as usize..(origin + b - begin) as usize);
             let mut word = |at: u64, bytes: &[u8]| {
                 let key = (index, at / 4);
-                let broken = self.broken.entry(key).or_default();
+                let broken = self.broken.get_or_insert_with(key, Default::default);
                 let place = (at % 4) as usize;
                 for (to, from) in broken.bytes.iter_mut().skip(place).zip(bytes) {
                     *to = *from;
@@ -355,7 +355,7 @@ mod tests {
                     tensors: tensors.iter().collect(),
                     parts: Vec::new(),
                     left: 0,
-                    broken: HashMap::new(),
+                    broken: SortedMap::new(),
                 };
                 let mut chunks: Vec<(usize, &[u8])> = bytes.chunks(size).enumerate().collect();
                 if reverse {

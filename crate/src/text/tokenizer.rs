@@ -19,6 +19,7 @@ use super::pair::Frame;
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::lists;
+use crate::util::map::SortedMap;
 
 /// The bytes of the files that a tokenizer is made of. Only the first must be there.
 #[derive(Debug, Clone, Copy, Default)]
@@ -355,9 +356,14 @@ impl Tokenizer {
 
     /// For special tokens that are matched in normalized text, where the places of the original are lost: whether their
     /// first, second, … occurrence in `chunk` is honoured.
-    fn normalized_verdicts(&self, chunk: &str, start: usize, honour: Honour) -> HashMap<u32, std::vec::IntoIter<bool>> {
+    fn normalized_verdicts(
+        &self,
+        chunk: &str,
+        start: usize,
+        honour: Honour,
+    ) -> SortedMap<u32, std::vec::IntoIter<bool>> {
         if matches!(honour, Honour::None | Honour::Except([])) {
-            return HashMap::new();
+            return SortedMap::new();
         }
         let specials = self.added_by_id.iter().filter(|(_, added)| added.special && added.normalized);
         let verdicts = specials.map(|(id, added)| {

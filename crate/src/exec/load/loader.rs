@@ -17,11 +17,11 @@ use crate::ir::{Graph, WeightId, WeightKind};
 use crate::kernels::Launch;
 use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
-use crate::util::map::SortedMap;
+use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{self, StreamExt};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
@@ -54,7 +54,7 @@ struct Held {
     role: Role,
     bytes: u64,
     have: u64,
-    seen: HashSet<u64>,
+    seen: SortedSet<u64>,
     cpu: Vec<u8>,
     gpu: Option<Buffer>,
 }
@@ -309,7 +309,7 @@ impl<'a> Loader<'a> {
             }
             self.wanted.get_or_insert_with(key, Vec::new).push((unit, index));
             let bytes = part.info.bytes();
-            parts.push(Held { role: part.role, bytes, have: 0, seen: HashSet::new(), cpu: Vec::new(), gpu: None });
+            parts.push(Held { role: part.role, bytes, have: 0, seen: SortedSet::new(), cpu: Vec::new(), gpu: None });
         }
         self.units.push(Some(Unit { weight, row, source, route, parts }));
         Ok(())

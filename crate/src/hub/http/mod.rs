@@ -15,7 +15,6 @@ mod entry;
 mod read;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
@@ -30,6 +29,7 @@ use super::progress::Progress;
 use super::remote::Remote;
 use super::transport::Transport;
 use super::writes::Writes;
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use address::Address;
 use entry::Entry;
@@ -57,9 +57,9 @@ pub struct HttpSource<T: Transport, S: Store> {
     trust: Cell<bool>,
     part_size: u64,
     streams: usize,
-    files: RefCell<HashMap<String, Option<Rc<Entry<T>>>>>,
+    files: RefCell<SortedMap<String, Option<Rc<Entry<T>>>>>,
     /// What the server said of the files that it does not have.
-    absent: RefCell<HashMap<String, Error>>,
+    absent: RefCell<SortedMap<String, Error>>,
     /// What the Hub's API says of the repository's files, once it was asked.
     listed: RefCell<Option<Rc<serde_json::Value>>>,
     warnings: RefCell<Vec<Error>>,
