@@ -53,8 +53,11 @@ export interface LoadTimes {
   peakBytes: number;
 }
 
-/** A kernel variant of the product of one token with quantised weights: rows of them at a time, or whole blocks, multiplied as floats or as packed bytes. */
-export type KernelForm = "rows" | "blocks" | "packedBlocks";
+/**
+ * A kernel variant of the product of one token with quantised weights: rows of them at a time, or whole blocks, multiplied as floats or as packed bytes. For a prompt's
+ * products and attention: `own`, or numbers such as `BM=32`.
+ */
+export type KernelForm = "rows" | "blocks" | "packedBlocks" | (string & {});
 
 /** Which kernels were chosen for this device, and how. */
 export interface Tuning {
@@ -69,7 +72,10 @@ export interface Tuning {
   dispatchUs?: number;
   /** Bytes of GPU buffers while it measured. */
   peakBytes: number;
-  /** By the layout of weights: what runs, what would run without, and microseconds of a product of 8192 by 2048. */
+  /**
+   * By the layout of weights: what runs, what would run without, and microseconds of a product of 8192 by 2048. On GPUs other than NVIDIA's also for the `prompt`'s
+   * products and `attention` of one token.
+   */
   choices: { layout: string; chosen: KernelForm; own: KernelForm; us: Partial<Record<KernelForm, number>> }[];
   /** Why it failed. */
   failure?: string;

@@ -3,7 +3,7 @@
 use super::{greedy, with_kv};
 use jerboa::diag::integrity;
 use jerboa::exec::{Files, Model};
-use jerboa::gpu::DeviceOptions;
+use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa::{Error, Result};
 use jerboa_tests::golden::{golden, load, open as source};
@@ -65,6 +65,26 @@ fn weights_that_are_not_the_files_are_found() {
             "{found:?}"
         );
         std::fs::remove_dir_all(&other).expect("removed");
+    }
+}
+
+#[test]
+fn a_damaged_buffer_and_a_product_that_did_not_run_are_found() {
+    let folder = golden("quant/qwen3_gptq");
+    let model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
+    let damaged = model.model().held("model.layers.1.mlp.down_proj.weight");
+    assert_eq!(damaged.len(), 2, "codes and scales");
+    let size = damaged[0].size();
+    model.gpu.write(damaged[0], size / 2 / 4 * 4, &[0x5a; 4]);
+    let found = faults(model.model(), &folder);
+    assert!(found[0].0 == "weights as in the files" && found[0].1.contains("layers.1.mlp.down_proj"), "{found:?}");
+
+    let device = DeviceOptions { omit: Some("check/product"), ..DeviceOptions::default() };
+    for name in ["quant/qwen3_gptq", "models/qwen3", "models/bitnet_packed"] {
+        let folder = golden(name);
+        let model = load(open(&device), &folder, with_kv(Kv::F32)).expect("a model");
+        let found = faults(model.model(), &folder);
+        assert!(matches!(&found[..], [("products as on the CPU", _)]), "{name}: {found:?}");
     }
 }
 

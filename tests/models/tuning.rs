@@ -3,7 +3,7 @@
 
 use super::variants::{check, takes};
 use super::{exact, greedy, with_kv};
-use jerboa::exec::{Files, Origin, RunOptions, Session, Tune};
+use jerboa::exec::{Contest, Files, Origin, RunOptions, Session, Tune, What, measure_forms};
 use jerboa::format::{Layout, quantize};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Force};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -106,6 +106,32 @@ fn the_answer_is_the_references_with_each_entry() {
 }
 
 #[test]
+fn the_answer_is_the_references_with_measured_tiles_and_heads() {
+    let numbers = [(Kernel::Gemm, "BM", 128), (Kernel::Decode, "HEADS", 1), (Kernel::Decode, "TILE", 64)];
+    let table = numbers.iter().fold(Tuned::default(), |table, (kernel, name, value)| table.set(*kernel, name, *value));
+    // Nobody shares a tile.
+    let tuned = Some(table.set(Kernel::Gemm, "FILL", 1));
+    let model = check("a table of numbers", MODEL, &DeviceOptions { tuned, ..exact() }, with_kv(Kv::F32), 2e-4);
+    for (kernel, name, value) in numbers {
+        assert!(takes(&model, Force { kernel, name, value }), "{name} = {value}");
+    }
+}
+
+#[test]
+fn tiles_and_heads_are_measured() {
+    let caps = gpu().caps();
+    let whats = [What::Rows(quantize::layout(4)), What::Keys];
+    let contests = whats.map(|what| Contest::of(caps, what).expect("several forms"));
+    let (times, bytes) = block_on(measure_forms(gpu(), &contests.each_ref())).expect("times");
+    assert!(bytes > 0);
+    for (contest, times) in contests.iter().zip(&times) {
+        assert!(contest.forms.len() > 2, "{contest:?}");
+        // Each form has run as often as makes a decision, whatever it took.
+        assert!(times.rounds.len() == contest.forms.len() && times.rounds.iter().all(|us| us.len() > 1), "{times:?}");
+    }
+}
+
+#[test]
 fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
     if !gpu().caps().software {
         return;
@@ -130,7 +156,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         let table = model.gpu.caps().tuned.get().cloned().unwrap_or_default();
         for choice in &model.tuning.choices {
             let layout = model.weights.values().map(|w| w.layout).find(|l| l.name() == choice.layout);
-            assert_eq!(layout.and_then(|layout| table.gemv(layout)), Some(choice.chosen));
+            assert_eq!(layout.and_then(|layout| table.gemv(layout)).map(GemvPick::name), Some(choice.chosen));
         }
         let golden = Golden::read(&golden(MODEL).join("golden.safetensors"));
         let expected = golden.ids("greedy");

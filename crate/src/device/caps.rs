@@ -168,6 +168,11 @@ impl Caps {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
     }
 
+    /// A number of a kernel as it was measured on this device, else the family's own.
+    pub fn measured(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
+        self.tuned.get().and_then(|tuned| tuned.number(kernel, name)).unwrap_or(own)
+    }
+
     /// Whether a dispatch costs so much that plans take fewer, at the price of more work in some: as it was measured, or forced
     /// (`decode.ALONE=1`).
     pub fn dear_dispatches(&self) -> bool {

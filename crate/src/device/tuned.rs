@@ -1,6 +1,7 @@
 //! Which kernel variant a device runs fastest, by the layout of the weights: a table that the families consult before
 //! their own rules. Knows the variants by name; how they are timed is `exec::tune`'s business.
 
+use super::registry::Kernel;
 use crate::format::layout::Layout;
 use serde::{Serialize, Serializer};
 
@@ -44,6 +45,7 @@ impl Serialize for GemvPick {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
     gemv: Vec<(Layout, GemvPick)>,
+    numbers: Vec<(Kernel, &'static str, u32)>,
     /// Whether a dispatch costs so much that plans had better take fewer.
     pub dear: bool,
 }
@@ -51,7 +53,7 @@ pub struct Tuned {
 impl Tuned {
     /// A table without entries, of a device whose dispatches are dear or not.
     pub fn empty(dear: bool) -> Self {
-        Self { gemv: Vec::new(), dear }
+        Self { dear, ..Self::default() }
     }
 
     /// The table with an entry more, or with another one in its place.
@@ -59,6 +61,24 @@ impl Tuned {
         self.gemv.retain(|(l, _)| *l != layout);
         self.gemv.push((layout, pick));
         self
+    }
+
+    /// The table with a number of a kernel family more.
+    pub fn set(mut self, kernel: Kernel, name: &'static str, value: u32) -> Self {
+        self.numbers.push((kernel, name, value));
+        self
+    }
+
+    /// The table with the entries of another one behind its own.
+    pub fn and(mut self, other: &Self) -> Self {
+        self.gemv.extend(&other.gemv);
+        self.numbers.extend(&other.numbers);
+        self
+    }
+
+    /// A number of a kernel family.
+    pub fn number(&self, kernel: Kernel, name: &str) -> Option<u32> {
+        self.numbers.iter().find(|(k, n, _)| *k == kernel && *n == name).map(|(_, _, value)| *value)
     }
 
     /// The entry of a layout.

@@ -2,12 +2,13 @@
 //! keeps what one dispatch wrote for the next. Small chains do not: older WebKits lose writes only where hundreds of
 //! dispatches, many pipelines and megabytes meet in one command buffer.
 
-use crate::gpu::{Backend, Buffer, Gpu, StepDesc, Usage, Work};
+use crate::exec::steps;
+use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::kernels::Launch;
 use crate::kernels::elementwise::{Elementwise, elementwise, gather, last_row};
 use crate::kernels::matmul::View;
 use crate::kernels::norm::{Norm, norm};
-use crate::util::lists::sort_by;
+use crate::plan::Slot;
 use crate::{Error, Result};
 
 /// Dispatches, as many as a model of 30 layers has.
@@ -24,8 +25,8 @@ const ORDER: usize = RING + 2;
 const STATE: usize = RING + 3;
 
 /// One link: reads the buffer before it and one further back.
-fn link(index: usize) -> Launch<usize> {
-    let view = |buffer: usize| View { buffer, offset: 0, stride: COLS as u32 };
+fn link(index: usize) -> Launch<Slot> {
+    let view = |buffer: usize| View { buffer: Slot::Activation(buffer), offset: 0, stride: COLS as u32 };
     let [a, b, out] = [view((index + RING - 1) % RING), view((index + RING - 3) % RING), view(index % RING)];
     let (cols, name) = (COLS as u32, "chain");
     // Every third is a norm, so that numbers neither vanish nor grow.
@@ -33,8 +34,8 @@ fn link(index: usize) -> Launch<usize> {
         let kind = index / 3;
         let spec = Norm {
             layer: kind & 1 != 0,
-            gain: (kind & 2 != 0).then_some(GAIN),
-            bias: (kind & 4 != 0).then_some(BIAS),
+            gain: (kind & 2 != 0).then_some(Slot::Activation(GAIN)),
+            bias: (kind & 4 != 0).then_some(Slot::Activation(BIAS)),
             offset: 0.5,
             eps: 1e-6,
         };
@@ -45,9 +46,9 @@ fn link(index: usize) -> Launch<usize> {
         1 => elementwise(name, Elementwise::Gated(1), &[a, b], &out, cols, false),
         2 => elementwise(name, Elementwise::Unary(1), &[a], &out, cols, false),
         3 => elementwise(name, Elementwise::Scale(0.75), &[a], &out, cols, false),
-        4 => gather(name, &a, ORDER, &out, cols, false),
+        4 => gather(name, &a, Slot::Activation(ORDER), &out, cols, false),
         // Only its first row changes.
-        5 => last_row(name, &a, out.buffer, STATE, cols),
+        5 => last_row(name, &a, out.buffer, Slot::Activation(STATE), cols),
         _ => elementwise(name, Elementwise::Add, &[a, b], &out, cols, false),
     }
 }
@@ -74,7 +75,7 @@ pub async fn chain(gpu: &Gpu) -> Result<u64> {
     }
     buffers.push(make(bytemuck::cast_slice(&order))?);
     buffers.push(make(bytemuck::cast_slice(&state))?);
-    let launches: Vec<Launch<usize>> = (0..LENGTH).map(link).collect();
+    let launches: Vec<Launch<Slot>> = (0..LENGTH).map(link).collect();
     let program = gpu.program("chain", steps(gpu, &launches, &buffers, rows as u32).await?)?;
     for _ in 0..2 {
         gpu.submit(&[Work::Run { program: &program, grids: None }])?;
@@ -93,33 +94,6 @@ pub async fn chain(gpu: &Gpu) -> Result<u64> {
     }
     gpu.check().await?;
     Ok(hash)
-}
-
-/// Launches over buffers by their numbers, with their pipelines, each variant compiled once.
-pub(super) async fn steps(
-    gpu: &Gpu,
-    launches: &[Launch<usize>],
-    buffers: &[Buffer],
-    rows: u32,
-) -> Result<Vec<StepDesc>> {
-    let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
-    sort_by(&mut variants, Ord::cmp);
-    variants.dedup();
-    let shaders = variants.iter().map(|v| v.shader(cfg!(target_arch = "wasm32"))).collect::<Result<Vec<_>>>()?;
-    let pipelines = gpu.pipelines(&shaders).await?;
-    let step = |launch: &Launch<usize>| {
-        let at = variants.binary_search(&launch.variant);
-        let at = at.map_err(|_| Error::Internal("a launch without its kernel".into()))?;
-        let resolved = launch.resolve(&shaders[at])?;
-        Ok(StepDesc {
-            label: launch.label.clone(),
-            pipeline: pipelines[at].clone(),
-            buffers: resolved.buffers.into_iter().map(|(binding, i)| (binding, buffers[i].clone())).collect(),
-            params: resolved.params,
-            grid: launch.grid.at(rows),
-        })
-    };
-    launches.iter().map(step).collect()
 }
 
 /// A number between -1 and 1 that looks like none before it.

@@ -1,7 +1,8 @@
 //! Small computations whose outcome is known, from a single kernel to a chain of hundreds: the first that is wrong tells what a
 //! device or its driver cannot do. Knows kernels, no model.
 
-use super::chain::{chain, noise, steps};
+use super::chain::{chain, noise};
+use crate::exec::steps;
 use crate::format::quantize;
 use crate::format::{Float, Layout, Packed};
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
@@ -9,6 +10,7 @@ use crate::kernels::Launch;
 use crate::kernels::elementwise::{Elementwise, elementwise};
 use crate::kernels::matmul::{Matmul, View, Weight};
 use crate::kernels::norm::{Norm, norm};
+use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -29,7 +31,7 @@ pub struct Check {
 
 /// A computation: launches over buffers of these bytes, and what must be in the last of them.
 struct Case {
-    launches: Vec<Launch<usize>>,
+    launches: Vec<Launch<Slot>>,
     buffers: Vec<Vec<u8>>,
     rows: u32,
     expected: Vec<f64>,
@@ -41,7 +43,7 @@ struct Case {
 
 impl Case {
     /// A launch from vectors to a vector.
-    fn new(launches: Vec<Launch<usize>>, inputs: &[&[f32]], expected: Vec<f64>) -> Self {
+    fn new(launches: Vec<Launch<Slot>>, inputs: &[&[f32]], expected: Vec<f64>) -> Self {
         let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|v| bytemuck::cast_slice(v).to_vec()).collect();
         // What is not written stays something that no result is.
         buffers.push([0xffu8; 4].repeat(expected.len()));
@@ -76,8 +78,8 @@ impl Case {
     }
 }
 
-fn view(buffer: usize, cols: usize) -> View<usize> {
-    View { buffer, offset: 0, stride: cols as u32 }
+fn view(buffer: usize, cols: usize) -> View<Slot> {
+    View { buffer: Slot::Activation(buffer), offset: 0, stride: cols as u32 }
 }
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
@@ -130,7 +132,7 @@ fn extremes() -> Case {
 fn reduction(layer: bool) -> Case {
     let cols = 1024;
     let (x, gain) = (numbers(cols, 0), numbers(cols, cols));
-    let spec = Norm { layer, gain: Some(1), bias: None, offset: 0.0, eps: 1e-6 };
+    let spec = Norm { layer, gain: Some(Slot::Activation(1)), bias: None, offset: 0.0, eps: 1e-6 };
     let launch = norm("check", &spec, &view(0, cols), &view(2, cols), cols as u32, true);
     let mean = if layer { x.iter().map(|v| f64::from(*v)).sum::<f64>() / cols as f64 } else { 0.0 };
     let square = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / cols as f64;
@@ -154,9 +156,9 @@ fn product(gpu: &Gpu, layout: Layout) -> Case {
     let x = numbers(cols, 0);
     let dot = |row| (0..cols).map(|col| f64::from(weight(row, col)) * f64::from(x[col])).sum();
     let expected: Vec<f64> = (0..rows).map(dot).collect();
-    let scales = (!packed.planes[1].is_empty()).then_some(2);
-    let weight = Weight { layout, rows: rows as u32, cols: cols as u32, q: 1, s: scales };
-    let launch = Matmul::plain("check", weight, view(0, cols), view(4, rows)).gemv(gpu.caps(), 1, 3);
+    let scales = (!packed.planes[1].is_empty()).then_some(Slot::Activation(2));
+    let weight = Weight { layout, rows: rows as u32, cols: cols as u32, q: Slot::Activation(1), s: scales };
+    let launch = Matmul::plain("check", weight, view(0, cols), view(4, rows)).gemv(gpu.caps(), 1, Slot::Activation(3));
     let mut case = Case { tolerance: 1e-3, ..Case::new(vec![launch], &[&x], expected) };
     let [codes, scales] = packed.planes.map(|plane| bytemuck::cast_slice::<u32, u8>(&plane).to_vec());
     let spare = |plane: Vec<u8>| if plane.is_empty() { vec![0; 16] } else { plane };

@@ -1,4 +1,4 @@
-//! A loaded model put to the test: its weights against the files, its kernels against each other. Knows no device by name.
+//! A loaded model put to the test: its weights against the files, its kernels against the CPU and each other. Knows no device by name.
 
 use super::Check;
 use super::checks::outcome;
@@ -8,7 +8,8 @@ use crate::hub::Source;
 use crate::util::clock::now_ms;
 use std::rc::Rc;
 
-/// Compares up to `most` bytes of a model's weights with its files, and the two ways in which it runs tokens.
+/// Compares up to `most` bytes of a model's weights with its files, the two ways in which it runs tokens, and natively some
+/// products with the CPU's.
 ///
 /// # Errors
 /// `DeviceLost`; everything else is the outcome of a check.
@@ -18,5 +19,9 @@ pub async fn integrity(model: &Rc<Model>, source: &Source, files: &Files, most: 
     let weights = outcome("weights as in the files", start, weights)?;
     let start = now_ms();
     let ways = contradiction(model).await.map(Option::unwrap_or_default);
-    Ok(vec![weights, outcome("tokens at once and one by one", start, ways)?])
+    let checks = vec![weights, outcome("tokens at once and one by one", start, ways)?];
+    // A page has no room for the twins.
+    #[cfg(not(target_arch = "wasm32"))]
+    let checks = [checks, vec![outcome("products as on the CPU", now_ms(), model.unlike_twin().await)?]].concat();
+    Ok(checks)
 }

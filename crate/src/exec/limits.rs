@@ -4,6 +4,7 @@
 use crate::device::registry::{Kernel, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
 use crate::kernels::{GridSpec, Launch};
+use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::util::lists;
 use crate::{Error, Result};
@@ -73,18 +74,42 @@ pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<
     let chain = what == "CHAIN";
     let groups = if chain { 1 } else { GROUPS };
     let count = if chain { 64 } else { (x.size() / 16) as u32 };
-    let variant = Variant::new(Kernel::Probe).flag(what);
-    let shader = variant.shader(cfg!(target_arch = "wasm32"))?;
-    let launch = Launch::new(what, variant, GridSpec::Exact([groups, 1, 1]))
-        .bind("x", x.clone())
-        .bind_opt("out", out.cloned())
+    let launch = Launch::new(what, Variant::new(Kernel::Probe).flag(what), GridSpec::Exact([groups, 1, 1]))
+        .bind("x", Slot::Activation(0))
+        .bind_opt("out", out.map(|_| Slot::Activation(1)))
         .set("count", count)
         .set("stride", groups * 256);
-    let resolved = launch.resolve(&shader)?;
-    let pipeline = gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
-    let pipeline = pipeline.ok_or_else(|| Error::Internal("the probe has no pipeline".into()))?;
-    let (label, grid) = (launch.label, launch.grid.at(1));
-    gpu.program("probe", vec![StepDesc { label, pipeline, buffers: resolved.buffers, params: resolved.params, grid }])
+    let buffers: Vec<Buffer> = [Some(x), out].into_iter().flatten().cloned().collect();
+    gpu.program("probe", steps(gpu, &[launch], &buffers, 1).await?)
+}
+
+/// Launches over buffers, which they name as activations by their numbers, with their pipelines; each variant is compiled once.
+///
+/// # Errors
+/// What the device reports.
+pub async fn steps(gpu: &Gpu, launches: &[Launch<Slot>], buffers: &[Buffer], rows: u32) -> Result<Vec<StepDesc>> {
+    let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
+    lists::sort_by(&mut variants, Ord::cmp);
+    variants.dedup();
+    let shaders = variants.iter().map(|v| v.shader(cfg!(target_arch = "wasm32"))).collect::<Result<Vec<_>>>()?;
+    let pipelines = gpu.pipelines(&shaders).await?;
+    let step = |launch: &Launch<Slot>| {
+        let at = variants.binary_search(&launch.variant);
+        let at = at.map_err(|_| Error::Internal("a launch without its kernel".into()))?;
+        let resolved = launch.resolve(&shaders[at])?;
+        let bound = |(binding, slot)| match slot {
+            Slot::Activation(index) => Some((binding, buffers.get(index)?.clone())),
+            _ => None,
+        };
+        Ok(StepDesc {
+            label: launch.label.clone(),
+            pipeline: pipelines[at].clone(),
+            buffers: resolved.buffers.into_iter().filter_map(bound).collect(),
+            params: resolved.params,
+            grid: launch.grid.at(rows),
+        })
+    };
+    launches.iter().map(step).collect()
 }
 
 /// Milliseconds until so many repetitions of some programs are done and a word is read back.

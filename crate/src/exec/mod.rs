@@ -33,6 +33,8 @@ mod tail;
 mod tower;
 mod trace;
 mod tune;
+#[cfg(not(target_arch = "wasm32"))]
+mod twin;
 mod verify;
 
 pub use album::Album;
@@ -42,7 +44,7 @@ pub use ear::Ear;
 pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
 pub use inspect::{Inspection, Seen};
-pub use limits::{Limits, limits};
+pub use limits::{Limits, limits, steps};
 pub use load::float_of;
 pub use load_times::LoadTimes;
 pub use measure::{HostCost, MeasureOptions, Measurement, Profile, Share};
@@ -57,5 +59,5 @@ pub use step::StepTimes;
 pub use tail::Tail;
 pub use tower::{Encoded, Eye, content, processors};
 pub use trace::Traced;
-pub use tune::{Choice, Origin, Tune, Tuning};
+pub use tune::{Choice, Contest, Origin, Tune, Tuning, What, measure_forms};
 pub use verify::contradiction;

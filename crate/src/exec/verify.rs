@@ -40,6 +40,16 @@ impl Model {
         Ok(None)
     }
 
+    /// The buffers of the weight that begins with a tensor.
+    pub fn held(&self, tensor: &str) -> Vec<&Buffer> {
+        let is = |id: &WeightId| self.graph.weight(*id).parts[0].0 == tensor;
+        let held = |(slot, buffer)| match slot {
+            &Slot::WeightQ(id, _) | &Slot::WeightS(id, _) | &Slot::Vector(id) if is(&id) => Some(buffer),
+            _ => None,
+        };
+        self.shared.iter().filter_map(held).collect()
+    }
+
     /// Weights of the model's beginning, middle and end, of so many bytes in all.
     fn some_weights(&self, most: u64) -> Vec<WeightId> {
         // What comes from the files while it runs is nowhere as a whole.

@@ -128,10 +128,10 @@ impl DecodeChoice {
     /// What is known to be good.
     pub fn of(caps: &Caps, heads: u32, kv_heads: u32, head_dim: u32) -> Self {
         // Heads of a workgroup share what it reads of the cache; a large device would rather have more workgroups.
-        let most = if caps.full_load() >= 512 { 2 } else { 8 };
+        let most = caps.measured(Kernel::Decode, "HEADS", if caps.full_load() >= 512 { 2 } else { 8 });
         let own = (heads / kv_heads).next_power_of_two().min(most);
         let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
-        let (heads, tile) = (pick("HEADS", own), pick("TILE", 32));
+        let (heads, tile) = (pick("HEADS", own), pick("TILE", caps.measured(Kernel::Decode, "TILE", 32)));
         // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
         let near = match (caps.frugal(), caps.dear_dispatches()) {
             (true, _) => u32::MAX,

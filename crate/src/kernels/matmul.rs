@@ -304,14 +304,15 @@ impl GemmChoice {
 
     /// What is known to be good for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
-        let bm = caps.choose(Kernel::Gemm, "BM", if rows <= Self::SHORT { 32 } else { 64 });
+        let known = if rows <= Self::SHORT { 32 } else { caps.measured(Kernel::Gemm, "BM", 64) };
+        let bm = caps.choose(Kernel::Gemm, "BM", known);
         let bn = caps.choose(Kernel::Gemm, "BN", 128);
         // Without a GPU it takes longer to compile the text than to run it.
         let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 128).clamp(1, 16);
         // Somewhat more than fill it: a last round of workgroups that fills it by half costs as much as a full one.
-        Self { bm, bn, unroll, target: caps.full_load() * 9 / 8, most }
+        Self { bm, bn, unroll, target: caps.measured(Kernel::Gemm, "FILL", caps.full_load() * 9 / 8), most }
     }
 }
 

@@ -59,8 +59,8 @@ impl MatrixChoice {
         }
         let own = match (rows, units.side) {
             (0..=32, _) => 32,
-            (_, 16) => 128,
-            _ => 64,
+            (_, 16) => caps.measured(Kernel::GemmMatrix, "BM", 128),
+            _ => caps.measured(Kernel::GemmMatrix, "BM", 64),
         };
         let wanted = caps.choose(Kernel::GemmMatrix, "BM", own);
         let fitting = || Tile::ALL.into_iter().filter(|tile| tile.fits(caps, units));

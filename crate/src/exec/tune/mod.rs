@@ -1,18 +1,19 @@
 //! Which forms of the kernels are the fastest on this device: remembered, or measured at the start of a load. Knows when
-//! to measure and whom to believe; `probe` knows how, the kernels know what the forms are.
+//! to measure and whom to believe; `probe` knows how, and which forms there are.
 
 mod probe;
 mod record;
 
 use super::load_times::Lap;
-use crate::device::tuned::{GemvPick, Tuned};
+use crate::device::tuned::Tuned;
 use crate::format::Layout;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::{Error, Result};
-use probe::{Forms, Times};
+use probe::Times;
+pub use probe::{Contest, What, measure_forms};
 use record::Record;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -73,17 +74,17 @@ pub enum Origin {
     Failed,
 }
 
-/// The form of one layout's product.
+/// The form of one layout's product of a token, of a prompt's products or of attention.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// The layout's name.
+    /// The layout's name, `prompt` or `attention`.
     pub layout: String,
     /// What runs.
-    pub chosen: GemvPick,
+    pub chosen: &'static str,
     /// What would run if nothing had been measured.
-    pub own: GemvPick,
-    /// Microseconds of a product, medians, by its form.
+    pub own: &'static str,
+    /// Microseconds, medians, by the form.
     pub us: Map<String, Value>,
 }
 
@@ -133,14 +134,14 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     if wanted == Tune::Off {
         return Ok(Tuning::none(Origin::Off));
     }
-    let forms: Vec<Forms> = layouts(weights).into_iter().filter_map(|l| Forms::of(caps, l)).collect();
+    let contests = Contest::all(caps, &layouts(weights));
     let (mut records, mut missing) = (Vec::new(), Vec::new());
-    for forms in &forms {
-        let key = record::key(caps, forms.layout, forms.hash);
-        let known = if wanted == Tune::Again { None } else { record::recall(source, forms, &key).await };
+    for contest in &contests {
+        let key = record::key(caps, &contest.what.name(), contest.hash);
+        let known = if wanted == Tune::Again { None } else { record::recall(source, contest, &key).await };
         match known {
-            Some(record) => records.push((forms, record)),
-            None => missing.push((forms, key)),
+            Some(record) => records.push((contest, record)),
+            None => missing.push((contest, key)),
         }
     }
     let dispatch_key = record::key(caps, "a dispatch", 0);
@@ -157,14 +158,14 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     if origin == Origin::Measured {
         // What the device had to say so far is the load's business, what it says from here on is this one's.
         gpu.check().await?;
-        let contests: Vec<&Forms> = missing.iter().map(|(forms, _)| *forms).collect();
+        let contests: Vec<&Contest> = missing.iter().map(|(contest, _)| *contest).collect();
         let measured = async {
             let us = match known {
                 Some(us) => us,
                 None => probe::dispatch_us(gpu).await?,
             };
             let (times, peak) =
-                if contests.is_empty() { (Vec::new(), 0) } else { probe::measure(gpu, &contests).await? };
+                if contests.is_empty() { (Vec::new(), 0) } else { measure_forms(gpu, &contests).await? };
             Ok((us, times, peak))
         };
         let measured = measured.await;
@@ -178,10 +179,10 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
                 if known.is_none() {
                     record::remember_dispatch(source, &dispatch_key, us).await;
                 }
-                for ((forms, key), times) in missing.into_iter().zip(times) {
-                    let record = Record::new(key, decide(forms.own, &times), times.medians());
-                    record::remember(source, forms, &record).await;
-                    records.push((forms, record));
+                for ((contest, key), times) in missing.into_iter().zip(times) {
+                    let record = Record::new(key, contest, decide(contest.own, &times), times.medians(contest));
+                    record::remember(source, contest, &record).await;
+                    records.push((contest, record));
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
@@ -191,37 +192,45 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     }
     let dear = tuning.dispatch_us.is_some_and(|us| us >= DEAR_US) && !caps.software;
     let mut tuned = Tuned::empty(dear);
-    for (forms, Record { pick, us, .. }) in records {
-        tuned = tuned.with(forms.layout, pick);
-        tuning.choices.push(Choice { layout: forms.layout.name(), chosen: pick, own: forms.own, us });
+    for (contest, Record { form, us, .. }) in records {
+        let (chosen, table) = &contest.forms[form];
+        tuned = tuned.and(table);
+        let (layout, own) = (contest.what.name(), contest.forms[contest.own].0);
+        tuning.choices.push(Choice { layout, chosen, own, us });
     }
     // It was empty above, and nobody else sets it.
     let _ = caps.tuned.set(tuned);
     Ok(tuning)
 }
 
-/// The layouts of a model's matrices.
+/// The layouts of a model's matrices, that of the most of them first.
 fn layouts(weights: &WeightPlans) -> Vec<Layout> {
-    let mut found = Vec::new();
+    let mut found: Vec<(Layout, usize)> = Vec::new();
     for weight in weights.values() {
-        let matrix = !matches!(weight.kind, WeightKind::Vector | WeightKind::Order);
-        if matrix && !found.contains(&weight.layout) {
-            found.push(weight.layout);
+        if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
+            continue;
+        }
+        match found.iter_mut().find(|(layout, _)| *layout == weight.layout) {
+            Some((_, count)) => *count += 1,
+            None => found.push((weight.layout, 1)),
         }
     }
-    found
+    if let Some(most) = (0..found.len()).max_by_key(|i| found[*i].1) {
+        found.swap(0, most);
+    }
+    found.into_iter().map(|(layout, _)| layout).collect()
 }
 
 /// The fastest form, where it is so beyond doubt; else the family's own.
-fn decide(own: GemvPick, times: &Times) -> GemvPick {
+fn decide(own: usize, times: &Times) -> usize {
     let Some(mine) = times.median(own) else { return own };
     let enough = mine * (1.0 - MARGIN);
     let mut best = (own, f64::MAX);
-    for (pick, _) in &times.rounds {
-        if let Some(median) = times.median(*pick).filter(|_| *pick != own)
+    for form in 0..times.rounds.len() {
+        if let Some(median) = times.median(form).filter(|_| form != own)
             && median < best.1
         {
-            best = (*pick, median);
+            best = (form, median);
         }
     }
     let clear = best.1 < enough && mine - best.1 > times.resolution;
@@ -230,56 +239,60 @@ fn decide(own: GemvPick, times: &Times) -> GemvPick {
 
 #[cfg(test)]
 mod tests {
-    use super::GemvPick::{Blocks, PackedBlocks, Rows};
     use super::*;
 
-    fn chosen(own: GemvPick, resolution: f64, rounds: &[(GemvPick, &[f64])]) -> GemvPick {
-        let rounds = rounds.iter().map(|(pick, us)| (*pick, us.to_vec())).collect();
-        decide(own, &Times { resolution, rounds })
+    const ROWS: usize = 0;
+    const BLOCKS: usize = 1;
+    const PACKED: usize = 2;
+
+    fn chosen(own: usize, resolution: f64, rounds: &[(usize, &[f64])]) -> usize {
+        let mut all = vec![Vec::new(); 3];
+        rounds.iter().for_each(|(form, us)| all[*form] = us.to_vec());
+        decide(own, &Times { resolution, rounds: all })
     }
 
     #[test]
     fn the_fastest_form_is_taken_where_it_is_clearly_so() {
-        let rounds: [(GemvPick, &[f64]); 3] =
-            [(Rows, &[10.0, 9.0, 11.0]), (Blocks, &[8.0, 8.1, 30.0]), (PackedBlocks, &[4.0, 4.2, 4.1])];
-        for own in GemvPick::ALL {
-            assert_eq!(chosen(own, 0.0, &rounds), PackedBlocks);
+        let rounds: [(usize, &[f64]); 3] =
+            [(ROWS, &[10.0, 9.0, 11.0]), (BLOCKS, &[8.0, 8.1, 30.0]), (PACKED, &[4.0, 4.2, 4.1])];
+        for own in [ROWS, BLOCKS, PACKED] {
+            assert_eq!(chosen(own, 0.0, &rounds), PACKED);
         }
     }
 
     #[test]
     fn a_small_gain_is_noise() {
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[6.4, 6.4])]), Rows);
-        assert_eq!(chosen(Blocks, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[6.4, 6.4])]), Blocks);
-        assert_eq!(chosen(Blocks, 0.0, &[(Rows, &[6.4, 6.4]), (Blocks, &[10.0, 10.0])]), Blocks);
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[5.6, 5.6])]), Blocks);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]), ROWS);
+        assert_eq!(chosen(BLOCKS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]), BLOCKS);
+        assert_eq!(chosen(BLOCKS, 0.0, &[(ROWS, &[6.4, 6.4]), (BLOCKS, &[10.0, 10.0])]), BLOCKS);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[5.6, 5.6])]), BLOCKS);
     }
 
     #[test]
     fn a_gain_below_what_the_clock_tells_is_none() {
-        let rounds: [(GemvPick, &[f64]); 2] = [(Rows, &[10.0, 10.0]), (Blocks, &[5.0, 5.0])];
-        assert_eq!(chosen(Rows, 6.0, &rounds), Rows);
-        assert_eq!(chosen(Rows, 1.0, &rounds), Blocks);
+        let rounds: [(usize, &[f64]); 2] = [(ROWS, &[10.0, 10.0]), (BLOCKS, &[5.0, 5.0])];
+        assert_eq!(chosen(ROWS, 6.0, &rounds), ROWS);
+        assert_eq!(chosen(ROWS, 1.0, &rounds), BLOCKS);
     }
 
     #[test]
     fn ties_go_to_the_own_form_and_then_to_the_first() {
-        let even: [(GemvPick, &[f64]); 3] = [(Rows, &[5.0, 5.0]), (Blocks, &[5.0, 5.0]), (PackedBlocks, &[5.0, 5.0])];
-        assert_eq!(chosen(PackedBlocks, 0.0, &even), PackedBlocks);
-        let even: [(GemvPick, &[f64]); 3] = [(Rows, &[9.0, 9.0]), (Blocks, &[5.0, 5.0]), (PackedBlocks, &[5.0, 5.0])];
-        assert_eq!(chosen(Rows, 0.0, &even), Blocks);
+        let even: [(usize, &[f64]); 3] = [(ROWS, &[5.0, 5.0]), (BLOCKS, &[5.0, 5.0]), (PACKED, &[5.0, 5.0])];
+        assert_eq!(chosen(PACKED, 0.0, &even), PACKED);
+        let even: [(usize, &[f64]); 3] = [(ROWS, &[9.0, 9.0]), (BLOCKS, &[5.0, 5.0]), (PACKED, &[5.0, 5.0])];
+        assert_eq!(chosen(ROWS, 0.0, &even), BLOCKS);
     }
 
     #[test]
     fn what_was_cut_short_or_never_timed_changes_nothing() {
         // The time was over in the first round.
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0]), (Blocks, &[1.0])]), Rows);
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[1.0])]), Rows);
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0]), (Blocks, &[1.0, 1.0])]), Rows);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0])]), ROWS);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[1.0])]), ROWS);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0, 1.0])]), ROWS);
         // A form is missing, or all are.
-        assert_eq!(chosen(Rows, 0.0, &[(Blocks, &[1.0, 1.0])]), Rows);
-        assert_eq!(chosen(Rows, 0.0, &[]), Rows);
+        assert_eq!(chosen(ROWS, 0.0, &[(BLOCKS, &[1.0, 1.0])]), ROWS);
+        assert_eq!(chosen(ROWS, 0.0, &[]), ROWS);
         // A hiccup in the short run made the difference negative.
-        assert_eq!(chosen(Rows, 0.0, &[(Rows, &[10.0, 10.0]), (Blocks, &[-1.0, 0.0, f64::NAN, 2.0])]), Rows);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[-1.0, 0.0, f64::NAN, 2.0])]), ROWS);
     }
 }

@@ -1,22 +1,24 @@
-//! Times the forms of a product of one row against each other, in a few dozen milliseconds. Knows buffers, dispatches and a
-//! clock that may be coarse; no model.
+//! Times the forms of a kernel against each other, in a few dozen milliseconds. Knows buffers, dispatches and a clock that may be
+//! coarse; no model.
 
-use crate::device::registry::{Shader, Variant};
+use crate::Result;
+use crate::device::registry::Kernel;
 use crate::device::tuned::{GemvPick, Tuned};
-use crate::exec::limits::{median, step};
+use crate::exec::limits::{median, step, steps};
 use crate::format::Layout;
-use crate::gpu::{Backend, Buffer, Caps, Gpu, Grid, Program, StepDesc, Usage, Work};
-use crate::kernels::Launch;
+use crate::gpu::{Backend, Buffer, Caps, Gpu, Grid, Program, Usage, Work};
+use crate::kernels::attention::{Attention, DecodeChoice, Kv};
 use crate::kernels::matmul::{Matmul, View, Weight};
+use crate::kernels::{GridSpec, Launch};
 use crate::plan::Slot;
 use crate::util::{clock::now_ms, fnv};
-use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 
 /// Milliseconds that all of it may take once the kernels are compiled.
 const BUDGET_MS: f64 = 50.0;
-/// Milliseconds of the longer of two runs of which the difference counts; a coarse clock wants more.
+/// Milliseconds of the longer of two runs of which the difference counts, where two contests share the time; a coarse clock wants
+/// more.
 const RUN_MS: f64 = 2.0;
 /// Ticks of the clock that the longer run has at least.
 const TICKS: f64 = 6.0;
@@ -29,6 +31,33 @@ const MOST: usize = 1024;
 /// Dispatches, and how often, that tell what one costs: 10 ms where they are dear.
 const DISPATCHES: usize = 64;
 const DISPATCH_ROUNDS: usize = 3;
+/// Tokens of the prompt whose products are measured: one tile of the highest.
+const PROMPT: u32 = 128;
+/// Keys that decode attention sees, and the heads of a model such as fits a page.
+const KEYS: u32 = 1024;
+const HEADS: u32 = 32;
+const KV_HEADS: u32 = 8;
+const HEAD_DIM: u32 = 64;
+
+/// The numbers that are tried: by one or two of a family.
+type Numbers = &'static [(&'static str, Kernel, &'static [(&'static str, u32)])];
+/// The tile of products of many rows, and whether workgroups share one. Own tiles have 64 rows in floats, 128 or 64 on matrix units.
+const GEMM: Numbers = &[
+    ("BM=32", Kernel::Gemm, &[("BM", 32)]),
+    ("BM=128", Kernel::Gemm, &[("BM", 128)]),
+    ("FILL=1", Kernel::Gemm, &[("FILL", 1)]),
+    ("units BM=32", Kernel::GemmMatrix, &[("BM", 32)]),
+    ("units BM=64", Kernel::GemmMatrix, &[("BM", 64)]),
+    ("units BM=128", Kernel::GemmMatrix, &[("BM", 128)]),
+];
+/// Query heads of a workgroup at the most, and keys at a time.
+const DECODE: Numbers = &[
+    ("HEADS=2", Kernel::Decode, &[("HEADS", 2)]),
+    ("HEADS=8", Kernel::Decode, &[("HEADS", 8)]),
+    ("TILE=64", Kernel::Decode, &[("TILE", 64)]),
+    ("HEADS=2 TILE=64", Kernel::Decode, &[("HEADS", 2), ("TILE", 64)]),
+    ("HEADS=8 TILE=64", Kernel::Decode, &[("HEADS", 8), ("TILE", 64)]),
+];
 
 /// The matrix that is multiplied, and the bytes of those beside it: all together exceed most caches.
 struct Scene {
@@ -55,146 +84,240 @@ impl Scene {
     }
 }
 
-/// The forms of a layout's product that differ on a device.
-pub struct Forms {
-    pub layout: Layout,
+/// What has several forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The product of one row of x with weights of a layout.
+    Row(Layout),
+    /// That of many rows.
+    Rows(Layout),
+    /// Attention of one row.
+    Keys,
+}
+
+impl What {
+    /// Its name in reports and records.
+    pub fn name(self) -> String {
+        match self {
+            Self::Row(layout) => layout.name(),
+            Self::Rows(_) => "prompt".into(),
+            Self::Keys => "attention".into(),
+        }
+    }
+
+    /// The forms that there may be, as tables with them; without their own.
+    fn tables(self) -> Vec<(&'static str, Tuned)> {
+        let numbers = |all: Numbers| {
+            let table = |kernel, set: &[(&'static str, u32)]| {
+                set.iter().fold(Tuned::default(), |table, (name, value)| table.set(kernel, name, *value))
+            };
+            let own = std::iter::once(("own", Tuned::default()));
+            own.chain(all.iter().map(|(name, kernel, set)| (*name, table(*kernel, set)))).collect()
+        };
+        match self {
+            Self::Row(layout) => GemvPick::ALL.map(|pick| (pick.name(), Tuned::default().with(layout, pick))).into(),
+            Self::Rows(_) => numbers(GEMM),
+            Self::Keys => numbers(DECODE),
+        }
+    }
+
+    /// Matrices of its scene, which it takes in turns.
+    fn slots(self, caps: &Caps, scene: &Scene) -> u32 {
+        match self {
+            Self::Row(layout) => scene.slots(layout, caps.max_weight_buffer()),
+            _ => 1,
+        }
+    }
+
+    /// Position and rows of a step.
+    fn step(self) -> [u32; 2] {
+        match self {
+            Self::Row(_) => [0, 1],
+            Self::Rows(_) => [0, PROMPT],
+            Self::Keys => [KEYS - 1, 1],
+        }
+    }
+
+    /// The launches over one of `slots` matrices that lie one below the other, and the bytes of their buffers: x, out, both planes, the
+    /// state and parts, as activations of those numbers. Keys and values take the places of the planes.
+    fn launches(self, caps: &Caps, table: &Tuned, (slots, slot): (u32, u32)) -> (Vec<Launch<Slot>>, [u64; 6]) {
+        let caps = &Caps { tuned: OnceCell::from(table.clone()), ..caps.clone() };
+        let [x, out, q, s, state, parts] = [0, 1, 2, 3, 4, 5].map(Slot::Activation);
+        let view = |buffer: Slot, stride: u32| View { buffer, offset: 0, stride };
+        let scene = Scene::of(caps);
+        let product = |layout: Layout, rows: u32, cols: u32, of: u32, tokens: u32| {
+            let [a, b] = layout.plane_bytes((rows * of) as usize, cols as usize);
+            let weight = Weight { layout, rows: rows * of, cols, q, s: (b > 0).then_some(s) };
+            let mut product = Matmul::plain("tune", weight, view(x, cols), view(out, rows));
+            (product.n, product.row0) = (rows, rows * slot);
+            (product, [u64::from(cols * tokens) * 4, u64::from(rows * tokens) * 4, a, b, 32, 16])
+        };
+        let (mut launches, bytes) = match self {
+            Self::Row(layout) => {
+                let (product, bytes) = product(layout, scene.rows, scene.cols, slots, 1);
+                (vec![product.gemv(caps, 1, state)], bytes)
+            }
+            Self::Rows(layout) => {
+                // As many rows of W as leave tiles for a device of its size, and soon done.
+                let (product, mut bytes) = product(layout, caps.full_load() * 4, scene.cols / 2, 1, PROMPT);
+                let (left, launches) = product.many(caps, PROMPT as usize, state, parts);
+                bytes[5] = left.max(16);
+                (launches.into(), bytes)
+            }
+            Self::Keys => {
+                let attention = Attention {
+                    label: "tune".into(),
+                    heads: HEADS,
+                    kv_heads: KV_HEADS,
+                    head_dim: HEAD_DIM,
+                    scale: 0.125,
+                    window: 0,
+                    softcap: 0.0,
+                    sinks: None,
+                    head_norm: None,
+                    rope: None,
+                    kv: if caps.f16 { Kv::F16 } else { Kv::Packed },
+                    capacity: KEYS,
+                    ring: None,
+                    k_cache: q,
+                    v_cache: s,
+                    state,
+                    ends: None,
+                    decode: DecodeChoice::of(caps, HEADS, KV_HEADS, HEAD_DIM),
+                };
+                let row = u64::from(HEADS * HEAD_DIM) * 4;
+                let cache = u64::from(KEYS * KV_HEADS * HEAD_DIM) * 2;
+                let bytes = [row, row, cache, cache, 32, attention.scratch(1)];
+                (attention.few(x, parts, &view(out, HEADS * HEAD_DIM)), bytes)
+            }
+        };
+        for launch in &mut launches {
+            launch.grid = GridSpec::Exact(launch.grid.at(self.step()[1]));
+        }
+        (launches, bytes)
+    }
+}
+
+/// The forms of something that differ on a device.
+#[derive(Debug)]
+pub struct Contest {
+    /// What has them.
+    pub what: What,
     /// What the family takes by itself.
-    pub own: GemvPick,
+    pub own: usize,
     /// Of the texts and grids of all of them.
     pub hash: u64,
-    launches: Vec<(GemvPick, Variant)>,
+    /// Their names, and what says so to the family.
+    pub forms: Vec<(&'static str, Tuned)>,
 }
 
-impl Forms {
+impl Contest {
     /// The forms, where there are several.
-    pub fn of(caps: &Caps, layout: Layout) -> Option<Self> {
-        let scene = Scene::of(caps);
-        let [q, s] = layout.plane_bytes(scene.rows as usize, scene.cols as usize);
-        if q.max(s) > caps.max_weight_buffer() {
-            return None;
-        }
-        let same =
-            |a: &Launch<Slot>, b: &Launch<Slot>| (&a.variant, a.grid, &a.params) == (&b.variant, b.grid, &b.params);
-        let product = |pick| product(caps, layout, &scene, pick, (1, 0));
-        let mut found: Vec<(GemvPick, Launch<Slot>)> = Vec::new();
-        for pick in GemvPick::ALL {
-            let launch = product(Some(pick));
-            if !found.iter().any(|(_, other)| same(other, &launch)) {
-                found.push((pick, launch));
+    pub fn of(caps: &Caps, what: What) -> Option<Self> {
+        let texts = |table: &Tuned| -> Option<String> {
+            let (launches, bytes) = what.launches(caps, table, (1, 0));
+            let large = bytes.iter().any(|bytes| *bytes > caps.max_weight_buffer());
+            let text = |l: &Launch<Slot>| {
+                let shader = l.variant.shader(cfg!(target_arch = "wasm32")).map_or_else(|_| String::new(), |s| s.text);
+                format!("{shader}{:?}{:?}", l.grid, l.params)
+            };
+            (!large).then(|| launches.iter().map(text).collect())
+        };
+        let mut forms = Vec::new();
+        let mut found: Vec<String> = Vec::new();
+        for (name, table) in what.tables() {
+            let text = texts(&table)?;
+            if !found.contains(&text) {
+                found.push(text);
+                forms.push((name, table));
             }
         }
-        let free = product(None);
-        let own = found.iter().find(|(_, launch)| same(launch, &free))?.0;
-        let text = |l: &Launch<Slot>| {
-            let shader = l.variant.shader(cfg!(target_arch = "wasm32")).map_or_else(|_| String::new(), |s| s.text);
-            format!("{shader}{:?}{:?}", l.grid, l.params)
-        };
-        let hash = fnv(&found.iter().map(|(_, launch)| text(launch)).collect::<String>());
-        let launches: Vec<_> = found.into_iter().map(|(pick, launch)| (pick, launch.variant)).collect();
-        (launches.len() > 1).then_some(Self { layout, own, hash, launches })
+        let free = texts(&Tuned::default())?;
+        let own = found.iter().position(|text| *text == free)?;
+        (forms.len() > 1).then(|| Self { what, own, hash: fnv(&found.concat()), forms })
     }
 
-    /// Their names.
-    pub fn picks(&self) -> impl Iterator<Item = GemvPick> {
-        self.launches.iter().map(|(pick, _)| *pick)
+    /// All that a device may choose for weights of some layouts, of which the first is the most frequent. Products of a prompt and
+    /// attention only where no measurement at leisure has told what is good, and not on a software adapter, whose speed says nothing.
+    pub fn all(caps: &Caps, layouts: &[Layout]) -> Vec<Self> {
+        let rows = layouts.iter().map(|layout| What::Row(*layout));
+        let known = caps.software || caps.vendor == "nvidia";
+        let first = layouts.first().filter(|_| !known);
+        let many = first.into_iter().flat_map(|layout| [What::Rows(*layout), What::Keys]);
+        rows.chain(many).filter_map(|what| Self::of(caps, what)).collect()
+    }
+
+    /// The number of a form by its name.
+    pub fn form(&self, name: &str) -> Option<usize> {
+        self.forms.iter().position(|(known, _)| *known == name)
     }
 }
 
-/// The product with one of `slots` matrices that lie one below the other. Its buffers are x, out, both planes and the
-/// state, as activations of those numbers.
-fn product(
-    caps: &Caps,
-    layout: Layout,
-    scene: &Scene,
-    pick: Option<GemvPick>,
-    (slots, slot): (u32, u32),
-) -> Launch<Slot> {
-    let tuned = pick.map_or_else(OnceCell::new, |pick| OnceCell::from(Tuned::default().with(layout, pick)));
-    let caps = Caps { tuned, ..caps.clone() };
-    let [x, out, q, s, state] = [0, 1, 2, 3, 4].map(Slot::Activation);
-    let &Scene { rows, cols, .. } = scene;
-    let view = |buffer: Slot, stride: u32| View { buffer, offset: 0, stride };
-    let s = (layout.plane_bytes(1, cols as usize)[1] > 0).then_some(s);
-    let weight = Weight { layout, rows: rows * slots, cols, q, s };
-    let mut product = Matmul::plain("tune", weight, view(x, cols), view(out, rows));
-    (product.n, product.row0) = (rows, rows * slot);
-    product.gemv(&caps, 1, state)
-}
-
-/// Microseconds of a product, by its form and round.
+/// Microseconds, by form and round.
+#[derive(Debug)]
 pub struct Times {
     /// Differences below this are the clock's.
     pub resolution: f64,
-    pub rounds: Vec<(GemvPick, Vec<f64>)>,
+    /// Of each form.
+    pub rounds: Vec<Vec<f64>>,
 }
 
 impl Times {
     /// The middle of a form's times, where there are enough to believe it.
-    pub fn median(&self, pick: GemvPick) -> Option<f64> {
-        let rounds = &self.rounds.iter().find(|(p, _)| *p == pick)?.1;
-        let good: Vec<f64> = rounds.iter().copied().filter(|us| us.is_finite() && *us > 0.0).collect();
+    pub fn median(&self, form: usize) -> Option<f64> {
+        let good: Vec<f64> = self.rounds.get(form)?.iter().copied().filter(|us| us.is_finite() && *us > 0.0).collect();
         (good.len() >= super::LEAST).then(|| median(good))
     }
 
     /// All medians, by the forms' names.
-    pub fn medians(&self) -> Map<String, Value> {
-        let median = |(pick, _): &(GemvPick, _)| Some((pick.name().into(), json!(self.median(*pick)?)));
-        self.rounds.iter().filter_map(median).collect()
+    pub fn medians(&self, contest: &Contest) -> Map<String, Value> {
+        let named = contest.forms.iter().enumerate();
+        named.filter_map(|(form, (name, _))| Some(((*name).into(), json!(self.median(form)?)))).collect()
     }
 }
 
-/// Times the forms of some layouts, in the same order; with the bytes of the device's buffers meanwhile.
+/// Times the forms of some contests, in the same order; with the bytes of the device's buffers meanwhile.
 ///
 /// # Errors
 /// What the device reports, also that it has no room for the matrices.
-pub async fn measure(gpu: &Gpu, all: &[&Forms]) -> Result<(Vec<Times>, u64)> {
-    let tick = tick();
-    let scene = Scene::of(gpu.caps());
-    let limit = gpu.caps().max_weight_buffer();
-    let bytes = |forms: &&Forms| {
-        let slots = scene.slots(forms.layout, limit) as usize;
-        forms.layout.plane_bytes(scene.rows as usize * slots, scene.cols as usize)
-    };
-    let most = all.iter().map(bytes).fold([0; 2], |[q, s], [a, b]| [q.max(a), s.max(b)]);
-    let buffer = |size: u64| gpu.buffer("tune", size, Usage::Storage);
-    let [x, out, q, s, state] =
-        [u64::from(scene.cols) * 4, u64::from(scene.rows) * 4, most[0], most[1], 32].map(buffer);
-    let buffers = [x?, out?, q?, s?, state?];
+pub async fn measure_forms(gpu: &Gpu, all: &[&Contest]) -> Result<(Vec<Times>, u64)> {
+    let (tick, caps) = (tick(), gpu.caps());
+    let scene = Scene::of(caps);
+    // All launches of each form of each contest, one form's after another's.
+    let (mut launches, mut parts, mut bytes) = (Vec::new(), Vec::new(), [16; 6]);
+    for contest in all {
+        let slots = contest.what.slots(caps, &scene);
+        for (_, table) in &contest.forms {
+            let before = launches.len();
+            for slot in 0..slots {
+                let (some, needs) = contest.what.launches(caps, table, (slots, slot));
+                launches.extend(some);
+                bytes.iter_mut().zip(needs).for_each(|(most, needs)| *most = needs.max(*most));
+            }
+            parts.push((launches.len() - before, slots as usize));
+        }
+    }
+    let buffers = bytes.iter().map(|size| gpu.buffer("tune", *size, Usage::Storage)).collect::<Result<Vec<_>>>()?;
     // Small numbers, none of them subnormal; the scales are zero, and so is all that comes out.
-    let x: Vec<f32> = (0..scene.cols).map(|i| (i % 13) as f32 / 8.0 - 0.75).collect();
+    let x: Vec<f32> = (0..bytes[0] / 4).map(|i| (i % 13) as f32 / 8.0 - 0.75).collect();
     gpu.write(&buffers[0], 0, bytemuck::cast_slice(&x));
-    let variants = all.iter().flat_map(|forms| forms.launches.iter().map(|(_, variant)| variant));
-    let shaders: Vec<Shader> =
-        variants.map(|variant| variant.shader(cfg!(target_arch = "wasm32"))).collect::<Result<_>>()?;
-    let mut pipelines = gpu.pipelines(&shaders).await?.into_iter().zip(&shaders);
+    let mut steps = steps(gpu, &launches, &buffers, 1).await?.into_iter();
     let peak = gpu.created().bytes;
     let fill = step(gpu, "FILL", &buffers[2], None).await?;
     gpu.submit(&[Work::Run { program: &fill, grids: None }])?;
-    let (start, mut found) = (now_ms(), Vec::new());
-    for (index, forms) in all.iter().enumerate() {
-        let slots = scene.slots(forms.layout, limit);
-        let mut contest = Vec::new();
-        for (pick, _) in &forms.launches {
-            let missing = || Error::Internal("a form has no pipeline".into());
-            let (pipeline, shader) = pipelines.next().ok_or_else(missing)?;
-            let mut steps = Vec::new();
-            for slot in 0..slots {
-                let launch = product(gpu.caps(), forms.layout, &scene, Some(*pick), (slots, slot));
-                let resolved = launch.resolve(shader)?;
-                let buffer = |(binding, slot)| match slot {
-                    Slot::Activation(index) => Some((binding, buffers.get(index)?.clone())),
-                    _ => None,
-                };
-                let buffers = resolved.buffers.into_iter().filter_map(buffer).collect();
-                let (label, grid, pipeline) = (launch.label, launch.grid.at(1), pipeline.clone());
-                steps.push(StepDesc { label, pipeline, buffers, params: resolved.params, grid });
-            }
-            let grid = steps.first().map_or([0; 3], |step| step.grid);
-            contest.push(Contestant { pick: *pick, program: gpu.program("tune", steps)?, grid, slots });
+    let (start, mut found, mut parts) = (now_ms(), Vec::new(), parts.into_iter());
+    for (index, contest) in all.iter().enumerate() {
+        gpu.write(&buffers[4], 0, bytemuck::cast_slice(&contest.what.step()));
+        let mut forms = Vec::new();
+        for (count, slots) in parts.by_ref().take(contest.forms.len()) {
+            let steps: Vec<_> = steps.by_ref().take(count).collect();
+            let grids = steps.iter().map(|step| step.grid).collect();
+            forms.push(Form { program: gpu.program("tune", steps)?, grids, slots });
         }
-        // What one layout leaves of its time is the next one's.
+        // What one contest leaves of its time is the next one's.
         let end = start + BUDGET_MS * (index + 1) as f64 / all.len() as f64;
-        found.push(timed(gpu, &contest, forms.own, &buffers[1], tick, end).await?);
+        let wanted = (2.0 * RUN_MS / all.len().max(2) as f64).max(TICKS * tick);
+        found.push(timed(gpu, &forms, contest.own, &buffers[1], (tick, wanted, end)).await?);
     }
     Ok((found, peak))
 }
@@ -206,7 +329,7 @@ pub async fn measure(gpu: &Gpu, all: &[&Forms]) -> Result<(Vec<Times>, u64)> {
 pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
     let out = gpu.buffer("tune", 1024, Usage::Storage)?;
     let program = step(gpu, "CHAIN", &out, None).await?;
-    let chain = Contestant { pick: GemvPick::Rows, program, grid: [1; 3], slots: 1 };
+    let chain = Form { program, grids: vec![[1; 3]], slots: 1 };
     chain.run(gpu, 1, &out).await?;
     let mut found = Vec::new();
     for _ in 0..DISPATCH_ROUNDS {
@@ -217,20 +340,19 @@ pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
 }
 
 /// One form, ready to run.
-struct Contestant {
-    pick: GemvPick,
-    /// A product with each of the matrices.
+struct Form {
+    /// Its launches over each of the slots.
     program: Program,
-    grid: Grid,
-    slots: u32,
+    grids: Vec<Grid>,
+    slots: usize,
 }
 
-impl Contestant {
-    /// Milliseconds until so many products are done and a word is read back.
+impl Form {
+    /// Milliseconds until it ran so many times and a word is read back.
     async fn run(&self, gpu: &Gpu, count: usize, out: &Buffer) -> Result<f64> {
-        let slots = self.slots as usize;
-        let part: Vec<Grid> = (0..slots).map(|slot| if slot < count % slots { self.grid } else { [0; 3] }).collect();
-        let program = &self.program;
+        let (program, slots) = (&self.program, self.slots);
+        let mut part = self.grids.clone();
+        part[self.grids.len() / slots * (count % slots)..].fill([0; 3]);
         let mut work: Vec<Work<'_>> = (0..count / slots).map(|_| Work::Run { program, grids: None }).collect();
         if !count.is_multiple_of(slots) {
             work.push(Work::Run { program, grids: Some(&part) });
@@ -241,10 +363,10 @@ impl Contestant {
         Ok(now_ms() - start)
     }
 
-    /// How many products take so many milliseconds.
+    /// How often it runs in so many milliseconds.
     async fn count(&self, gpu: &Gpu, wanted: f64, out: &Buffer) -> Result<usize> {
         let few = self.run(gpu, 1, out).await?;
-        let mut count = self.slots as usize;
+        let mut count = self.slots;
         loop {
             let ms = self.run(gpu, 1 + count, out).await? - few;
             if ms * 2.0 >= wanted {
@@ -259,35 +381,39 @@ impl Contestant {
 }
 
 /// Runs the forms in turns until the time is over.
-async fn timed(gpu: &Gpu, contest: &[Contestant], own: GemvPick, out: &Buffer, tick: f64, end: f64) -> Result<Times> {
-    let mut rounds: Vec<(GemvPick, Vec<f64>)> = contest.iter().map(|c| (c.pick, Vec::new())).collect();
-    let mut times = Times { resolution: f64::MAX, rounds: Vec::new() };
-    let Some(first) = contest.iter().find(|c| c.pick == own).filter(|_| tick <= COARSEST_MS) else {
-        return Ok(times);
+async fn timed(
+    gpu: &Gpu,
+    forms: &[Form],
+    own: usize,
+    out: &Buffer,
+    (tick, wanted, end): (f64, f64, f64),
+) -> Result<Times> {
+    let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); forms.len()];
+    let Some(first) = forms.get(own).filter(|_| tick <= COARSEST_MS) else {
+        return Ok(Times { resolution: f64::MAX, rounds });
     };
     // The first run of each also makes it ready.
-    for contestant in contest {
-        contestant.run(gpu, 1, out).await?;
+    for form in forms {
+        form.run(gpu, 1, out).await?;
     }
     // A software adapter is measured to see that all of this runs: as little as makes a decision, however long it takes.
     let (count, most, end) = match gpu.caps().software {
         true => (2, super::LEAST, f64::MAX),
-        false => (first.count(gpu, RUN_MS.max(TICKS * tick), out).await?, ROUNDS, end),
+        false => (first.count(gpu, wanted, out).await?, ROUNDS, end),
     };
     'rounds: for round in 0..most {
-        for turn in 0..contest.len() {
+        for turn in 0..forms.len() {
             // Every other round runs backwards: a clock that rises under load favours nobody.
-            let index = if round % 2 == 0 { turn } else { contest.len() - 1 - turn };
+            let index = if round % 2 == 0 { turn } else { forms.len() - 1 - turn };
             if now_ms() > end {
                 break 'rounds;
             }
-            let few = contest[index].run(gpu, 1, out).await?;
-            let many = contest[index].run(gpu, 1 + count, out).await?;
-            rounds[index].1.push((many - few) * 1e3 / count as f64);
+            let few = forms[index].run(gpu, 1, out).await?;
+            let many = forms[index].run(gpu, 1 + count, out).await?;
+            rounds[index].push((many - few) * 1e3 / count as f64);
         }
     }
-    (times.resolution, times.rounds) = (tick * 1e3 / count as f64, rounds);
-    Ok(times)
+    Ok(Times { resolution: tick * 1e3 / count as f64, rounds })
 }
 
 /// The step of the clock in milliseconds: 5 µs in some pages, 100 in most, a millisecond in some browsers.
@@ -305,6 +431,7 @@ fn tick() -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::device::{MatrixUnits, MatrixWords};
     use crate::format::{Float, quantize};
 
     /// A device that has every form.
@@ -325,13 +452,17 @@ pub(super) mod tests {
         }
     }
 
-    fn picks(caps: &Caps, layout: Layout) -> Vec<GemvPick> {
-        Forms::of(caps, layout).map_or_else(Vec::new, |forms| forms.picks().collect())
+    fn names(caps: &Caps, what: What) -> Vec<&'static str> {
+        Contest::of(caps, what).map_or_else(Vec::new, |contest| contest.forms.iter().map(|(name, _)| *name).collect())
+    }
+
+    fn picks(caps: &Caps, layout: Layout) -> Vec<&'static str> {
+        names(caps, What::Row(layout))
     }
 
     #[test]
     fn only_forms_that_differ_are_timed() {
-        let all = GemvPick::ALL;
+        let all = GemvPick::ALL.map(GemvPick::name);
         for layout in [quantize::layout(4), quantize::layout(8), Layout::Q4K] {
             assert_eq!(picks(&caps(), layout), all);
             assert_eq!(picks(&Caps { packed_dot: false, ..caps() }, layout), all[..2]);
@@ -346,9 +477,12 @@ pub(super) mod tests {
 
     #[test]
     fn the_own_form_is_the_vendors() {
-        let own = |vendor: &str| Forms::of(&Caps { vendor: vendor.into(), ..caps() }, Layout::Q4K).map(|f| f.own);
-        assert_eq!(own("nvidia"), Some(GemvPick::PackedBlocks));
-        assert_eq!(own("apple"), Some(GemvPick::Blocks));
+        let own = |vendor: &str| {
+            let contest = Contest::of(&Caps { vendor: vendor.into(), ..caps() }, What::Row(Layout::Q4K))?;
+            Some(contest.forms[contest.own].0)
+        };
+        assert_eq!(own("nvidia"), Some("packedBlocks"));
+        assert_eq!(own("apple"), Some("blocks"));
     }
 
     #[test]
@@ -361,5 +495,27 @@ pub(super) mod tests {
                 assert!(q.max(s) <= limit && q + s <= scene.bytes, "{layout} {limit}: {q} and {s}");
             }
         }
+    }
+
+    #[test]
+    fn a_device_that_is_not_well_known_tries_tiles_and_heads() {
+        let apple = Caps { vendor: "apple".into(), ..caps() };
+        let prompt = What::Rows(quantize::layout(4));
+        assert_eq!(names(&apple, prompt), ["own", "BM=32", "BM=128", "FILL=1"]);
+        // A device of this size takes up to eight heads, of which the scene's four remain.
+        assert_eq!(names(&apple, What::Keys), ["own", "HEADS=2", "TILE=64", "HEADS=2 TILE=64"]);
+        let units = MatrixUnits { side: 8, half: true, lanes: 32, words: MatrixWords::Chromium };
+        let units = Caps { matrix: Some(units), ..apple.clone() };
+        assert_eq!(names(&units, prompt), ["own", "units BM=32", "units BM=128"]);
+        let whats = |caps: &Caps| {
+            let all = Contest::all(caps, &[quantize::layout(4), Layout::Q6K]);
+            all.iter().map(|contest| contest.what).collect::<Vec<_>>()
+        };
+        let row = What::Row(quantize::layout(4));
+        assert_eq!(whats(&apple), [row, prompt, What::Keys]);
+        assert_eq!(whats(&Caps { subgroups: false, ..apple.clone() }), [prompt, What::Keys]);
+        // There the numbers are known, or say nothing.
+        assert_eq!(whats(&caps()), [row]);
+        assert_eq!(whats(&Caps { software: true, ..apple }), [row]);
     }
 }

@@ -1,14 +1,12 @@
-//! What a measurement found, kept between loads: in memory, and where the source keeps things. A record is of one layout
+//! What a measurement found, kept between loads: in memory, and where the source keeps things. A record is of one contest
 //! and holds for its key alone; whatever does not parse or has another key is as good as none.
 
-use super::probe::Forms;
+use super::probe::Contest;
 use crate::device::Caps;
-use crate::device::tuned::GemvPick;
 use crate::hub::Source;
 use crate::util::map::SortedMap;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
-use std::fmt::Display;
 
 thread_local! {
     /// What this thread has measured or read, by its key.
@@ -22,34 +20,35 @@ thread_local! {
 pub struct Record {
     /// What it holds for.
     key: String,
-    /// The form that was chosen.
-    pub pick: GemvPick,
+    /// The name of the form that was chosen.
+    name: &'static str,
+    /// Its number.
+    pub form: usize,
     /// Microseconds of each form.
     pub us: Map<String, Value>,
 }
 
 impl Record {
-    pub fn new(key: String, pick: GemvPick, us: Map<String, Value>) -> Self {
-        Self { key, pick, us }
+    pub fn new(key: String, contest: &Contest, form: usize, us: Map<String, Value>) -> Self {
+        Self { key, name: contest.forms[form].0, form, us }
     }
 
     fn json(&self) -> Value {
-        json!({ "key": self.key, "pick": self.pick.name(), "us": self.us })
+        json!({ "key": self.key, "pick": self.name, "us": self.us })
     }
 
-    fn parse(bytes: &[u8], forms: &Forms, key: &str) -> Option<Self> {
+    fn parse(bytes: &[u8], contest: &Contest, key: &str) -> Option<Self> {
         let record: Value = serde_json::from_slice(bytes).ok()?;
-        let pick = GemvPick::from_name(record.get("pick")?.as_str()?)?;
+        let form = contest.form(record.get("pick")?.as_str()?)?;
         let us = record.get("us")?.as_object()?;
         let holds = record.get("key")?.as_str()? == key
-            && forms.picks().any(|form| form == pick)
-            && us.iter().all(|(name, us)| GemvPick::from_name(name).is_some() && us.is_f64());
-        holds.then(|| Self { key: key.into(), pick, us: us.clone() })
+            && us.iter().all(|(name, us)| contest.form(name).is_some() && us.is_f64());
+        holds.then(|| Self::new(key.into(), contest, form, us.clone()))
     }
 }
 
 /// What a measurement holds for: the device and what drives it, what of it is in use, this version, the kernels' texts.
-pub fn key(caps: &Caps, what: impl Display, kernels: u64) -> String {
+pub fn key(caps: &Caps, what: &str, kernels: u64) -> String {
     let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
     let version = env!("CARGO_PKG_VERSION");
     let limits = [caps.max_workgroup_storage, caps.max_invocations];
@@ -70,25 +69,25 @@ fn majors(agent: &str) -> String {
     agent.split_whitespace().map(major).collect::<Vec<_>>().join(" ")
 }
 
-/// Where a layout's record is: one, which the next device or browser overwrites.
-fn place(forms: &Forms) -> String {
-    format!("tuning/{}", forms.layout)
+/// Where a contest's record is: one, which the next device or browser overwrites.
+fn place(contest: &Contest) -> String {
+    format!("tuning/{}", contest.what.name())
 }
 
-/// The record of a layout, if it is there and holds.
-pub async fn recall(source: &Source, forms: &Forms, key: &str) -> Option<Record> {
+/// The record of a contest, if it is there and holds.
+pub async fn recall(source: &Source, contest: &Contest, key: &str) -> Option<Record> {
     if let Some(known) = KNOWN.with_borrow(|known| known.get(key).cloned()) {
         return Some(known);
     }
-    let record = Record::parse(&source.kept(&place(forms)).await?, forms, key)?;
+    let record = Record::parse(&source.kept(&place(contest)).await?, contest, key)?;
     KNOWN.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
     Some(record)
 }
 
 /// Keeps a record.
-pub async fn remember(source: &Source, forms: &Forms, record: &Record) {
+pub async fn remember(source: &Source, contest: &Contest, record: &Record) {
     KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
-    source.keep(&place(forms), record.json().to_string().into_bytes()).await;
+    source.keep(&place(contest), record.json().to_string().into_bytes()).await;
 }
 
 /// Where the cost of a dispatch is kept.
@@ -112,15 +111,15 @@ pub async fn remember_dispatch(source: &Source, key: &str, us: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::tests::caps;
+    use super::super::probe::{What, tests::caps};
     use super::*;
     use crate::format::quantize;
 
     #[test]
     fn a_record_survives_the_way_to_the_cache_and_back() {
-        let forms = Forms::of(&caps(), quantize::layout(4)).expect("several forms");
+        let forms = Contest::of(&caps(), What::Row(quantize::layout(4))).expect("several forms");
         let us = Map::from_iter([("rows".into(), json!(8.25)), ("packedBlocks".into(), json!(3.5))]);
-        let record = Record::new("a key".into(), GemvPick::PackedBlocks, us);
+        let record = Record::new("a key".into(), &forms, forms.form("packedBlocks").expect("a form"), us);
         let bytes = record.json().to_string().into_bytes();
         assert_eq!(Record::parse(&bytes, &forms, "a key"), Some(record));
         assert_eq!(Record::parse(&bytes, &forms, "another key"), None);
@@ -128,8 +127,8 @@ mod tests {
 
     #[test]
     fn a_damaged_record_is_none() {
-        let mut forms = Forms::of(&caps(), quantize::layout(4)).expect("several forms");
-        let parse = |text: &str, forms: &Forms| Record::parse(text.as_bytes(), forms, "k");
+        let mut forms = Contest::of(&caps(), What::Row(quantize::layout(4))).expect("several forms");
+        let parse = |text: &str, forms: &Contest| Record::parse(text.as_bytes(), forms, "k");
         let good = r#"{"key":"k","pick":"packedBlocks","us":{"rows":2.5}}"#;
         assert!(parse(good, &forms).is_some());
         for bad in [
@@ -145,7 +144,8 @@ mod tests {
             assert_eq!(parse(bad, &forms), None, "{bad}");
         }
         // A form that this device does not have.
-        forms = Forms::of(&Caps { packed_dot: false, ..caps() }, quantize::layout(4)).expect("several forms");
+        forms =
+            Contest::of(&Caps { packed_dot: false, ..caps() }, What::Row(quantize::layout(4))).expect("several forms");
         assert_eq!(parse(good, &forms), None);
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn the_key_tells_devices_browsers_features_and_kernels_apart() {
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Chrome/141.0.0.0 Safari/537.36";
         let one = Caps { agent: agent.into(), ..caps() };
-        let layout = quantize::layout(4);
+        let (layout, other) = ("q4", "q8");
         let first = key(&one, layout, 1);
         let others = [
             key(&Caps { vendor: "amd".into(), ..one.clone() }, layout, 1),
@@ -165,7 +165,7 @@ mod tests {
             key(&Caps { subgroup_size: (8, 16), ..one.clone() }, layout, 1),
             key(&Caps { packed_dot: false, ..one.clone() }, layout, 1),
             key(&Caps { max_invocations: 256, ..one.clone() }, layout, 1),
-            key(&one, quantize::layout(8), 1),
+            key(&one, other, 1),
             key(&one, layout, 2),
         ];
         for (index, other) in others.iter().enumerate() {

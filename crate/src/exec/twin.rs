@@ -1,0 +1,84 @@
+//! Products of a loaded model beside those of the CPU. Knows of kernels only that products have a twin; a page has no room for it.
+
+use super::Model;
+use super::limits::steps;
+use crate::Result;
+use crate::format::{Layout, Packed};
+use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
+use crate::ir::WeightKind;
+use crate::kernels::matmul::{Matmul, View, Weight};
+use crate::plan::Slot;
+use crate::reference::dequant::dequant;
+
+/// Rows of a weight that the CPU multiplies as well, at its beginning and at its end.
+const ROWS: usize = 4;
+
+impl Model {
+    /// Multiplies the first weight of each layout by made-up numbers, as decoding does, and some of its rows on the CPU as well: what
+    /// differs, or nothing.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn unlike_twin(&self) -> Result<String> {
+        let mut seen: Vec<Layout> = Vec::new();
+        for (id, plan) in self.weights.iter() {
+            if plan.kind != WeightKind::Matrix || plan.is_paged() || seen.contains(&plan.layout) {
+                continue;
+            }
+            seen.push(plan.layout);
+            let rows = plan.runs.first().map_or(0, std::ops::Range::len);
+            let planes = [Slot::WeightQ(*id, 0), Slot::WeightS(*id, 0)];
+            let planes = planes.iter().filter_map(|slot| self.shared.get(slot).cloned()).collect();
+            let fault = wrong_product(&self.gpu, plan.layout, [rows, plan.cols], planes).await?;
+            if !fault.is_empty() {
+                return Ok(format!("{} ({}): {fault}", self.graph.weight(*id).parts[0].0, plan.layout));
+            }
+        }
+        Ok(String::new())
+    }
+}
+
+/// Multiplies weights in buffers, rows and columns, by made-up numbers, as decoding does: which of some rows comes to something else
+/// on the CPU, or nothing.
+///
+/// # Errors
+/// What the device reports.
+async fn wrong_product(gpu: &Gpu, layout: Layout, [rows, cols]: [usize; 2], planes: Vec<Buffer>) -> Result<String> {
+    let x: Vec<f32> = (0..cols).map(|i| (i * 7919 % 61) as f32 / 30.0 - 1.0).collect();
+    let make = |size: usize| gpu.buffer("check", 4 * size as u64, Usage::Storage);
+    let mut buffers = vec![make(cols)?, make(rows)?];
+    buffers.extend(planes);
+    gpu.write(&buffers[0], 0, bytemuck::cast_slice(&x));
+    // What is not written stays something that no result is.
+    gpu.write(&buffers[1], 0, &vec![0xff; 4 * rows]);
+    let [from, to, q, s] = [0, 1, 2, 3].map(Slot::Activation);
+    let view = |buffer, cols: usize| View { buffer, offset: 0, stride: cols as u32 };
+    let weight = Weight { layout, rows: rows as u32, cols: cols as u32, q, s: (buffers.len() > 3).then_some(s) };
+    let launch = Matmul::plain("product", weight, view(from, cols), view(to, rows)).gemv(gpu.caps(), 1, from);
+    // Packed bytes have 8 bits of x.
+    let off = if launch.variant.number("DOT") == 1 { 0.1 } else { 1e-3 };
+    let program = gpu.program("check", steps(gpu, &[launch], &buffers, 1).await?)?;
+    gpu.submit(&[Work::Run { program: &program, grids: None }])?;
+    let found: Vec<f32> = bytemuck::pod_collect_to_vec(&gpu.read(&buffers[1], 0, 4 * rows as u64).await?);
+    gpu.check().await?;
+    // Rows that may share words begin together.
+    for first in [0, rows.saturating_sub(1) / ROWS * ROWS] {
+        let count = ROWS.min(rows - first);
+        let mut planes = [Vec::new(), Vec::new()];
+        let (starts, sizes) = (layout.plane_bytes(first, cols), layout.plane_bytes(count, cols));
+        for (index, buffer) in buffers[2..].iter().enumerate() {
+            planes[index] = bytemuck::pod_collect_to_vec(&gpu.read(buffer, starts[index], sizes[index]).await?);
+        }
+        let packed = Packed { layout, rows: count, cols, planes, column_order: None };
+        for (row, values) in (first..).zip(dequant(&packed).chunks(cols)) {
+            let products = values.iter().zip(&x).map(|(w, x)| f64::from(w * x));
+            let (wanted, square) = products.fold((0.0, 0.0), |(sum, square), p| (sum + p, square + p * p));
+            let error = (f64::from(found[row]) - wanted).abs();
+            // What is no number is wrong as well.
+            if error.is_nan() || error > off * square.sqrt() {
+                return Ok(format!("row {row} times numbers is {}, not {wanted}", found[row]));
+            }
+        }
+    }
+    Ok(String::new())
+}
