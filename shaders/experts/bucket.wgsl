@@ -1,6 +1,6 @@
 // Sorts a step's picks by expert, in one workgroup: `buckets` gets the count of tiles, then four words for each tile
-// (expert, first place, end of its bucket), then from order_at on the picks in the order of their experts. A pick's number
-// is row * each + its place in the row. Which pick comes first within a bucket is open; no result depends on it.
+// (expert, first place, end of its bucket), then from order_at on the picks in the order of their experts, and from place_at on
+// the row of each pick when tiles lie one under another. A pick's number is row * each + its place in the row. Which pick comes first within a bucket is open; no result depends on it.
 struct Params {
     experts: u32,
     each: u32,
@@ -8,6 +8,7 @@ struct Params {
     x_stride: u32,
     tile_rows: u32,
     order_at: u32,
+    place_at: u32,
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -19,6 +20,8 @@ const WG: u32 = 256u;
 const MOST: u32 = 512u;
 var<workgroup> counts: array<atomic<u32>, MOST>;
 var<workgroup> firsts: array<u32, MOST>;
+// From places to rows of tiles.
+var<workgroup> shifts: array<u32, MOST>;
 
 fn expert(pick: u32) -> u32 {
     let e = picks[params.x_offset + pick / params.each * params.x_stride + pick % params.each];
@@ -42,6 +45,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         }
         let end = first + atomicLoad(&counts[e]);
         firsts[e] = first;
+        shifts[e] = tile * params.tile_rows - first;
         for (var at = first; at < end; at += params.tile_rows) {
             buckets[4u + tile * 4u] = e;
             buckets[5u + tile * 4u] = at;
@@ -54,7 +58,9 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     for (var e = lid; e < params.experts; e += WG) { atomicStore(&counts[e], firsts[e]); }
     workgroupBarrier();
     for (var i = lid; i < all; i += WG) {
-        let place = atomicAdd(&counts[expert(i)], 1u);
+        let e = expert(i);
+        let place = atomicAdd(&counts[e], 1u);
         buckets[params.order_at + place] = i;
+        buckets[params.place_at + i] = place + shifts[e];
     }
 }

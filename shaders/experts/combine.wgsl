@@ -1,4 +1,5 @@
-// Adds what the picked experts of a row made, each times its weight.
+// Adds what the picked experts of a row made, each times its weight. PARTS: `y` are the rows of tiles that matrix units left
+// (shaders/experts/bucket.wgsl), without the experts' biases.
 struct Params {
     cols: u32,
     each: u32,
@@ -9,6 +10,9 @@ struct Params {
     out_stride: u32,
     res_offset: u32,
     res_stride: u32,
+#ifdef PARTS
+    place_at: u32,
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> y: array<f32>;
@@ -17,6 +21,27 @@ struct Params {
 #ifdef RESIDUAL
 @group(0) @binding(4) var<storage, read> residual: array<f32>;
 #endif
+#ifdef PARTS
+@group(0) @binding(5) var<storage, read> buckets: array<u32>;
+#ifdef BIAS
+@group(0) @binding(6) var<storage, read> bias: array<f32>;
+#endif
+#endif
+
+// What a pick of a row made.
+fn made(row: u32, p: u32, c: u32) -> f32 {
+    let pick = row * params.each + p;
+#ifdef PARTS
+    let sum = y[buckets[params.place_at + pick] * params.y_stride + c];
+#ifdef BIAS
+    return sum + bias[u32(picks[params.p_offset + row * params.p_stride + p]) * params.cols + c];
+#else
+    return sum;
+#endif
+#else
+    return y[pick * params.y_stride + c];
+#endif
+}
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -30,7 +55,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
             for (var p = 0u; p < params.each; p++) {
                 let weight = picks[params.p_offset + row * params.p_stride + params.each + p];
-                sum += weight * y[(row * params.each + p) * params.y_stride + c];
+                sum += weight * made(row, p, c);
             }
             out[params.out_offset + row * params.out_stride + c] = sum;
         }

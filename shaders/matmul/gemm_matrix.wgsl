@@ -3,6 +3,7 @@
 // ones are on their way from memory meanwhile. Products are of halves where the units take halves, sums are f32.
 // All sums go to `parts`, and gemm_join finishes them: the text, which takes drivers long to compile, is the same for every
 // product of a layout. Where tiles are too few to fill a device, the workgroups of one tile (along z) share K.
+// EXPERTS: rows of x are those of a tile's picks, rows of W those of their expert (shaders/experts/bucket.wgsl).
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -13,6 +14,15 @@ struct Params {
     x_stride: u32,
     // Rows from the gate to the up projection; 0 where there is none.
     up_row: u32,
+#ifdef EXPERTS
+    // Picks that share a row of x, and where their order begins.
+    each: u32,
+    order_at: u32,
+    first_expert: u32,
+    expert_count: u32,
+    expert_rows: u32,
+    row_step: u32,
+#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -20,7 +30,16 @@ struct Params {
 #import weights/any
 #import matmul/inside
 @group(0) @binding(7) var<storage, read_write> parts: array<f32>;
+#ifdef EXPERTS
+@group(0) @binding(8) var<storage, read> buckets: array<u32>;
+var<private> expert_row: u32;
+
+fn output_row(n: u32) -> u32 { return expert_row + n * params.row_step; }
+#else
 @group(0) @binding(8) var<storage, read> state: State;
+
+fn output_row(n: u32) -> u32 { return params.row0 + n; }
+#endif
 
 const THREADS: u32 = DOWN * ACROSS * LANES;
 #import common/matrix
@@ -30,10 +49,10 @@ var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;
 // The row of W that makes column c of a tile; with a gate each 64 columns are 32 of it and theirs of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
     if (params.up_row == 0u) {
-        return params.row0 + min(tile * BN + c, params.n - 1u);
+        return output_row(min(tile * BN + c, params.n - 1u));
     }
     let n = min(tile * (BN / 2u) + c / 64u * 32u + c % 32u, params.n - 1u);
-    return params.row0 + n + c / 32u % 2u * params.up_row;
+    return output_row(n) + c / 32u % 2u * params.up_row;
 }
 
 @compute @workgroup_size(THREADS)
@@ -54,6 +73,15 @@ fn main(
     var sum$i_$j = Sum();
 #endfor
 #endfor
+#ifdef EXPERTS
+    let expert = buckets[4u + wid.y * 4u] - params.first_expert;
+    let first = buckets[5u + wid.y * 4u];
+    let end = buckets[6u + wid.y * 4u];
+    if (wid.y >= buckets[0] || expert >= params.expert_count) {
+        return;
+    }
+    expert_row = expert * params.expert_rows;
+#endif
     let share = (params.k_blocks + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, params.k_blocks);
@@ -62,7 +90,12 @@ fn main(
     let unit = lid % 4u;
 #for p in 0..BM*8/DOWN/ACROSS/LANES
     let x_row$p = ($pu * THREADS + lid) / 8u;
-    let x_at$p = (params.x_offset + min(wid.y * BM + x_row$p, state.rows - 1u) * params.x_stride) / 4u;
+#ifdef EXPERTS
+    let x_from$p = buckets[params.order_at + min(first + x_row$p, end - 1u)] / params.each;
+#else
+    let x_from$p = min(wid.y * BM + x_row$p, state.rows - 1u);
+#endif
+    let x_at$p = (params.x_offset + x_from$p * params.x_stride) / 4u;
     let x_to$p = x_row$p % SIDE * PITCH + k4;
     var x_next$p: vec4<f32>;
 #endfor

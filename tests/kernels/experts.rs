@@ -2,12 +2,13 @@
 
 use super::matmul::weights;
 use jerboa::device::registry::Kernel;
-use jerboa::device::{Caps, DeviceOptions, Force};
+use jerboa::device::{Caps, DeviceOptions, Force, MatrixUnits, MatrixWords};
 use jerboa::format::layout::{Float, Form, Layout, Packed};
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::Launch;
 use jerboa::kernels::experts::{Buckets, Experts, Groups, Routing, Score, combine};
 use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
+use jerboa::kernels::matrix::MatrixChoice;
 use jerboa::reference::experts::{Gated, route};
 use jerboa::reference::matmul::rms_norm;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run, run_all};
@@ -166,6 +167,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     let clamp = case.turns.then_some([1.702, 0.7]);
     let run = experts.div_ceil(case.runs);
     for second in [false, true] {
+        let mut parts = None;
         for (index, first) in (0..experts).step_by(run).enumerate() {
             let count = run.min(experts - first);
             let of = |n: usize| (first * n, (first + count) * n);
@@ -201,16 +203,28 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             } else if !many && index == 0 {
                 m.residual = case.residual.then(|| view(residual_at, cols));
             }
-            if many {
-                let choice = GemmChoice::of(caps, &m, rows);
-                launches.push(m.grouped(&buckets, &taken, second, choice));
-            } else {
-                launches.push(m.gemv(caps, rows, state));
-            }
-            if many && second && first + count == experts {
+            let choice = if many { MatrixChoice::of_experts(caps, &m, &buckets) } else { None };
+            assert_eq!(choice.is_some(), many && caps.matrix.is_some(), "matrix units");
+            launches.push(match choice {
+                Some(choice) => {
+                    let floats = m.grouped_bytes(&buckets, choice) as usize / 4;
+                    let parts = *parts.get_or_insert_with(|| b.poison(floats));
+                    m.grouped_on_units(&buckets, &taken, second, parts, choice)
+                }
+                None if many => m.grouped(&buckets, &taken, second, GemmChoice::of(caps, &m, rows)),
+                None => m.gemv(caps, rows, state),
+            });
+            let last = many && first + count == experts;
+            if last && second {
                 let residual = case.residual.then(|| view(residual_at, cols));
-                let y = view(each_out, cols);
-                launches.push(combine("combine", &y, &taken, residual.as_ref(), &view(out, cols), cols as u32));
+                let y = match (parts, choice) {
+                    (Some(parts), Some(choice)) => view(parts, m.grouped_stride(choice) as usize),
+                    _ => view(each_out, cols),
+                };
+                let sum = combine("combine", &y, &taken, residual.as_ref(), &view(out, cols), cols as u32);
+                launches.push(if choice.is_some() { buckets.of_parts(sum, m.bias) } else { sum });
+            } else if let (Some(parts), Some(choice), true) = (parts, choice, last) {
+                launches.push(m.grouped_join(&buckets, &taken, parts, choice));
             }
         }
     }
@@ -305,8 +319,33 @@ fn experts_of_many_rows() {
                 same,
                 ..CASE
             };
-            let error = check(gpu(), gpu().caps(), case, true);
+            let caps = Caps { matrix: None, ..gpu().caps().clone() };
+            let error = check(gpu(), &caps, case, true);
             assert!(error < 1e-9, "{layout}, same {same}: {error:e}");
+        }
+    }
+}
+
+/// Tiles of matrix units, the device's own where it has some, else spelled out: experts with no row, with few, with tiles of
+/// many, one that all rows pick; both heights of tiles, halves and floats, squares of 16 and of 8.
+#[test]
+fn experts_on_matrix_units() {
+    let device = gpu().caps();
+    let cases = [
+        (Layout::Dense(Float::F16), 16, [40, 4, 37], 1),
+        (affine(4, 64), 16, [6, 2, 150], 2),
+        (Layout::Mxfp4, 8, [6, 2, 145], 3),
+    ];
+    for (index, (layout, side, [experts, each, rows], runs)) in cases.into_iter().enumerate() {
+        let units = MatrixUnits { side, half: side == 16 && device.f16, lanes: 32, words: MatrixWords::Spelled };
+        let caps = Caps { matrix: device.matrix.or(Some(units)), max_invocations: 256, ..device.clone() };
+        let limit = if caps.matrix_units().is_some_and(|units| units.half) { 1e-6 } else { 1e-9 };
+        for same in [false, true] {
+            let turns = layout == Layout::Mxfp4;
+            let (inner, bias, residual) = (if turns { 38 } else { 37 }, index != 1, index != 2);
+            let case = Case { layout, experts, each, rows, inner, bias, turns, residual, runs, same, ..CASE };
+            let error = check(gpu(), &caps, case, true);
+            assert!(error < limit, "{layout}, same {same}: {error:e}");
         }
     }
 }

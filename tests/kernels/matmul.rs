@@ -333,7 +333,7 @@ fn matrix_units_equal_their_twin() {
         let error = check_as(gpu(), &caps, layout, [33, 70, 172], &Case { gemm: true, ..PLAIN });
         assert!(error < 1e-6, "{layout}: {error:e}");
     }
-    for (bits, (bm, side)) in [(64, 16), (32, 8), (128, 16), (64, 8)].into_iter().enumerate() {
+    for (bits, (bm, side)) in [(64, 16), (32, 8), (128, 16), (64, 8), (256, 16)].into_iter().enumerate() {
         let units = spelled(side, bits % 2 == 0);
         let caps = Caps { vendor: if bits % 2 == 0 { "nvidia".into() } else { String::new() }, ..forced(units, bm) };
         let case = Case {

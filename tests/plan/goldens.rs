@@ -3,9 +3,10 @@
 
 use super::{caps, layout_of, planned, planned_on};
 use jerboa::arch::{self, Head};
+use jerboa::device::{MatrixUnits, MatrixWords};
 use jerboa::gpu::{Caps, Force};
 use jerboa::ir::{Graph, Pooling};
-use jerboa::kernels::registry::Kernel;
+use jerboa::kernels::registry::{Kernel, Variant};
 use jerboa::plan::{Fusions, RowsMode, fuse};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -75,6 +76,28 @@ fn dense_layers_take_five_dispatches_where_they_are_dear() {
         let layers = config["num_hidden_layers"].as_u64().expect("layers") as usize;
         // The rows of the tokens before, the logits behind.
         assert_eq!(plan.launches.len(), 5 * layers + 2, "{name}");
+    }
+}
+
+/// On matrix units experts' products leave tiles of sums: of the first a join makes rows of picks, of the second the sum over
+/// picks takes them as they are.
+#[test]
+fn experts_of_prompts_take_matrix_units() {
+    let units = MatrixUnits { side: 16, half: true, lanes: 32, words: MatrixWords::Coop };
+    let caps = Caps { matrix: Some(units), ..caps() };
+    let families = families();
+    for name in ["Qwen3MoeForCausalLM", "GptOssForCausalLM"] {
+        let graph = fuse::common(arch::graph(&families[name]).expect(name), Fusions::ALL, &layout_of);
+        let plan = planned_on(&caps, &graph, RowsMode::Many(256)).expect(name);
+        let of = |kernel, flag| {
+            let has = |v: &Variant| v.kernel == kernel && v.to_string().contains(flag);
+            plan.launches.iter().filter(|launch| has(&launch.variant)).count()
+        };
+        let layers = of(Kernel::Bucket, "");
+        let found =
+            [of(Kernel::GemmMatrix, "+experts"), of(Kernel::GemmJoin, "+experts"), of(Kernel::Combine, "+parts")];
+        assert!(layers > 0, "{name}");
+        assert_eq!(found, [2 * layers, layers, layers], "{name}\n{plan}");
     }
 }
 

@@ -87,20 +87,29 @@ pub struct Experts<B> {
 }
 
 impl<B: Clone> Experts<B> {
-    fn common(&self, launch: Launch<B>) -> Launch<B> {
+    /// Which rows of W are an expert's.
+    fn lines(&self, launch: Launch<B>) -> Launch<B> {
+        launch.set("expert_rows", self.rows).set("row_step", self.step)
+    }
+
+    fn held(&self, launch: Launch<B>) -> Launch<B> {
+        self.lines(launch).set("first_expert", self.first).set("expert_count", self.count)
+    }
+
+    fn clamped(&self, launch: Launch<B>) -> Launch<B> {
         let [alpha, limit] = self.clamp.unwrap_or_default();
-        launch
-            .set("first_expert", self.first)
-            .set("expert_count", self.count)
-            .set("expert_rows", self.rows)
-            .set("row_step", self.step)
-            .set_f32("alpha", alpha)
-            .set_f32("limit", limit)
+        launch.set_f32("alpha", alpha).set_f32("limit", limit)
+    }
+
+    /// What shaders/matmul/gemm_join.wgsl takes.
+    pub(super) fn joined(&self, launch: Launch<B>, buckets: &Buckets<B>) -> Launch<B> {
+        let launch = self.clamped(self.lines(launch));
+        launch.bind("buckets", buckets.buffer.clone()).set("order_at", buckets.order_at())
     }
 
     /// What shaders/matmul/experts.wgsl takes.
     pub(super) fn few(&self, launch: Launch<B>) -> Launch<B> {
-        self.common(launch)
+        self.clamped(self.held(launch))
             .bind("picks", self.picks.buffer.clone())
             .set("each", self.each)
             .set("pick_offset", self.picks.offset)
@@ -111,7 +120,12 @@ impl<B: Clone> Experts<B> {
 
     /// What shaders/matmul/gemm.wgsl takes; rows of x are picks themselves where `own` says so.
     pub(super) fn many(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
-        self.common(launch)
+        self.clamped(self.on_units(launch, buckets, own))
+    }
+
+    /// What shaders/matmul/gemm_matrix.wgsl takes.
+    pub(super) fn on_units(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
+        self.held(launch)
             .bind("buckets", buckets.buffer.clone())
             .set("each", if own { 1 } else { self.each })
             .set("order_at", buckets.order_at())
@@ -149,9 +163,18 @@ impl<B: Clone> Buckets<B> {
         4 + 4 * tiles(self.rows * self.each, self.tile_rows, self.experts)
     }
 
+    fn place_at(&self) -> u32 {
+        self.order_at() + self.rows * self.each
+    }
+
+    /// Rows of all tiles one under another.
+    pub(super) fn lines(&self) -> u32 {
+        tiles(self.rows * self.each, self.tile_rows, self.experts) * self.tile_rows
+    }
+
     /// Bytes of the sorted picks.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.order_at() + self.rows * self.each) * 4
+        u64::from(self.place_at() + self.rows * self.each) * 4
     }
 
     pub(super) fn grid(&self, x: u32) -> GridSpec {
@@ -170,6 +193,16 @@ impl<B: Clone> Buckets<B> {
             .set("x_stride", picks.stride)
             .set("tile_rows", self.tile_rows)
             .set("order_at", self.order_at())
+            .set("place_at", self.place_at())
+    }
+
+    /// The same sum where `y` is what [`Matmul::grouped_on_units`] left; `bias` has a row of `cols` for each expert.
+    ///
+    /// [`Matmul::grouped_on_units`]: super::matmul::Matmul::grouped_on_units
+    pub fn of_parts(&self, combine: Launch<B>, bias: Option<B>) -> Launch<B> {
+        let mut launch = combine.bind("buckets", self.buffer.clone()).set("place_at", self.place_at());
+        launch.variant = launch.variant.flag("PARTS").flag_if("BIAS", bias.is_some());
+        launch.bind_opt("bias", bias)
     }
 }
 

@@ -178,12 +178,15 @@ impl<B: Clone> Matmul<B> {
     /// What adds the parts of a product of `x` columns of tiles, cut as [`GridSpec::Split`] says, and finishes them.
     pub(super) fn join(&self, x: u32, [bm, bn]: [u32; 2], [target, most]: [u32; 2], always: bool) -> Launch<B> {
         let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most, always };
+        self.joining(x, [bm, bn], grid).set("target_groups", target).set("max_splits", most)
+    }
+
+    /// The same for parts of any grid.
+    pub(super) fn joining(&self, x: u32, [bm, bn]: [u32; 2], grid: GridSpec) -> Launch<B> {
         self.ending(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
             .set("tiles", x)
             .set("tile_rows", bm)
             .set("tile_cols", bn)
-            .set("target_groups", target)
-            .set("max_splits", most)
     }
 
     /// Tiles of `bn` rows of W along the columns.

@@ -1,6 +1,7 @@
-//! Products of many rows on matrix units (shaders/matmul/gemm_matrix.wgsl), for every weight layout but experts'. Knows which
+//! Products of many rows on matrix units (shaders/matmul/gemm_matrix.wgsl), for every weight layout. Knows which
 //! tiles suit which units; what the product is for is its caller's business.
 
+use super::experts::{Buckets, Experts};
 use super::matmul::{GemmChoice, Matmul, weight_flags};
 use super::{GridSpec, Launch, splits};
 use crate::device::registry::{Kernel, Variant};
@@ -29,11 +30,14 @@ struct Tile {
 
 impl Tile {
     /// The larger the fewer times x and W are read; a subgroup has at most 4 by 4 sums of 16 by 16, which fill its registers.
-    const ALL: [Tile; 4] = [
+    /// Of one height the first serves prompts and the last experts, whose tiles have little of x to be read again.
+    const ALL: [Tile; 6] = [
+        Tile { bm: 256, bn: 128, down: 4, across: 2 },
         Tile { bm: 128, bn: 128, down: 2, across: 2 },
         Tile { bm: 128, bn: 64, down: 2, across: 2 },
         Tile { bm: 64, bn: 64, down: 2, across: 2 },
         Tile { bm: 32, bn: 128, down: 1, across: 4 },
+        Tile { bm: 64, bn: 128, down: 2, across: 2 },
     ];
 
     /// Whether a device has the threads and the workgroup memory.
@@ -50,15 +54,35 @@ impl MatrixChoice {
     /// Bytes of sums that a product may leave: more of them than any layer has cost more memory than the units save time.
     const MOST_BYTES: u64 = 256 << 20;
 
-    /// What is known to be good for up to `rows` rows of x, or nothing where the units do not serve: f32 weights keep their
-    /// precision, experts have tiles of their own.
+    /// Rows of x from which on the highest tiles pay: they read W the fewest times, and the last one of a prompt has rows to spare.
+    pub const MIDDLE: usize = 384;
+
+    /// Whether a device has work enough at once for the highest tiles.
+    pub fn is_tall(caps: &Caps) -> bool {
+        caps.full_load() >= 1024 && caps.matrix_units().is_some_and(|units| units.side == 16)
+    }
+
+    /// The units, where they serve: f32 weights keep their precision.
+    fn units<B>(caps: &Caps, m: &Matmul<B>) -> Option<MatrixUnits> {
+        caps.matrix_units().filter(|units| !units.half || m.weight.layout != Layout::Dense(Float::F32))
+    }
+
+    /// What is known to be good for the picks of experts, or nothing where the units do not serve.
+    pub fn of_experts<B: Clone>(caps: &Caps, m: &Matmul<B>, buckets: &Buckets<B>) -> Option<Self> {
+        let units = Self::units(caps, m)?;
+        let fits = |tile: &Tile| tile.bm == buckets.tile_rows && tile.fits(caps, units);
+        let tile = Tile::ALL.into_iter().rev().find(fits)?;
+        let choice = Self { units, tile, target: 1, most: 1 };
+        (m.grouped_bytes(buckets, choice) <= Self::MOST_BYTES.min(caps.max_weight_buffer())).then_some(choice)
+    }
+
+    /// What is known to be good for up to `rows` rows of x, or nothing where the units do not serve; experts have
+    /// [`Self::of_experts`].
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
-        let units = caps.matrix_units()?;
-        if m.experts.is_some() || (units.half && m.weight.layout == Layout::Dense(Float::F32)) {
-            return None;
-        }
+        let units = Self::units(caps, m).filter(|_| m.experts.is_none())?;
         let own = match (rows, units.side) {
-            (0..=32, _) => 32,
+            (0..=GemmChoice::SHORT, _) => 32,
+            (_, 16) if rows > Self::MIDDLE && Self::is_tall(caps) => 256,
             (_, 16) => caps.measured(Kernel::GemmMatrix, "BM", 128),
             _ => caps.measured(Kernel::GemmMatrix, "BM", 64),
         };
@@ -67,7 +91,7 @@ impl MatrixChoice {
         let tile = fitting().find(|tile| tile.bm == wanted).or_else(|| fitting().next())?;
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 128).clamp(1, 16);
-        let choice = Self { units, tile, target: caps.full_load() / 4, most };
+        let choice = Self { units, tile, target: caps.full_load() / (tile.down * tile.across), most };
         (m.matrix_bytes(rows as u32, choice) <= Self::MOST_BYTES.min(caps.max_weight_buffer())).then_some(choice)
     }
 }
@@ -85,7 +109,16 @@ impl<B: Clone> Matmul<B> {
     /// The launches for as many rows of x as the step has: the product, and what joins and finishes its parts, which are
     /// [`Self::matrix_bytes`] long.
     pub fn on_matrix_units(&self, state: B, parts: B, choice: MatrixChoice) -> [Launch<B>; 2] {
-        let MatrixChoice { units, tile, target, most } = choice;
+        let MatrixChoice { tile, target, most, .. } = choice;
+        let x = self.tiles(tile.bn);
+        let product = self.of_tiles(choice, GridSpec::Split { x, per: tile.bm, target, most });
+        let join = self.join(x, [tile.bm, tile.bn], [target, most], true);
+        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+    }
+
+    /// The product with what all of them take.
+    fn of_tiles(&self, choice: MatrixChoice, grid: GridSpec) -> Launch<B> {
+        let MatrixChoice { units, tile, .. } = choice;
         let variant = weight_flags(Variant::new(Kernel::GemmMatrix), self.weight.layout)
             .flag(units.words.flag())
             .flag_if("F16", units.half)
@@ -95,16 +128,48 @@ impl<B: Clone> Matmul<B> {
             .set("ACROSS", tile.across)
             .set("WIDTH", MatrixChoice::WIDTH)
             .set("SIDE", units.side)
-            .set("LANES", units.lanes);
-        let x = self.tiles(tile.bn);
-        let grid = GridSpec::Split { x, per: tile.bm, target, most };
-        let product = self
-            .sources(Launch::new(self.label.clone(), variant, grid))
+            .set("LANES", units.lanes)
+            .flag_if("EXPERTS", self.experts.is_some());
+        self.sources(Launch::new(self.label.clone(), variant, grid))
             .set("n", self.n)
             .set("up_row", self.gated.unwrap_or(0))
-            .set("x_stride", self.x.stride);
-        let join = self.join(x, [tile.bm, tile.bn], [target, most], true);
-        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+            .set("x_stride", self.x.stride)
+    }
+
+    /// The launch for many rows of x whose picks are sorted, as [`Self::grouped`]; sums of the tiles go to `parts`.
+    pub fn grouped_on_units(
+        &self,
+        buckets: &Buckets<B>,
+        experts: &Experts<B>,
+        own: bool,
+        parts: B,
+        choice: MatrixChoice,
+    ) -> Launch<B> {
+        let product = self.of_tiles(choice, buckets.grid(self.tiles(choice.tile.bn)));
+        experts.on_units(product, buckets, own).bind("parts", parts)
+    }
+
+    /// What finishes them once all experts have left theirs: a row of `out` for each pick.
+    pub fn grouped_join(
+        &self,
+        buckets: &Buckets<B>,
+        experts: &Experts<B>,
+        parts: B,
+        choice: MatrixChoice,
+    ) -> Launch<B> {
+        let Tile { bm, bn, .. } = choice.tile;
+        let grid = buckets.grid(self.n.div_ceil(256) * bm);
+        experts.joined(self.joining(self.tiles(bn), [bm, bn], grid), buckets).bind("parts", parts)
+    }
+
+    /// Elements of a row of these parts.
+    pub fn grouped_stride(&self, choice: MatrixChoice) -> u32 {
+        self.tiles(choice.tile.bn) * choice.tile.bn
+    }
+
+    /// Bytes of these parts.
+    pub fn grouped_bytes(&self, buckets: &Buckets<B>, choice: MatrixChoice) -> u64 {
+        u64::from(buckets.lines() + 1) * u64::from(self.grouped_stride(choice)) * 4
     }
 
     /// Bytes of the sums of up to `rows` rows of x. A row more than is used: browsers want one behind a matrix's last.

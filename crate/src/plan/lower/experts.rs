@@ -5,6 +5,7 @@ use super::{Lowering, Slot, memory};
 use crate::ir::{ExpertsIn, ExpertsOut, Node, Routing, WeightId, experts};
 use crate::kernels::experts::{self as kernels, Buckets, Experts};
 use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
+use crate::kernels::matrix::MatrixChoice;
 use crate::{Error, Result};
 
 /// A run of a weight: its first expert, how many it has, its planes.
@@ -64,7 +65,11 @@ impl Lowering<'_> {
                 later: false,
                 clamp: e.clamp,
             };
-            self.expert_product(product, &taken, buckets.as_ref(), false);
+            product.experts = Some(taken.clone());
+            let choice = self.expert_product(e.weight, &product, &taken, buckets.as_ref(), false);
+            if let (Some(buckets), Some(choice), true) = (&buckets, choice, (first + count) as usize == e.count) {
+                self.launches.push(product.grouped_join(buckets, &taken, Slot::Scratch, choice));
+            }
         }
         Ok(())
     }
@@ -89,11 +94,10 @@ impl Lowering<'_> {
             later: first > 0,
             clamp: None,
         };
-        if let Some(buckets) = &buckets {
+        if buckets.is_some() {
             x.stride = span;
-            let rows = u64::from(buckets.rows * buckets.each);
-            self.scratch = self.scratch.max(rows * u64::from(stride) * 4);
         }
+        let mut left = None;
         let runs = self.expert_runs(e.weight, cols as usize)?;
         let all = taken(0, e.count as u32);
         for (first, count, weight) in runs {
@@ -102,28 +106,50 @@ impl Lowering<'_> {
             product.n = cols;
             product.bias = e.bias.map(|bias| self.expert_bias(e.weight, bias));
             product.residual = residual.clone().filter(|_| buckets.is_none() && first == 0);
-            self.expert_product(product, &taken(first, count), buckets.as_ref(), true);
+            let taken = taken(first, count);
+            product.experts = Some(taken.clone());
+            left = self
+                .expert_product(e.weight, &product, &taken, buckets.as_ref(), true)
+                .map(|choice| (product.grouped_stride(choice), product.bias));
         }
-        if buckets.is_some() {
-            let name = format!("{name}, combined");
-            self.launches.push(kernels::combine(&name, &each_out, &all, residual.as_ref(), &out, cols));
-        }
+        let Some(buckets) = buckets else { return Ok(()) };
+        let name = format!("{name}, combined");
+        let combine = |y: &View<Slot>| kernels::combine(&name, y, &all, residual.as_ref(), &out, cols);
+        let sum = match left {
+            Some((stride, bias)) => buckets.of_parts(combine(&View { stride, ..each_out }), bias),
+            None => {
+                self.scratch = self.scratch.max(u64::from(buckets.rows * buckets.each) * u64::from(stride) * 4);
+                combine(&each_out)
+            }
+        };
+        self.launches.push(sum);
         Ok(())
     }
 
+    /// A product with the experts of a run. Where matrix units make it, its sums lie in the scratch buffer, as the choice
+    /// says; those of experts that come and go would not stay there from one run to the next.
     fn expert_product(
         &mut self,
-        mut product: Matmul<Slot>,
+        id: WeightId,
+        product: &Matmul<Slot>,
         taken: &Experts<Slot>,
         buckets: Option<&Buckets<Slot>>,
         own: bool,
-    ) {
+    ) -> Option<MatrixChoice> {
         let (caps, rows) = (self.options.caps, self.options.rows.tokens());
-        product.experts = Some(taken.clone());
-        self.launches.push(match buckets {
-            Some(buckets) => product.grouped(buckets, taken, own, GemmChoice::of(caps, &product, rows)),
-            None => product.gemv(caps, rows, Slot::CURSOR),
+        let Some(buckets) = buckets else {
+            self.launches.push(product.gemv(caps, rows, Slot::CURSOR));
+            return None;
+        };
+        let choice = MatrixChoice::of_experts(caps, product, buckets).filter(|_| !self.paged(id));
+        self.launches.push(match choice {
+            Some(choice) => {
+                self.scratch = self.scratch.max(product.grouped_bytes(buckets, choice));
+                product.grouped_on_units(buckets, taken, own, Slot::Scratch, choice)
+            }
+            None => product.grouped(buckets, taken, own, GemmChoice::of(caps, product, rows)),
         });
+        choice
     }
 
     /// How many numbers picks have: those of all experts; where the buffers hold some of them, the places there, and one
