@@ -8,6 +8,7 @@ use crate::device::Caps;
 use crate::format::{Float, Layout, WeightSource, Weights, quantize};
 use crate::ir::{Graph, Op, WeightKind};
 use crate::kernels::attention::{Kv, NEAR};
+use crate::kernels::matrix::MatrixChoice;
 use crate::plan::{
     Fusions, Plan, PlanOptions, RowsMode, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
 };
@@ -144,6 +145,11 @@ impl Decision {
         let (weights, states) = (&self.weights, &self.states[..]);
         let (kv, capacity, fuse_heads) = (self.kv, self.capacity, self.fusions.heads);
         lower(graph, PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads })
+    }
+
+    /// Whether prompts of fewer rows have a step of their own, as the highest tiles would be mostly empty.
+    pub(super) fn has_middle(&self, caps: &Caps) -> bool {
+        self.chunk > MatrixChoice::MIDDLE && MatrixChoice::is_tall(caps)
     }
 
     /// The plan of a decode step that stands before [`NEAR`], where dispatches are dear and sequences get longer than that.

@@ -151,7 +151,9 @@ impl Session {
         let verify = self.speculation.as_ref().map(|_| self.verify_step()).transpose()?;
         let decode = self.step_of("decode", &self.model.decode, 1)?;
         let near = self.model.near.as_ref().map(|near| self.step_of("near", near, 1)).transpose()?;
-        Ok(Steps { decode, near, prefill: self.step_of("prefill", &self.model.prefill, 1)?, verify })
+        let prefill = self.step_of("prefill", &self.model.prefill, 1)?;
+        let middle = self.model.middle.as_ref().map(|middle| self.step_of("prefill", middle, 1)).transpose()?;
+        Ok(Steps { decode, near, prefill, middle, verify })
     }
 
     /// Takes other ones; gives those that there were.
@@ -160,6 +162,7 @@ impl Session {
         swap(&mut self.decode, &mut steps.decode);
         swap(&mut self.near, &mut steps.near);
         swap(&mut self.prefill, &mut steps.prefill);
+        swap(&mut self.middle, &mut steps.middle);
         if let (Some(own), Some(verify)) = (&mut self.speculation, &mut steps.verify) {
             swap(&mut own.verify, verify);
         }
@@ -172,6 +175,7 @@ struct Steps {
     decode: Step,
     near: Option<Step>,
     prefill: Step,
+    middle: Option<Step>,
     verify: Option<Step>,
 }
 

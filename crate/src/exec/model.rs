@@ -17,6 +17,7 @@ use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
+use crate::kernels::matrix::MatrixChoice;
 use crate::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, fuse, look_ahead, lower};
 use crate::vision::Sections;
 use crate::{Error, Result};
@@ -75,6 +76,8 @@ pub struct Model {
     /// The same for positions before [`NEAR`](crate::kernels::attention::NEAR), with fewer dispatches.
     pub(super) near: Option<Prepared>,
     pub(super) prefill: Prepared,
+    /// The same for up to [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows, where others have higher tiles.
+    pub(super) middle: Option<Prepared>,
     pub(super) greedy: Prepared,
     pub(super) short: RefCell<Short>,
     pub(super) drafting: OnceCell<Drafting>,
@@ -126,7 +129,9 @@ impl Model {
             let prefill = decision.plan(gpu.caps(), &decision.graph, RowsMode::Many(decision.chunk))?;
             let greedy = Tail::Greedy.plan(decode.output_cols as u32, None, gpu.caps().dear_dispatches())?;
             let near = decision.near(gpu.caps(), &few)?;
-            Ok([decode, prefill, greedy].into_iter().chain(near).collect())
+            let rows = RowsMode::Many(MatrixChoice::MIDDLE);
+            let middle = decision.has_middle(gpu.caps()).then(|| decision.plan(gpu.caps(), &decision.graph, rows));
+            Ok([decode, prefill, greedy].into_iter().chain(near).chain(middle.transpose()?).collect())
         };
         let mut tuning = Tuning::none(Origin::Off);
         let tune = Box::pin(async {
@@ -164,6 +169,7 @@ impl Model {
             return Err(Error::Internal("the model has no three plans".into()));
         };
         let weight_bytes = shared.values().map(Buffer::size).sum();
+        let middle = decision.has_middle(gpu.caps());
         let Decision { capacity, chunk, kv, graph, weights, states, precision, notes, .. } = decision;
         let before = gpu.created().bytes;
         let pages = Pages::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
@@ -171,8 +177,10 @@ impl Model {
         let placed = sections.is_some();
         rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !placed && !rope.depends_on_length())?;
         let decode = Prepared::new(&gpu, "decode", decode, false)?;
-        let near = plans.next().map(|plan| decode.beside(plan));
         let prefill = Prepared::new(&gpu, "prefill", prefill, false)?;
+        let middle = if middle { plans.next_back() } else { None };
+        let middle = middle.map(|plan| prefill.beside(&gpu, "prefill", plan)).transpose()?;
+        let near = plans.next().map(|plan| decode.beside(&gpu, "decode", plan)).transpose()?;
         let greedy = Prepared::new(&gpu, "sample", greedy, false)?;
         let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
         Ok(Self {
@@ -195,6 +203,7 @@ impl Model {
             shared,
             decode,
             near,
+            middle,
             prefill,
             greedy,
             short: RefCell::new(Short::Unasked),

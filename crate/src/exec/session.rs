@@ -36,6 +36,7 @@ pub struct Session {
     pub(super) near: Option<Step>,
     pub(super) greedy: Step,
     pub(super) prefill: Step,
+    pub(super) middle: Option<Step>,
     pub(super) short: Option<Step>,
     pub(super) tails: Vec<(Tail, Step)>,
     pub(super) speculation: Option<Speculation>,
@@ -120,6 +121,7 @@ impl Session {
         let near = model.near.as_ref().map(|near| step("near", near)).transpose()?;
         let greedy = step("sample", &model.greedy)?;
         let prefill = step("prefill", &model.prefill)?;
+        let middle = model.middle.as_ref().map(|middle| step("prefill", middle)).transpose()?;
         let state_bytes = model.state_bytes(held);
         model.count(|bytes| bytes.kv += state_bytes);
         let mut session = Self {
@@ -130,6 +132,7 @@ impl Session {
             near,
             greedy,
             prefill,
+            middle,
             short: None,
             tails: Vec::new(),
             speculation: None,

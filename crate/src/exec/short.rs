@@ -8,6 +8,7 @@ use super::step::{Prepared, Step, compile};
 use crate::Result;
 use crate::gpu::Backend;
 use crate::kernels::matmul::GemmChoice;
+use crate::kernels::matrix::MatrixChoice;
 use crate::plan::RowsMode;
 use futures_util::future::FutureExt;
 
@@ -68,8 +69,9 @@ impl Session {
 
     /// The step whose tiles suit so many rows.
     pub(super) fn prefill_step(&self, rows: usize) -> &Step {
-        match &self.short {
-            Some(step) if rows <= GemmChoice::SHORT => step,
+        match (&self.short, &self.middle) {
+            (Some(step), _) if rows <= GemmChoice::SHORT => step,
+            (_, Some(step)) if rows <= MatrixChoice::MIDDLE => step,
             _ => &self.prefill,
         }
     }

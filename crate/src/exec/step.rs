@@ -117,20 +117,31 @@ impl Prepared {
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
     pub fn new(gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
+        Self::on(&Buffers::new(), gpu, name, plan, output)
+    }
+
+    fn on(shared: &Buffers, gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
         let activations = plan.activations.iter().enumerate().map(|(i, size)| (Slot::Activation(i), *size));
         let output = (Slot::Output, if output { plan.output } else { 0 });
         let [rotated, scratch] = [(Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)];
         let rest = [output, rotated, scratch, (Slot::Buckets, plan.sorted)];
         let mut own = Buffers::new();
         for (slot, size) in activations.chain(rest.into_iter().filter(|(_, size)| *size > 0)) {
-            own.insert(slot, gpu.buffer(name, size, Usage::Storage)?);
+            let buffer = match shared.get(&slot) {
+                Some(buffer) if buffer.size() >= size => buffer.clone(),
+                _ => gpu.buffer(name, size, Usage::Storage)?,
+            };
+            own.insert(slot, buffer);
         }
         Ok(Self { plan, own })
     }
 
-    /// Another plan of the same graph for as many rows: it needs the same buffers, or fewer.
-    pub fn beside(&self, plan: Plan) -> Self {
-        Self { plan, own: self.own.clone() }
+    /// Another plan that never runs at the same time: on the same buffers where they are large enough.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn beside(&self, gpu: &Gpu, name: &str, plan: Plan) -> Result<Self> {
+        Self::on(&self.own, gpu, name, plan, false)
     }
 }
 
