@@ -166,7 +166,8 @@ async function run() {
   const products = 2 * patches * weights + 2 * tokens * (16 * wide * wide + 4 * wide * TEXT.hidden_size);
   const attention = 4 * depth * patches * patches * wide;
   const { profiles } = await model.measure({ profile: [rows], limits: false, steps: 0 });
-  const gemm = profiles.find((profile) => profile.rows === rows)?.kernels.gemm;
+  const kernels = profiles.find((profile) => profile.rows === rows)?.kernels;
+  const gemm = kernels?.gemm_matrix ?? kernels?.gemm;
   // The matrices of the language model but its head, which sees one row.
   const matrices = tensors().filter(([name, shape]) => name.includes("language_model.layers") && shape.length === 2);
   const prompt = 2 * rows * matrices.reduce((sum, [, [outputs, inputs]]) => sum + outputs * inputs, 0);

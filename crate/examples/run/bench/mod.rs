@@ -102,7 +102,7 @@ async fn row(loaded: &mut Loaded, prompt: usize, settings: &Settings, runs: &[Va
     let of = |name: &str| limits.get(name).and_then(Value::as_f64);
     if let (true, Some(read_gbs), Some(dispatch_us)) = (settings.profile, of("readGbs"), of("dispatchUs")) {
         let position = (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
-        let profile = if prompt > 1 { vec![1, prompt.min(512)] } else { vec![1] };
+        let profile = if prompt > 1 { vec![1, prompt.min(1024)] } else { vec![1] };
         let options = MeasureOptions { position, profile, steps: 32, ..MeasureOptions::default() };
         let measured: Measurement = loaded.measure(&options).await.map_err(text)?;
         let bytes_ms = measured.bytes_per_token as f64 / read_gbs / 1e6;
