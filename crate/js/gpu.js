@@ -119,6 +119,7 @@ export class JsGpu {
   lose(reason) {
     if (this.lost !== null) return;
     this.lost = reason || "no reason was given";
+    clearTimeout(this.watching);
     this.error = `lost:${this.lost}`;
     for (const entry of this.waiting) entry.reject(new Error(this.lost));
     this.waiting.clear();

@@ -55,14 +55,18 @@ mod imp {
 
     pub(crate) struct Sleep {
         id: JsValue,
+        resolve: Option<Function>,
         future: JsFuture,
     }
 
     impl Sleep {
         pub(super) fn new(ms: f64) -> Sleep {
-            let mut id = JsValue::UNDEFINED;
-            let promise = Promise::new(&mut |resolve, _| id = set_timeout(&resolve, ms));
-            Sleep { id, future: JsFuture::from(promise) }
+            let (mut id, mut own) = (JsValue::UNDEFINED, None);
+            let promise = Promise::new(&mut |resolve, _| {
+                id = set_timeout(&resolve, ms);
+                own = Some(resolve);
+            });
+            Sleep { id, resolve: own, future: JsFuture::from(promise) }
         }
     }
 
@@ -76,6 +80,8 @@ mod imp {
     impl Drop for Sleep {
         fn drop(&mut self) {
             clear_timeout(&self.id);
+            // What waits for a promise that never ends is never freed.
+            let _ = self.resolve.as_ref().map(|resolve| resolve.call0(&JsValue::UNDEFINED));
         }
     }
 }
