@@ -16,6 +16,7 @@ use crate::plan::Slot;
 use crate::vision::{Films, Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// The most patches that are encoded together; a tile is never cut.
 const MOST: usize = 16_384;
@@ -148,6 +149,8 @@ impl Eye {
         self.side.prepare(gpu, places.rows.next_power_of_two().max(USUAL), &Buffers::new()).await?;
         let write = |slot: Slot, at: u64, bytes: &[u8]| self.side.put(gpu, slot, at, bytes);
         let [scale, shift] = self.tower.affine;
+        let mut processor = processor.clone();
+        processor.levels.iter_mut().flatten().for_each(|v| *v = *v * scale + shift);
         for (index, input) in self.side.graph.inputs.iter().enumerate() {
             let slot = Slot::Input(InputId(index));
             let stride = input.cols.next_multiple_of(4);
@@ -160,8 +163,7 @@ impl Eye {
                         write(slot, at, bytemuck::cast_slice(&before))?;
                         at += (before.len() * 4) as u64;
                         for part in patches.chunks(1024) {
-                            let mut rows = processor.rows(tile, order, part);
-                            rows.iter_mut().for_each(|v| *v = *v * scale + shift);
+                            let rows = processor.rows(tile, order, part);
                             write(slot, at, bytemuck::cast_slice(&padded(&rows, input.cols, stride)))?;
                             at += (part.len() * stride * 4) as u64;
                         }
@@ -248,9 +250,9 @@ pub fn content(tiles: &[Picture], seconds: &[f64]) -> u64 {
 }
 
 /// Rows with zeros up to the stride.
-fn padded<T: Copy + Default>(rows: &[T], cols: usize, stride: usize) -> Vec<T> {
+fn padded<T: Copy + Default>(rows: &[T], cols: usize, stride: usize) -> Cow<'_, [T]> {
     if cols == stride {
-        return rows.to_vec();
+        return rows.into();
     }
     rows.chunks_exact(cols).flat_map(|row| row.iter().copied().chain((cols..stride).map(|_| T::default()))).collect()
 }

@@ -78,24 +78,35 @@ impl Processor {
     pub fn rows(&self, frames: &[&Picture], order: &Order, places: &[(usize, usize)]) -> Vec<f32> {
         let Some(tile) = frames.first() else { return Vec::new() };
         let p = order.patch;
-        let mut rows = Vec::with_capacity(places.len() * order.cols());
-        for (row, col) in places {
+        let mut rows = vec![0.0; places.len() * order.cols()];
+        for ((row, col), patch) in places.iter().zip(rows.chunks_exact_mut(order.cols())) {
             let at = |frame: usize, y: usize| {
                 let start = ((row * p + y) * tile.width + col * p) * 3;
-                &frames[frame.min(frames.len() - 1)].rgb[start..start + 3 * p]
+                frames[frame].rgb[start..start + 3 * p].chunks_exact(3)
             };
-            let level = |color: usize, value: u8| self.levels[color][usize::from(value)];
             if order.color_last {
-                for y in 0..p {
-                    rows.extend(at(0, y).iter().enumerate().map(|(i, v)| level(i % 3, *v)));
+                for (y, line) in patch.chunks_exact_mut(3 * p).enumerate() {
+                    for (numbers, pixel) in line.chunks_exact_mut(3).zip(at(0, y)) {
+                        for color in 0..3 {
+                            numbers[color] = self.levels[color][usize::from(pixel[color])];
+                        }
+                    }
                 }
                 continue;
             }
             for i in 0..3 * order.frames {
                 let (color, frame) =
                     if order.frames_first { (i % 3, i / 3) } else { (i / order.frames, i % order.frames) };
-                for y in 0..p {
-                    rows.extend(at(frame, y).iter().skip(color).step_by(3).map(|v| level(color, *v)));
+                if frame >= frames.len() {
+                    let before = i - if order.frames_first { 3 } else { 1 };
+                    patch.copy_within(before * p * p..(before + 1) * p * p, i * p * p);
+                    continue;
+                }
+                let levels = &self.levels[color];
+                for (y, line) in patch[i * p * p..][..p * p].chunks_exact_mut(p).enumerate() {
+                    for (number, pixel) in line.iter_mut().zip(at(frame, y)) {
+                        *number = levels[usize::from(pixel[color])];
+                    }
                 }
             }
         }
