@@ -58,6 +58,29 @@ test("model, conversation, draft and settings survive a reload, the draft a chan
   await context.close();
 });
 
+test("what is sent while the model loads is answered once it is ready, unless it is changed first", options, async () => {
+  const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/late","label":"org/late","options":{}}')`;
+  for (const changed of [false, true]) {
+    const { page, context, problems } = await site.open({}, prepare);
+    await page.getByRole("region", { name: "Loading", exact: true }).waitFor();
+    await field(page).fill("one two");
+    await field(page).press("Enter");
+    await page.getByRole("button", { name: "Send", exact: true, pressed: true }).waitFor();
+    if (changed) await field(page).press("x");
+    await page.locator(".model-facts").waitFor();
+    if (changed) {
+      assert.equal(await field(page).inputValue(), "one twox");
+      assert.equal(await page.getByRole("article").count(), 0);
+    } else {
+      await page.locator('article[data-state="done"]').waitFor();
+      assert.equal((await page.locator(".turn.user p").innerText()).trim(), "one two");
+      assert.equal(await field(page).inputValue(), "");
+    }
+    assert.deepEqual(problems, []);
+    await context.close();
+  }
+});
+
 test("a name that is none is refused in the dialog; a load that fails leaves the model that works", options, async () => {
   const { page, context } = await chatting();
   await pick(page, "nonsense");

@@ -51,6 +51,7 @@ export const LOAD = {
 };
 
 export const CHAT = {
+  waits: "Sent as soon as the model is ready",
   begin: "Begin a text.",
   ask: "Ask something.",
   none: "No model is loaded.",

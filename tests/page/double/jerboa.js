@@ -26,7 +26,8 @@ export class Engine {
     if (options.model === "kills/pages" && options.maxContext !== 1024) await new Promise(() => {});
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
-    for (let i = 1; i <= (String(options.model).includes("endless") ? Infinity : 3); i++) {
+    const steps = String(options.model).includes("endless") ? Infinity : String(options.model).includes("late") ? 25 : 3;
+    for (let i = 1; i <= steps; i++) {
       onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
       await pause(i > 3 ? 100 : 1);
       if (options.signal.aborted) fail("aborted", "loading was aborted");

@@ -1,12 +1,17 @@
-/** The field for the next text, which grows with it, and the button that sends or stops. */
+/** The field for the next text, which grows with it, and the button that sends or stops. What is sent before there is a model waits for it. */
 
+import { useSignal } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { CHAT } from "../strings";
+import { announce } from "../ui/announce";
 import { Icon } from "../ui/icon";
 import { draft } from "./history";
 
 interface Props {
   ready: boolean;
+  /** Whether a model is on its way, where none is ready. */
+  coming: boolean;
   busy: boolean;
   completion: boolean;
   onSend: (text: string) => void;
@@ -16,8 +21,9 @@ interface Props {
 /** On a touch keyboard, Enter is for a new line: the button is near. */
 const touch = matchMedia("(pointer: coarse)");
 
-export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
+export function Composer({ ready, coming, busy, completion, onSend, onStop }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
+  const waits = useSignal(false);
 
   useEffect(() => {
     if (ready && !touch.matches && document.activeElement === document.body) field.current?.focus();
@@ -29,17 +35,28 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
     area.style.height = `${area.scrollHeight}px`;
   }, [draft.value]);
 
+  // A load that fails or is cancelled leaves the text to its writer.
+  useEffect(() => {
+    if (waits.value && ready) send();
+    if (!coming) waits.value = false;
+  }, [ready, coming]);
+
   const send = (): void => {
-    if (!ready || busy || !draft.value.trim()) return;
+    if (busy || !draft.value.trim()) return;
+    waits.value = !ready && coming;
+    if (waits.value) announce(CHAT.waits);
+    if (!ready) return;
     onSend(completion ? draft.value : draft.value.trim());
     draft.value = "";
   };
   const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
+    if (event.key === "Escape") waits.value = false;
     if (event.key === "Escape" && busy) return onStop();
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch.matches) return;
     event.preventDefault();
     send();
   };
+  const action = completion ? "Continue" : "Send";
   const label = completion ? "Text to continue" : "Message";
   return (
     <form
@@ -57,7 +74,10 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
         placeholder={completion ? "Begin a text…" : "Write a message…"}
         enterkeyhint={touch.matches ? "enter" : "send"}
         value={draft}
-        onInput={(e) => (draft.value = e.currentTarget.value)}
+        onInput={(e) => {
+          draft.value = e.currentTarget.value;
+          waits.value = false;
+        }}
         onKeyDown={key}
       />
       {busy ? (
@@ -74,7 +94,14 @@ export function Composer({ ready, busy, completion, onSend, onStop }: Props) {
           <Icon name="stop" />
         </button>
       ) : (
-        <button type="submit" class="send" aria-label={completion ? "Continue" : "Send"} disabled={!ready || !draft.value.trim()}>
+        <button
+          type="submit"
+          class={waits.value ? "send send-waits" : "send"}
+          aria-label={action}
+          aria-pressed={waits.value || undefined}
+          title={waits.value ? CHAT.waits : action}
+          disabled={(!ready && !coming) || !draft.value.trim()}
+        >
           <Icon name="send" />
         </button>
       )}

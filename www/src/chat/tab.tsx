@@ -80,6 +80,7 @@ export function ChatTab() {
       <Stage choose={choose} />
       <Composer
         ready={model !== undefined}
+        coming={!slot.current.value && slot.pending.value !== undefined && !slot.pending.value.error}
         busy={conversation.busy.value}
         completion={completion}
         onSend={(text) => model && void conversation.send(model, text)}
