@@ -10,7 +10,7 @@ const IMAGE: i32 = 300;
 
 fn options(chunk: usize) -> RunOptions {
     let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
-    RunOptions { overrides, chunk, max_context: Some(192), ..RunOptions::default() }
+    RunOptions { overrides, chunk, max_context: Some(192), short: Some(true), ..RunOptions::default() }
 }
 
 fn session(name: &str, chunk: usize) -> Session {
@@ -38,6 +38,7 @@ fn check(name: &str, chunk: usize) {
 
 fn check_on(name: &str, mut session: Session, mut eye: Eye) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
+    session.model().prepare_short().expect("a plan");
     let vocab = session.vocab() as u32;
     let mut numbers = Vec::new();
     for picture in pictures(&expected) {
@@ -102,6 +103,7 @@ fn qwen3_5_with_recurrences() {
 
 #[test]
 fn lfm2_vl_with_convolutions() {
+    // All of it is a short prompt.
     check("lfm2_vl", 512);
 }
 

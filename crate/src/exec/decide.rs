@@ -142,8 +142,13 @@ impl Decision {
     /// # Errors
     /// `Internal` when a node cannot be computed by any kernel.
     pub fn plan(&self, caps: &Caps, graph: &Graph, rows: RowsMode) -> Result<Plan> {
+        self.plan_to(caps, graph, rows, self.capacity)
+    }
+
+    /// The same for steps that stand before a position.
+    fn plan_to(&self, caps: &Caps, graph: &Graph, rows: RowsMode, capacity: usize) -> Result<Plan> {
         let (weights, states) = (&self.weights, &self.states[..]);
-        let (kv, capacity, fuse_heads) = (self.kv, self.capacity, self.fusions.heads);
+        let (kv, fuse_heads) = (self.kv, self.fusions.heads);
         lower(graph, PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads })
     }
 
@@ -157,12 +162,8 @@ impl Decision {
     /// # Errors
     /// As [`Self::plan`].
     pub(super) fn near(&self, caps: &Caps, graph: &Graph) -> Result<Option<Plan>> {
-        let capacity = NEAR as usize;
-        if !caps.dear_dispatches() || self.capacity <= capacity {
-            return Ok(None);
-        }
-        let (weights, states, kv, fuse_heads) = (&self.weights, &self.states[..], self.kv, self.fusions.heads);
-        lower(graph, PlanOptions { rows: RowsMode::Few(1), caps, weights, kv, capacity, states, fuse_heads }).map(Some)
+        let wanted = caps.dear_dispatches() && self.capacity > NEAR as usize;
+        wanted.then(|| self.plan_to(caps, graph, RowsMode::Few(1), NEAR as usize)).transpose()
     }
 }
 

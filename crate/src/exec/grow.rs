@@ -4,12 +4,12 @@
 
 use super::model::Model;
 use super::session::Session;
-use super::step::{Buffers, Step};
+use super::step::{Buffers, Step, Steps};
 use crate::Result;
 use crate::gpu::{Backend, Usage, Work};
 use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
-use std::mem::swap;
+use std::mem::{swap, take};
 
 /// Bytes that are made at once, beside those they replace; or an eighth of all, where that is more.
 const AT_ONCE: u64 = 64 << 20;
@@ -132,8 +132,8 @@ impl Session {
         let own: Buffers =
             slots.filter_map(|slot| self.own.get_key_value(slot)).map(|(s, b)| (*s, b.clone())).collect();
         self.own.extend(made);
-        match self.steps() {
-            Ok(steps) => Ok(Bound { own, steps: self.exchange(steps) }),
+        match self.again() {
+            Ok((steps, verify)) => Ok(self.exchange(Bound { own, steps, verify })),
             Err(error) => {
                 self.own.extend(own);
                 Err(error)
@@ -141,46 +141,31 @@ impl Session {
         }
     }
 
-    fn unbind(&mut self, before: Bound) {
-        self.own.extend(before.own);
-        self.exchange(before.steps);
+    fn unbind(&mut self, mut before: Bound) {
+        self.own.extend(take(&mut before.own));
+        self.exchange(before);
     }
 
-    /// The steps that read or write states, with the buffers that there are.
-    fn steps(&self) -> Result<Steps> {
+    /// Its steps anew, the one with drafts among them where there is one.
+    fn again(&self) -> Result<(Steps, Option<Step>)> {
         let verify = self.speculation.as_ref().map(|_| self.verify_step()).transpose()?;
-        let decode = self.step_of("decode", &self.model.decode, 1)?;
-        let near = self.model.near.as_ref().map(|near| self.step_of("near", near, 1)).transpose()?;
-        let prefill = self.step_of("prefill", &self.model.prefill, 1)?;
-        let middle = self.model.middle.as_ref().map(|middle| self.step_of("prefill", middle, 1)).transpose()?;
-        Ok(Steps { decode, near, prefill, middle, verify })
+        Ok((self.model.steps(&self.own)?, verify))
     }
 
-    /// Takes other ones; gives those that there were.
-    fn exchange(&mut self, mut steps: Steps) -> Steps {
+    /// Takes other steps; gives those that there were.
+    fn exchange(&mut self, mut other: Bound) -> Bound {
         self.short = None;
-        swap(&mut self.decode, &mut steps.decode);
-        swap(&mut self.near, &mut steps.near);
-        swap(&mut self.prefill, &mut steps.prefill);
-        swap(&mut self.middle, &mut steps.middle);
-        if let (Some(own), Some(verify)) = (&mut self.speculation, &mut steps.verify) {
+        swap(&mut self.steps, &mut other.steps);
+        if let (Some(own), Some(verify)) = (&mut self.speculation, &mut other.verify) {
             swap(&mut own.verify, verify);
         }
-        steps
+        other
     }
-}
-
-/// Steps that read or write states.
-struct Steps {
-    decode: Step,
-    near: Option<Step>,
-    prefill: Step,
-    middle: Option<Step>,
-    verify: Option<Step>,
 }
 
 /// What a sequence had before it grew.
 struct Bound {
     own: Buffers,
     steps: Steps,
+    verify: Option<Step>,
 }

@@ -7,7 +7,7 @@ use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::options::{Precision, RunOptions};
 use super::pages::Pages;
-use super::step::{Buffers, Pipelines, Prepared, compile, rope_buffers};
+use super::step::{Buffers, Pipelines, Prepared, Step, Steps, compile, rope_buffers};
 use super::tail::Tail;
 use super::tune::{Origin, Tuning, tune};
 use crate::arch::vision::Sight;
@@ -210,6 +210,22 @@ impl Model {
             drafting: OnceCell::new(),
             pipelines: RefCell::new(pipelines),
             pages: pages.map(Mutex::new),
+        })
+    }
+
+    /// A step on a sequence's own buffers.
+    pub(super) fn step(&self, own: &Buffers, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
+        Step::new(&self.gpu, name, prepared, &[own, &self.shared], &self.pipelines.borrow(), rows)
+    }
+
+    /// The steps that read or write a sequence's states.
+    pub(super) fn steps(&self, own: &Buffers) -> Result<Steps> {
+        let step = |name: &str, prepared: &Prepared| self.step(own, name, prepared, 1);
+        Ok(Steps {
+            decode: step("decode", &self.decode)?,
+            near: self.near.as_ref().map(|near| step("near", near)).transpose()?,
+            prefill: step("prefill", &self.prefill)?,
+            middle: self.middle.as_ref().map(|middle| step("prefill", middle)).transpose()?,
         })
     }
 

@@ -8,7 +8,7 @@ use super::model::Model;
 use super::options::RunOptions;
 use super::saved::{Saved, Snapshot, copy_all};
 use super::step::{
-    Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, sound, state, unpadded,
+    Buffers, Prepared, STATE_BYTES, Step, StepTimes, Steps, finite, rope_buffers, rows_bytes, sound, state, unpadded,
 };
 use super::tail::{MAX_STOPS, RING_BYTES, Tail};
 use crate::arch::vision::Sight;
@@ -32,11 +32,8 @@ pub struct Session {
     pub(super) own: Buffers,
     /// Those of them that it shares.
     given: Buffers,
-    pub(super) decode: Step,
-    pub(super) near: Option<Step>,
+    pub(super) steps: Steps,
     pub(super) greedy: Step,
-    pub(super) prefill: Step,
-    pub(super) middle: Option<Step>,
     pub(super) short: Option<Step>,
     pub(super) tails: Vec<(Tail, Step)>,
     pub(super) speculation: Option<Speculation>,
@@ -114,25 +111,16 @@ impl Session {
         let dims: SortedSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
         let held = model.places(positions.max(1), 0);
         let own = own_buffers(model, &dims, &given, held)?;
-        let step = |name: &str, prepared: &Prepared| {
-            Step::new(&model.gpu, name, prepared, &[&own, &model.shared], &model.pipelines.borrow(), 1)
-        };
-        let decode = step("decode", &model.decode)?;
-        let near = model.near.as_ref().map(|near| step("near", near)).transpose()?;
-        let greedy = step("sample", &model.greedy)?;
-        let prefill = step("prefill", &model.prefill)?;
-        let middle = model.middle.as_ref().map(|middle| step("prefill", middle)).transpose()?;
+        let steps = model.steps(&own)?;
+        let greedy = model.step(&own, "sample", &model.greedy, 1)?;
         let state_bytes = model.state_bytes(held);
         model.count(|bytes| bytes.kv += state_bytes);
         let mut session = Self {
             model: model.clone(),
             own,
             given,
-            decode,
-            near,
+            steps,
             greedy,
-            prefill,
-            middle,
             short: None,
             tails: Vec::new(),
             speculation: None,
@@ -153,7 +141,7 @@ impl Session {
 
     /// The decode step for sequences that end at `end` at the most.
     pub(super) fn decode_step(&self, end: usize) -> &Step {
-        self.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.decode)
+        self.steps.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.steps.decode)
     }
 
     /// The model, for further sessions.
@@ -173,8 +161,7 @@ impl Session {
 
     /// A step of this sequence.
     pub(super) fn step_of(&self, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
-        let pipelines = self.model.pipelines.borrow();
-        Step::new(&self.gpu, name, prepared, &[&self.own, &self.model.shared], &pipelines, rows)
+        self.model.step(&self.own, name, prepared, rows)
     }
 
     /// Sets where the next step stands.
@@ -337,10 +324,9 @@ impl Session {
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(pos, part.len(), 0)?;
             let step = match (&soft, part.len()) {
-                // Steps for few rows take no rows from outside.
-                (Some(_), _) => &self.prefill,
+                // A decode step takes no rows from outside.
                 (None, 1) => self.decode_step(pos + 1),
-                (None, rows) => self.prefill_step(rows),
+                (_, rows) => self.prefill_step(rows),
             };
             self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
             self.tokens.extend_from_slice(part);

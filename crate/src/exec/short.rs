@@ -69,10 +69,10 @@ impl Session {
 
     /// The step whose tiles suit so many rows.
     pub(super) fn prefill_step(&self, rows: usize) -> &Step {
-        match (&self.short, &self.middle) {
+        match (&self.short, &self.steps.middle) {
             (Some(step), _) if rows <= GemmChoice::SHORT => step,
             (_, Some(step)) if rows <= MatrixChoice::MIDDLE => step,
-            _ => &self.prefill,
+            _ => &self.steps.prefill,
         }
     }
 }

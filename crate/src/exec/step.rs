@@ -145,6 +145,18 @@ impl Prepared {
     }
 }
 
+/// The steps of a sequence that read or write its states.
+pub struct Steps {
+    /// One token.
+    pub decode: Step,
+    /// The same near the beginning, with fewer dispatches.
+    pub near: Option<Step>,
+    /// A prompt.
+    pub prefill: Step,
+    /// A shorter one, with lower tiles.
+    pub middle: Option<Step>,
+}
+
 /// Where a step stops for experts that may have to come first.
 pub struct Stop {
     /// The dispatches before.
