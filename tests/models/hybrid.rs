@@ -1,15 +1,12 @@
-//! Families that keep a state of one size: however the rows come the state is the same, a new sequence starts from nothing,
-//! and a decode step takes few dispatches.
+//! Families that keep a state of one size: however the rows come the state is the same, and a new sequence starts from nothing.
 
 use super::{exact, start, stepwise, with_kv};
 use jerboa::exec::{Files, RunOptions, Session};
-use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
-use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_states, plan_weights};
+use jerboa::plan::Fusions;
 use jerboa_tests::golden::{Golden, golden, greedy, open as files_of};
-use jerboa_tests::{gpu, open, relative_l2};
+use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
-use serde_json::json;
 
 #[test]
 fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
@@ -41,39 +38,6 @@ fn fusions_change_nothing() {
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
         let error = relative_l2(&stepwise(&mut model, &ids), &expected);
         assert!(error < 3e-4, "{name}: {error:e}");
-    }
-}
-
-/// Dispatches of a decode step, sampling aside, at the shapes of published models.
-#[test]
-fn a_token_takes_few_dispatches() {
-    let qwen = json!({
-        "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3584, "vocab_size": 248_320,
-        "num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
-        "linear_num_key_heads": 16, "linear_num_value_heads": 16, "tie_word_embeddings": true,
-    });
-    let lfm = json!({
-        "architectures": ["Lfm2ForCausalLM"], "hidden_size": 2048, "block_ff_dim": 12288, "vocab_size": 65536,
-        "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "full_attn_idxs": [2, 5, 8, 10, 12, 14],
-    });
-    for (config, most) in [(qwen, 160), (lfm, 100)] {
-        let graph = jerboa::arch::graph(&config).expect("a graph");
-        let layout = |_: &str| jerboa::format::layout::Layout::Dense(jerboa::format::layout::Float::F16);
-        let graph = fuse::few_rows(fuse::common(graph, Fusions::ALL, &layout), Fusions::ALL);
-        let weights = plan_weights(&graph, &layout, u64::MAX).expect("weights");
-        let states = plan_states(&graph, Kv::Packed, 4096, 512);
-        let options = PlanOptions {
-            rows: RowsMode::Few(1),
-            caps: gpu().caps(),
-            weights: &weights,
-            kv: Kv::Packed,
-            capacity: 4096,
-            states: &states,
-            fuse_heads: true,
-        };
-        let plan = lower(&graph, options).expect("a plan");
-        assert!(plan.launches.len() <= most, "{}: {}\n{plan}", graph.name, plan.launches.len());
     }
 }
 

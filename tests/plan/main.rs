@@ -1,5 +1,6 @@
 //! Graphs and plans without a device: what each family's plans consist of, and what lowering refuses to leave out.
 
+mod dispatches;
 mod goldens;
 mod refusals;
 mod shapes;

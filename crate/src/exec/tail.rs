@@ -47,7 +47,7 @@ impl Tail {
     }
 
     /// Its kernels; the greedy one may keep the tokens in a history. Where dispatches are dear, the largest logit is found in one.
-    pub(super) fn plan(self, vocabulary: u32, history: Option<Slot>, dear: bool) -> Result<Plan> {
+    pub fn plan(self, vocabulary: u32, history: Option<Slot>, dear: bool) -> Result<Plan> {
         let adjusted = matches!(self, Tail::GreedyAdjusted | Tail::DrawAdjusted);
         let adjust = Adjust { counts: Slot::Counts, bias: Slot::Bias, scores: Slot::Scores };
         let draw = Sample {

@@ -1,0 +1,123 @@
+//! Dispatches of a greedy decode step at the shapes of published models, its tail included: on a GPU that has all features, on
+//! one that has no more than WebGPU promises, and where dispatches are dear.
+
+use super::caps;
+use jerboa::arch;
+use jerboa::device::Caps;
+use jerboa::exec::Tail;
+use jerboa::format::{Float, Layout, quantize};
+use jerboa::gpu::Force;
+use jerboa::ir::Graph;
+use jerboa::kernels::attention::{Kv, NEAR};
+use jerboa::kernels::registry::Kernel;
+use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_states, plan_weights};
+use serde_json::Value;
+use std::path::Path;
+
+/// Positions of a sequence that is longer than what one workgroup takes of it.
+const CONTEXT: usize = 4096;
+
+/// A shape of www/bench/shapes.json with the dispatches of a token: with 4-bit weights where all features are, the same with
+/// WebGPU's least, and where dispatches are dear up to 512 tokens and beyond.
+type Row = (&'static str, [usize; 4]);
+
+/// Layers of five steps: q, k and v, attention, its projection, gate and up, down.
+const DENSE: &[Row] = &[
+    ("qwen2-0.5b", [148, 148, 123, 147]),
+    ("qwen2-1.5b", [172, 172, 143, 171]),
+    ("qwen3-0.6b", [172, 172, 143, 171]),
+    ("llama-3.2-1b", [100, 100, 83, 99]),
+    ("llama-3.1-8b", [196, 198, 163, 195]),
+    ("phi-3-mini", [196, 196, 163, 195]),
+];
+const OTHERS: &[Row] = &[
+    ("qwen3.5-0.8b", [154, 154, 147, 153]),
+    ("lfm2-1.2b", [90, 90, 83, 89]),
+    ("gemma-3-1b", [212, 214, 185, 189]),
+    ("gemma-4-e2b", [449, 459, 413, 420]),
+    ("bitnet-2b", [304, 306, 273, 303]),
+    ("gpt-oss-20b", [196, 224, 195, 195]),
+    ("qwen3-30b-a3b", [388, 438, 339, 387]),
+];
+/// What a token may take at the most where all features are.
+const MOST: [(&str, usize); 4] = [("phi-3-mini", 200), ("qwen3.5-0.8b", 220), ("gemma-3-1b", 240), ("lfm2-1.2b", 130)];
+
+fn shape(name: &str) -> Value {
+    let shapes: Value = serde_json::from_str(include_str!("../../www/bench/shapes.json")).expect("shapes.json");
+    shapes[name]["config"].clone()
+}
+
+/// Of a decode step before position `capacity`, with what finds the largest logit and makes it the next token.
+fn dispatches(graph: &Graph, caps: &Caps, layout: Layout, capacity: usize) -> usize {
+    let layout_of = |_: &str| layout;
+    let graph = fuse::few_rows(fuse::common(graph.clone(), Fusions::ALL, &layout_of), Fusions::ALL);
+    let weights = plan_weights(&graph, &layout_of, caps.max_weight_buffer()).expect("weights");
+    let kv = if caps.f16 { Kv::F16 } else { Kv::Packed };
+    let states = plan_states(&graph, kv, capacity, 512.min(capacity));
+    let (weights, states, rows) = (&weights, &states[..], RowsMode::Few(1));
+    let options = PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads: true };
+    let step = lower(&graph, options).expect("a plan");
+    let tail = Tail::Greedy.plan(step.output_cols as u32, None, caps.dear_dispatches()).expect("a tail");
+    step.launches.len() + tail.launches.len()
+}
+
+#[test]
+fn a_token_of_published_models_takes_few_dispatches() {
+    let (plain, four) = (Caps::default(), quantize::layout(4));
+    let dear = Caps { force: Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 }), ..caps() };
+    let mut wrong = Vec::new();
+    for (name, known) in [DENSE, OTHERS].concat() {
+        let graph = arch::graph(&shape(name)).expect(name);
+        let count = |caps: &Caps, capacity| dispatches(&graph, caps, four, capacity);
+        let found =
+            [count(&caps(), CONTEXT), count(&plain, CONTEXT), count(&dear, NEAR as usize), count(&dear, CONTEXT)];
+        println!("{name}: {found:?}");
+        if found != known {
+            wrong.push(format!("{name}: was {known:?}, is {found:?}"));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "dispatches of a token are others than here and in docs/optimizations.md:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn what_was_promised_of_published_models_holds() {
+    let of = |name: &str| [DENSE, OTHERS].concat().into_iter().find(|row| row.0 == name).expect(name).1;
+    for (name, most) in MOST {
+        assert!(of(name)[0] <= most, "{name}");
+        // Weights of 16 bits take the same products.
+        let graph = arch::graph(&shape(name)).expect(name);
+        assert_eq!(dispatches(&graph, &caps(), Layout::Dense(Float::F16), CONTEXT), of(name)[0], "{name}");
+    }
+    for (name, [_, _, near, _]) in DENSE {
+        let layers = shape(name)["num_hidden_layers"].as_u64().expect("layers") as usize;
+        // The rows of the token before, the logits and the pick behind.
+        assert!(*near <= 5 * layers + 3, "{name}");
+    }
+}
+
+/// Where a published configuration is here, the shape has its sizes.
+#[test]
+fn shapes_are_those_of_published_models() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/configs");
+    for (name, published) in [
+        ("phi-3-mini", "microsoft__Phi-3-mini-4k-instruct"),
+        ("qwen3-0.6b", "Qwen__Qwen3-0.6B"),
+        ("qwen3-30b-a3b", "Qwen__Qwen3-30B-A3B"),
+        ("gpt-oss-20b", "openai__gpt-oss-20b"),
+    ] {
+        let text = std::fs::read_to_string(folder.join(published).join("config.json")).expect(published);
+        let published: Value = serde_json::from_str(&text).expect("config.json");
+        let sizes = shape(name).as_object().cloned().expect("a configuration").into_iter();
+        let mut compared = 0;
+        for (field, value) in sizes.filter(|(_, value)| value.is_number()) {
+            let Some(other) = published.get(&field) else { continue };
+            assert_eq!(value.as_f64(), other.as_f64(), "{name}: {field}");
+            compared += 1;
+        }
+        assert!(compared >= 9, "{name}: {compared} sizes");
+    }
+}
