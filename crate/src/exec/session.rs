@@ -1,23 +1,24 @@
 //! One sequence on a model: what it keeps between steps, where it stands, and the steps that run it. Sessions of one model
 //! share its weights and kernels and may run in turns; each submit is whole in itself. It knows ids and logits, not text.
 
+mod history;
+mod rows;
+
 use super::album::Album;
 use super::asked::Speculation;
 use super::files::Files;
 use super::model::Model;
 use super::options::RunOptions;
-use super::saved::{Saved, Snapshot, copy_all};
-use super::step::{
-    Buffers, Prepared, STATE_BYTES, Step, StepTimes, Steps, finite, rope_buffers, rows_bytes, sound, state, unpadded,
-};
+use super::saved::Saved;
+use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, Steps, rope_buffers, rows_bytes, sound, state};
 use super::tail::{MAX_STOPS, RING_BYTES, Tail};
 use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph, InputId};
+use crate::ir::{Counts, Dim, InputId};
 use crate::kernels::attention::NEAR;
 use crate::kernels::sample::DRAFT_ROWS;
-use crate::plan::{RowsMode, Slot, fuse};
+use crate::plan::Slot;
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use serde_json::Value;
@@ -220,51 +221,6 @@ impl Session {
         }
     }
 
-    /// Forgets the sequence: the next token is the first.
-    pub fn clear(&mut self) {
-        self.tokens.clear();
-        self.checkpoints.clear();
-        self.reached = 0;
-    }
-
-    /// Goes back to the first `to` tokens, or as far as its states allow; answers how many tokens they hold then. What is
-    /// missing up to `to` has to run again.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn trim(&mut self, to: usize) -> Result<usize> {
-        let to = to.min(self.tokens.len());
-        if to == self.reached {
-            return Ok(to);
-        }
-        let oldest = self.states.iter().map(|s| s.oldest(self.reached)).max().unwrap_or(0);
-        if to == 0 {
-            self.clear();
-        } else if to >= oldest {
-            self.tokens.truncate(to);
-            self.checkpoints.retain(|saved| saved.len() <= to);
-            // A ring has lost what it was overwritten with, however far the sequence goes back.
-            if self.states.iter().all(|s| !s.ring) {
-                self.reached = to;
-            }
-        } else {
-            self.checkpoints.retain(|saved| saved.len() <= to);
-            match self.checkpoints.last().cloned() {
-                Some(saved) => {
-                    saved.load(&self.model, &self.own)?;
-                    self.tokens.truncate(saved.len());
-                    self.reached = saved.len();
-                }
-                None => self.clear(),
-            }
-        }
-        if self.placed {
-            // What comes next stands behind what is left.
-            self.place_tokens(&self.tokens.clone());
-        }
-        Ok(self.tokens.len())
-    }
-
     /// Makes `ids` the sequence: what its states hold of them stays, the rest runs in chunks, as long as `go_on` allows,
     /// which is asked before each. The logits of the last row stay on the device. Returns how many tokens were held.
     ///
@@ -385,50 +341,6 @@ impl Session {
         Ok(())
     }
 
-    /// Logits of every token, or the last hidden states where `hidden` is set: `[ids, columns]`. The sequence is these ids
-    /// afterwards.
-    ///
-    /// # Errors
-    /// As [`Self::prefill`]; `NotFinite` when they are not numbers.
-    pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
-        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
-        let all = self.rows_of(&fuse::all_rows(graph), ids).await?;
-        all.chunks_exact((all.len() / ids.len()).max(1)).try_for_each(if hidden { finite } else { sound })?;
-        Ok(all)
-    }
-
-    /// What a graph over the model's weights and states gives for each of `ids`, which are the sequence afterwards.
-    pub(super) async fn rows_of(&mut self, graph: &Graph, ids: &[u32]) -> Result<Vec<f32>> {
-        self.check_ids(ids, 0)?;
-        self.trim(0)?;
-        let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
-        // So many rows as there are and as fit one buffer.
-        let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
-        let chunk = self.chunk.min(ids.len()).min(fit);
-        let plan = self.model.plan(graph, RowsMode::Many(chunk))?;
-        self.model.compile(&[&plan]).await?;
-        self.room(ids.len()).await?;
-        let prepared = Prepared::new(&self.gpu, "every row", plan, true)?;
-        let step = self.step_of("every row", &prepared, 1)?;
-        self.fit_ropes(0, ids.len());
-        let mut all = Vec::with_capacity(ids.len() * step.output_cols);
-        self.place_tokens(ids);
-        for part in self.parts(ids, chunk)? {
-            self.show_ends(ids, part.clone())?;
-            let part = &ids[part];
-            let soft = self.soft_rows(part)?;
-            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
-            self.set_state(self.tokens.len(), part.len(), 0)?;
-            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
-            self.tokens.extend_from_slice(part);
-            self.reached = self.reached.max(self.tokens.len());
-            let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;
-            all.extend(unpadded(&bytes, step.output_cols));
-        }
-        self.gpu.check().await?;
-        Ok(all)
-    }
-
     /// Times each dispatch of one decode step, and of a prefill of `rows` tokens. What the states hold is forgotten.
     ///
     /// # Errors
@@ -441,79 +353,12 @@ impl Session {
         step.profile(&self.gpu, rows).await
     }
 
-    /// Keeps what the states hold and the last row's logits, so that the sequence can go back to this place: wanted after a
-    /// prompt, and done where states cannot go back by themselves.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when the device has no room for it.
-    pub fn checkpoint(&mut self) -> Result<()> {
-        let held = self.tokens.len();
-        if held == 0
-            || (self.is_recurrent() && held != self.reached)
-            || self.checkpoints.iter().any(|saved| saved.len() == held)
-        {
-            return Ok(());
-        }
-        let model = self.model.clone();
-        Saved::keep(&model, &self.own, held, &mut self.checkpoints)
-    }
-
-    /// A copy of the whole sequence, to come back to.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when the device has no room for it.
-    pub fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::of(&self.model, &self.own, &self.tokens, self.reached)
-    }
-
-    /// Makes the sequence what it was.
-    ///
-    /// # Errors
-    /// `Request` for a snapshot of another model; what the device reports.
-    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
-        snapshot.check(&self.model)?;
-        self.room_for_copy(snapshot.reached)?;
-        snapshot.load(&self.model, &self.own)?;
-        self.tokens.clone_from(&snapshot.tokens);
-        self.checkpoints.clear();
-        self.reached = snapshot.reached;
-        self.place_tokens(&self.tokens.clone());
-        Ok(())
-    }
-
-    /// Makes the sequence what another one of the model is: its tokens, states and last logits.
-    ///
-    /// # Errors
-    /// What the device reports.
-    pub fn become_copy(&mut self, other: &Self) -> Result<()> {
-        self.room_for_copy(other.reached)?;
-        copy_all(&self.model, &other.own, &self.own, other.reached)?;
-        self.tokens.clone_from(&other.tokens);
-        self.checkpoints.clear();
-        self.reached = other.reached;
-        Ok(())
-    }
-
     /// Waits until the device has told whether there is room for the states.
     ///
     /// # Errors
     /// `OutOfMemory` where there is none.
     pub async fn ready(&self) -> Result<()> {
         self.gpu.check().await
-    }
-
-    /// A second sequence that begins as this one: its states are copied, weights and kernels shared.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when the device has no room for its states.
-    pub fn fork(&self) -> Result<Self> {
-        let mut fork = Self::with_places(&self.model, self.given.clone(), self.held)?;
-        fork.become_copy(self)?;
-        fork.checkpoints.clone_from(&self.checkpoints);
-        fork.rope_dirty = self.rope_dirty;
-        fork.album = self.album.clone();
-        fork.place_tokens(&self.tokens);
-        Ok(fork)
     }
 }
 

@@ -25,10 +25,12 @@ mod normed;
 pub mod quantize;
 pub mod safetensors;
 pub mod transcode;
+mod weights;
 
 pub use checkpoint::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
-pub use detect::{Weights, detect};
+pub use detect::detect;
 pub use encoding::{Encoding, Part, Role, RowOrder, WeightSource};
 pub use index::ShardIndex;
 pub use layout::{Float, Form, Layout, Packed};
 pub use transcode::{Bytes, check_parts, transcode, transcode_to};
+pub use weights::Weights;

@@ -1,10 +1,12 @@
 //! The device through wgpu: Vulkan, Metal, DX12. For tests, for the native runner, for profiling without a browser.
 
+mod adapter;
+mod pipeline;
+
 use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work, out_of_memory};
-use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
-use crate::device::{MatrixUnits, MatrixWords};
 use crate::{Error, Result};
+use adapter::{caps_of, experimental, limits_of};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -417,142 +419,5 @@ impl NativeGpu {
     /// Pretends that there is room for so many more bytes of buffers, or for any number; for tests.
     pub fn pretend_room(&self, bytes: Option<u64>) {
         self.inner.most.set(bytes.map_or(u64::MAX, |bytes| self.created().bytes + bytes));
-    }
-
-    fn compile(&self, shader: &Shader) -> Result<Pipeline> {
-        let device = &self.inner.device;
-        let refused = |reason: String| Error::Kernel { kernel: shader.label.clone(), reason };
-        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let module = trusted(
-            device,
-            wgpu::ShaderModuleDescriptor {
-                label: Some(&shader.label),
-                source: wgpu::ShaderSource::Wgsl(shader.text.as_str().into()),
-            },
-        );
-        let entries: Vec<wgpu::BindGroupLayoutEntry> = shader.bindings.iter().map(layout_entry).collect();
-        let layout =
-            device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
-        let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-            label: None,
-            bind_group_layouts: &[Some(&layout)],
-            immediate_size: 0,
-        });
-        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: Some(&shader.label),
-            layout: Some(&pipeline_layout),
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: Default::default(),
-            cache: None,
-        });
-        if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(self.inner.explain(refused(error.to_string())));
-        }
-        self.count(|c| c.pipelines += 1);
-        Ok(Pipeline(Rc::new((pipeline, layout))))
-    }
-}
-
-/// Compiles without the counter that wgpu puts into each loop, which keeps drivers from unrolling it, and on GPUs through Vulkan
-/// without bounds checks: they keep drivers from joining what lies side by side, which costs prompts a tenth.
-#[allow(unsafe_code)]
-fn trusted(device: &wgpu::Device, shader: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
-    let info = device.adapter_info();
-    let bounds_checks = info.backend != wgpu::Backend::Vulkan || info.device_type == wgpu::DeviceType::Cpu;
-    let checks =
-        wgpu::ShaderRuntimeChecks { force_loop_bounding: false, bounds_checks, ..wgpu::ShaderRuntimeChecks::checked() };
-    // SAFETY: only texts of the registry come here; their loops end. They stay within workgroup memory, which tests on software
-    // adapters check; for buffers Vulkan's devices have their own checks, which wgpu asks for.
-    unsafe { device.create_shader_module_trusted(shader, checks) }
-}
-
-fn layout_entry(decl: &crate::device::preprocess::BindingDecl) -> wgpu::BindGroupLayoutEntry {
-    let ty = match decl.access {
-        Access::Uniform => wgpu::BufferBindingType::Uniform,
-        Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
-        Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
-    };
-    wgpu::BindGroupLayoutEntry {
-        binding: decl.binding,
-        visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
-        count: None,
-    }
-}
-
-/// What the device is asked for: all that the adapter has, or what WebGPU promises.
-fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
-    if options.least { wgpu::Limits::default().or_worse_values_from(&adapter.limits()) } else { adapter.limits() }
-}
-
-fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
-    let (info, limits, features) = (adapter.get_info(), limits_of(adapter, options), adapter.features());
-    let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
-    let (f16, subgroups) = (features.contains(wgpu::Features::SHADER_F16), features.contains(wgpu::Features::SUBGROUP));
-    let vendor = vendor(info.vendor);
-    let lanes = (info.subgroup_min_size, info.subgroup_max_size);
-    Caps {
-        matrix: matrix_units(adapter, lanes, &vendor).filter(|_| options.matrix && options.f16 && options.subgroups),
-        vendor,
-        architecture: format!("{:?}", info.backend).to_lowercase(),
-        description: format!("{} ({})", info.name, info.driver_info),
-        f16: options.f16 && f16,
-        subgroups: options.subgroups && subgroups,
-        subgroup_size: lanes,
-        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-        max_buffer_size: cap(limits.max_buffer_size),
-        max_binding_size: cap(limits.max_storage_buffer_binding_size),
-        memory: None,
-        max_workgroup_storage: limits.max_compute_workgroup_storage_size,
-        max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
-        // Where the device lacks the instruction, naga or the driver writes it out.
-        packed_dot: true,
-        webkit: false,
-        ios: false,
-        software: info.device_type == wgpu::DeviceType::Cpu,
-        agent: String::new(),
-        tuned: options.table(),
-        force: options.force,
-    }
-}
-
-/// The matrix units that naga's words reach.
-fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Option<MatrixUnits> {
-    use wgpu::CooperativeScalarType::{F16, F32};
-    let wanted =
-        wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
-    if !adapter.features().contains(wanted) {
-        return None;
-    }
-    let listed = adapter.cooperative_matrix_properties().into_iter().filter_map(|p| match (p.ab_type, p.cr_type) {
-        (factors @ (F16 | F32), F32) if p.m_size == p.n_size && p.n_size == p.k_size => {
-            Some((p.m_size, factors == F16))
-        }
-        _ => None,
-    });
-    MatrixUnits::best(&listed.collect::<Vec<_>>(), lanes, vendor, MatrixWords::Coop)
-}
-
-/// Experiments of wgpu are used for matrix units alone.
-#[allow(unsafe_code)]
-fn experimental(caps: &Caps) -> wgpu::ExperimentalFeatures {
-    if caps.matrix.is_none() {
-        return wgpu::ExperimentalFeatures::disabled();
-    }
-    // SAFETY: the shaders that use them are this crate's own, and every access is within bounds.
-    unsafe { wgpu::ExperimentalFeatures::enabled() }
-}
-
-/// A vendor's PCI number by the name that browsers use.
-fn vendor(id: u32) -> String {
-    match id {
-        0x10de => "nvidia".into(),
-        0x1002 => "amd".into(),
-        0x106b => "apple".into(),
-        0x8086 => "intel".into(),
-        0x5143 => "qualcomm".into(),
-        0x13b5 => "arm".into(),
-        _ => format!("{id:#06x}"),
     }
 }

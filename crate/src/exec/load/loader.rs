@@ -2,26 +2,26 @@
 //! go to staging buffers and are transcoded on the GPU, or on the CPU where no kernel knows the encoding.
 //! Knows buffers and encodings, no architecture.
 
+mod finish;
+mod unit;
+
 use super::kept::{Kept, Quantized};
 use super::write::{Place, write_chunk};
 use super::{Gate, fault};
 use crate::device::registry::{Shader, Variant};
 use crate::exec::load_times::{Lap, LoadTimes};
 use crate::exec::step::Buffers;
-use crate::format::{
-    self, Bytes, Checkpoint, Encoding, Float, Layout, Role, RowOrder, TensorInfo, WeightSource, Weights,
-};
-use crate::gpu::{Backend, Buffer, Gpu, Pipeline, StepDesc, Usage, Work};
+use crate::format::{self, Checkpoint, RowOrder, TensorInfo, WeightSource, Weights};
+use crate::gpu::{Backend, Buffer, Gpu, Pipeline, Usage};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
-use crate::kernels::Launch;
-use crate::kernels::transcode::{self, Stored, Target};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{self, StreamExt};
 use std::collections::HashMap;
+use unit::{Held, Route, Unit, on_cpu, shaped};
 
 /// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
 const SLAB: u64 = 32 << 20;
@@ -29,35 +29,6 @@ const SLAB: u64 = 32 << 20;
 const IN_FLIGHT: usize = 32 << 20;
 /// Ranges that are read at once.
 const AHEAD: usize = 4;
-
-/// Rows of a weight with the parts of files that they are made of.
-struct Unit {
-    weight: WeightId,
-    /// Where its rows begin in the weight.
-    row: usize,
-    source: WeightSource,
-    route: Route,
-    parts: Vec<Held>,
-}
-
-/// How a unit's bytes reach its buffers.
-#[derive(Clone, Copy, PartialEq)]
-enum Route {
-    /// They are the layout's bytes.
-    Direct,
-    Gpu,
-    Cpu,
-}
-
-/// What has come of a part.
-struct Held {
-    role: Role,
-    bytes: u64,
-    have: u64,
-    seen: SortedSet<u64>,
-    cpu: Vec<u8>,
-    gpu: Option<Buffer>,
-}
 
 /// Kernels that make a layout's rows of a file's.
 pub type Makers = HashMap<Variant, (Shader, Pipeline)>;
@@ -94,39 +65,6 @@ fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -
         }
     }
     Ok(())
-}
-
-/// The source in the shape that the graph wants; an error where it holds something else.
-fn shaped(source: &WeightSource, rows: usize, plan: &WeightPlan) -> Result<WeightSource> {
-    let wrong =
-        |expected: Vec<usize>| Error::Shape { tensor: source.name.clone(), found: source.shape.clone(), expected };
-    if plan.kind == WeightKind::Vector {
-        // Some files keep a vector as [n, 1] or [1, n].
-        let found: usize = source.shape.iter().product();
-        return if found == rows { Ok(source.clone()) } else { Err(wrong(vec![rows])) };
-    }
-    // A convolution's weight is [outputs, channels, taps]: its rows are those of a product with windows.
-    let flat = source.shape.first() == Some(&rows) && source.shape.iter().product::<usize>() == rows * plan.cols;
-    if source.shape != [rows, plan.cols] && !(flat && source.shape.len() > 2) {
-        return Err(wrong(vec![rows, plan.cols]));
-    }
-    let mut source = source.clone();
-    source.shape = vec![rows, plan.cols];
-    Ok(source)
-}
-
-/// Whether the file's bytes are what the layout wants.
-fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
-    let float = match (source.encoding, source.encoding.layout(plan.cols)) {
-        (Encoding::Dense(float), _) | (Encoding::Ggml(_), Some(Layout::Dense(float))) => float,
-        _ => return false,
-    };
-    source.row_order == RowOrder::Stored
-        && source.offset == 0.0
-        && match plan.kind {
-            WeightKind::Vector => float == Float::F32,
-            _ => plan.layout == Layout::Dense(float) && plan.cols.is_multiple_of(32),
-        }
 }
 
 impl<'a> Loader<'a> {
@@ -272,7 +210,7 @@ impl<'a> Loader<'a> {
 
     /// Adds a weight's rows as one unit, or as slabs where the encoding allows.
     fn add(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
-        let route = self.route(source, plan, row);
+        let route = Route::of(source, plan, row, self.gpu.caps().max_weight_buffer());
         let (rows, cols) = source.rows_cols();
         let per_row = (source.stored_bytes() / rows.max(1) as u64).max(1);
         // Slabs end on multiples of four rows, so that layouts which pack several rows' scales in a word stay apart.
@@ -313,35 +251,6 @@ impl<'a> Loader<'a> {
         }
         self.units.push(Some(Unit { weight, row, source, route, parts }));
         Ok(())
-    }
-
-    /// Straight where the bytes fit, on the GPU where a kernel does it, else on the CPU.
-    fn route(&self, source: &WeightSource, plan: &WeightPlan, row: usize) -> Route {
-        if is_direct(source, plan) {
-            return Route::Direct;
-        }
-        let (rows, _) = source.rows_cols();
-        let one_run = plan.runs.iter().any(|r| r.start <= row && row + rows <= r.end);
-        let largest = source.parts.iter().map(|p| p.info.bytes()).max().unwrap_or(0);
-        let staged = source.encoding.keeps_rows() && source.row_order == RowOrder::Stored;
-        let fits = staged || largest <= self.gpu.caps().max_weight_buffer();
-        if plan.kind == WeightKind::Vector
-            || source.offset != 0.0
-            || (source.is_scattered() && source.order.is_none())
-            || !fits
-            || (source.row_order != RowOrder::Stored && !one_run)
-        {
-            return Route::Cpu;
-        }
-        let made = |role: Role| source.encoding == Encoding::Nvfp4 && role == Role::QuantMap;
-        let part =
-            |role: Role| (made(role) || source.part(role).is_some()).then_some(transcode::Bytes { buffer: (), at: 0 });
-        let from = stored(source, 0, rows, part, source.order.is_some().then_some(()), 1.0);
-        let from = from.as_ref().and_then(|f| {
-            let to = Target { layout: plan.layout, cols: plan.cols as u32, q: (), s: Some(()), first_row: 0 };
-            transcode::transcode("probe", f, &to)
-        });
-        if from.is_some() { Route::Gpu } else { Route::Cpu }
     }
 
     async fn take(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
@@ -411,155 +320,4 @@ impl<'a> Loader<'a> {
     fn buffer(&self, slot: Slot, name: &str) -> Result<&Buffer> {
         self.buffers.get(&slot).ok_or_else(|| fault(name, &format!("has no buffer for {slot:?}")))
     }
-
-    /// Transcodes a unit whose bytes are all there.
-    async fn finish(&mut self, unit: Unit) -> Result<()> {
-        let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
-        if unit.route == Route::Gpu {
-            return self.finish_on_gpu(&unit, plan).await;
-        }
-        let bytes = unit.parts.iter().fold(Bytes::new(), |all, p| all.with(p.role, &p.cpu));
-        if plan.kind == WeightKind::Vector {
-            let packed = format::transcode_to(&unit.source, &bytes, Layout::Dense(Float::F32))?;
-            let (words, cols) = (packed.layout.row_words(packed.cols), packed.cols);
-            let values: Vec<u32> =
-                (0..packed.rows).flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec()).collect();
-            let buffer = self.buffer(Slot::Vector(unit.weight), &unit.source.name)?;
-            self.gpu.write(buffer, unit.row as u64 * 4, bytemuck::cast_slice(&values));
-            return Ok(());
-        }
-        let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
-        if packed.column_order.as_deref() != unit.source.order.as_deref() || packed.layout != plan.layout {
-            return Err(unit.source.unsupported("Its columns are out of order in a way that is not read."));
-        }
-        let (gpu, buffers) = (self.gpu, &self.buffers);
-        Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
-    }
-
-    async fn finish_on_gpu(&mut self, unit: &Unit, plan: &WeightPlan) -> Result<()> {
-        let (rows, _) = unit.source.rows_cols();
-        let part = |role: Role| {
-            let held = unit.parts.iter().find(|p| p.role == role)?;
-            Some(transcode::Bytes { buffer: held.gpu.clone()?, at: 0 })
-        };
-        let order = match &unit.source.order {
-            Some(order) => {
-                let buffer = self.gpu.buffer("order", order.len() as u64 * 4, Usage::Storage)?;
-                self.gpu.write(&buffer, 0, bytemuck::cast_slice(order));
-                Some(buffer)
-            }
-            None => None,
-        };
-        let held = |role: Role| unit.parts.iter().find(|p| p.role == role).map(|p| &p.cpu[..]);
-        let scale = held(Role::Scales).and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
-        let small = match unit.source.encoding {
-            Encoding::Nvfp4 => {
-                let global = held(Role::GlobalScale).and_then(|bytes| Float::F32.get(bytes, 0));
-                Some((Role::QuantMap, format::mxfp4::half_scales(global)))
-            }
-            Encoding::Bnb8 => held(Role::Scales).map(|largest| (Role::Scales, format::bnb::row_scales(largest))),
-            _ => None,
-        };
-        let small = match small {
-            Some((role, values)) => {
-                let buffer = self.gpu.buffer("scales", values.len() as u64 * 4, Usage::Storage)?;
-                self.gpu.write(&buffer, 0, bytemuck::cast_slice(&values));
-                Some((role, buffer))
-            }
-            None => None,
-        };
-        let part = |role: Role| match &small {
-            Some((small, buffer)) if *small == role => Some(transcode::Bytes { buffer: buffer.clone(), at: 0 }),
-            _ => part(role),
-        };
-        let mut launches = Vec::new();
-        for (index, run) in plan.runs.iter().enumerate() {
-            let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
-            if range.is_empty() {
-                continue;
-            }
-            let first = range.start - unit.row;
-            let from = stored(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
-            let from = from.ok_or_else(|| fault(&unit.source.name, "was not staged on the GPU"))?;
-            let to = Target {
-                layout: plan.layout,
-                cols: plan.cols as u32,
-                q: self.buffer(Slot::WeightQ(unit.weight, index), &unit.source.name)?.clone(),
-                s: self.buffers.get(&Slot::WeightS(unit.weight, index)).cloned(),
-                first_row: (range.start - run.start) as u32,
-            };
-            let launch = transcode::transcode(&unit.source.name, &from, &to);
-            launches.push(launch.ok_or_else(|| {
-                let (from, to) = (unit.source.encoding.name(), plan.layout);
-                fault(&unit.source.name, &format!("goes from {from} to {to}, which no kernel does"))
-            })?);
-        }
-        let mut steps = Vec::new();
-        for launch in &launches {
-            steps.push(self.step(launch).await?);
-        }
-        let program = self.gpu.program("transcode", steps)?;
-        self.gpu.submit(&[Work::Run { program: &program, grids: None }])
-    }
-
-    async fn step(&mut self, launch: &Launch<Buffer>) -> Result<StepDesc> {
-        if !self.pipelines.contains_key(&launch.variant) {
-            let mut lap = Lap::start();
-            let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
-            let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
-            let pipeline = pipeline.ok_or_else(|| fault(&launch.label, "got no pipeline from the device"))?;
-            self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
-            self.times.compiling_ms += lap.lap();
-        }
-        let found = self.pipelines.get(&launch.variant);
-        let (shader, pipeline) = found.ok_or_else(|| fault(&launch.label, "has no compiled kernel"))?;
-        let resolved = launch.resolve(shader)?;
-        Ok(StepDesc {
-            label: launch.label.clone(),
-            pipeline: pipeline.clone(),
-            buffers: resolved.buffers,
-            params: resolved.params,
-            grid: launch.grid.at(1),
-        })
-    }
-}
-
-/// Whether a part of a weight that is transcoded on the GPU is wanted here: few numbers that are divided, which is not
-/// exact there.
-fn on_cpu(source: &WeightSource, role: Role) -> bool {
-    matches!(
-        (source.encoding, role),
-        (Encoding::BitNet { .. } | Encoding::Bnb8, Role::Scales) | (Encoding::Nvfp4, Role::GlobalScale)
-    )
-}
-
-/// Whether signed bytes have a scale for each row.
-fn row_scales(source: &WeightSource) -> bool {
-    source.part(Role::Scales).is_some_and(|scales| scales.elements() >= source.stored_rows as u64)
-}
-
-/// Rows of a source for the kernels; `part` gives the bytes of a part.
-fn stored<B: Clone>(
-    source: &WeightSource,
-    first: usize,
-    rows: usize,
-    part: impl Fn(Role) -> Option<transcode::Bytes<B>>,
-    order: Option<B>,
-    scale: f32,
-) -> Option<Stored<B>> {
-    Some(Stored {
-        encoding: source.encoding,
-        weight: part(Role::Weight)?,
-        scales: part(Role::Scales),
-        zeros: part(Role::Zeros).or_else(|| part(Role::Biases)),
-        table: part(Role::QuantMap).map(|b| b.buffer),
-        nested: part(Role::NestedMap).zip(part(Role::NestedScales)).map(|(map, scales)| (map.buffer, scales.buffer)),
-        scale,
-        row_scales: row_scales(source),
-        order,
-        first_row: (source.first_row + first) as u32,
-        rows: rows as u32,
-        all_rows: source.stored_rows as u32,
-        row_order: source.row_order,
-    })
 }

@@ -1,6 +1,7 @@
 //! Which forms of the kernels are the fastest on this device: remembered, or measured at the start of a load. Knows when
-//! to measure and whom to believe; `probe` knows how, and which forms there are.
+//! to measure and whom to believe; `contest` knows which forms there are, `probe` how.
 
+mod contest;
 mod probe;
 mod record;
 
@@ -12,8 +13,9 @@ use crate::hub::Source;
 use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::{Error, Result};
+pub use contest::{Contest, What};
 use probe::Times;
-pub use probe::{Contest, What, measure_forms};
+pub use probe::measure_forms;
 use record::Record;
 use serde::Serialize;
 use serde_json::{Map, Value};

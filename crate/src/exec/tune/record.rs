@@ -1,7 +1,7 @@
 //! What a measurement found, kept between loads: in memory, and where the source keeps things. A record is of one contest
 //! and holds for its key alone; whatever does not parse or has another key is as good as none.
 
-use super::probe::Contest;
+use super::contest::Contest;
 use crate::device::Caps;
 use crate::hub::Source;
 use crate::util::map::SortedMap;
@@ -111,7 +111,7 @@ pub async fn remember_dispatch(source: &Source, key: &str, us: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{What, tests::caps};
+    use super::super::contest::{What, tests::caps};
     use super::*;
     use crate::format::quantize;
 

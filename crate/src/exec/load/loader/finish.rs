@@ -1,0 +1,127 @@
+//! Makes a layout's rows of a unit whose bytes are all there: on the GPU, or on the CPU where no kernel knows the encoding.
+
+use super::super::fault;
+use super::super::write::Place;
+use super::Loader;
+use super::unit::{Route, Unit, stored};
+use crate::Result;
+use crate::exec::load_times::Lap;
+use crate::format::{self, Bytes, Encoding, Float, Layout, Role};
+use crate::gpu::{Backend, Buffer, StepDesc, Usage, Work};
+use crate::ir::WeightKind;
+use crate::kernels::Launch;
+use crate::kernels::transcode::{self, Target};
+use crate::plan::{Slot, WeightPlan};
+
+impl Loader<'_> {
+    /// Transcodes a unit whose bytes are all there.
+    pub(super) async fn finish(&mut self, unit: Unit) -> Result<()> {
+        let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
+        if unit.route == Route::Gpu {
+            return self.finish_on_gpu(&unit, plan).await;
+        }
+        let bytes = unit.parts.iter().fold(Bytes::new(), |all, p| all.with(p.role, &p.cpu));
+        if plan.kind == WeightKind::Vector {
+            let packed = format::transcode_to(&unit.source, &bytes, Layout::Dense(Float::F32))?;
+            let (words, cols) = (packed.layout.row_words(packed.cols), packed.cols);
+            let values: Vec<u32> =
+                (0..packed.rows).flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec()).collect();
+            let buffer = self.buffer(Slot::Vector(unit.weight), &unit.source.name)?;
+            self.gpu.write(buffer, unit.row as u64 * 4, bytemuck::cast_slice(&values));
+            return Ok(());
+        }
+        let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
+        if packed.column_order.as_deref() != unit.source.order.as_deref() || packed.layout != plan.layout {
+            return Err(unit.source.unsupported("Its columns are out of order in a way that is not read."));
+        }
+        let (gpu, buffers) = (self.gpu, &self.buffers);
+        Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
+    }
+
+    async fn finish_on_gpu(&mut self, unit: &Unit, plan: &WeightPlan) -> Result<()> {
+        let (rows, _) = unit.source.rows_cols();
+        let part = |role: Role| {
+            let held = unit.parts.iter().find(|p| p.role == role)?;
+            Some(transcode::Bytes { buffer: held.gpu.clone()?, at: 0 })
+        };
+        let order = match &unit.source.order {
+            Some(order) => {
+                let buffer = self.gpu.buffer("order", order.len() as u64 * 4, Usage::Storage)?;
+                self.gpu.write(&buffer, 0, bytemuck::cast_slice(order));
+                Some(buffer)
+            }
+            None => None,
+        };
+        let held = |role: Role| unit.parts.iter().find(|p| p.role == role).map(|p| &p.cpu[..]);
+        let scale = held(Role::Scales).and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
+        let small = match unit.source.encoding {
+            Encoding::Nvfp4 => {
+                let global = held(Role::GlobalScale).and_then(|bytes| Float::F32.get(bytes, 0));
+                Some((Role::QuantMap, format::mxfp4::half_scales(global)))
+            }
+            Encoding::Bnb8 => held(Role::Scales).map(|largest| (Role::Scales, format::bnb::row_scales(largest))),
+            _ => None,
+        };
+        let small = match small {
+            Some((role, values)) => {
+                let buffer = self.gpu.buffer("scales", values.len() as u64 * 4, Usage::Storage)?;
+                self.gpu.write(&buffer, 0, bytemuck::cast_slice(&values));
+                Some((role, buffer))
+            }
+            None => None,
+        };
+        let part = |role: Role| match &small {
+            Some((small, buffer)) if *small == role => Some(transcode::Bytes { buffer: buffer.clone(), at: 0 }),
+            _ => part(role),
+        };
+        let mut launches = Vec::new();
+        for (index, run) in plan.runs.iter().enumerate() {
+            let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
+            if range.is_empty() {
+                continue;
+            }
+            let first = range.start - unit.row;
+            let from = stored(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
+            let from = from.ok_or_else(|| fault(&unit.source.name, "was not staged on the GPU"))?;
+            let to = Target {
+                layout: plan.layout,
+                cols: plan.cols as u32,
+                q: self.buffer(Slot::WeightQ(unit.weight, index), &unit.source.name)?.clone(),
+                s: self.buffers.get(&Slot::WeightS(unit.weight, index)).cloned(),
+                first_row: (range.start - run.start) as u32,
+            };
+            let launch = transcode::transcode(&unit.source.name, &from, &to);
+            launches.push(launch.ok_or_else(|| {
+                let (from, to) = (unit.source.encoding.name(), plan.layout);
+                fault(&unit.source.name, &format!("goes from {from} to {to}, which no kernel does"))
+            })?);
+        }
+        let mut steps = Vec::new();
+        for launch in &launches {
+            steps.push(self.step(launch).await?);
+        }
+        let program = self.gpu.program("transcode", steps)?;
+        self.gpu.submit(&[Work::Run { program: &program, grids: None }])
+    }
+
+    async fn step(&mut self, launch: &Launch<Buffer>) -> Result<StepDesc> {
+        if !self.pipelines.contains_key(&launch.variant) {
+            let mut lap = Lap::start();
+            let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
+            let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
+            let pipeline = pipeline.ok_or_else(|| fault(&launch.label, "got no pipeline from the device"))?;
+            self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
+            self.times.compiling_ms += lap.lap();
+        }
+        let found = self.pipelines.get(&launch.variant);
+        let (shader, pipeline) = found.ok_or_else(|| fault(&launch.label, "has no compiled kernel"))?;
+        let resolved = launch.resolve(shader)?;
+        Ok(StepDesc {
+            label: launch.label.clone(),
+            pipeline: pipeline.clone(),
+            buffers: resolved.buffers,
+            params: resolved.params,
+            grid: launch.grid.at(1),
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! What a model gives for every row of a sequence, not for the last alone. Knows graphs and plans, no text.
+
+use super::Session;
+use crate::Result;
+use crate::exec::step::{Prepared, finite, rows_bytes, sound, unpadded};
+use crate::gpu::Backend;
+use crate::ir::Graph;
+use crate::plan::{RowsMode, Slot, fuse};
+
+impl Session {
+    /// Logits of every token, or the last hidden states where `hidden` is set: `[ids, columns]`. The sequence is these ids
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`]; `NotFinite` when they are not numbers.
+    pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
+        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
+        let all = self.rows_of(&fuse::all_rows(graph), ids).await?;
+        all.chunks_exact((all.len() / ids.len()).max(1)).try_for_each(if hidden { finite } else { sound })?;
+        Ok(all)
+    }
+
+    /// What a graph over the model's weights and states gives for each of `ids`, which are the sequence afterwards.
+    pub(in crate::exec) async fn rows_of(&mut self, graph: &Graph, ids: &[u32]) -> Result<Vec<f32>> {
+        self.check_ids(ids, 0)?;
+        self.trim(0)?;
+        let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
+        // So many rows as there are and as fit one buffer.
+        let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
+        let chunk = self.chunk.min(ids.len()).min(fit);
+        let plan = self.model.plan(graph, RowsMode::Many(chunk))?;
+        self.model.compile(&[&plan]).await?;
+        self.room(ids.len()).await?;
+        let prepared = Prepared::new(&self.gpu, "every row", plan, true)?;
+        let step = self.step_of("every row", &prepared, 1)?;
+        self.fit_ropes(0, ids.len());
+        let mut all = Vec::with_capacity(ids.len() * step.output_cols);
+        self.place_tokens(ids);
+        for part in self.parts(ids, chunk)? {
+            self.show_ends(ids, part.clone())?;
+            let part = &ids[part];
+            let soft = self.soft_rows(part)?;
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
+            self.set_state(self.tokens.len(), part.len(), 0)?;
+            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
+            self.tokens.extend_from_slice(part);
+            self.reached = self.reached.max(self.tokens.len());
+            let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;
+            all.extend(unpadded(&bytes, step.output_cols));
+        }
+        self.gpu.check().await?;
+        Ok(all)
+    }
+}

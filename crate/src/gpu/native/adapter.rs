@@ -1,0 +1,80 @@
+//! What an adapter of wgpu can do, and what of it the device is asked for. Makes nothing on the device.
+
+use super::super::{Caps, DeviceOptions};
+use crate::device::{MatrixUnits, MatrixWords};
+
+/// What the device is asked for: all that the adapter has, or what WebGPU promises.
+pub(super) fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
+    if options.least { wgpu::Limits::default().or_worse_values_from(&adapter.limits()) } else { adapter.limits() }
+}
+
+pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
+    let (info, limits, features) = (adapter.get_info(), limits_of(adapter, options), adapter.features());
+    let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
+    let (f16, subgroups) = (features.contains(wgpu::Features::SHADER_F16), features.contains(wgpu::Features::SUBGROUP));
+    let vendor = vendor(info.vendor);
+    let lanes = (info.subgroup_min_size, info.subgroup_max_size);
+    Caps {
+        matrix: matrix_units(adapter, lanes, &vendor).filter(|_| options.matrix && options.f16 && options.subgroups),
+        vendor,
+        architecture: format!("{:?}", info.backend).to_lowercase(),
+        description: format!("{} ({})", info.name, info.driver_info),
+        f16: options.f16 && f16,
+        subgroups: options.subgroups && subgroups,
+        subgroup_size: lanes,
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        max_buffer_size: cap(limits.max_buffer_size),
+        max_binding_size: cap(limits.max_storage_buffer_binding_size),
+        memory: None,
+        max_workgroup_storage: limits.max_compute_workgroup_storage_size,
+        max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
+        // Where the device lacks the instruction, naga or the driver writes it out.
+        packed_dot: true,
+        webkit: false,
+        ios: false,
+        software: info.device_type == wgpu::DeviceType::Cpu,
+        agent: String::new(),
+        tuned: options.table(),
+        force: options.force,
+    }
+}
+
+/// The matrix units that naga's words reach.
+fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Option<MatrixUnits> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let wanted =
+        wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+    if !adapter.features().contains(wanted) {
+        return None;
+    }
+    let listed = adapter.cooperative_matrix_properties().into_iter().filter_map(|p| match (p.ab_type, p.cr_type) {
+        (factors @ (F16 | F32), F32) if p.m_size == p.n_size && p.n_size == p.k_size => {
+            Some((p.m_size, factors == F16))
+        }
+        _ => None,
+    });
+    MatrixUnits::best(&listed.collect::<Vec<_>>(), lanes, vendor, MatrixWords::Coop)
+}
+
+/// Experiments of wgpu are used for matrix units alone.
+#[allow(unsafe_code)]
+pub(super) fn experimental(caps: &Caps) -> wgpu::ExperimentalFeatures {
+    if caps.matrix.is_none() {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    // SAFETY: the shaders that use them are this crate's own, and every access is within bounds.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
+/// A vendor's PCI number by the name that browsers use.
+fn vendor(id: u32) -> String {
+    match id {
+        0x10de => "nvidia".into(),
+        0x1002 => "amd".into(),
+        0x106b => "apple".into(),
+        0x8086 => "intel".into(),
+        0x5143 => "qualcomm".into(),
+        0x13b5 => "arm".into(),
+        _ => format!("{id:#06x}"),
+    }
+}

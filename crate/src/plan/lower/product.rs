@@ -1,0 +1,74 @@
+//! Lowers products with weights, whose rows may lie in several buffers. Knows which kernel serves few rows and which many, and what
+//! each can take along.
+
+use super::{Lowering, RowsMode, Slot, dropped};
+use crate::ir::{Linear, Node};
+use crate::kernels::matmul::{Matmul, NormPrologue};
+use crate::{Error, Result};
+
+impl Lowering<'_> {
+    pub(super) fn linear(&mut self, name: &str, linear: &Linear, node: &Node) -> Result<()> {
+        let runs = self.runs(linear.weight)?;
+        let split = runs.len() > 1;
+        if split && linear.gated {
+            return Err(Error::Internal(format!("{name}: a split weight cannot be gated")));
+        }
+        if split && linear.bias.is_some() {
+            return Err(Error::OutOfMemory {
+                what: format!("{name}, which has a bias,"),
+                needed: self.options.weights.get(&linear.weight).map_or(0, |w| w.bytes()),
+                limit: self.options.caps.max_weight_buffer(),
+                hint: "Load a more strongly quantized checkpoint: weights: 'q4'.".into(),
+            });
+        }
+        let single = self.single(node.output);
+        let many = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
+        let tiled = many && !self.options.caps.frugal();
+        let norm = linear.norm.as_ref().map(|n| match n.gain {
+            _ if many => Err(dropped(name, "the norm of its input: tiles do not take one along")),
+            _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of its input's norm")),
+            None => Err(dropped(name, "the norm of its input, which has no gain")),
+            Some(gain) => Ok(NormPrologue { gain: Slot::Vector(gain), offset: n.offset, eps: n.eps }),
+        });
+        let norm = norm.transpose()?;
+        let state = self.cursor(node.output);
+        let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
+        let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
+        for (start, weight) in runs {
+            // The rows of this run that are used, and the columns that they make.
+            let (from, to) = (low.max(start), high.min(start + weight.rows));
+            if from >= to {
+                continue;
+            }
+            let first = from - low;
+            let mut out = self.view(node.output);
+            out.offset += first;
+            let mut product = Matmul::plain(name, weight, self.view(node.inputs[0]), out);
+            (product.row0, product.n) = (from - start, to - from);
+            if linear.gated {
+                product.n /= 2;
+                product.gated = Some(product.n);
+            }
+            product.bias = linear.bias.map(Slot::Vector);
+            product.residual = linear.residual.then(|| {
+                let mut residual = self.view(node.inputs[1]);
+                residual.offset += first;
+                residual
+            });
+            product.norm = norm.clone();
+            product.act = linear.act as u32;
+            product.scale = linear.scale;
+            product.softcap = linear.softcap;
+            if tiled {
+                let rows = self.options.rows.of(self.graph.value(node.output).rows);
+                let (bytes, launches) = product.many(self.options.caps, rows, state, Slot::Scratch);
+                self.scratch = self.scratch.max(bytes).max(16);
+                self.launches.extend(launches);
+            } else {
+                let rows = self.options.rows.of(self.graph.value(node.output).rows);
+                self.launches.push(product.gemv(self.options.caps, rows, state));
+            }
+        }
+        Ok(())
+    }
+}
