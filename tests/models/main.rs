@@ -1,5 +1,6 @@
 //! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
 
+mod gpt_oss;
 mod growth;
 mod hybrid;
 mod integrity;
