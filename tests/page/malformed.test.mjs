@@ -61,7 +61,23 @@ async function prepare() {
     await model.unload();
     return { found: [...found], expected: ids("greedy").slice(0, 8) };
   };
-  window.kit = { jerboa, file, config, files, changed, load, tell, good, ids, utf8 };
+  /** Does something on devices that have no memory for a cache, as they tell it: in an event, after the buffer is made. */
+  const short = async (action) => {
+    const { createBuffer } = GPUDevice.prototype;
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+      if (descriptor.label === "kv cache") {
+        const error = new GPUOutOfMemoryError("Not enough memory left.");
+        this.dispatchEvent(new GPUUncapturedErrorEvent("uncapturederror", { error }));
+      }
+      return createBuffer.call(this, descriptor);
+    };
+    try {
+      return await action();
+    } finally {
+      GPUDevice.prototype.createBuffer = createBuffer;
+    }
+  };
+  window.kit = { jerboa, file, config, files, changed, load, short, tell, good, ids, utf8 };
 }
 
 /** Loads what `make` (in the page) gives: its error. */
@@ -185,21 +201,7 @@ leavesUsable("a device without enough memory", async () => {
   // Over a limit that the device states: a cache that is too large.
   await refused((k) => [k.files(k.file), { maxContext: 16_000_000 }], "out_of_memory", /kv cache needs \d+ bytes, more than the device gives \(\d+\).*smaller maxContext/);
   // A failure that the device reports when the buffer is made: it comes later, as an event.
-  const error = await page.evaluate(async () => {
-    const { createBuffer } = GPUDevice.prototype;
-    GPUDevice.prototype.createBuffer = function (descriptor) {
-      if (descriptor.label === "kv cache") {
-        const error = new GPUOutOfMemoryError("Not enough memory left.");
-        this.dispatchEvent(new GPUUncapturedErrorEvent("uncapturederror", { error }));
-      }
-      return createBuffer.call(this, descriptor);
-    };
-    try {
-      return await kit.load(kit.files(kit.file)).then(() => ({ code: "none" }), kit.tell);
-    } finally {
-      GPUDevice.prototype.createBuffer = createBuffer;
-    }
-  });
+  const error = await page.evaluate(() => kit.short(() => kit.load(kit.files(kit.file)).then(() => ({ code: "none" }), kit.tell)));
   assert.equal(error.code, "out_of_memory", error.message);
   assert.match(error.message, /model needs \d+ bytes, more than the device gives.*smaller/);
 });
@@ -210,17 +212,7 @@ leavesUsable("a device whose memory ends in the midst of a conversation", async 
     const prompt = kit.ids("input_ids");
     const ids = async (more) => [...(await model.generate(prompt, { temperature: 0, ignoreEos: true, ...more }).details).ids];
     const before = await ids({ maxTokens: 2 });
-    const { createBuffer } = GPUDevice.prototype;
-    GPUDevice.prototype.createBuffer = function (descriptor) {
-      if (descriptor.label === "kv cache") {
-        const error = new GPUOutOfMemoryError("Not enough memory left.");
-        this.dispatchEvent(new GPUUncapturedErrorEvent("uncapturederror", { error }));
-      }
-      return createBuffer.call(this, descriptor);
-    };
-    const refused = await ids({ maxTokens: 32 }).then(() => ({ code: "none" }), kit.tell);
-    const again = await ids({ maxTokens: 2 });
-    GPUDevice.prototype.createBuffer = createBuffer;
+    const [refused, again] = await kit.short(async () => [await ids({ maxTokens: 32 }).then(() => ({ code: "none" }), kit.tell), await ids({ maxTokens: 2 })]);
     const after = [again, await ids({ maxTokens: 32 })];
     await model.unload();
     return { refused, before, after, expected: kit.ids("greedy") };

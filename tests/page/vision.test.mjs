@@ -12,6 +12,25 @@ const options = { timeout: PATIENCE };
 
 let server, browser, context, page, problems;
 
+/** A bar that moves for `frames` twentieths of a second, as this browser records it. Runs in the page. */
+async function recorded({ width, height, frames }) {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = canvas.getContext("2d");
+  const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" });
+  const chunks = [];
+  recorder.ondataavailable = ({ data }) => chunks.push(data);
+  const stopped = new Promise((resolve) => (recorder.onstop = resolve));
+  recorder.start();
+  for (let i = 0; i < frames; i++) {
+    context.fillStyle = `hsl(${(i * 360) / frames} 80% 50%)`;
+    context.fillRect((i * width) / frames, 0, 10, height);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  recorder.stop();
+  await stopped;
+  return new File(chunks, "bar.webm", { type: "video/webm" });
+}
+
 before(async () => {
   assertBuilt();
   server = await serve({ "/": PAGE, "/package/": PACKAGE, "/files/": `${ROOT}/tests/golden/vision/files` });
@@ -19,6 +38,7 @@ before(async () => {
   context = await browser.newContext({ viewport: { width: 1280, height: 860 } });
   page = await context.newPage();
   page.setDefaultTimeout(PATIENCE / 3);
+  await page.addInitScript(`window.recorded = ${recorded}`);
   await page.goto(`${server.url}/package/package.json`);
   await warmUp(page);
   await page.evaluate(async () => {
@@ -152,23 +172,7 @@ test("a photo of 12 megapixels costs little memory", options, async (t) => {
 
 test("a video is cut into frames, whatever it comes as", options, async () => {
   const found = await page.evaluate(async () => {
-    // Two seconds of a bar that moves, as this browser records it.
-    const canvas = drawn(128, 96);
-    const context = canvas.getContext("2d");
-    const stream = canvas.captureStream(20);
-    const recorder = new MediaRecorder(stream, { mimeType: "video/webm" });
-    const chunks = [];
-    recorder.ondataavailable = ({ data }) => chunks.push(data);
-    const stopped = new Promise((resolve) => (recorder.onstop = resolve));
-    recorder.start();
-    for (let i = 0; i < 40; i++) {
-      context.fillStyle = `hsl(${i * 9} 80% 50%)`;
-      context.fillRect(i * 3, 0, 10, 96);
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-    recorder.stop();
-    await stopped;
-    const file = new Blob(chunks, { type: "video/webm" });
+    const file = await recorded({ width: 128, height: 96, frames: 40 });
     const text = { type: "text", text: "What moves?" };
     const ask = (part) => model.chat.completions.create({ messages: [{ role: "user", content: [part, text] }], max_tokens: 2, temperature: 0 });
     const frames = [0, 1, 2, 3, 4].map((i) => {
@@ -259,27 +263,6 @@ test("the tab opens with a model that says what it is", options, async () => {
   await shot(page, "vision-1-opened");
 });
 
-/** Half a second of video, as this browser records it, to be dropped. */
-async function recorded() {
-  const canvas = Object.assign(document.createElement("canvas"), { width: 96, height: 64 });
-  const context = canvas.getContext("2d");
-  const recorder = new MediaRecorder(canvas.captureStream(20), { mimeType: "video/webm" });
-  const chunks = [];
-  recorder.ondataavailable = ({ data }) => chunks.push(data);
-  const stopped = new Promise((resolve) => (recorder.onstop = resolve));
-  recorder.start();
-  for (let i = 0; i < 10; i++) {
-    context.fillStyle = `hsl(${i * 36} 80% 50%)`;
-    context.fillRect(i * 9, 0, 10, 64);
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  recorder.stop();
-  await stopped;
-  const transfer = new DataTransfer();
-  transfer.items.add(new File(chunks, "bar.webm", { type: "video/webm" }));
-  return transfer;
-}
-
 test("a dropped picture is read, asked about, asked about again, and removed", options, async () => {
   const drop = await page.evaluateHandle(async () => {
     const canvas = Object.assign(document.createElement("canvas"), { width: 160, height: 96 });
@@ -306,7 +289,12 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   await page.waitForFunction(() => document.querySelectorAll("article.turn[data-state=done]").length === 2);
   await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
   await pictures().getByText(/encoded in/).waitFor();
-  await pictures().dispatchEvent("drop", { dataTransfer: await page.evaluateHandle(recorded) });
+  const film = await page.evaluateHandle(async () => {
+    const transfer = new DataTransfer();
+    transfer.items.add(await recorded({ width: 96, height: 64, frames: 10 }));
+    return transfer;
+  });
+  await pictures().dispatchEvent("drop", { dataTransfer: film });
   await pictures().getByText("Its frames are read with the question", { exact: false }).waitFor();
   await question.press("Enter");
   await answers().nth(2).waitFor();
