@@ -16,7 +16,6 @@ pub mod hub;
 pub mod ir;
 pub mod kernels;
 pub mod plan;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod reference;
 pub mod sample;
 pub mod task;

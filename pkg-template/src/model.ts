@@ -233,7 +233,7 @@ export class Model {
 
   /**
    * Puts the device and this model on it to the test: small computations whose outcome is known, the weights on the GPU against the files in the
-   * cache, and a prompt run at once against its tokens one by one. Files that are not in the cache are fetched again. Takes some seconds with a large model.
+   * cache, a prompt run at once against its tokens one by one, and products of its weights against the CPU's. Files that are not in the cache are fetched again. Takes some seconds with a large model.
    */
   async diagnose(): Promise<Check[]> {
     const device = await this.#backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]);

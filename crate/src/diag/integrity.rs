@@ -8,8 +8,8 @@ use crate::hub::Source;
 use crate::util::clock::now_ms;
 use std::rc::Rc;
 
-/// Compares up to `most` bytes of a model's weights with its files, the two ways in which it runs tokens, and natively some
-/// products with the CPU's.
+/// Compares up to `most` bytes of a model's weights with its files, the two ways in which it runs tokens, and some products
+/// with the CPU's.
 ///
 /// # Errors
 /// `DeviceLost`; everything else is the outcome of a check.
@@ -19,9 +19,8 @@ pub async fn integrity(model: &Rc<Model>, source: &Source, files: &Files, most: 
     let weights = outcome("weights as in the files", start, weights)?;
     let start = now_ms();
     let ways = contradiction(model).await.map(Option::unwrap_or_default);
-    let checks = vec![weights, outcome("tokens at once and one by one", start, ways)?];
-    // A page has no room for the twins.
-    #[cfg(not(target_arch = "wasm32"))]
-    let checks = [checks, vec![outcome("products as on the CPU", now_ms(), model.unlike_twin().await)?]].concat();
-    Ok(checks)
+    let ways = outcome("tokens at once and one by one", start, ways)?;
+    let start = now_ms();
+    let products = model.unlike_twin().await;
+    Ok(vec![weights, ways, outcome("products as on the CPU", start, products)?])
 }

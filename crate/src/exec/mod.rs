@@ -33,7 +33,6 @@ mod tail;
 mod tower;
 mod trace;
 mod tune;
-#[cfg(not(target_arch = "wasm32"))]
 mod twin;
 mod verify;
 

@@ -1,4 +1,4 @@
-//! Products of a loaded model beside those of the CPU. Knows of kernels only that products have a twin; a page has no room for it.
+//! Products of a loaded model beside those of the CPU. Knows of kernels only that products have a twin.
 
 use super::Model;
 use super::limits::steps;
@@ -76,7 +76,7 @@ async fn wrong_product(gpu: &Gpu, layout: Layout, [rows, cols]: [usize; 2], plan
             let error = (f64::from(found[row]) - wanted).abs();
             // What is no number is wrong as well.
             if error.is_nan() || error > off * square.sqrt() {
-                return Ok(format!("row {row} times numbers is {}, not {wanted}", found[row]));
+                return Ok(format!("row {row} times numbers is {:.3}, not {wanted:.3}", f64::from(found[row])));
             }
         }
     }
