@@ -2,11 +2,11 @@
 //! compute is told by the small ones that transformers computed (tests/golden/models/gpt_oss_mxfp4).
 
 use super::{exact, with_kv};
-use jerboa::exec::{Overrides, Precision, ROOM, Resident, RunOptions, Session};
+use jerboa::exec::{Files, Overrides, Precision, ROOM, Resident, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
-use jerboa_tests::golden::{golden, load};
+use jerboa_tests::golden::{golden, load, open as files_of};
 use jerboa_tests::{open, random, relative_l2};
 use pollster::block_on;
 use safetensors::tensor::{Dtype, TensorView};
@@ -152,6 +152,12 @@ fn four_of_32_experts_in_little_memory() {
     let (folder, ids) =
         (make("gpt_oss_many", &config, true), (0..20).map(|i| (i * 37 + 5) % 256).collect::<Vec<u32>>());
     let mut whole = start(&folder, with_kv(Kv::F32));
+    // What the runner's `plan` tells without a device.
+    let source = block_on(files_of(&folder.0)).expect("a folder");
+    let files = block_on(Files::open(&source, None)).expect("files");
+    let foreseen = files.foresee(whole.gpu.caps(), &RunOptions { chunk: 32, ..with_kv(Kv::F32) }).expect("a plan");
+    assert_eq!(foreseen.dispatches(), whole.dispatches());
+    assert_eq!(foreseen.bytes_per_token(20), whole.bytes_per_token(20));
     let expected = walk(&mut whole, &ids, 16);
     let experts = Some(Resident::Bytes(2 * bytes_of_experts(4, width)));
     let mut few = start(&folder, RunOptions { experts, ..with_kv(Kv::F32) });

@@ -1,12 +1,16 @@
 //! `inspect`, `plan` and `load-bench`: what a model is made of and what it costs.
 
-use crate::open::on_model;
-use crate::options::{Given, Result, flag, told};
+use crate::bench::checkpoint;
+use crate::open::{on_model, with_model};
+use crate::options::{Given, Result, flag, list, parsed, told, value};
 use crate::out;
-use clap::Command;
+use clap::{ArgGroup, Command, value_parser};
+use jerboa::device::Caps;
 use jerboa::exec::Files;
 use jerboa::gpu::Backend;
+use jerboa::hub::Progress;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 pub fn inspect_command(command: Command) -> Command {
@@ -20,10 +24,70 @@ pub async fn inspect(given: &Given) -> Result<()> {
 }
 
 pub fn plan_command(command: Command) -> Command {
-    on_model(command).arg(flag("profile", "Time each kernel of a decode and of a prefill step"))
+    with_model(command)
+        .args([
+            flag("profile", "Time each kernel of a decode and of a prefill step"),
+            value("shape", "NAME", "A shape of www/bench/shapes.json or a config.json: what a token takes at least")
+                .long_help(
+                    "A shape of www/bench/shapes.json, or a config.json. Without a device and without weights: what a decode step \
+                     takes on a GPU with all features, in as few bits as `bench` has them, and the time below which it cannot be.",
+                ),
+            list("position", "N,…", value_parser!(usize), "Where that step stands").default_value("256,1152"),
+            parsed("dispatch-us", "µs", value_parser!(f64), "What a dispatch takes that waits for the one before")
+                .default_value("3.55"),
+            parsed("read-gbs", "GB/s", value_parser!(f64), "What a plain read reaches").default_value("5150"),
+        ])
+        .group(ArgGroup::new("which").args(["MODEL", "model", "shape"]).required(true))
+}
+
+/// A GPU of a desktop, as its plans see it.
+fn usual_gpu() -> Caps {
+    Caps {
+        vendor: "nvidia".into(),
+        f16: true,
+        subgroups: true,
+        subgroup_size: (32, 32),
+        max_buffer_size: 4 << 30,
+        max_binding_size: 2 << 30,
+        max_workgroup_storage: 32768,
+        max_invocations: 1024,
+        packed_dot: true,
+        ..Caps::default()
+    }
+}
+
+/// What a token of a shape takes at least: its dispatches, each waiting for the one before, and a plain read of its bytes.
+async fn least(given: &Given, shape: &str) -> Result<()> {
+    let made = checkpoint::make(shape, true, true)?;
+    let source = given.source_of(&made.path().to_string_lossy(), Progress::none()).await?;
+    let files = Files::open(&source, None).await.map_err(told)?;
+    let foreseen = files.foresee(&usual_gpu(), &given.run_options()?).map_err(told)?;
+    let mut kernels: BTreeMap<String, usize> = BTreeMap::new();
+    for launch in foreseen.step.launches.iter().chain(&foreseen.pick.launches) {
+        let name = launch.variant.to_string();
+        *kernels.entry(name.split(' ').next().unwrap_or_default().to_string()).or_default() += 1;
+    }
+    for (kernel, count) in kernels {
+        out::line(format_args!("{count:4} {kernel}"));
+    }
+    let (dispatch_us, read_gbs): (f64, f64) = (given.need("dispatch-us")?, given.need("read-gbs")?);
+    let dispatches = foreseen.dispatches();
+    for position in given.all::<usize>("position") {
+        let bytes = foreseen.bytes_per_token(position) as f64;
+        let [waiting, reading] = [dispatches as f64 * dispatch_us / 1e3, bytes / read_gbs / 1e6];
+        out::line(format_args!(
+            "{shape} at {position}: {dispatches} dispatches {waiting:.3} ms, {:.0} MB {reading:.3} ms: at most {:.0} tokens a second",
+            bytes / 1e6,
+            1e3 / (waiting + reading)
+        ));
+    }
+    Ok(())
 }
 
 pub async fn plan(given: &Given) -> Result<()> {
+    if let Some(shape) = given.text("shape") {
+        return least(given, &shape).await;
+    }
     let mut model = given.model().await?;
     out::text(&model.graph);
     out::line(format_args!("dispatches per decode token: {}", model.dispatches()));

@@ -145,6 +145,7 @@ mod native {
                 "inspect org/name",
                 "inspect --model org/name",
                 "bench --shape tiny --prompt 16,32 --features no-f16,no-subgroups",
+                "plan --shape tiny --position 256,1152 --dispatch-us 4 --read-gbs 100",
             ] {
                 assert!(parse(words).is_ok(), "{words}");
             }

@@ -5,9 +5,8 @@ use super::limits::{Limits, limits};
 use super::session::Session;
 use super::tail::{MAX_BATCH, Tail};
 use crate::gpu::{Backend, Created};
-use crate::ir::{Node, Op};
 use crate::kernels::sample::DRAFT_ROWS;
-use crate::plan::Slot;
+use crate::plan::{Slot, bytes_per_token};
 use crate::util::clock::now_ms;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
@@ -183,29 +182,9 @@ impl Session {
         })
     }
 
-    /// Bytes that a decode step reads: weights but for tables that are only looked up, and what a token at `position`
-    /// reads of the sequence.
+    /// Bytes that a decode step at `position` reads ([`bytes_per_token`]).
     pub fn bytes_per_token(&self, position: usize) -> u64 {
-        let mut graph = self.graph.clone();
-        graph.nodes.retain(|node| !matches!(node.op, Op::Embed { .. }));
-        let read = graph.used_weights();
-        // Of experts only those that a token picks.
-        let share = |id| {
-            let of = |node: &Node| match &node.op {
-                Op::Experts(e) if e.weight == id => Some((e.each, e.count)),
-                Op::Mix(e) if e.weight == id => Some((e.each, e.count)),
-                _ => None,
-            };
-            graph.nodes.iter().find_map(of).unwrap_or((1, 1))
-        };
-        let bytes = |id| {
-            let (each, count) = share(id);
-            let whole = |w: &crate::plan::WeightPlan| w.bytes() * w.of as u64 / w.rows.max(1) as u64;
-            self.weights.get(&id).map_or(0, |w| whole(w) * each as u64 / count.max(1) as u64)
-        };
-        let weights: u64 = read.into_iter().map(bytes).sum();
-        let states: u64 = self.states.iter().map(|state| state.read(position)).sum();
-        weights + states
+        bytes_per_token(&self.graph, &self.weights, &self.states, position)
     }
 
     /// All measurements that are asked for.

@@ -8,6 +8,8 @@ mod decode;
 mod ear;
 mod encoder;
 mod files;
+#[cfg(not(target_arch = "wasm32"))]
+mod foresee;
 mod grow;
 mod inspect;
 mod limits;
@@ -42,6 +44,8 @@ pub use decode::{Decode, Start};
 pub use ear::Ear;
 pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
+#[cfg(not(target_arch = "wasm32"))]
+pub use foresee::Foreseen;
 pub use inspect::{Inspection, Seen};
 pub use limits::{Limits, limits, steps};
 pub use load::float_of;

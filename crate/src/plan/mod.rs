@@ -5,12 +5,14 @@ mod ahead;
 pub mod fuse;
 mod lower;
 mod memory;
+mod reads;
 mod states;
 mod weights;
 
 pub use ahead::{GUESSED, look_ahead};
 pub use fuse::Fusions;
 pub use lower::{PlanOptions, RowsMode, lower};
+pub use reads::bytes_per_token;
 pub use states::{StatePlan, plan_states};
 pub use weights::{WeightPlan, WeightPlans, plan_weights};
 

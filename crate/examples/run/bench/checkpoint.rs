@@ -126,12 +126,18 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    fn write(self, file: &Path) -> io::Result<()> {
+    /// `hollow`: without the bytes of the tensors.
+    fn write(self, file: &Path, hollow: bool) -> io::Result<()> {
         let mut header = Value::Object(self.header).to_string();
         header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
+        let file = File::create(file)?;
+        file.set_len((8 + header.len() + self.offset) as u64)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(header.as_bytes())?;
+        if hollow {
+            return out.flush();
+        }
         for (index, (block, bytes)) in self.parts.into_iter().enumerate() {
             // Each tensor begins elsewhere in its block, so that no two are alike.
             let start = (index * 7 * 256 * 1024) % block.len();
@@ -189,8 +195,8 @@ impl Stored {
 }
 
 /// Writes the checkpoint of a shape, at 16 bits or in as few as its configuration says (MLX's 4-bit codes otherwise), into a
-/// folder of its own.
-pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
+/// folder of its own; `hollow` ones say what there is and have zeros, which take no room on the disk.
+pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> {
     let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
     let known = shapes.get(shape).and_then(|s| s.get("config")).cloned();
@@ -216,7 +222,7 @@ pub fn make(shape: &str, four_bits: bool) -> Result<Made, String> {
     }
     let name = format!("jerboa-bench-{}-{}", std::process::id(), shape.replace(['/', '.'], "-"));
     let made = Made(std::env::temp_dir().join(name));
-    write(made.path(), &config, &[graph], stored)?;
+    write(made.path(), &config, &[graph], stored, hollow)?;
     Ok(made)
 }
 
@@ -230,14 +236,14 @@ pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
         None => vec![jerboa::arch::graph(config).map_err(|e| e.to_string())?],
     };
-    write(folder, config, &graphs, Stored::Half)?;
+    write(folder, config, &graphs, Stored::Half, false)?;
     let Some(codec) = found.get("codec") else { return Ok(()) };
     let graph = jerboa::arch::codec(codec).map_err(|e| e.to_string())?;
-    write(&folder.join("codec"), codec, &[graph], Stored::Half)
+    write(&folder.join("codec"), codec, &[graph], Stored::Half, false)
 }
 
 /// Writes a configuration and random weights of some graphs, each weight once.
-fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored) -> Result<(), String> {
+fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored, hollow: bool) -> Result<(), String> {
     let blocks = Blocks::new();
     let mut tensors = Tensors { header: Map::new(), parts: Vec::new(), offset: 0 };
     let mut known = BTreeSet::new();
@@ -254,6 +260,6 @@ fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored) -> Res
     }
     let written = std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(folder.join("config.json"), config.to_string()))
-        .and_then(|()| tensors.write(&folder.join("model.safetensors")));
+        .and_then(|()| tensors.write(&folder.join("model.safetensors"), hollow));
     written.map_err(|e| format!("{}: {e}", folder.display()))
 }

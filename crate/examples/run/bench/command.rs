@@ -51,7 +51,8 @@ pub async fn run(given: &Given) -> Result<()> {
         warm: given.need("warm")?,
         profile: !given.has("no-profile"),
     };
-    let made = settings.shape.as_ref().map(|shape| checkpoint::make(shape, settings.stored == "mlx4")).transpose()?;
+    let make = |shape: &String| checkpoint::make(shape, settings.stored == "mlx4", false);
+    let made = settings.shape.as_ref().map(make).transpose()?;
     let name = made.as_ref().map_or_else(|| given.model_name(), |made| made.path().to_string_lossy().into_owned());
     let mut options = given.run_options()?;
     options.max_context.get_or_insert(settings.prompts.iter().max().copied().unwrap_or(0) + settings.tokens + 64);

@@ -1,6 +1,6 @@
 //! The native twin of the bench page: times a loaded model in the page's names.
 
-mod checkpoint;
+pub mod checkpoint;
 mod command;
 
 pub use command::{command, make, make_command, run};

@@ -1,0 +1,25 @@
+//! What a decode step reads. Knows what lies where, no device.
+
+use super::states::StatePlan;
+use super::weights::WeightPlans;
+use crate::ir::{Graph, Op};
+
+/// Bytes that a decode step reads: weights but for tables that are only looked up, of experts those that a token picks, and what
+/// a token at `position` reads of the sequence.
+pub fn bytes_per_token(graph: &Graph, weights: &WeightPlans, states: &[StatePlan], position: usize) -> u64 {
+    let mut graph = graph.clone();
+    graph.nodes.retain(|node| !matches!(node.op, Op::Embed { .. }));
+    let mut bytes = 0;
+    for id in graph.used_weights() {
+        let Some(plan) = weights.get(&id) else { continue };
+        let share = graph.nodes.iter().find_map(|node| match &node.op {
+            Op::Experts(e) if e.weight == id || e.bias == Some(id) => Some((e.each, e.count)),
+            Op::Mix(e) if e.weight == id || e.bias == Some(id) => Some((e.each, e.count)),
+            _ => None,
+        });
+        let (each, count) = share.unwrap_or((1, 1));
+        let whole = plan.bytes() * plan.of as u64 / plan.rows.max(1) as u64;
+        bytes += whole * each as u64 / count.max(1) as u64;
+    }
+    bytes + states.iter().map(|state| state.read(position)).sum::<u64>()
+}
