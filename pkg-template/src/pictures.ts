@@ -25,8 +25,9 @@ const keys = new WeakMap<object, number>();
 const addresses = new Map<string, number>();
 let next = 1;
 
-/** How many addresses are remembered. */
-const ADDRESSES = 256;
+/** Characters of addresses that are remembered: a `data:` address is a whole picture. */
+const CHARACTERS = 32 << 20;
+let characters = 0;
 
 /** The number of what does not change. */
 export function keyOf(object: object): number {
@@ -38,9 +39,13 @@ export function keyOf(object: object): number {
 /** The number of what an address stands for. */
 export function keyOfAddress(address: string): number {
   const key = addresses.get(address) ?? next++;
-  addresses.delete(address);
+  if (!addresses.delete(address)) characters += address.length;
   addresses.set(address, key);
-  if (addresses.size > ADDRESSES) addresses.delete(addresses.keys().next().value!);
+  for (const oldest of addresses.keys()) {
+    if (characters <= CHARACTERS) break;
+    addresses.delete(oldest);
+    characters -= oldest.length;
+  }
   return key;
 }
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 
-let jerboa, wire, host, double, cleanUp;
+let jerboa, wire, host, pictures, double, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
@@ -12,6 +12,7 @@ before(async () => {
   jerboa = await import(`${built.url}/index.js`);
   wire = await import(`${built.url}/wire.js`);
   host = await import(`${built.url}/host.js`);
+  pictures = await import(`${built.url}/pictures.js`);
   double = await import(`${built.url}/jerboa.js`);
 });
 after(() => cleanUp());
@@ -325,6 +326,19 @@ test("vectors of pictures beside those of texts, in the order that was asked for
   assert.deepEqual([...(await model.embed(picture))], [0, 1, 1]);
   await assert.rejects(model.embed([picture, 5]), refusal("request", /5 is no picture/));
   await assert.rejects((await load("org/embed")).embed([picture, "abc"]), refusal("request", /must be a string or an array of strings/));
+});
+
+test("addresses of pictures are known again, and the oldest go before they take much memory", async () => {
+  const { keyOfAddress } = pictures;
+  const [small, large] = ["blob:x", `data:image/png;base64,${"A".repeat(12 << 20)}`];
+  const first = [keyOfAddress(small), keyOfAddress(large)];
+  assert.notEqual(first[0], first[1]);
+  assert.deepEqual([keyOfAddress(small), keyOfAddress(large)], first);
+  // Two more of its size, and there is no room for the first.
+  const others = [1, 2].map((end) => keyOfAddress(large + end));
+  assert.deepEqual([1, 2].map((end) => keyOfAddress(large + end)), others);
+  assert.ok(keyOfAddress(large) > others[1]);
+  assert.ok(keyOfAddress("A".repeat(40 << 20)) > others[1], "one that is too large alone");
 });
 
 test("embeddings, similarity, ranking", async () => {
