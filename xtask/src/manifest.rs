@@ -56,8 +56,8 @@ pub struct Budget {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// wasm-pack's flag for the browser.
-    pub browser: String,
+    /// The program that drives the browser.
+    pub driver: String,
     /// Cargo features of the crate.
     pub features: Vec<String>,
 }

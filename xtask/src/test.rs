@@ -76,8 +76,10 @@ fn native() -> Command {
     cargo
 }
 
-/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. On a busy machine the browser's
-/// driver may not have its port in time, and no test runs: then it is started again.
+/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. crate/tests and what it needs, no more:
+/// wasm-pack would compile the unit tests and the examples for wasm32 too, of which no browser runs any. The crate is not optimised,
+/// which is quick to compile; what the native tests built for this machine, such as naga, serves here too. On a busy machine the
+/// browser's driver may not have its port in time, and no test runs: then it is started again.
 fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     let settings = manifest::read()?.test;
     let mut attempt = 1;
@@ -87,10 +89,12 @@ fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
         let tally = count_and(
             &mut see,
             toolchain
-                .command("wasm-pack")
-                .args(["test", "--headless", &format!("--{}", settings.browser), "--mode", "no-install"])
-                .arg(workspace::path("crate"))
+                .command("cargo")
+                .args(["test", "--package", "jerboa", "--target", "wasm32-unknown-unknown", "--test", "*"])
                 .args(manifest::feature_flags(&settings.features))
+                .envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")])
+                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner")
+                .env("CHROMEDRIVER", &settings.driver)
                 .current_dir(workspace::root()),
             name,
             times,
