@@ -21,7 +21,7 @@ let server, browser, context, page, problems, child, hub, folder;
 before(async () => {
   assertBuilt();
   folder = await mkdtemp(join(tmpdir(), "jerboa-hub-"));
-  await writeMinilm(join(folder, "sentence-transformers/all-MiniLM-L6-v2"));
+  await writeMinilm(join(folder, "sentence-transformers/all-MiniLM-L6-v2"), 1);
   child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
   for await (const line of createInterface({ input: child.stdout })) {
     hub = JSON.parse(line).hub;
