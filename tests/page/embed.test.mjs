@@ -69,15 +69,15 @@ after(async () => {
 });
 
 test("texts equal sentence-transformers in f32, in any order and company", options, async (t) => {
-  // The short ones beside four of a line or two.
+  // All but the longest, and one that the model's 256 positions cut.
+  const places = texts.map((_, i) => i).filter((i) => texts[i].length < 500);
+  places.push(texts.findIndex(({ length }) => length > 1400 && length < 1800));
   const others = few();
-  const places = others.map(({ i }) => i).reverse();
-  places.push(...texts.map((_, i) => i).filter((i) => texts[i].length >= 100 && texts[i].length < 220));
   const { vectors, info } = await embedWith(`${site.url}/minilm/`, { cache: false }, places.map((i) => texts[i]), others.map(({ text }) => text));
   assert.deepEqual([info.task, info.dimensions, info.contextLength, info.worker], ["embed", DIMS, 256, true]);
   const found = [least(vectors[0], places), least(vectors[1], others.map(({ i }) => i))];
   t.diagnostic(`least cosines ${found.join(", ")} of ${places.length} and ${others.length}`);
-  assert.ok(places.length === 20 && Math.min(...found) > 0.99999, found.join(" "));
+  assert.ok(places.length > 40 && Math.min(...found) > 0.99999, found.join(" "));
 });
 
 test("f16 and 8 bits stay near", options, async (t) => {
