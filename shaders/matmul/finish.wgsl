@@ -1,4 +1,4 @@
-// What is done to a product on its way out: scale, bias, activation or gate, softcap, residual.
+// What is done to a product on its way out: scale, bias, activation or gate, softcap, residual (or what multiplies it).
 #import common/activation
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 #ifdef BIAS
@@ -52,7 +52,12 @@ fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
     y = params.softcap * safe_tanh(y / params.softcap);
 #endif
 #ifdef RESIDUAL
-    y += residual[params.res_offset + row * params.res_stride + n];
+    let other = residual[params.res_offset + row * params.res_stride + n];
+    if (params.res_times == 1u) {
+        y *= other;
+    } else {
+        y += other;
+    }
 #endif
     var at = params.out_offset + row * params.out_stride + n;
 #ifdef EXPERTS

@@ -19,6 +19,7 @@ struct Params {
     out_stride: u32,
     res_offset: u32,
     res_stride: u32,
+    res_times: u32,
     up_row: u32,
     scale: f32,
     softcap: f32,

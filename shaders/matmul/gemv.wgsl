@@ -15,6 +15,7 @@ struct Params {
     out_stride: u32,
     res_offset: u32,
     res_stride: u32,
+    res_times: u32,
     up_row: u32,
     eps: f32,
     norm_offset: f32,

@@ -16,6 +16,7 @@ struct Params {
     out_stride: u32,
     res_offset: u32,
     res_stride: u32,
+    res_times: u32,
     up_row: u32,
     share: u32,
     eps: f32,

@@ -101,6 +101,8 @@ struct Case {
     norm: bool,
     bias: bool,
     residual: bool,
+    /// Whether it multiplies.
+    times: bool,
     gemm: bool,
     softcap: f32,
     /// Rows and columns of a tile and the workgroups wanted, where they are not to be the engine's choice.
@@ -131,6 +133,7 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
     m.n = n as u32;
     m.bias = case.bias.then_some(4);
     m.residual = case.residual.then(|| view(5, n));
+    m.times = case.times;
     m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
     m.gated = case.gated.then_some(n as u32);
     m.act = if case.gated { 1 } else { 0 };
@@ -169,14 +172,27 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
             let at = |c: usize| product[r * total + c] + if case.bias { bias[c] } else { 0.0 };
             let y = if case.gated { twin::activate(1, at(c)) * at(c + n) } else { at(c) };
             let y = if case.softcap > 0.0 { case.softcap * (y / case.softcap).tanh() } else { y };
-            expected.push(y + if case.residual { residual[r * n + c] } else { 0.0 });
+            let other = residual[r * n + c];
+            expected.push(match (case.residual, case.times) {
+                (true, true) => y * other,
+                (true, false) => y + other,
+                _ => y,
+            });
         }
     }
     nmse(&found[..rows * n], &expected)
 }
 
-const PLAIN: Case =
-    Case { gated: false, norm: false, bias: false, residual: false, gemm: false, softcap: 0.0, tiles: None };
+const PLAIN: Case = Case {
+    gated: false,
+    norm: false,
+    bias: false,
+    residual: false,
+    times: false,
+    gemm: false,
+    softcap: 0.0,
+    tiles: None,
+};
 
 #[test]
 fn gemv_equals_its_twin_in_every_layout() {
@@ -191,9 +207,15 @@ fn gemv_equals_its_twin_in_every_layout() {
 #[test]
 fn gemv_takes_norm_bias_gate_and_residual_along() {
     for layout in [Layout::Dense(Float::BF16), affine()] {
-        for bits in 0..16 {
-            let case =
-                Case { gated: bits & 1 > 0, norm: bits & 2 > 0, bias: bits & 4 > 0, residual: bits & 8 > 0, ..PLAIN };
+        for bits in 0..24 {
+            let case = Case {
+                gated: bits & 1 > 0,
+                norm: bits & 2 > 0,
+                bias: bits & 4 > 0,
+                residual: bits & 24 > 0,
+                times: bits & 16 > 0,
+                ..PLAIN
+            };
             let error = check(gpu(), layout, 2, 21, 76, &case);
             assert!(error < 1e-10, "{layout} {bits:#b}: {error:e}");
         }
@@ -251,6 +273,7 @@ fn gemv_by_blocks_equals_its_twin() {
                         norm: bits & 4 > 0,
                         bias: bits & 8 > 0,
                         residual: bits & 16 > 0,
+                        times: bits.is_multiple_of(3),
                         softcap: if bits & 32 > 0 { 30.0 } else { 0.0 },
                         ..PLAIN
                     };
@@ -301,6 +324,7 @@ fn gemm_tiles_may_be_shared() {
                 gated: bits & 1 > 0,
                 bias: bits & 2 > 0,
                 residual: bits & 4 > 0,
+                times: target == 7,
                 gemm: true,
                 tiles: Some((bm, bn, target)),
                 ..PLAIN

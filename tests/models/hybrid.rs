@@ -32,7 +32,7 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
 
 #[test]
 fn fusions_change_nothing() {
-    for name in ["lfm2_bias", "qwen3_5"] {
+    for name in ["lfm2_bias", "qwen3_5", "gemma4"] {
         let options = RunOptions { fusions: Fusions::NONE, ..with_kv(Kv::F32) };
         let (mut model, golden) = start(name, &exact(), options);
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));

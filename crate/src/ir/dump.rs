@@ -62,7 +62,7 @@ impl Graph {
                     text += &format!(", {:?}", l.act);
                 }
                 if l.residual {
-                    text += ", + residual";
+                    text += if l.times { ", times" } else { ", + residual" };
                 }
                 if l.softcap > 0.0 {
                     text += &format!(", softcap {}", l.softcap);

@@ -133,6 +133,8 @@ pub struct Linear {
     pub act: Activation,
     /// Whether the node's second input is added last.
     pub residual: bool,
+    /// Whether it multiplies the product instead.
+    pub times: bool,
     /// Multiplies the product.
     pub scale: f32,
     /// `cap * tanh(y / cap)`; 0 for none.
@@ -143,7 +145,8 @@ impl Linear {
     /// `y = x Wᵀ (+ bias)`.
     pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
         let act = Activation::None;
-        Self { weight, row0: 0, bias, norm: None, gated: false, act, residual: false, scale: 1.0, softcap: 0.0 }
+        let (gated, residual, times) = (false, false, false);
+        Self { weight, row0: 0, bias, norm: None, gated, act, residual, times, scale: 1.0, softcap: 0.0 }
     }
 }
 

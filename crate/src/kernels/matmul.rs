@@ -54,6 +54,8 @@ pub struct Matmul<B> {
     pub bias: Option<B>,
     /// Added last.
     pub residual: Option<View<B>>,
+    /// Whether it multiplies instead.
+    pub times: bool,
     /// RMSNorm of x, GEMV only.
     pub norm: Option<NormPrologue<B>>,
     /// Rows from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
@@ -81,6 +83,7 @@ impl<B: Clone> Matmul<B> {
             out,
             bias: None,
             residual: None,
+            times: false,
             norm: None,
             gated: None,
             act: 0,
@@ -253,6 +256,7 @@ impl<B: Clone> Matmul<B> {
             .set("out_stride", self.out.stride)
             .set("res_offset", residual.map_or(0, |r| r.offset))
             .set("res_stride", residual.map_or(0, |r| r.stride))
+            .set("res_times", self.times.into())
             .set("up_row", self.gated.unwrap_or(0))
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap)

@@ -198,8 +198,30 @@ fn merge_gated(graph: &mut Graph) {
                 continue;
             }
         }
+        if let Some((producer, act, other)) = times_producer(graph, index, &uses) {
+            let output = graph.nodes[index].output;
+            if let Op::Linear(linear) = &mut graph.nodes[producer].op {
+                (linear.act, linear.residual, linear.times) = (act, true, true);
+                graph.nodes[producer].inputs.push(other);
+                graph.nodes[producer].output = output;
+                graph.nodes.remove(index);
+                continue;
+            }
+        }
         index += 1;
     }
+}
+
+/// The product that node `index` gates other rows with, when nothing else reads it and they were there before.
+fn times_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation, ValueId)> {
+    let node = &graph.nodes[index];
+    let (Op::Gated(act), [gate, other]) = (&node.op, &node.inputs[..]) else { return None };
+    let producer = graph.nodes.iter().position(|n| n.output == *gate && uses[gate.0] == 1)?;
+    let made = graph.nodes.iter().position(|n| n.output == graph.root(*other).0)?;
+    let size = |id: ValueId| (graph.value(id).rows, graph.value(id).cols);
+    let alike = size(*gate) == size(*other) && size(*gate) == size(node.output);
+    let none = plain(&graph.nodes[producer])?.act == crate::ir::Activation::None;
+    (alike && none && made < producer).then_some((producer, *act, *other))
 }
 
 /// The product whose halves node `index` gates, when nothing else reads them.

@@ -55,6 +55,7 @@ impl Lowering<'_> {
                 residual.offset += first;
                 residual
             });
+            product.times = linear.times;
             product.norm = norm.clone();
             product.act = linear.act as u32;
             product.scale = linear.scale;
