@@ -2,7 +2,7 @@
 //! a text compresses. Knows token ids and characters only.
 
 use super::RATE;
-use std::collections::HashMap;
+use crate::util::map::SortedMap;
 
 /// The longest phrase whose repetition is noticed, in tokens.
 const LONGEST: usize = 40;
@@ -27,11 +27,11 @@ pub fn repetition(ids: &[u32]) -> Option<usize> {
 /// About how many times smaller zlib makes bytes: over 2.4, Whisper takes it for repetition. Finds what a window repeats as
 /// zlib does and counts the bits that the best prefix code needs.
 pub fn compression(bytes: &[u8]) -> f64 {
-    let (mut at, mut last, mut extra) = (0, HashMap::new(), 0.0);
-    let mut symbols: HashMap<u32, f64> = HashMap::new();
-    let mut distances: HashMap<u32, f64> = HashMap::new();
+    let (mut at, mut extra) = (0, 0.0);
+    let mut last: SortedMap<u32, usize> = SortedMap::new();
+    let (mut symbols, mut distances) = (Counts::default(), Counts::default());
     while at < bytes.len() {
-        let key = |at: usize| bytes.get(at..at + 3).map(<[u8]>::to_vec);
+        let key = |at: usize| bytes.get(at..at + 3).map(|three| u32::from_be_bytes([0, three[0], three[1], three[2]]));
         let before = key(at).and_then(|k| last.get(&k).copied());
         let length = before
             .map_or(1, |b: usize| bytes[b..].iter().zip(&bytes[at..]).take(258).take_while(|(x, y)| x == y).count());
@@ -39,11 +39,11 @@ pub fn compression(bytes: &[u8]) -> f64 {
             Some(before) if length >= 3 => {
                 let (length_code, length_bits) = code(length as u32 - 3, 4);
                 let (distance_code, distance_bits) = code((at - before) as u32 - 1, 2);
-                *symbols.entry(257 + length_code).or_default() += 1.0;
-                *distances.entry(distance_code).or_default() += 1.0;
+                symbols.count(257 + length_code);
+                distances.count(distance_code);
                 extra += f64::from(length_bits + distance_bits);
             }
-            _ => *symbols.entry(u32::from(bytes[at])).or_default() += 1.0,
+            _ => symbols.count(u32::from(bytes[at])),
         }
         for place in at..at + length {
             if let Some(key) = key(place) {
@@ -52,11 +52,11 @@ pub fn compression(bytes: &[u8]) -> f64 {
         }
         at += length;
     }
-    *symbols.entry(256).or_default() += 1.0;
+    symbols.count(256);
     // The codes' own description takes some six bits a symbol.
-    let description = 6.0 * (symbols.len() + distances.len()) as f64 + 70.0;
-    let dynamic = entropy(&symbols) + entropy(&distances) + extra + description;
-    let fixed = 8.0 * symbols.values().sum::<f64>() + 5.0 * distances.values().sum::<f64>() + extra;
+    let description = 6.0 * (symbols.0.len() + distances.0.len()) as f64 + 70.0;
+    let dynamic = symbols.entropy() + distances.entropy() + extra + description;
+    let fixed = 8.0 * symbols.total() + 5.0 * distances.total() + extra;
     // Head, checksum and the block's first bits.
     bytes.len() as f64 / (6.0 + (dynamic.min(fixed) + 3.0) / 8.0)
 }
@@ -70,9 +70,24 @@ fn code(value: u32, per_octave: u32) -> (u32, u32) {
     (octave * per_octave + (value >> octave), octave)
 }
 
-fn entropy(counts: &HashMap<u32, f64>) -> f64 {
-    let total: f64 = counts.values().sum();
-    counts.values().map(|n| n * (total / n).log2().max(1.0)).sum()
+/// How often symbols are there.
+#[derive(Default)]
+struct Counts(SortedMap<u32, usize>);
+
+impl Counts {
+    fn count(&mut self, symbol: u32) {
+        *self.0.get_or_insert_with(symbol, || 0) += 1;
+    }
+
+    fn total(&self) -> f64 {
+        self.0.values().sum::<usize>() as f64
+    }
+
+    /// Bits of them all in the best code.
+    fn entropy(&self) -> f64 {
+        let total = self.total();
+        self.0.values().map(|n| *n as f64 * (total / *n as f64).log2().max(1.0)).sum()
+    }
 }
 
 #[cfg(test)]

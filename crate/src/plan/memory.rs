@@ -2,7 +2,7 @@
 
 use super::RowsMode;
 use crate::ir::{Graph, InputId, Op, ValueId};
-use std::collections::HashMap;
+use crate::util::map::SortedMap;
 
 /// Elements from one row of a value to the next: columns rounded up so that rows start at multiples of four.
 pub fn stride(graph: &Graph, root: ValueId) -> usize {
@@ -12,9 +12,9 @@ pub fn stride(graph: &Graph, root: ValueId) -> usize {
 /// Which buffer each value lies in, and how many bytes the buffers have.
 pub struct Memory {
     /// Buffer of each root value; the output has none.
-    pub buffer: HashMap<ValueId, usize>,
+    pub buffer: SortedMap<ValueId, usize>,
     /// Values that come from outside.
-    pub inputs: HashMap<ValueId, InputId>,
+    pub inputs: SortedMap<ValueId, InputId>,
     /// Bytes of each buffer.
     pub sizes: Vec<u64>,
 }
@@ -23,13 +23,13 @@ pub struct Memory {
 /// a buffer that it reads: inputs are freed only after their last step.
 pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId) -> Memory {
     let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * stride(graph, id) * 4) as u64;
-    let mut last_use = HashMap::new();
+    let mut last_use: SortedMap<ValueId, usize> = SortedMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain(std::iter::once(&node.output)) {
             last_use.insert(graph.root(*id).0, index);
         }
     }
-    let mut memory = Memory { buffer: HashMap::new(), inputs: HashMap::new(), sizes: Vec::new() };
+    let mut memory = Memory { buffer: SortedMap::new(), inputs: SortedMap::new(), sizes: Vec::new() };
     let mut free: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         let out = node.output;

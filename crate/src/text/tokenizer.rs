@@ -5,7 +5,6 @@ mod encode;
 mod special;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use serde_json::Value;
 use tokenizers::pipeline::{Model as _, PipelineModel, PreTokenizerScratch};
@@ -20,6 +19,7 @@ use super::pair::Frame;
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::lists;
+use crate::util::map::SortedMap;
 use added::{Added, added_by_id, merge_added_tokens};
 use encode::{Honour, Scratch};
 pub use special::SpecialTokens;
@@ -43,7 +43,7 @@ pub struct TokenizerFiles<'a> {
 pub struct Tokenizer {
     model: PipelineModel,
     added: AddedVocabulary,
-    added_by_id: HashMap<u32, Added>,
+    added_by_id: SortedMap<u32, Added>,
     special_spellings: Vec<String>,
     normalizers: Normalizers,
     metaspace: Normalizers,

@@ -3,9 +3,9 @@
 use super::super::components::{self, Normalizers};
 use super::super::file::AddedEntry;
 use crate::Result;
+use crate::util::map::SortedMap;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::HashMap;
 use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 /// An added token by its id.
@@ -48,8 +48,8 @@ pub(super) fn added_by_id(
     vocabulary: &AddedVocabulary,
     entries: &[AddedEntry],
     normalizers: &Normalizers,
-) -> Result<HashMap<u32, Added>> {
-    let mut by_id = HashMap::new();
+) -> Result<SortedMap<u32, Added>> {
+    let mut by_id = SortedMap::new();
     for entry in entries {
         let form = if entry.normalized {
             components::normalize(normalizers, &entry.content, 1)?.into_owned()
