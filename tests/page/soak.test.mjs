@@ -33,6 +33,15 @@ async function prepare(page) {
   await page.evaluate(async () => {
     window.jerboa = await import("/index.js");
     window.live = { buffers: 0, bytes: 0, devices: 0 };
+    // What waits for an abort: signals may live as long as the page.
+    window.listeners = 0;
+    for (const [name, step] of [["addEventListener", 1], ["removeEventListener", -1]]) {
+      const real = EventTarget.prototype[name];
+      EventTarget.prototype[name] = function (type, ...args) {
+        if (type === "abort") listeners += step;
+        return real.call(this, type, ...args);
+      };
+    }
     const { createBuffer, destroy } = GPUDevice.prototype;
     const kept = new WeakMap();
     const gone = (buffer) => {
@@ -75,6 +84,10 @@ async function prepare(page) {
       const [text] = await Promise.all([model.generate("Once upon a time", { maxTokens: 12, temperature: 0 }), session.generate("The", { maxTokens: 5 }), other.generate([1, 2, 3], { maxTokens: 5 })]);
       const cut = model.generate("Once", { maxTokens: 100, ignoreEos: true });
       for await (const piece of cut) if (piece) break;
+      await cut.details.catch(() => {});
+      const [asked, { signal }] = [window.listeners, new AbortController()];
+      for (const more of [{}, { signal }, { signal }]) await model.generate("Once", { maxTokens: 2, ...more });
+      const listening = window.listeners - asked;
       const half = new AbortController();
       const refused = jerboa.loadModel(new URL("/model/", location.href), { worker: false, signal: half.signal, onProgress: () => half.abort() }).then((late) => late.unload(), (error) => error.code);
       const fork = await session.fork();
@@ -83,7 +96,7 @@ async function prepare(page) {
       const again = await other.logits([1, 2]);
       const { wasmBytes } = await model.memory();
       await Promise.all([model.unload(), other.unload()]);
-      return { text, logits: again.length, refused: await refused, wasmBytes };
+      return { text, logits: again.length, refused: await refused, listening, wasmBytes };
     };
   });
 }
@@ -109,7 +122,7 @@ test("rounds of loading, running and leaving models leave nothing behind", optio
   for (const rounds of found) {
     const [first, ...others] = rounds;
     for (const each of rounds) {
-      assert.deepEqual([each.text, each.logits, each.refused], [first.text, first.logits, "aborted"]);
+      assert.deepEqual([each.text, each.logits, each.refused, each.listening], [first.text, first.logits, "aborted", 0]);
       assert.deepEqual(each.live, { buffers: 0, bytes: 0, devices: 0 }, "left on the GPU");
     }
     for (const each of others) {

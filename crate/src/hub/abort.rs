@@ -15,6 +15,8 @@ struct State {
     aborted: bool,
     next_id: u64,
     wakers: SortedMap<u64, Waker>,
+    #[cfg(target_arch = "wasm32")]
+    heard: Option<browser::Heard>,
 }
 
 /// Shared between who may abort and those who must notice. Clones are the same flag; it can be set from any thread.
@@ -94,22 +96,39 @@ impl Drop for Aborted {
 
 #[cfg(target_arch = "wasm32")]
 mod browser {
-    use wasm_bindgen::prelude::*;
-
     use super::AbortFlag;
+    use std::sync::Arc;
+    use wasm_bindgen::prelude::*;
+    use web_sys::AbortSignal;
+
+    /// A signal and what listens to it, which ends with the flag: a signal may live as long as its page.
+    #[derive(Debug)]
+    pub(super) struct Heard {
+        signal: AbortSignal,
+        listener: Closure<dyn FnMut()>,
+    }
+
+    impl Drop for Heard {
+        fn drop(&mut self) {
+            let listener = self.listener.as_ref().unchecked_ref();
+            // A listener that cannot be taken back does nothing any more.
+            let _ = self.signal.remove_event_listener_with_callback("abort", listener);
+        }
+    }
 
     impl AbortFlag {
         /// A flag that a page's `AbortSignal` sets.
-        pub fn from_signal(signal: &web_sys::AbortSignal) -> AbortFlag {
+        pub fn from_signal(signal: &AbortSignal) -> AbortFlag {
             let flag = AbortFlag::new();
             if signal.aborted() {
                 flag.abort();
-            } else {
-                let inner = flag.clone();
-                let listener = Closure::once_into_js(move || inner.abort());
-                // A signal that takes no listener cannot abort; there is nothing else to do about it.
-                let _ = signal.add_event_listener_with_callback("abort", listener.unchecked_ref());
+                return flag;
             }
+            let state = Arc::downgrade(&flag.0);
+            let listener = Closure::new(move || state.upgrade().into_iter().for_each(|state| AbortFlag(state).abort()));
+            // A signal that takes no listener cannot abort; there is nothing else to do about it.
+            let _ = signal.add_event_listener_with_callback("abort", listener.as_ref().unchecked_ref());
+            flag.lock().heard = Some(Heard { signal: signal.clone(), listener });
             flag
         }
     }
