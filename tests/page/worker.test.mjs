@@ -108,15 +108,17 @@ test("where no worker can be made the model runs on the page's thread and says w
   await missing.close();
 });
 
-/** Opens pages in which `start` runs, and kills each whose `outcome` stays open: what the first that lives came to, and how many were killed. */
+/** Opens pages in which `start` runs, and kills each that the double says is: what the first that lives came to, and how many were killed. */
 async function untilOneLives(context, start) {
   for (let killed = 0; killed < 9; killed++) {
     const page = await context.newPage();
     await page.goto(server.url);
     await page.evaluate(async () => void (window.jerboa = await import("/index.js")));
+    await page.evaluate(() => void (new BroadcastChannel("killed").onmessage = () => (window.killed = true)));
     await page.evaluate(start);
-    const outcome = await page.waitForFunction(() => window.outcome, null, { timeout: 1500 }).catch(() => undefined);
-    if (outcome) return { killed, outcome: await outcome.jsonValue() };
+    const end = await page.waitForFunction(() => window.outcome ?? window.killed);
+    const outcome = await end.jsonValue();
+    if (outcome !== true) return { killed, outcome };
     await crash(page);
   }
   throw new Error("every page was killed");

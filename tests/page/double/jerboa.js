@@ -13,6 +13,14 @@ const fail = (code, message) => {
   throw { name: "JerboaError", code, message };
 };
 
+/** What is left of a page that is killed: no answer. Who kills pages hears when. */
+const killed = () => {
+  const channel = new BroadcastChannel("killed");
+  channel.postMessage(true);
+  channel.close();
+  return new Promise(() => {});
+};
+
 /** Losses of the device to come: the call and how many words of an answer come before. A lost device stays lost. */
 export const losses = [];
 const losing = (call) => losses.findIndex((loss) => loss.call === call);
@@ -23,7 +31,7 @@ export class Engine {
     if (options.mustFit && String(options.model).includes("large")) fail("out_of_memory", "It needs 9 GB; about 1 MB is available.");
     if (losing("load") >= 0) fail("device_lost", `the GPU device was lost (${losses.splice(losing("load"), 1)[0].call})`);
     // Loads of this one never end, but with a small context.
-    if (options.model === "kills/pages" && options.maxContext !== 1024) await new Promise(() => {});
+    if (options.model === "kills/pages" && options.maxContext !== 1024) await killed();
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
     const steps = String(options.model).includes("endless") ? Infinity : String(options.model).includes("late") ? 25 : 3;
@@ -255,8 +263,7 @@ export const calibrate = async (group) => {
   const { kind, from } = globalThis.jerboaDevice ?? device;
   if ((group === "all" ? Infinity : Number(group)) < from || kind === "right") return true;
   if (kind === "wrong") return false;
-  // A page that is killed answers nothing.
-  return new Promise(() => {});
+  return killed();
 };
 export const imageSize = () => [4, 4];
 export const deviceReport = async () => ({ webgpu: true, memory: 2e9 });
