@@ -14,11 +14,15 @@ pub fn gpu() -> &'static Gpu {
     GPU.with(|cell| *cell.get_or_init(|| Box::leak(Box::new(open(&DeviceOptions::default())))))
 }
 
+/// Whether every test gets what all WebGPU devices have and no more: `JERBOA_LEAST=1`.
+pub fn least() -> bool {
+    std::env::var_os("JERBOA_LEAST").is_some()
+}
+
 /// A device with some features switched off.
-/// `JERBOA_LEAST=1` gives every test what all WebGPU devices have and no more.
 pub fn open(options: &DeviceOptions) -> Gpu {
-    let least = DeviceOptions { f16: false, subgroups: false, least: true, ..options.clone() };
-    let options = if std::env::var_os("JERBOA_LEAST").is_some() { &least } else { options };
+    let few = DeviceOptions { f16: false, subgroups: false, least: true, ..options.clone() };
+    let options = if least() { &few } else { options };
     pollster::block_on(Gpu::open(options)).expect("a Vulkan adapter; mesa-vulkan-drivers has one for the CPU")
 }
 

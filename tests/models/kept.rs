@@ -1,7 +1,7 @@
 //! What families keep of a sequence: windows that have come round many times, keys that layers share, states of one size, in
 //! each element type and over thousands of tokens; and experts in one tensor for all, as published files have them.
 
-use super::{exact, start, stepwise, with_kv};
+use super::{exact, halves, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
@@ -105,7 +105,7 @@ fn halves_hold_after_two_thousand_tokens() {
         let reference = golden.floats("logits");
         let error = relative_l2(&expected, &reference);
         assert!(error < 3e-4, "{name} beside transformers: {error:e}");
-        for (device, kv) in [(DeviceOptions::default(), Kv::F16), (exact(), Kv::Packed)] {
+        for (device, kv) in [(DeviceOptions::default(), halves()), (exact(), Kv::Packed)] {
             let found = end(&device, kv);
             let error = relative_l2(&found, &expected);
             assert!(error < 1.5e-2, "{name} {kv:?}: {error:e}");

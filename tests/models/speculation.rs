@@ -1,6 +1,6 @@
 //! Drafted tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
 
-use super::{exact, greedy, start, with_kv};
+use super::{exact, greedy, halves, start, with_kv};
 use jerboa::exec::{Decode, Lookup, RunOptions, Session, Start};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
@@ -80,8 +80,8 @@ fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
         (exact(), Kv::F32),
         (DeviceOptions { subgroups: false, ..exact() }, Kv::F32),
         (exact(), Kv::Packed),
-        (full.clone(), Kv::F16),
-        (DeviceOptions { subgroups: false, ..full }, Kv::F16),
+        (full.clone(), halves()),
+        (DeviceOptions { subgroups: false, ..full }, halves()),
         (DeviceOptions { subgroups: false, ..exact() }, Kv::Packed),
     ];
     let mut accepted = 0;

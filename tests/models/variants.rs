@@ -1,7 +1,7 @@
 //! Whatever the planner may choose gives the reference's answer: each number that a kernel family chooses, each fusion left
 //! out, each device feature missing.
 
-use super::{exact, greedy, start, stepwise, with_kv};
+use super::{exact, greedy, halves, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions, Force};
 use jerboa::kernels::attention::Kv;
@@ -131,8 +131,8 @@ fn each_feature_missing_and_each_cache() {
         ("packed", exact(), Kv::Packed, 1e-2),
         ("f16, f32 cache", full.clone(), Kv::F32, 1e-2),
         ("f16, packed", full.clone(), Kv::Packed, 1e-2),
-        ("f16", full.clone(), Kv::F16, 1e-2),
-        ("f16, no subgroups", DeviceOptions { subgroups: false, ..full }, Kv::F16, 1e-2),
+        ("f16", full.clone(), halves(), 1e-2),
+        ("f16, no subgroups", DeviceOptions { subgroups: false, ..full }, halves(), 1e-2),
     ];
     for (index, (what, device, kv, limit)) in cases.into_iter().enumerate() {
         for name in [MODELS[index % 3], MODELS[3]] {
