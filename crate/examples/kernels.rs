@@ -122,6 +122,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 gemv(&bench, name, layout, (n, k, gated), has("all"))?;
             }
         }
+        // GPT-OSS-20B's four experts of a token, as if they were one; gate+up, down, o of BitNet-2B.
+        for (name, layout, shape) in [
+            ("mxfp4", Layout::Mxfp4, (23_040, 2880, true)),
+            ("mxfp4", Layout::Mxfp4, (2880, 11_520, false)),
+            ("ternary", Layout::Ternary, (13_824, 2560, true)),
+            ("ternary", Layout::Ternary, (2560, 6912, false)),
+            ("ternary", Layout::Ternary, (2560, 2560, false)),
+        ] {
+            gemv(&bench, name, layout, shape, has("all"))?;
+        }
     }
     if !has("gemv") {
         for rows in [128u32, 512] {

@@ -1,18 +1,42 @@
-// Blocks of 32 weights of 4 or 8 bits, whole, against a block of x that a thread has made ready: sixteen bytes at a load,
-// one scale and bias for all. For affine weights in groups of at least 32, and Q4_K.
-@group(0) @binding(2) var<storage, read> w_q: array<vec4<u32>>;
-#ifdef W_Q4K
-#import weights/q4_k_scales
+// Blocks of 32 weights, whole, against a block of x that a thread has made ready: up to sixteen bytes at a load, one scale
+// and bias for all. For affine weights of 4 or 8 bits in groups of at least 32, Q4_K, MXFP4 and ternary weights (BITS is 2).
+#if BITS == 2
+@group(0) @binding(2) var<storage, read> w_q: array<vec2<u32>>;
 #else
+@group(0) @binding(2) var<storage, read> w_q: array<vec4<u32>>;
+#endif
+#ifdef W_AFFINE
 #import weights/scales
 #endif
-
-// Four octets of codes: each a word of nibbles, or two of bytes.
-#if BITS == 4
-alias Octet = u32;
-#else
-alias Octet = vec2<u32>;
+#ifdef W_Q4K
+#import weights/q4_k_scales
 #endif
+#ifdef W_MXFP4
+#import weights/mxfp4_scales
+#endif
+#ifdef W_TERNARY
+@group(0) @binding(3) var<storage, read> w_s: array<u32>;
+
+alias PairBits = u32;
+
+fn w_bits(row: u32, k: u32) -> PairBits {
+    return w_s[row];
+}
+#endif
+
+// Four octets of codes: each a word of nibbles, or two of bytes; of 2 bits, two are in a word.
+#if BITS == 8
+alias Octet = vec2<u32>;
+#else
+alias Octet = u32;
+#endif
+#if BITS == 2
+alias Codes = vec2<u32>;
+
+fn w_codes(row: u32, block: u32) -> Codes {
+    return w_q[row * params.k_blocks + block];
+}
+#else
 struct Codes {
 #for i in 0..4
     o$i: Octet,
@@ -30,16 +54,24 @@ fn w_codes(row: u32, block: u32) -> Codes {
     return Codes(v.xy, v.zw, u.xy, u.zw);
 #endif
 }
+#endif
 
 // (scale, bias): w = code * scale + bias.
 fn w_line(bits: PairBits, block: u32) -> vec2<f32> {
-#ifdef W_Q4K
-    let pair = w_pair(bits, block) * vec2<f32>(1.0, -1.0);
-#else
+#ifdef W_AFFINE
     var pair = w_pair(bits);
 #if ZERO == 1
     pair.y *= -pair.x;
 #endif
+#endif
+#ifdef W_Q4K
+    let pair = w_pair(bits, block) * vec2<f32>(1.0, -1.0);
+#endif
+#ifdef W_MXFP4
+    let pair = vec2<f32>(w_power(bits), 0.0);
+#endif
+#ifdef W_TERNARY
+    let pair = bitcast<f32>(bits) * vec2<f32>(1.0, -1.0);
 #endif
     return vec2<f32>(pair.x, fma(pair.x, OFFSET, pair.y));
 }
@@ -56,6 +88,33 @@ fn x_sum(x: X32) -> vec4<f32> {
     return ((x.a0 + x.b0) + (x.a1 + x.b1)) + ((x.a2 + x.b2) + (x.a3 + x.b3));
 }
 
+// An octet as two times four signed bytes: of nibbles the even codes, then the odd ones; of MXFP4 twice their values.
+fn w_bytes(octet: Octet) -> vec2<u32> {
+#if BITS == 2
+    return vec2<u32>(octet, octet >> 2u) & vec2<u32>(0x03030303u);
+#endif
+#if BITS == 4
+#ifdef W_MXFP4
+    // All eight at once: 0 1 2 3 4 6 8 12 in their nibbles, of values below 0 what they lack to 16, then the bits above.
+    let code = octet & 0x77777777u;
+    // Not of -0, as 16 has no place in a nibble.
+    let below = (octet & (code + 0x77777777u) & 0x88888888u) >> 3u;
+    let ones = below * 15u;
+    // From 4 on the lower two bits count twice; both together bring two more.
+    let again = octet & (((octet >> 2u) & 0x11111111u) * 3u);
+    let size = code + again + (again & (again << 1u) & 0x22222222u);
+    let value = (size ^ ones) + below;
+    let even = (value & 0x0f0f0f0fu) | ((ones << 4u) & 0xf0f0f0f0u);
+    return vec2<u32>(even, ((value >> 4u) & 0x0f0f0f0fu) | (ones & 0xf0f0f0f0u));
+#else
+    return vec2<u32>(octet, octet >> 4u) & vec2<u32>(0x0f0f0f0fu);
+#endif
+#endif
+#if BITS == 8
+    return octet ^ vec2<u32>(0x80808080u);
+#endif
+}
+
 #if DOT == 1
 // x as integers of 16 bits times `unit`, their low and high bytes packed to match four codes: products of four bytes are
 // one operation, and the error is 2^-16 of the block's largest element.
@@ -70,10 +129,10 @@ struct XBlock {
 
 const TOP: f32 = 32512.0;
 // Bytes are signed there: codes of 8 bits come as 128 less.
-#if BITS == 4
-const OFFSET: f32 = 0.0;
-#else
+#if BITS == 8
 const OFFSET: f32 = 128.0;
+#else
+const OFFSET: f32 = 0.0;
 #endif
 
 // Four bytes against each half of an octet's codes; of nibbles, the first half are the even ones.
@@ -85,7 +144,19 @@ fn x_pack(a: vec4<i32>, b: vec4<i32>) -> vec2<u32> {
 #endif
 }
 
+#if BITS == 2
+// x as the codes of a word come: every fourth one, of which the first three are skipped, then two, one and none.
+fn x_turned(x: X32) -> X32 {
+    let a = transpose(mat4x4<f32>(x.a0, x.b0, x.a1, x.b1));
+    let b = transpose(mat4x4<f32>(x.a2, x.b2, x.a3, x.b3));
+    return X32(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]);
+}
+
+fn x_block(in_order: X32) -> XBlock {
+    let x = x_turned(in_order);
+#else
 fn x_block(x: X32) -> XBlock {
+#endif
     let top = max(max(max(abs(x.a0), abs(x.b0)), max(abs(x.a1), abs(x.b1))), max(max(abs(x.a2), abs(x.b2)), max(abs(x.a3), abs(x.b3))));
     let most = max(max(top.x, top.y), max(top.z, top.w));
     var inverse = TOP / most;
@@ -104,20 +175,16 @@ fn x_block(x: X32) -> XBlock {
     return block;
 }
 
-fn w_bytes(octet: Octet) -> vec2<u32> {
-#if BITS == 4
-    return vec2<u32>(octet, octet >> 4u) & vec2<u32>(0x0f0f0f0fu);
-#else
-    return octet ^ vec2<u32>(0x80808080u);
-#endif
-}
-
 // The sum of (code - OFFSET) * x.
 fn w_dot(codes: Codes, x: XBlock) -> f32 {
     var low = 0i;
     var high = 0i;
 #for i in 0..4
+#if BITS == 2
+    let q$i = w_bytes(codes[$iu / 2u] >> ($iu % 2u * 4u));
+#else
     let q$i = w_bytes(codes.o$i);
+#endif
     low += dot4I8Packed(q$i.x, x.low$i.x) + dot4I8Packed(q$i.y, x.low$i.y);
     high += dot4I8Packed(q$i.x, x.high$i.x) + dot4I8Packed(q$i.y, x.high$i.y);
 #endfor
@@ -132,11 +199,25 @@ struct XBlock {
     x: X32,
 }
 
+#if BITS == 2
 const OFFSET: f32 = 0.0;
+const PLACE = vec4<f32>(256.0, 64.0, 16.0, 4.0);
+const MASK = vec4<u32>(0x00018000u, 0x00060000u, 0x00180000u, 0x00600000u);
+#endif
 #if BITS == 4
+#ifdef W_MXFP4
+// Five bits: a value and 16.
+const OFFSET: f32 = -16.0;
+const PLACE = vec4<f32>(32.0);
+const MASK = vec4<u32>(0x007c0000u);
+#else
+const OFFSET: f32 = 0.0;
 const PLACE = vec4<f32>(256.0, 16.0, 256.0, 16.0);
 const MASK = vec4<u32>(0x00078000u, 0x00780000u, 0x00078000u, 0x00780000u);
-#else
+#endif
+#endif
+#if BITS == 8
+const OFFSET: f32 = 0.0;
 const PLACE = vec4<f32>(256.0);
 const MASK = vec4<u32>(0x007f8000u);
 #endif
@@ -156,20 +237,37 @@ fn w_ones(placed: vec4<u32>) -> vec4<f32> {
 }
 
 fn w_dot8(o: Octet, a: vec4<f32>, b: vec4<f32>) -> f32 {
+#if BITS == 2
+    return dot(w_ones(vec4<u32>(o << 15u)), a) + dot(w_ones(vec4<u32>(o << 7u)), b);
+#endif
 #if BITS == 4
+#ifdef W_MXFP4
+    let v = w_bytes(o) ^ vec2<u32>(0x10101010u);
+    let first = vec4<u32>(v << vec2<u32>(18u), v << vec2<u32>(10u));
+    let second = vec4<u32>(v << vec2<u32>(2u), v >> vec2<u32>(6u));
+    return dot(w_ones(first), a) + dot(w_ones(second), b);
+#else
     let first = vec2<u32>(o << 15u, o << 7u);
     let second = vec2<u32>(o >> 1u, o >> 9u);
     return dot(w_ones(first.xxyy), a) + dot(w_ones(second.xxyy), b);
-#else
+#endif
+#endif
+#if BITS == 8
     let first = vec4<u32>(o.x << 15u, o.x << 7u, o.x >> 1u, o.x >> 9u);
     let second = vec4<u32>(o.y << 15u, o.y << 7u, o.y >> 1u, o.y >> 9u);
     return dot(w_ones(first), a) + dot(w_ones(second), b);
 #endif
 }
 
-// The sum of code * x.
+// The sum of (code - OFFSET) * x.
 fn w_dot(codes: Codes, x: XBlock) -> f32 {
-    return (w_dot8(codes.o0, x.x.a0, x.x.b0) + w_dot8(codes.o1, x.x.a1, x.x.b1))
-        + (w_dot8(codes.o2, x.x.a2, x.x.b2) + w_dot8(codes.o3, x.x.a3, x.x.b3)) - x.places;
+#for i in 0..4
+#if BITS == 2
+    let y$i = w_dot8(codes[$iu / 2u] >> ($iu % 2u * 16u), x.x.a$i, x.x.b$i);
+#else
+    let y$i = w_dot8(codes.o$i, x.x.a$i, x.x.b$i);
+#endif
+#endfor
+    return (y0 + y1) + (y2 + y3) - x.places;
 }
 #endif

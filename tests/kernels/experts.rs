@@ -299,6 +299,25 @@ fn experts_by_blocks() {
     }
 }
 
+/// MXFP4 by whole blocks as GPT-OSS has it, with biases and clamped gates: one expert, rows that all pick the same ones, and
+/// experts in several buffers whose K is longer than a team.
+#[test]
+fn mxfp4_experts_by_blocks() {
+    let all = Case { layout: Layout::Mxfp4, bias: true, turns: true, residual: true, norm: true, ..CASE };
+    let cases = [
+        (0, 1024, Case { cols: 2880, inner: 76, experts: 1, each: 1, ..all }),
+        (1, 1024, Case { cols: 172, inner: 204, experts: 5, each: 4, rows: 3, same: true, ..all }),
+        (1, 64, Case { cols: 2880, inner: 38, experts: 3, rows: 2, runs: 3, norm: false, ..all }),
+    ];
+    for (value, max_invocations, case) in cases {
+        let force = Some(Force { kernel: Kernel::GemvBlocks, name: "DOT", value });
+        let caps = Caps { force, max_invocations, ..gpu().caps().clone() };
+        let error = check(gpu(), &caps, case, false);
+        let limit = if value == 1 { 1e-7 } else { 1e-8 };
+        assert!(error < limit, "DOT = {value}, {} experts: {error:e}", case.experts);
+    }
+}
+
 /// Experts with no row, with few, with tiles of many; one that all rows pick.
 #[test]
 fn experts_of_many_rows() {

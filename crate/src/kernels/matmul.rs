@@ -284,7 +284,7 @@ pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
             .set("SCALE", [Float::F16, Float::BF16, Float::F32].iter().position(|f| *f == scale).unwrap_or(0) as u32)
             .set("ZERO", u32::from(form == Form::Zero)),
         Layout::Mxfp4 => variant.flag("W_MXFP4"),
-        Layout::Ternary => variant.flag("W_TERNARY"),
+        Layout::Ternary => variant.flag("W_TERNARY").set("BITS", 2),
         Layout::Q4K => variant.flag("W_Q4K"),
         Layout::Q6K => variant.flag("W_Q6K"),
     }
@@ -403,7 +403,7 @@ impl BlocksChoice {
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         match m.weight.layout {
             Layout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
-            Layout::Q4K => {}
+            Layout::Q4K | Layout::Mxfp4 | Layout::Ternary => {}
             _ => return None,
         }
         let forces = |kernel| caps.force.is_some_and(|f| f.kernel == kernel);
