@@ -3,10 +3,14 @@
 mod bench;
 mod command;
 mod demo;
+mod inputs;
 mod lint;
 mod manifest;
+mod native;
 mod npm;
 mod package;
+mod passed;
+mod pool;
 mod setup;
 mod sizes;
 mod stamp;
@@ -20,7 +24,9 @@ use std::process::ExitCode;
 const USAGE: &str = "cargo xtask TASK
 
   demo [--port N]   set up what is missing, build, serve the demo page
-  test [RUNNER..]   set up what is missing, run every test (or only: native, wasm, page)
+  test [RUNNER..] [--all] [--list]
+                    set up what is missing, run every test (or only: native, wasm, page) that has not passed since something that
+                    it depends on has changed, or all; --list says which, and how long they took
   build             build the npm package into dist/jerboa and the demo page into dist/www
   lint              rustfmt, clippy, tsc and the validation of every shader variant
   bench [--native] [--browser PATH] [NAME=VALUE ..]

@@ -1,13 +1,15 @@
 //! `cargo xtask test`: native tests, tests in headless Chromium, page tests; the time by runner, the slowest tests, one closing line for all. Knows no test.
 
-use crate::command::{ask, command, say, watch};
+use crate::command::{command, say, watch};
+use crate::inputs::Inputs;
+use crate::passed::Passed;
+use crate::pool::{self, Done, Job};
 use crate::setup::{self, Toolchain};
 use crate::stamp::files;
-use crate::tally::Tally;
+use crate::tally::{Tally, plain};
 use crate::times::Times;
-use crate::{manifest, package, workspace};
+use crate::{manifest, native, package, workspace};
 use anyhow::{Result, anyhow, bail};
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -17,16 +19,28 @@ const SLOWEST: usize = 10;
 /// How often the wasm runner is started until a test runs.
 const ATTEMPTS: usize = 3;
 
-/// Sets up, runs the runners that are named, or all of them.
+/// Sets up, runs the runners that are named, or all of them. What passed and depends on nothing that has changed since is left
+/// out, unless `--all` is among the arguments; `--list` says what would run.
 pub fn run(args: &[String]) -> Result<()> {
-    if let Some(unknown) = args.iter().find(|name| !RUNNERS.contains(&name.as_str())) {
+    let (options, names): (Vec<&str>, Vec<&str>) =
+        args.iter().map(String::as_str).partition(|arg| arg.starts_with("--"));
+    if let Some(unknown) = names.iter().find(|name| !RUNNERS.contains(name)) {
         bail!("there is no runner '{unknown}': {}", RUNNERS.join(", "));
     }
+    if let Some(unknown) = options.iter().find(|option| !["--all", "--list"].contains(option)) {
+        bail!("there is no option '{unknown}': --all, --list");
+    }
     let toolchain = setup::everything()?;
-    let wanted = |name: &str| args.is_empty() || args.iter().any(|each| each == name);
+    let wanted = |name: &str| names.is_empty() || names.contains(&name);
+    let inputs = Inputs::read(toolchain)?;
+    if options.contains(&"--list") {
+        return RUNNERS.iter().filter(|name| wanted(name)).try_for_each(|name| list(name, &inputs));
+    }
+    let all = options.contains(&"--all");
+    let mut pages = if wanted("page") { pool::due("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
     // The package is built beside the other runners: for minutes its compiler keeps one core busy and leaves the rest idle.
-    let mut building = wanted("page").then(|| thread::spawn(move || package::build(toolchain)));
-    let mut all = Tally::default();
+    let mut building = (!pages.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
+    let mut total = Tally::default();
     let mut times = Times::default();
     let mut table = Vec::new();
     for name in RUNNERS {
@@ -36,9 +50,9 @@ pub fn run(args: &[String]) -> Result<()> {
         say(&format!("{name} tests"));
         let start = Instant::now();
         let tally = match name {
-            "native" => count(&mut native(), name, &mut times),
-            "wasm" => wasm(toolchain, name, &mut times),
-            _ => page(building.take(), name, &mut times),
+            "native" => native_tests(&inputs, all, &mut times),
+            "wasm" => wasm(toolchain),
+            _ => page(building.take(), std::mem::take(&mut pages), &inputs, &mut times),
         };
         // A runner that cannot start is a failure among others: the rest still runs, and the closing line tells.
         let tally = tally.unwrap_or_else(|error| {
@@ -47,47 +61,67 @@ pub fn run(args: &[String]) -> Result<()> {
         });
         let seconds = start.elapsed().as_secs();
         table.push(format!("{seconds:7} s  {name}: {} passed, {} failed", tally.passed, tally.failed));
-        all = all.and(tally);
+        total = total.and(tally);
+    }
+    if !inputs.are(&Inputs::read(toolchain)?) {
+        say("files have changed meanwhile: nobody knows what the tests have seen, and the next run has all of them");
+        RUNNERS.iter().try_for_each(|name| Passed::of(name).forget())?;
     }
     println!(
         "\nthe slowest tests:\n{}\n\nby runner, building included:\n{}",
         times.slowest(SLOWEST).join("\n"),
         table.join("\n")
     );
-    println!("\n{} passed, {} failed", all.passed, all.failed);
-    if all.failed > 0 {
-        bail!("{} tests failed", all.failed);
+    println!("\n{} passed, {} failed", total.passed, total.failed);
+    if total.failed > 0 {
+        bail!("{} tests failed", total.failed);
     }
     Ok(())
 }
 
-/// On whatever Vulkan, Metal or DX12 adapter there is: Mesa's llvmpipe where there is no GPU.
-fn native() -> Command {
-    let mut cargo = command("cargo");
-    cargo.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]).current_dir(workspace::root());
-    // libtest tells each test's time to a compiler that allows unstable options. It is told so when it runs, through cargo's
-    // `runner`: set for cargo, the variable would have everything built anew.
-    let host = ask(command("rustc").arg("-vV")).unwrap_or_default();
-    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
-    if cfg!(unix) && !host.is_empty() {
-        let runner = format!("CARGO_TARGET_{}_RUNNER", host.to_uppercase().replace(['-', '.'], "_"));
-        cargo.env(runner, "env RUSTC_BOOTSTRAP=1").args(["--", "-Zunstable-options", "--report-time"]);
+/// Says which of the tests that passed would run again, and how long they took.
+fn list(runner: &str, inputs: &Inputs) -> Result<()> {
+    let known = Passed::of(runner).all(inputs)?;
+    let mut changed: Vec<_> = known.iter().filter(|(_, _, holds)| !holds).collect();
+    changed.sort_by(|a, b| b.1.total_cmp(&a.1));
+    for (name, seconds, _) in &changed {
+        println!("{seconds:7.1} s  {runner}: {name}");
     }
-    cargo
+    let sum = |of: &dyn Fn(bool) -> bool| known.iter().filter(|test| of(test.2)).fold(0.0, |sum, test| sum + test.1);
+    let (some, all) = (sum(&|holds| !holds), sum(&|_| true));
+    println!(
+        "{runner}: {} of the {} that passed, {some:.0} of {all:.0} s of a core; and what is new or failed",
+        changed.len(),
+        known.len()
+    );
+    Ok(())
+}
+
+/// Each test is a process of its own; what one wrote is shown where it failed.
+fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> {
+    let jobs = pool::due("native", native::jobs()?, inputs, all)?;
+    let mut tally = Tally::default();
+    pool::run("native", jobs, inputs, &mut |done| {
+        if !done.passed {
+            println!("{}", done.output);
+        }
+        println!("test {} ... {} <{:.3}s>", done.name, if done.passed { "ok" } else { "FAILED" }, done.seconds);
+        tally = tally.and(Tally { passed: done.passed.into(), failed: (!done.passed).into() });
+        times.add("native", &done.name, done.seconds);
+    })?;
+    Ok(tally)
 }
 
 /// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. crate/tests and what it needs, no more:
 /// wasm-pack would compile the unit tests and the examples for wasm32 too, of which no browser runs any. The crate is not optimised,
 /// which is quick to compile; what the native tests built for this machine, such as naga, serves here too. On a busy machine the
 /// browser's driver may not have its port in time, and no test runs: then it is started again.
-fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
+fn wasm(toolchain: Toolchain) -> Result<Tally> {
     let settings = manifest::read()?.test;
     let mut attempt = 1;
     loop {
-        let mut portless = false;
-        let mut see = |line: &str| portless |= line.contains("failed to bind port");
-        let tally = count_and(
-            &mut see,
+        let (mut tally, mut portless) = (Tally::default(), false);
+        let succeeded = watch(
             toolchain
                 .command("cargo")
                 .args(["test", "--package", "jerboa", "--target", "wasm32-unknown-unknown", "--test", "*"])
@@ -96,9 +130,12 @@ fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
                 .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner")
                 .env("CHROMEDRIVER", &settings.driver)
                 .current_dir(workspace::root()),
-            name,
-            times,
+            |line| {
+                portless |= line.contains("failed to bind port");
+                tally.read(line);
+            },
         )?;
+        tally.failed += u64::from(!succeeded && tally.failed == 0);
         if !portless || tally.passed > 0 || attempt == ATTEMPTS {
             return Ok(tally);
         }
@@ -107,37 +144,44 @@ fn wasm(toolchain: Toolchain, name: &str, times: &mut Times) -> Result<Tally> {
     }
 }
 
-/// node's runner over tests/page, against the package and the page once they are built, and over tests/memory.
-fn page(building: Option<JoinHandle<Result<()>>>, name: &str, times: &mut Times) -> Result<Tally> {
+/// node's runner over each file of tests/page and tests/memory.
+fn page_jobs() -> Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    for folder in ["page", "memory"] {
+        for file in files(&workspace::path("tests").join(folder))? {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let Some(name) = name.strip_suffix(".test.mjs") {
+                let mut node = command("node");
+                node.args(["--test", "--test-reporter=spec"]).arg(&file).current_dir(workspace::root());
+                jobs.push(Job { name: format!("{folder}::{name}"), command: node });
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// Page tests, against the package and the page once they are built. As many files at a time as there are cores, each with a
+/// browser of its own: a software GPU compiles kernels on one core.
+fn page(building: Option<JoinHandle<Result<()>>>, jobs: Vec<Job>, inputs: &Inputs, times: &mut Times) -> Result<Tally> {
     if let Some(building) = building {
         building.join().map_err(|_| anyhow!("building the package broke off"))??;
     }
-    let mut node = command("node");
-    // Two files at a time, each with a browser of its own: a software GPU compiles kernels on one core.
-    node.args(["--test", "--test-reporter=spec", "--test-concurrency=2"]).current_dir(workspace::root());
-    for folder in ["tests/page", "tests/memory"] {
-        let files = files(&workspace::path(folder))?;
-        node.args(files.iter().filter(|file| file.to_string_lossy().ends_with(".test.mjs")));
-    }
-    count(&mut node, name, times)
-}
-
-/// Runs a runner and counts; one that fails without a failed test (it did not compile, it crashed) counts as one.
-fn count(runner: &mut Command, name: &str, times: &mut Times) -> Result<Tally> {
-    count_and(&mut |_| {}, runner, name, times)
-}
-
-/// The same, with each line for somebody else too.
-fn count_and(see: &mut dyn FnMut(&str), runner: &mut Command, name: &str, times: &mut Times) -> Result<Tally> {
     let mut tally = Tally::default();
-    let succeeded = watch(runner, |line| {
-        see(line);
-        tally.read(line);
-        times.read(name, line);
-    })?;
-    if !succeeded && tally.failed == 0 {
-        eprintln!("error: the runner broke off before its summary");
-        tally.failed = 1;
-    }
+    pool::run("page", jobs, inputs, &mut |done| tally = tally.and(read(done, times)))?;
     Ok(tally)
+}
+
+/// Shows what node's runner says of a file, and counts. One that fails without a failed test counts as one.
+fn read(Done { name, passed, seconds, output }: &Done, times: &mut Times) -> Tally {
+    let mut tally = Tally::default();
+    println!("{name} <{seconds:.1}s>");
+    for line in output.lines() {
+        tally.read(line);
+        times.read("page", line);
+        if !passed || !plain(line).starts_with('ℹ') {
+            println!("{line}");
+        }
+    }
+    tally.failed += u64::from(!passed && tally.failed == 0);
+    tally
 }

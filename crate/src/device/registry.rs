@@ -81,7 +81,10 @@ impl Variant {
             .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
         let text = preprocess::whole(browser, &has, &consts, &body);
-        Ok(Shader { label: self.to_string(), text, bindings, params })
+        let label = self.to_string();
+        #[cfg(not(target_arch = "wasm32"))]
+        note(&label)?;
+        Ok(Shader { label, text, bindings, params })
     }
 
     fn check(&self, source: &KernelSource) -> Result<()> {
@@ -124,6 +127,16 @@ pub struct Shader {
     pub params: Vec<(String, bool)>,
 }
 
+/// Writes a kernel's name into the file that `JERBOA_KERNELS` names: the test runner asks which kernels a test depends on.
+#[cfg(not(target_arch = "wasm32"))]
+fn note(label: &str) -> Result<()> {
+    use std::io::Write;
+    let Some(path) = std::env::var_os("JERBOA_KERNELS") else { return Ok(()) };
+    let file = std::fs::OpenOptions::new().append(true).open(&path);
+    let written = file.and_then(|mut file| file.write_all(format!("{label}\n").as_bytes()));
+    written.map_err(|e| Error::Internal(format!("{}: {e}", path.display())))
+}
+
 fn source(kernel: Kernel) -> &'static KernelSource {
     &SOURCES[kernel as usize]
 }
@@ -138,4 +151,36 @@ fn file(path: &str) -> std::result::Result<String, String> {
 pub fn choices(kernel: Kernel) -> impl Iterator<Item = (&'static str, &'static [u32])> {
     let source = source(kernel);
     source.consts.iter().copied().filter(|(name, _)| source.choices.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kernel, Variant};
+    use std::path::Path;
+    use std::process::Command;
+
+    fn some() -> Variant {
+        Variant::new(Kernel::Gemv).flag("W_F16").flag("NORM").set("ROWS", 2)
+    }
+
+    #[test]
+    fn a_kernel_has_a_text() {
+        assert!(some().shader(false).is_ok_and(|shader| shader.label == "gemv+norm+w_f16 rows=2"));
+    }
+
+    #[test]
+    fn a_kernel_that_is_asked_for_is_noted_where_that_is_wanted() {
+        let file = Path::new(env!("OUT_DIR")).join(format!("kernels-{}", std::process::id()));
+        let asks = || {
+            let mut test = Command::new(std::env::current_exe().expect("a program"));
+            test.args(["--exact", "device::registry::tests::a_kernel_has_a_text"]).env("JERBOA_KERNELS", &file);
+            test.output().expect("the test starts").status.success()
+        };
+        assert!(!asks(), "what could not be noted fails");
+        std::fs::write(&file, "one\n").expect("a file");
+        assert!(asks());
+        let noted = std::fs::read_to_string(&file).expect("a file");
+        std::fs::remove_file(&file).expect("it is there");
+        assert_eq!(noted, "one\ngemv+norm+w_f16 rows=2\n");
+    }
 }

@@ -5,6 +5,7 @@ import { readFile, stat } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { gzipSync } from "node:zlib";
+import { asked, EAR, hear, TELL } from "./kernels.mjs";
 
 const TYPES = {
   ".html": "text/html; charset=utf-8",
@@ -27,6 +28,7 @@ export async function serve(mounts, more = {}, { gzip = false } = {}) {
   const requests = [];
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://x").pathname);
+    if (path === EAR) return void listen(request, response);
     const entry = { method: request.method, path, status: 0 };
     requests.push(entry);
     response.on("close", () => (entry.status = response.statusCode));
@@ -43,6 +45,19 @@ export async function serve(mounts, more = {}, { gzip = false } = {}) {
       return new Promise((resolve) => server.close(resolve));
     },
   };
+}
+
+async function listen(request, response) {
+  let name = "";
+  for await (const part of request) name += part;
+  hear(name);
+  response.writeHead(204).end();
+}
+
+/** A file as pages get it: scripts that make pipelines tell of their kernels where somebody asks. */
+async function read(file) {
+  const data = await readFile(file);
+  return asked && extname(file) === ".js" && data.includes("createComputePipelineAsync") ? Buffer.concat([Buffer.from(TELL), data]) : data;
 }
 
 async function answer(mounts, more, gzip, path, request, response) {
@@ -62,8 +77,12 @@ async function answer(mounts, more, gzip, path, request, response) {
   if (!range && request.headers["if-none-match"] === etag) return void response.writeHead(304, headers).end();
   if (range) headers["Content-Range"] = `bytes ${start}-${end}/${info.size}`;
   if (gzip && !range && request.method === "GET" && PACKED.has(extname(file)) && /gzip/.test(request.headers["accept-encoding"] ?? "")) {
-    const packed = gzipSync(await readFile(file));
+    const packed = gzipSync(await read(file));
     return void response.writeHead(200, { ...headers, "Content-Encoding": "gzip", "Content-Length": packed.length }).end(packed);
+  }
+  if (asked && !range && request.method === "GET" && extname(file) === ".js") {
+    const data = await read(file);
+    return void response.writeHead(200, { ...headers, "Content-Length": data.length }).end(data);
   }
   response.writeHead(range ? 206 : 200, { ...headers, "Content-Length": info.size === 0 ? 0 : end - start + 1 });
   if (request.method === "HEAD" || info.size === 0) return void response.end();

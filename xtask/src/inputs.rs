@@ -1,0 +1,197 @@
+//! What the result of a test depends on: each kernel's text by itself, and everything else as one number. Knows no test.
+
+use crate::setup::Toolchain;
+use crate::{command::ask, command::command, stamp, workspace};
+use anyhow::{Context, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+#[path = "../../crate/src/device/preprocess.rs"]
+#[allow(dead_code)]
+mod preprocess;
+
+/// Variables of the environment that begin so change what tests do.
+const VARIABLES: [&str; 5] = ["JERBOA_", "VK_", "RUST", "CHROME", "WASM_BINDGEN_"];
+
+/// A kernel of shaders/variants.toml, as far as its text depends on it; crate/build.rs holds the rest to its rules.
+#[derive(serde::Deserialize)]
+struct Spec {
+    file: String,
+    #[serde(default)]
+    flags: Vec<String>,
+    #[serde(default)]
+    one_of: Vec<Vec<String>>,
+    #[serde(default)]
+    consts: BTreeMap<String, Vec<u32>>,
+}
+
+/// The state of the repository and of what it runs on.
+pub struct Inputs {
+    rest: u64,
+    specs: BTreeMap<String, Spec>,
+    /// Texts by path, without comments.
+    files: BTreeMap<String, String>,
+    /// Kernels whose texts were asked for already.
+    known: Mutex<HashMap<String, Option<u64>>>,
+}
+
+impl Inputs {
+    /// As they are now.
+    pub fn read(toolchain: Toolchain) -> Result<Self> {
+        let shaders = workspace::path("shaders");
+        let variants = std::fs::read_to_string(shaders.join("variants.toml")).context("shaders/variants.toml")?;
+        let mut files = BTreeMap::new();
+        for file in stamp::files(&shaders)?.iter().filter(|file| is_shader(file)) {
+            let name = file.strip_prefix(&shaders)?.with_extension("").to_string_lossy().replace('\\', "/");
+            files.insert(name, std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?);
+        }
+        Self::of(rest(toolchain)?, &variants, &files)
+    }
+
+    /// Whether nothing has changed between the two.
+    pub fn are(&self, other: &Self) -> bool {
+        (self.rest, &self.files) == (other.rest, &other.files)
+    }
+
+    fn of(rest: u64, variants: &str, files: &BTreeMap<String, String>) -> Result<Self> {
+        let specs = toml::from_str(variants).context("shaders/variants.toml")?;
+        let files = files.iter().map(|(path, text)| (path.clone(), without_comments(text))).collect();
+        Ok(Self { rest, specs, files, known: Mutex::default() })
+    }
+
+    /// One text for all that a test depends on that asks for these kernels; none where one of them is not a kernel's name.
+    pub fn fingerprint<'a>(&self, kernels: impl Iterator<Item = &'a str>) -> Option<String> {
+        let mut hasher = DefaultHasher::new();
+        self.rest.hash(&mut hasher);
+        for name in kernels {
+            (name, self.hash_of(name)?).hash(&mut hasher);
+        }
+        Some(format!("{:016x}", hasher.finish()))
+    }
+
+    fn hash_of(&self, name: &str) -> Option<u64> {
+        let mut known = self.known.lock().ok()?;
+        let hash = |text: String| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            hasher.finish()
+        };
+        *known.entry(name.to_owned()).or_insert_with(|| self.text(name).map(hash))
+    }
+
+    /// The text of a kernel by the name that its pipelines have, such as `gemv+w_f16+norm rows=2`.
+    fn text(&self, name: &str) -> Option<String> {
+        let mut words = name.split(' ');
+        let mut conditions = words.next()?.split('+');
+        let spec = self.specs.get(conditions.next()?)?;
+        let is_known = |flag: &str| spec.flags.iter().chain(spec.one_of.iter().flatten()).any(|f| same(f, flag));
+        let flags: Vec<&str> = conditions.collect();
+        let mut consts: Vec<(&str, u32)> =
+            spec.consts.iter().map(|(n, v)| Some((n.as_str(), *v.first()?))).collect::<Option<_>>()?;
+        for word in words {
+            let (number, value) = word.split_once('=')?;
+            consts.iter_mut().find(|(known, _)| same(known, number))?.1 = value.parse().ok()?;
+        }
+        let has = |flag: &str| flags.iter().any(|each| same(each, flag));
+        let read = |path: &str| self.files.get(path).cloned().ok_or_else(String::new);
+        let text = preprocess::flatten(spec.file.trim_end_matches(".wgsl"), &read, &mut Vec::new()).ok()?;
+        let text = preprocess::expand(&text, &has, &consts).ok()?;
+        flags.iter().all(|flag| is_known(flag)).then_some(text)
+    }
+}
+
+/// Names of kernels are in small letters, variants.toml is not.
+fn same(a: &str, b: &str) -> bool {
+    a.eq_ignore_ascii_case(b)
+}
+
+/// As crate/build.rs takes it: a change of a comment is none.
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
+    lines.filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
+}
+
+fn is_shader(file: &Path) -> bool {
+    file.extension().is_some_and(|kind| kind == "wgsl")
+}
+
+/// All files but the shaders, the programs that build and run the tests, and the variables that they read.
+fn rest(toolchain: Toolchain) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    let list = ask(command("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(workspace::root()));
+    if list.is_none() {
+        // Without git nobody knows what belongs to the repository: no run is like another.
+        SystemTime::now().hash(&mut hasher);
+    }
+    for name in list.iter().flat_map(|all| all.split('\0')).filter(|name| !is_shader(Path::new(name))) {
+        // One that git knows and that is gone is a change, too.
+        (name, std::fs::read(workspace::path(name)).ok()).hash(&mut hasher);
+    }
+    toolchain.describe().hash(&mut hasher);
+    for program in ["rustc", "node", "chromium"] {
+        ask(command(program).arg("--version")).hash(&mut hasher);
+    }
+    // A driver that was updated has new files.
+    for folder in ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"] {
+        for file in stamp::files(Path::new(folder))? {
+            (&file, file.metadata().and_then(|about| about.modified()).ok()).hash(&mut hasher);
+        }
+    }
+    let mut variables: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| VARIABLES.iter().any(|v| name.to_string_lossy().starts_with(v)))
+        .collect();
+    variables.sort();
+    variables.hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::Inputs;
+
+    /// A repository of two kernels that share a file.
+    pub fn inputs(rest: u64, changed: &[(&str, &str)]) -> Inputs {
+        let variants = "[sum]\nfile = 'sum.wgsl'\nflags = ['NORM']\nconsts = { ROWS = [4, 2] }\n\
+                        [cut]\nfile = 'cut.wgsl'\none_of = [['W_F16', 'W_F32']]";
+        let mut files: std::collections::BTreeMap<String, String> = [
+            ("sum", "#import shared\nsum // of all\n#ifdef NORM\nnorm\n#endif\n#if ROWS == 2\ntwo\n#endif"),
+            ("cut", "#import shared\n#ifdef W_F16\nhalf\n#endif\n"),
+            ("shared", "all\n"),
+        ]
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .into();
+        files.extend(changed.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())));
+        Inputs::of(rest, variants, &files).unwrap()
+    }
+
+    #[test]
+    fn a_fingerprint_is_that_of_the_texts_that_were_asked_for() {
+        let plain = inputs(1, &[]);
+        let normed = [("sum", "#import shared\nsum\n\n#ifdef NORM\nother\n#endif\n#if ROWS == 2\ntwo\n#endif")];
+        let changes = [
+            (inputs(2, &[]), [true, true, true, true]),
+            (inputs(1, &[("sum", "#import shared\nanother")]), [false, true, true, true]),
+            (inputs(1, &normed), [false, false, true, false]),
+            (inputs(1, &[("cut", "#import shared\n")]), [false, false, true, false]),
+            (inputs(1, &[("shared", "some")]), [false, true, true, true]),
+            (inputs(1, &[("shared", "all // of them")]), [false; 4]),
+        ];
+        let tests: [&[&str]; 4] = [&[], &["sum"], &["cut+w_f16", "sum+norm"], &["sum rows=2"]];
+        for (now, expected) in changes {
+            let differs = |kernels: &&[&str]| {
+                plain.fingerprint(kernels.iter().copied()) != now.fingerprint(kernels.iter().copied())
+            };
+            assert_eq!(tests.each_ref().map(differs), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_kernel_has_no_fingerprint() {
+        for name in ["*", "", "none", "sum+none", "sum none=1", "sum rows"] {
+            assert_eq!(inputs(1, &[]).fingerprint(["sum", name].into_iter()), None, "{name}");
+        }
+    }
+}

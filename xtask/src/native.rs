@@ -1,0 +1,62 @@
+//! The native tests: builds their programs and lists what is in them, a job for each test. Knows libtest's lists, no test.
+
+use crate::command::command;
+use crate::pool::Job;
+use crate::workspace;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// What cargo says of a program that it has built.
+#[derive(Deserialize)]
+struct Artifact {
+    manifest_path: PathBuf,
+    target: Target,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// All tests of the workspace, built. On whatever Vulkan, Metal or DX12 adapter there is they run: Mesa's llvmpipe where there is
+/// no GPU. Each is a process of its own, so that no core waits for the last test of a program, and what it asked for is its own.
+pub fn jobs() -> Result<Vec<Job>> {
+    // Where tests put their files: what the last run left is not needed any more.
+    let scratch = workspace::path("target/tmp");
+    if scratch.exists() {
+        std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    }
+    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    let mut cargo = command("cargo");
+    cargo.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"]);
+    println!("    $ cargo test --workspace --lib --bins --tests --no-run");
+    cargo.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
+    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
+    if !built.status.success() {
+        bail!("the tests could not be built");
+    }
+    let mut jobs = Vec::new();
+    for line in String::from_utf8_lossy(&built.stdout).lines() {
+        if let Ok(Artifact { manifest_path, target, executable: Some(program) }) = serde_json::from_str(line) {
+            jobs.append(&mut tests(&program, manifest_path.parent().unwrap_or(&manifest_path), &target.name)?);
+        }
+    }
+    Ok(jobs)
+}
+
+fn tests(program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
+    let list = command(program).args(["--list", "--format", "terse"]).current_dir(package).output();
+    let list = list.with_context(|| format!("asking {} for its tests", program.display()))?;
+    if !list.status.success() {
+        bail!("{} does not list its tests", program.display());
+    }
+    let job = |test: &str| {
+        let mut run = command(program);
+        run.args(["--exact", test]).current_dir(package);
+        Job { name: format!("{target}::{test}"), command: run }
+    };
+    Ok(String::from_utf8_lossy(&list.stdout).lines().filter_map(|line| line.strip_suffix(": test")).map(job).collect())
+}
