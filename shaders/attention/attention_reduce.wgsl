@@ -35,12 +35,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = wid.z;
     let count = splits_of(row).count;
     let base = (row * params.heads + h) * params.splits;
-    // CUTS threads share a column, each every CUTS-th run; the runs are asked for before their weights are known.
+    // CUTS threads share a column, each every CUTS-th run; the first are asked for before their weights are known.
     let cut = lid / d4;
     let column = lid % d4;
-    var runs: array<vec4<f32>, 64u / CUTS>;
-#for j in 0..64/CUTS
-    if (cut < CUTS && $ju * CUTS + cut < count) { runs[$j] = parts[(base + $ju * CUTS + cut) * (d4 + 1u) + column]; }
+    let last = max(count, 1u) - 1u;
+#for j in 0..LEAD
+    let run$j = parts[(base + min($ju * CUTS + cut, last)) * (d4 + 1u) + column];
 #endfor
     var top = vec2<f32>(-1e30, 0.0);
     if (lid < count) { top = parts[(base + lid) * (d4 + 1u) + d4].xy; }
@@ -69,9 +69,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         sums[lid] = part;
     }
     var total: vec4<f32>;
-#for j in 0..64/CUTS
-    if (cut < CUTS && $ju * CUTS + cut < count) { total += runs[$j] * weights[$ju * CUTS + cut].x; }
+#for j in 0..LEAD
+    if (cut < CUTS && $ju * CUTS + cut < count) { total += run$j * weights[$ju * CUTS + cut].x; }
 #endfor
+#if CUTS < 4
+    for (var first = LEAD * CUTS + cut; first < count; first += LEAD * CUTS) {
+#for j in 0..LEAD
+        let next$j = parts[(base + min(first + $ju * CUTS, last)) * (d4 + 1u) + column];
+#endfor
+#for j in 0..LEAD
+        if (first + $ju * CUTS < count) { total += next$j * weights[first + $ju * CUTS].x; }
+#endfor
+    }
+#endif
     workgroupBarrier();
     var sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 #ifdef SINKS

@@ -79,13 +79,13 @@ var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
 // Of each head and key: the parts of a score, then the score and its weight.
 const SHARERS: u32 = 128u / TILE;
 var<workgroup> scores: array<f32, HEADS * 128u>;
-// Eight parts of each head's maximum, and before of its (and the key's, with VALUES the value's) sum of squares.
+// Sixteen parts of each head's (and the key's, with VALUES the value's) sum of squares, then eight of its maximum.
 #ifdef VALUES
 const NORMED: u32 = HEADS + 2u;
 #else
 const NORMED: u32 = HEADS + 1u;
 #endif
-var<workgroup> parts: array<f32, NORMED * 8u>;
+var<workgroup> parts: array<f32, NORMED * 16u>;
 // Of each head: the maximum so far, and what is left of sums under the one before.
 var<workgroup> tops: array<vec2<f32>, HEADS>;
 var<workgroup> sums: array<f32, HEADS * CUTS>;
@@ -101,7 +101,9 @@ fn component(base: u32, i: u32) -> f32 {
 fn factor(head: u32) -> f32 {
 #ifdef HEAD_NORM
     var sum = 0.0;
-    for (var i = 0u; i < 8u; i++) { sum += parts[head * 8u + i]; }
+#for i in 0..16
+    sum += parts[head * 16u + $iu];
+#endfor
     return inverseSqrt(sum / f32(params.head_dim) + params.eps);
 #else
     return 1.0;
@@ -123,10 +125,8 @@ fn fresh_value(at: u32) -> vec4<f32> {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #if D == 0
     let d4 = params.head_dim / 4u;
-    let ragged = d4 % SHARERS != 0u;
 #else
     const d4 = D / 4u;
-    const ragged = D / 4u % SHARERS != 0u;
 #endif
     let d = d4 * 4u;
     let group = params.heads / params.kv_heads;
@@ -144,16 +144,29 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let pos = splits.end - 1u;
 #ifdef FUSED
 #ifdef HEAD_NORM
-    if (lid < NORMED * 8u) {
-        let h = lid / 8u;
-        var base = params.q_offset + (head0 + min(h, count - 1u)) * d;
-        if (h == HEADS) { base = params.k_offset + kv_head * d; }
+    for (var item = lid; item < NORMED * 16u; item += 128u) {
+        let h = item / 16u;
+        var base = params.q_offset + (head0 + min(h, count - 1u)) * d + item % 16u;
+        if (h == HEADS) { base = params.k_offset + kv_head * d + item % 16u; }
 #ifdef VALUES
-        if (h == HEADS + 1u) { base = params.v_offset + kv_head * d; }
+        if (h == HEADS + 1u) { base = params.v_offset + kv_head * d + item % 16u; }
 #endif
         var sum = 0.0;
-        for (var i = lid % 8u; i < d; i += 8u) { sum += q[base + i] * q[base + i]; }
-        parts[lid] = sum;
+#if D == 0
+        for (var i = item % 16u; i < d; i += 16u) {
+            sum += q[base] * q[base];
+            base += 16u;
+        }
+#else
+        // All are asked for before any is waited for.
+#for i in 0..D/16
+        let x$i = q[base + $iu * 16u];
+#endfor
+#for i in 0..D/16
+        sum += x$i * x$i;
+#endfor
+#endif
+        parts[item] = sum;
     }
     workgroupBarrier();
 #endif
@@ -244,19 +257,36 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
         let row = key_at(min(key, end - 1u), kv_head, d4);
         let row_most = k_most(row);
-        for (var j = 0u; j < (d4 + SHARERS - 1u) / SHARERS; j++) {
-            let i = SHARERS * j + sharer;
-            if (ragged && i >= d4) {
-                break;
-            }
+#ifdef FUSED
+        let newest = fresh && key == pos;
+#endif
+#if D == 0
+        for (var i = sharer; i < d4; i += SHARERS) {
             var k = kv_read(k_cache[row + i], row_most);
 #ifdef FUSED
-            if (fresh && key == pos) { k = fresh_k[i]; }
+            if (newest) { k = fresh_k[i]; }
 #endif
 #for r in 0..HEADS
             s$r += dot(k, pool[$ru * d4 + i]);
 #endfor
         }
+#else
+#for j in 0..D*TILE/512
+        let k$j = k_cache[row + $ju * SHARERS + sharer];
+#endfor
+#for j in 0..D*TILE/512
+        {
+            let i = $ju * SHARERS + sharer;
+            var k = kv_read(k$j, row_most);
+#ifdef FUSED
+            if (newest) { k = fresh_k[i]; }
+#endif
+#for r in 0..HEADS
+            s$r += dot(k, pool[$ru * d4 + i]);
+#endfor
+        }
+#endfor
+#endif
 #for r in 0..HEADS
         scores[($ru * SHARERS + sharer) * TILE + lid / SHARERS] = s$r;
 #endfor

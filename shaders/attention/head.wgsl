@@ -21,26 +21,25 @@ fn normed(base: u32, i: u32, factor: f32, gain: u32) -> f32 {
 fn rotated(base: u32, i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
     var x = normed(base, i, factor, gain);
 #ifdef ROPE
-    if (i < params.rope_dim) {
-        let half = params.rope_dim / 2u;
+    // Columns that do not turn ask for places that are there: no load waits for a condition.
+    let half = params.rope_dim / 2u;
 #ifdef INTERLEAVED
-        let pair = i / 2u;
-        let first = (i & 1u) == 0u;
-        let other = i ^ 1u;
+    let pair = i / 2u;
+    let first = (i & 1u) == 0u;
+    let other = i ^ 1u;
 #else
-        let first = i < half;
-        var pair = i;
-        var other = i + half;
-        if (!first) {
-            pair = i - half;
-            other = i - half;
-        }
-#endif
-        let cs = rope[pos * half + pair];
-        var y = normed(base, other, factor, gain);
-        if (first) { y = -y; }
-        x = x * cs.x + y * cs.y;
+    let first = i < half;
+    var pair = i;
+    var other = i + half;
+    if (!first) {
+        pair = i - half;
+        other = i - half;
     }
+#endif
+    let cs = rope[pos * half + min(pair, half - 1u)];
+    var y = normed(base, min(other, params.rope_dim - 1u), factor, gain);
+    if (first) { y = -y; }
+    if (i < params.rope_dim) { x = x * cs.x + y * cs.y; }
 #endif
 #ifdef HEAD_NORM
 #ifdef NORM_AFTER_ROPE

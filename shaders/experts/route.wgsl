@@ -29,9 +29,11 @@ const MOST: u32 = 512u;
 const LOWEST: f32 = -3.0e38;
 // What weighs an expert, and what it is chosen by.
 var<workgroup> scores: array<f32, MOST>;
-var<workgroup> order: array<f32, MOST>;
+// With room for what fills the last eight.
+var<workgroup> order: array<f32, MOST + 8u>;
 var<workgroup> groups: array<f32, MOST>;
 var<workgroup> partial: array<f32, WG>;
+var<workgroup> eighths: array<f32, 8>;
 var<workgroup> chosen: array<f32, 16>;
 
 fn load(row: u32, e: u32) -> f32 {
@@ -39,24 +41,34 @@ fn load(row: u32, e: u32) -> f32 {
 }
 
 #ifdef SOFTMAX
-// The largest of `partial`, or with `adds` its sum; every thread gets it.
-fn whole(adds: bool) -> f32 {
+// The largest of what the threads have, or with `adds` its sum; every thread gets it. Two barriers: another may follow at once.
+fn whole(lid: u32, value: f32, adds: bool) -> f32 {
+    partial[lid] = value;
     workgroupBarrier();
-    var all = partial[0];
-    for (var i = 1u; i < WG; i++) {
-        if (adds) { all += partial[i]; } else { all = max(all, partial[i]); }
+    if (lid < 8u) {
+        var part = partial[lid];
+#for i in 1..16
+        if (adds) { part += partial[lid + $iu * 8u]; } else { part = max(part, partial[lid + $iu * 8u]); }
+#endfor
+        eighths[lid] = part;
     }
     workgroupBarrier();
+    var all = eighths[0];
+#for i in 1..8
+    if (adds) { all += eighths[$i]; } else { all = max(all, eighths[$i]); }
+#endfor
     return all;
 }
 #endif
 
-// How many experts come before e.
+// How many experts come before e; what fills the last eight is before none.
 fn rank(e: u32) -> u32 {
     let own = order[e];
     var before = 0u;
-    for (var i = 0u; i < params.experts; i++) {
-        if (order[i] > own || (order[i] == own && i < e)) { before++; }
+    for (var i = 0u; i < params.experts; i += 8u) {
+#for j in 0..8
+        if (order[i + $ju] > own || (order[i + $ju] == own && i + $ju < e)) { before++; }
+#endfor
     }
     return before;
 }
@@ -92,16 +104,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
 #ifdef SOFTMAX
     var top = LOWEST;
     for (var e = lid; e < params.experts; e += WG) { top = max(top, load(row, e)); }
-    partial[lid] = top;
-    top = whole(false);
+    top = whole(lid, top, false);
     var sum = 0.0;
     for (var e = lid; e < params.experts; e += WG) {
         let p = exp(max(load(row, e) - top, -80.0));
         scores[e] = p;
         sum += p;
     }
-    partial[lid] = sum;
-    let total = whole(true);
+    let total = whole(lid, sum, true);
     for (var e = lid; e < params.experts; e += WG) { scores[e] = scores[e] / total; }
 #endif
 #ifdef MIXER
@@ -116,6 +126,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
         }
     }
 #else
+    if (lid < 8u) { order[params.experts + lid] = LOWEST; }
     for (var e = lid; e < params.experts; e += WG) {
         var by = scores[e];
 #ifdef BIAS

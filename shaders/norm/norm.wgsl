@@ -1,5 +1,6 @@
 // RMSNorm, or LayerNorm with LAYER, of each row, or of each of `groups` parts of a row: one workgroup each. With ROUND the row is then rounded to whole numbers up
 // to 127 of its largest magnitude, as 8 bits would hold it; PLAIN leaves the norm out. With ADD the result is (rest + norm + more) · scale · by.
+// EACH is how many columns a thread keeps, so that 256 of them have all; 0 reads them again from memory.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -52,15 +53,46 @@ fn highest(lid: u32, value: f32) -> f32 {
     return most;
 }
 
-fn normed(base: u32, c: u32, mean: f32, factor: f32) -> f32 {
-    var y = (x[base + c] - mean) * factor;
+// What a column's norm is multiplied by, and what is added.
+fn line(c: u32) -> vec2<f32> {
+    var line = vec2<f32>(1.0, 0.0);
 #ifdef GAIN
-    y *= gain[c] + params.offset;
+    line.x = gain[c] + params.offset;
 #endif
 #ifdef BIAS
-    y += bias[c];
+    line.y = bias[c];
 #endif
-    return y;
+    return line;
+}
+
+fn normed(x: f32, line: vec2<f32>, mean: f32, factor: f32) -> f32 {
+    return (x - mean) * factor * line.x + line.y;
+}
+
+// What a column's norm is added to.
+fn beside(row: u32, c: u32) -> f32 {
+    var sum = 0.0;
+#ifdef ADD
+    sum = rest[params.rest_offset + row * params.rest_stride + c];
+#ifdef MORE
+    sum += more[params.more_offset + row * params.more_stride + c];
+#endif
+#endif
+    return sum;
+}
+
+fn put(at: u32, y: f32, beside: f32, steps: f32) {
+    var result = y;
+#ifdef ROUND
+    result = round(y * steps) / steps;
+#endif
+#ifdef ADD
+    result = (y + beside) * params.scale;
+#ifdef BY
+    result *= by[0];
+#endif
+#endif
+    out[at] = result;
 }
 
 @compute @workgroup_size(256)
@@ -70,12 +102,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let first = part % params.groups * params.cols;
     let base = params.x_offset + row * params.x_stride + first;
     var mean = 0.0;
+    var factor = 1.0;
+    var steps = 1.0;
+#if EACH == 0
 #ifdef LAYER
     var sum = 0.0;
     for (var c = lid; c < params.cols; c += 256u) { sum += x[base + c]; }
     mean = total(lid, sum) / f32(params.cols);
 #endif
-    var factor = 1.0;
 #ifndef PLAIN
     var squares = 0.0;
     for (var c = lid; c < params.cols; c += 256u) {
@@ -86,24 +120,47 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 #endif
 #ifdef ROUND
     var most = 0.0;
-    for (var c = lid; c < params.cols; c += 256u) { most = max(most, abs(normed(base, c, mean, factor))); }
-    let steps = 127.0 / max(highest(lid, most), 1e-5);
+    for (var c = lid; c < params.cols; c += 256u) { most = max(most, abs(normed(x[base + c], line(c), mean, factor))); }
+    steps = 127.0 / max(highest(lid, most), 1e-5);
 #endif
     for (var c = lid; c < params.cols; c += 256u) {
-        var y = normed(base, c, mean, factor);
-#ifdef ROUND
-        y = round(y * steps) / steps;
-#endif
-#ifdef ADD
-        y += rest[params.rest_offset + row * params.rest_stride + c];
-#ifdef MORE
-        y += more[params.more_offset + row * params.more_stride + c];
-#endif
-        y *= params.scale;
-#ifdef BY
-        y *= by[0];
-#endif
-#endif
-        out[row * params.out_stride + first + c] = y;
+        put(row * params.out_stride + first + c, normed(x[base + c], line(c), mean, factor), beside(row, c), steps);
     }
+#else
+    // All is asked for before any of it is waited for: beside a single row nothing hides what a second reading takes.
+#for i in 0..EACH
+    let c$i = lid + $iu * 256u;
+    let near$i = min(c$i, params.cols - 1u);
+    let x$i = x[base + near$i];
+    let line$i = line(near$i);
+    let beside$i = beside(row, near$i);
+#endfor
+#ifdef LAYER
+    var sum = 0.0;
+#for i in 0..EACH
+    if (c$i < params.cols) { sum += x$i; }
+#endfor
+    mean = total(lid, sum) / f32(params.cols);
+#endif
+#ifndef PLAIN
+    var squares = 0.0;
+#for i in 0..EACH
+    if (c$i < params.cols) { squares += (x$i - mean) * (x$i - mean); }
+#endfor
+    factor = inverseSqrt(total(lid, squares) / f32(params.cols) + params.eps);
+#endif
+#for i in 0..EACH
+    let y$i = normed(x$i, line$i, mean, factor);
+#endfor
+#ifdef ROUND
+    var most = 0.0;
+#for i in 0..EACH
+    most = max(most, abs(y$i));
+#endfor
+    steps = 127.0 / max(highest(lid, most), 1e-5);
+#endif
+#for i in 0..EACH
+    if (c$i < params.cols) { put(row * params.out_stride + first + c$i, y$i, beside$i, steps); }
+#endfor
+#endif
 }

@@ -45,11 +45,14 @@ var<workgroup> qk: array<f32, 512>;
 var<workgroup> parts: array<f32, 24>;
 // What the slices read of the memory, by key and by query.
 var<workgroup> reads: array<vec4<f32>, 512>;
-var<workgroup> squares: array<f32, 64>;
+// With room for zeros behind the last.
+var<workgroup> squares: array<f32, 72>;
 
 fn dot_of(which: u32) -> f32 {
     var sum = 0.0;
-    for (var i = 0u; i < 8u; i++) { sum += parts[which * 8u + i]; }
+#for i in 0..8
+    sum += parts[which * 8u + $iu];
+#endfor
     return sum;
 }
 
@@ -69,10 +72,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let slice = lid / dv4;
     let busy = slice < slices;
     let first = slice * EACH;
-    let base = (head * dk + first) * dv4 + column;
+    // Threads without a part of the memory ask for the last one's.
+    let base = head * dk * dv4 + column;
+#for i in 0..EACH
+    let held$i = memory[base + min(first + $iu, dk - 1u) * dv4];
+#endfor
 #for i in 0..EACH
     var s$i = vec4<f32>(0.0);
-    if (busy && first + $iu < dk && state.pos > 0u) { s$i = kv_unpack(memory[base + $iu * dv4]); }
+    if (busy && first + $iu < dk && state.pos > 0u) { s$i = kv_unpack(held$i); }
 #endfor
 #ifdef DELTA
     let own = 2u * params.heads + column * 4u;
@@ -108,7 +115,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             if (which == 1u) { right = 0u; }
             if (which == 2u) { left = padded; }
             var sum = 0.0;
-            for (var i = lid % 8u; i < padded; i += 8u) { sum += qk[left + i] * qk[right + i]; }
+            for (var i = lid % 8u; i < padded; i += EACH * 8u) {
+#for j in 0..EACH
+                if (i + $ju * 8u < padded) { sum += qk[left + i + $ju * 8u] * qk[right + i + $ju * 8u]; }
+#endfor
+            }
             parts[lid] = sum;
         }
         var by_key = vec4<f32>(0.0);
@@ -145,12 +156,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
 #ifdef DELTA
         if (slice == 0u) { squares[column] = dot(y, y); }
+        if (lid < 8u) { squares[dv4 + lid] = 0.0; }
 #endif
         workgroupBarrier();
         if (slice == 0u) {
 #ifdef DELTA
             var sum = 0.0;
-            for (var i = 0u; i < dv4; i++) { sum += squares[i]; }
+            for (var i = 0u; i < dv4; i += 8u) {
+#for j in 0..8
+                sum += squares[i + $ju];
+#endfor
+            }
             y *= inverseSqrt(sum / f32(params.dv) + params.eps);
 #for e in 0..4
             y[$e] *= gain[$e] * z$e / (1.0 + exp(-clamp(z$e, -80.0, 80.0)));
@@ -162,6 +178,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
 #for i in 0..EACH
-    if (busy && first + $iu < dk) { memory[base + $iu * dv4] = kv_pack(s$i); }
+    if (busy && first + $iu < dk) { memory[base + (first + $iu) * dv4] = kv_pack(s$i); }
 #endfor
 }

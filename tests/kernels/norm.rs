@@ -55,7 +55,7 @@ fn a_norm_reads_views_and_single_rows() {
 /// Rounding to 8 bits, alone and after a norm in the same step.
 #[test]
 fn rows_in_8_bits() {
-    for (cols, rows) in [(5, 3), (300, 4)] {
+    for (cols, rows) in [(5, 3), (300, 4), (2559, 2), (4096, 2), (6912, 2), (7169, 2)] {
         let x: Vec<f32> = random(3, rows * cols).iter().enumerate().map(|(i, v)| v * (i % 7) as f32).collect();
         let gain = random(4, cols);
         for has_norm in [false, true] {
@@ -97,7 +97,9 @@ fn groups_of_columns() {
 /// A norm that is added to one row or two, in views, and multiplied; the row alone where it is the last.
 #[test]
 fn a_norm_is_added_to_other_rows() {
-    for (cols, layer, more, by) in [(5, false, false, false), (300, true, true, false), (76, false, true, true)] {
+    for (cols, layer, more, by) in
+        [(5, false, false, false), (300, true, true, false), (76, false, true, true), (2560, false, false, true)]
+    {
         let rows = 4;
         let (x, wide) = (random(3, rows * cols), random(4, rows * (2 * cols + 4)));
         let (gain, number) = (random(5, cols), [0.7f32]);

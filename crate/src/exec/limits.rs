@@ -18,6 +18,8 @@ const MOST_SOFTWARE: u64 = 1 << 22;
 const GROUPS: u32 = 2112;
 /// Rounds of which the median counts.
 const ROUNDS: usize = 5;
+/// Dependent dispatches of one pass, as many as a small model's token: a pass has a cost of its own.
+pub(super) const CHAIN: usize = 128;
 
 /// What the device reaches at best.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -29,7 +31,7 @@ pub struct Limits {
     pub read_bytes: u64,
     /// Microseconds of a one-workgroup dispatch that depends on the one before, in one pass.
     pub dispatch_us: f64,
-    /// Milliseconds of a submit of one dispatch with its readback.
+    /// Milliseconds until a word is read back where nothing else is to do.
     pub readback_ms: f64,
 }
 
@@ -45,15 +47,14 @@ pub async fn limits(gpu: &Gpu) -> Result<Limits> {
     let chain = step(gpu, "CHAIN", &out, None).await?;
     timed(gpu, &[(&fill, 1)], &out).await?;
     timed(gpu, &[(&read, 2), (&chain, 2)], &out).await?;
-    let (reads, dispatches) = if gpu.caps().software { (4, 50) } else { (48, 2000) };
+    let (reads, chains) = if gpu.caps().software { (4, 1) } else { (48, 16) };
     let (mut read_ms, mut chain_ms, mut readback) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let [one, many] = [timed(gpu, &[(&read, 1)], &out).await?, timed(gpu, &[(&read, 1 + reads)], &out).await?];
         read_ms.push((many - one) / reads as f64);
-        let [one, many] =
-            [timed(gpu, &[(&chain, 1)], &out).await?, timed(gpu, &[(&chain, 1 + dispatches)], &out).await?];
-        chain_ms.push((many - one) / dispatches as f64);
-        readback.push(one);
+        let [one, many] = [timed(gpu, &[(&chain, 1)], &out).await?, timed(gpu, &[(&chain, 1 + chains)], &out).await?];
+        chain_ms.push((many - one) / (chains * CHAIN) as f64);
+        readback.push(timed(gpu, &[(&fill, 0)], &out).await?);
     }
     Ok(Limits {
         read_gbs: bytes as f64 / median(read_ms).max(1e-6) / 1e6,
@@ -69,7 +70,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A program of one dispatch.
+/// A program of one dispatch, or of a chain of [`CHAIN`] in one pass.
 pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<&Buffer>) -> Result<Program> {
     let chain = what == "CHAIN";
     let groups = if chain { 1 } else { GROUPS };
@@ -80,7 +81,8 @@ pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<
         .set("count", count)
         .set("stride", groups * 256);
     let buffers: Vec<Buffer> = [Some(x), out].into_iter().flatten().cloned().collect();
-    gpu.program("probe", steps(gpu, &[launch], &buffers, 1).await?)
+    let launches = vec![launch; if chain { CHAIN } else { 1 }];
+    gpu.program("probe", steps(gpu, &launches, &buffers, 1).await?)
 }
 
 /// Launches over buffers, which they name as activations by their numbers, with their pipelines; each variant is compiled once.

@@ -434,6 +434,8 @@ impl<B: Clone + PartialEq> Attention<B> {
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
             .set("CUTS", self.cuts())
+            // All runs, as far as there are registers for them.
+            .set("LEAD", (MAX_SPLITS / self.cuts()).min(16))
             .set("TILE", self.decode.tile);
         let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
         Launch::new(format!("{} reduce", self.label), variant, grid)

@@ -71,6 +71,12 @@ pub fn added<B: Clone>(
         .set_f32("scale", sum.scale)
 }
 
+/// Columns that each of a workgroup's 256 threads keeps; 0: more than registers hold.
+fn each(cols: u32) -> u32 {
+    let most = [1, 5, 10, 16, 28].into_iter().find(|each| cols <= each * 256);
+    most.unwrap_or(0)
+}
+
 /// One launch over all rows (`single`: over one).
 pub fn norm<B: Clone>(label: &str, norm: &Norm<B>, x: &View<B>, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
     grouped(label, norm, 1, x, out, cols, single)
@@ -87,6 +93,7 @@ pub fn grouped<B: Clone>(
     single: bool,
 ) -> Launch<B> {
     let variant = Variant::new(Kernel::Norm)
+        .set("EACH", each(cols / groups))
         .flag_if("LAYER", norm.layer)
         .flag_if("GAIN", norm.gain.is_some())
         .flag_if("BIAS", norm.bias.is_some());

@@ -146,7 +146,7 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
             None => missing.push((contest, key)),
         }
     }
-    let dispatch_key = record::key(caps, "a dispatch", 0);
+    let dispatch_key = record::key(caps, "a dispatch", 1);
     let known = if wanted == Tune::Again { None } else { record::recall_dispatch(source, &dispatch_key).await };
     // What a software adapter takes says nothing of its dispatches.
     let told = known.is_some() || (caps.software && wanted == Tune::Auto);

@@ -3,7 +3,7 @@
 
 use super::contest::{Contest, Scene};
 use crate::Result;
-use crate::exec::limits::{median, step, steps};
+use crate::exec::limits::{CHAIN, median, step, steps};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Program, Usage, Work};
 use crate::util::clock::now_ms;
 use serde_json::{Map, Value, json};
@@ -21,9 +21,9 @@ const COARSEST_MS: f64 = 2.0;
 const ROUNDS: usize = 5;
 /// The most products of a run.
 const MOST: usize = 1024;
-/// Dispatches, and how often, that tell what one costs: 5 ms a time where they are dear, which is more than a readback varies.
-const DISPATCHES: usize = 256;
-const DISPATCH_ROUNDS: usize = 4;
+/// Chains of dispatches, and how often, that tell what one costs: 5 ms a time where they are dear, which is more than a readback varies.
+const CHAINS: usize = 2;
+const CHAIN_ROUNDS: usize = 4;
 /// Microseconds, by form and round.
 #[derive(Debug)]
 pub struct Times {
@@ -100,15 +100,15 @@ pub async fn measure_forms(gpu: &Gpu, all: &[&Contest]) -> Result<(Vec<Times>, u
 pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
     let out = gpu.buffer("tune", 1024, Usage::Storage)?;
     let program = step(gpu, "CHAIN", &out, None).await?;
-    let chain = Form { program, grids: vec![[1; 3]], slots: 1 };
+    let chain = Form { program, grids: vec![[1; 3]; CHAIN], slots: 1 };
     chain.run(gpu, 1, &out).await?;
     // What else the machine does only ever adds: the least of each tells what they cost.
     let (mut few, mut many) = (f64::MAX, f64::MAX);
-    for _ in 0..DISPATCH_ROUNDS {
+    for _ in 0..CHAIN_ROUNDS {
         few = chain.run(gpu, 1, &out).await?.min(few);
-        many = chain.run(gpu, 1 + DISPATCHES, &out).await?.min(many);
+        many = chain.run(gpu, 1 + CHAINS, &out).await?.min(many);
     }
-    Ok((many - few).max(0.0) * 1e3 / DISPATCHES as f64)
+    Ok((many - few).max(0.0) * 1e3 / (CHAINS * CHAIN) as f64)
 }
 
 /// One form, ready to run.
