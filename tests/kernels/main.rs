@@ -14,6 +14,7 @@ mod look;
 mod matmul;
 mod norm;
 mod op;
+mod patches;
 mod pool;
 mod recurrent;
 mod sample;

@@ -216,12 +216,21 @@ impl Side {
         Ok(())
     }
 
+    /// A buffer of the step.
+    ///
+    /// # Errors
+    /// `Internal` before [`Self::prepare`], and where it has no such one.
+    pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
+        let found = self.made()?.own.get(&slot);
+        found.ok_or_else(|| Error::Internal(format!("{}: no buffer for {slot:?}", self.graph.name)))
+    }
+
     /// The buffer of its only input.
     ///
     /// # Errors
     /// `Internal` before [`Self::prepare`].
     pub fn input(&self) -> Result<&Buffer> {
-        Ok(&self.made()?.own[&Slot::Input(InputId(0))])
+        self.buffer(Slot::Input(InputId(0)))
     }
 
     /// The output's buffer, `[rows, cols]` with rows at multiples of four.

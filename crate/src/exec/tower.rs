@@ -2,6 +2,7 @@
 //! first picture comes. It knows pixels as its processor gives them, and no prompt.
 
 use super::files::Files;
+use super::limits::steps;
 use super::options::RunOptions;
 use super::side::{Side, USUAL};
 use super::step::{Buffers, finite, rows_bytes, unpadded};
@@ -9,14 +10,15 @@ use crate::arch::tower;
 use crate::arch::vision::{PATCHES, PLACES, PROBE, Tower, match_ends};
 use crate::format::Encoding;
 use crate::format::gguf::clip::PROCESSOR;
-use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::gpu::{Backend, Buffer, Gpu, Program, Usage, Work};
 use crate::hub::Source;
 use crate::ir::{Counts, InputId};
+use crate::kernels::matmul::View;
+use crate::kernels::patches::{Cut, patches};
 use crate::plan::Slot;
 use crate::vision::{Films, Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
 use serde_json::Value;
-use std::borrow::Cow;
 
 /// The most patches that are encoded together; a tile is never cut.
 const MOST: usize = 16_384;
@@ -45,6 +47,7 @@ pub struct Eye {
     /// Pictures that were encoded so far.
     pub encodes: usize,
     side: Side,
+    cutter: Option<Cutter>,
 }
 
 impl Eye {
@@ -74,7 +77,7 @@ impl Eye {
         let mut side = Side::load(gpu, source, &files, (&tower.graph, block), options).await?;
         side.prepare(gpu, USUAL, &Buffers::new()).await?;
         gpu.check().await?;
-        Ok(Self { tower, encodes: 0, side })
+        Ok(Self { tower, encodes: 0, side, cutter: None })
     }
 
     /// Bytes of its weights on the device.
@@ -147,28 +150,13 @@ impl Eye {
         out: (&Buffer, u64),
     ) -> Result<()> {
         self.side.prepare(gpu, places.rows.next_power_of_two().max(USUAL), &Buffers::new()).await?;
+        self.cut(gpu, tiles, processor, order, places).await?;
         let write = |slot: Slot, at: u64, bytes: &[u8]| self.side.put(gpu, slot, at, bytes);
-        let [scale, shift] = self.tower.affine;
-        let mut processor = processor.clone();
-        processor.levels.iter_mut().flatten().for_each(|v| *v = *v * scale + shift);
         for (index, input) in self.side.graph.inputs.iter().enumerate() {
             let slot = Slot::Input(InputId(index));
             let stride = input.cols.next_multiple_of(4);
             match input.name.as_str() {
-                PATCHES => {
-                    let mut at = 0;
-                    // A tile at a time: patches take many times the bytes of pixels.
-                    for (tile, patches) in tiles.iter().zip(&places.patches) {
-                        let before = vec![0.0f32; self.tower.table.before() * stride];
-                        write(slot, at, bytemuck::cast_slice(&before))?;
-                        at += (before.len() * 4) as u64;
-                        for part in patches.chunks(1024) {
-                            let rows = processor.rows(tile, order, part);
-                            write(slot, at, bytemuck::cast_slice(&padded(&rows, input.cols, stride)))?;
-                            at += (part.len() * stride * 4) as u64;
-                        }
-                    }
-                }
+                PATCHES => {}
                 PLACES => {
                     let words: &[u32] = places.table.as_flattened();
                     write(slot, 0, bytemuck::cast_slice(&padded(words, input.cols, stride)))?;
@@ -189,6 +177,61 @@ impl Eye {
     }
 }
 
+/// What makes rows of patches of pixels.
+struct Cutter {
+    order: Order,
+    /// Pixels, where the patches' begin, what their values become, and the rows.
+    buffers: [Buffer; 4],
+    program: Program,
+}
+
+impl Eye {
+    /// Has the device make the rows of patches: pixels have far fewer bytes.
+    async fn cut(
+        &mut self,
+        gpu: &Gpu,
+        tiles: &[Vec<&Picture>],
+        processor: &Processor,
+        order: &Order,
+        places: &Places,
+    ) -> Result<()> {
+        let (starts, bytes) = order.starts(tiles, self.tower.table.before(), &places.patches);
+        let input = self.side.graph.inputs.iter().position(|input| input.name == PATCHES).unwrap_or_default();
+        let out = self.side.buffer(Slot::Input(InputId(input)))?;
+        let serves = |c: &Cutter| c.order == *order && c.buffers[0].size() >= bytes && c.buffers[3].same(out);
+        if !self.cutter.as_ref().is_some_and(serves) {
+            let stride = order.cols().next_multiple_of(4) as u32;
+            let buffer = |bytes| gpu.buffer("pixels", bytes, Usage::Storage);
+            let starts = buffer(out.size() / u64::from(stride) * 2 * order.frames as u64)?;
+            let buffers = [buffer(bytes)?, starts, buffer(3 * 256 * 4)?, out.clone()];
+            let cut = Cut { order: order.number(), patch: order.patch as u32, frames: order.frames as u32 };
+            let rows = View { buffer: Slot::Activation(3), offset: 0, stride };
+            let launch = patches(cut, [0, 1, 2].map(Slot::Activation), rows);
+            let program = gpu.program("patches", steps(gpu, &[launch], &buffers, 1).await?)?;
+            self.cutter = Some(Cutter { order: *order, buffers, program });
+        }
+        let Some(Cutter { buffers: [pixels, at_starts, levels, _], program, .. }) = &self.cutter else { return Ok(()) };
+        let [scale, shift] = self.tower.affine;
+        let values: Vec<f32> = processor.levels.as_flattened().iter().map(|v| v * scale + shift).collect();
+        gpu.write(levels, 0, bytemuck::cast_slice(&values));
+        gpu.write(at_starts, 0, bytemuck::cast_slice(&starts));
+        let mut at = 0;
+        for Picture { rgb, .. } in tiles.iter().flatten() {
+            let (words, rest) = rgb.split_at(rgb.len() / 4 * 4);
+            gpu.write(pixels, at, words);
+            at += words.len() as u64;
+            if !rest.is_empty() {
+                let mut last = [0; 4];
+                last[..rest.len()].copy_from_slice(rest);
+                gpu.write(pixels, at, &last);
+                at += 4;
+            }
+        }
+        let grid = [order.cols().div_ceil(256) as u32, places.rows as u32, 1];
+        gpu.submit(&[Work::Run { program, grids: Some(&[grid]) }])
+    }
+}
+
 impl Encoded {
     /// The rows as numbers, `[tokens, cols]`, tile after tile, each row by row.
     ///
@@ -199,7 +242,9 @@ impl Encoded {
         let rows = unpadded(&bytes, self.cols);
         finite(&rows)?;
         let row = |at: &u32| &rows[*at as usize * self.cols..(*at as usize + 1) * self.cols];
-        Ok(self.order.iter().flat_map(|at| row(at).iter().copied()).collect())
+        let mut all = Vec::with_capacity(rows.len());
+        self.order.iter().for_each(|at| all.extend_from_slice(row(at)));
+        Ok(all)
     }
 }
 
@@ -239,20 +284,27 @@ pub async fn processors(source: &Source, config: &Value, tower: &Tower) -> Resul
     Ok((processor, films))
 }
 
-/// What tells pictures apart: their tiles' sizes and bytes, and when they show (FNV-1a).
+/// What tells pictures apart: their tiles' sizes and bytes, and when they show; eight bytes at a time, as FNV-1a has one, and with
+/// what a product leaves in high bits brought down.
 pub fn content(tiles: &[Picture], seconds: &[f64]) -> u64 {
-    let mix = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
-    let shown = seconds.iter().fold(0xcbf2_9ce4_8422_2325, |h, second| second.to_le_bytes().iter().fold(h, mix));
+    let mix = |h: u64, word: u64| {
+        let h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        h ^ h >> 32
+    };
+    let shown = seconds.iter().fold(0xcbf2_9ce4_8422_2325, |h, second| mix(h, second.to_bits()));
     tiles.iter().fold(shown, |h, tile| {
-        let h = [tile.width, tile.height].iter().fold(h, |h, side| (*side as u64).to_le_bytes().iter().fold(h, mix));
-        tile.rgb.iter().fold(h, mix)
+        let h = mix(mix(h, tile.width as u64), tile.height as u64);
+        let (words, rest) = tile.rgb.as_chunks::<8>();
+        let h = words.iter().fold(h, |h, word| mix(h, u64::from_le_bytes(*word)));
+        rest.iter().fold(h, |h, byte| mix(h, u64::from(*byte)))
     })
 }
 
 /// Rows with zeros up to the stride.
-fn padded<T: Copy + Default>(rows: &[T], cols: usize, stride: usize) -> Cow<'_, [T]> {
-    if cols == stride {
-        return rows.into();
+fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
+    let mut padded = vec![0; rows.len() / cols * stride];
+    for (to, from) in padded.chunks_exact_mut(stride).zip(rows.chunks_exact(cols)) {
+        to[..cols].copy_from_slice(from);
     }
-    rows.chunks_exact(cols).flat_map(|row| row.iter().copied().chain((cols..stride).map(|_| T::default()))).collect()
+    padded
 }

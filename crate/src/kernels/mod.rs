@@ -11,6 +11,7 @@ pub mod experts;
 pub mod matmul;
 pub mod matrix;
 pub mod norm;
+pub mod patches;
 pub mod pool;
 pub mod recurrent;
 pub mod sample;

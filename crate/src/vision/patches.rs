@@ -34,6 +34,38 @@ impl Order {
         self.places(self.grid(tile))
     }
 
+    /// The number that shaders/patches/patches.wgsl has for the order of a patch's numbers.
+    pub fn number(&self) -> u32 {
+        match (self.color_last, self.frames_first) {
+            (true, _) => 2,
+            (_, frames_first) => u32::from(frames_first),
+        }
+    }
+
+    /// For each row of these tiles, each with `before` rows before its patches, and for each frame of a patch: the byte of its
+    /// first pixel and those from a line to the next, 0 for a row of zeros. Frames follow each other at multiples of four bytes; where
+    /// some are missing, the last one serves again. Then the bytes of all.
+    pub fn starts(
+        &self,
+        tiles: &[Vec<&Picture>],
+        before: usize,
+        places: &[Vec<(usize, usize)>],
+    ) -> (Vec<[u32; 2]>, u64) {
+        let mut starts = Vec::new();
+        let mut end = 0;
+        for (tile, places) in tiles.iter().zip(places) {
+            let (pitch, size) = (tile[0].width * 3, tile[0].rgb.len().next_multiple_of(4));
+            starts.resize(starts.len() + before * self.frames, [0; 2]);
+            for (row, col) in places {
+                let first = end + (row * pitch + col * 3) * self.patch;
+                let of = |frame: usize| [(first + frame.min(tile.len() - 1) * size) as u32, pitch as u32];
+                starts.extend((0..self.frames).map(of));
+            }
+            end += tile.len() * size;
+        }
+        (starts, end as u64)
+    }
+
     /// Where the patches stand, in their order: (row, column).
     pub fn places(&self, grid: (usize, usize)) -> Vec<(usize, usize)> {
         let m = self.merge;

@@ -1,0 +1,32 @@
+//! Rows of patches from pixels (shaders/patches/patches.wgsl). Knows where bytes go, no picture and no processor; the CPU twin is
+//! `Processor::rows`.
+
+use super::matmul::View;
+use super::{GridSpec, Launch};
+use crate::device::registry::{Kernel, Variant};
+
+/// What the numbers of a patch are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// ORDER of the shader.
+    pub order: u32,
+    /// Pixels of a patch's side.
+    pub patch: u32,
+    /// Frames of a patch.
+    pub frames: u32,
+}
+
+/// `pixels` are bytes, three a pixel; `starts` is `[rows, frames]` pairs, `levels` is `[3, 256]` f32.
+pub fn patches<B: Clone>(cut: Cut, [pixels, starts, levels]: [B; 3], out: View<B>) -> Launch<B> {
+    let cols = 3 * cut.frames * cut.patch * cut.patch;
+    let grid = GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 };
+    Launch::new("patches", Variant::new(Kernel::Patches).set("ORDER", cut.order), grid)
+        .bind("pixels", pixels)
+        .bind("starts", starts)
+        .bind("levels", levels)
+        .bind("out", out.buffer)
+        .set("side", cut.patch)
+        .set("frames", cut.frames)
+        .set("cols", cols)
+        .set("out_stride", out.stride)
+}
