@@ -58,7 +58,7 @@ pub use saved::Snapshot;
 pub use session::Session;
 pub use side::{Side, flatten};
 pub use speculate::Lookup;
-pub use step::StepTimes;
+pub use step::{StepTimes, narrowed};
 pub use tail::Tail;
 pub use tower::{Encoded, Eye, content, processors};
 pub use trace::Traced;

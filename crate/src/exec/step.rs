@@ -41,8 +41,17 @@ pub fn rows_bytes(rows: usize, cols: usize) -> u64 {
 
 /// The numbers of a step's output without the rows' padding.
 pub fn unpadded(bytes: &[u8], cols: usize) -> Vec<f32> {
-    let values: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
-    values.chunks_exact(cols.next_multiple_of(4)).flat_map(|row| row[..cols].iter().copied()).collect()
+    narrowed(bytemuck::pod_collect_to_vec(bytes), cols.next_multiple_of(4), cols)
+}
+
+/// The first columns of rows.
+pub fn narrowed(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
+    if cols < stride {
+        let count = rows.len() / stride;
+        (0..count).for_each(|row| rows.copy_within(row * stride..row * stride + cols, row * cols));
+        rows.truncate(count * cols);
+    }
+    rows
 }
 
 /// Refuses output that is no numbers: it would decode to fluent nonsense.

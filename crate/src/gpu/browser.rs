@@ -30,6 +30,9 @@ extern "C" {
     fn destroy(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]
     fn write(this: &JsGpu, slot: u32, offset: f64, bytes: &Uint8Array);
+    // The bytes are read where they lie in WebAssembly's memory.
+    #[wasm_bindgen(method, js_name = write)]
+    fn write_from(this: &JsGpu, slot: u32, offset: f64, bytes: &[u8]);
     #[wasm_bindgen(method)]
     fn compile(this: &JsGpu, labels: &Array, texts: &Array, layouts: &Array) -> Promise;
     #[wasm_bindgen(method)]
@@ -217,7 +220,7 @@ impl Backend for BrowserGpu {
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
-        self.write_js(buffer, offset, &Uint8Array::from(data));
+        self.js.write_from(buffer.0.slot, offset as f64, data);
     }
 
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {

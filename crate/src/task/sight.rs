@@ -2,7 +2,7 @@
 //! that stands for a picture in a conversation. It knows tiles and numbers of pictures, no files of pictures.
 
 use crate::arch::tower;
-use crate::exec::{Album, Eye, Files, RunOptions, content, processors};
+use crate::exec::{Album, Eye, Files, RunOptions, content, narrowed, processors};
 use crate::format::gguf::clip::UNSEEN;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
@@ -216,7 +216,7 @@ impl Sight {
         let rows = encoded.read(&self.gpu).await?;
         // The features of deeper layers lie beside.
         let cols = encoded.cols / self.features;
-        Ok(rows.chunks_exact(encoded.cols).flat_map(|row| row[..cols.min(row.len())].iter().copied()).collect())
+        Ok(narrowed(rows, encoded.cols, cols))
     }
 
     /// Gives the tower's memory back; the next picture loads it again. Encoded pictures stay.

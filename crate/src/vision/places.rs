@@ -86,15 +86,22 @@ pub struct Axial {
 }
 
 impl Axial {
-    /// (cos, sin) of each pair of a head: a quarter of its columns by row, then a quarter by column.
-    fn row(&self, (row, col): (usize, usize), out: &mut Vec<[f32; 2]>) {
+    /// (cos, sin) of each pair of a head for patches at these places: a quarter of its columns by row, then a quarter by column.
+    fn rows(&self, tile: &[(usize, usize)], (down, across): (usize, usize), out: &mut Vec<[f32; 2]>) {
         let quarter = self.dim / 4;
-        let axes = if self.column_first { [col, row] } else { [row, col] };
-        for place in axes {
+        // There are far fewer places along an axis than patches.
+        let mut turns = Vec::with_capacity(down.max(across) * quarter);
+        for place in 0..down.max(across) {
             for j in 0..quarter {
                 let frequency = (1.0 / self.base.powf(j as f64 / quarter as f64)) as f32;
                 let angle = f64::from(place as f32 * frequency);
-                out.push([angle.cos() as f32, angle.sin() as f32]);
+                turns.push([angle.cos() as f32, angle.sin() as f32]);
+            }
+        }
+        for (row, col) in tile {
+            let axes = if self.column_first { [col, row] } else { [row, col] };
+            for place in axes {
+                out.extend_from_slice(&turns[place * quarter..(place + 1) * quarter]);
             }
         }
     }
@@ -171,7 +178,7 @@ pub fn places(
         all.segments.extend((0..rows).map(|_| [first, first + rows as u32]));
         entries(&mut all.table, &tile, *grid, table)?;
         if let Some(rope) = rope {
-            tile.iter().for_each(|place| rope.row(*place, &mut all.rope));
+            rope.rows(&tile, *grid, &mut all.rope);
         }
         all.patches.push(tile);
     }

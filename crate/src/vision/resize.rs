@@ -126,7 +126,11 @@ impl Taps {
     /// Resizes one row of pixels of `channels` bytes, of which three are kept, and appends it.
     pub fn row(&self, row: &[u8], channels: usize, out: &mut Vec<u8>) {
         if self.width == 0 {
-            out.extend(row.chunks_exact(channels).flat_map(|p| [p[0], p[1], p[2]]));
+            let start = out.len();
+            out.resize(start + row.len() / channels * 3, 0);
+            for (to, from) in out[start..].chunks_exact_mut(3).zip(row.chunks_exact(channels)) {
+                (to[0], to[1], to[2]) = (from[0], from[1], from[2]);
+            }
             return;
         }
         let half = 1i32 << (self.precision - 1);
