@@ -174,8 +174,7 @@ impl Model {
         let before = gpu.created().bytes;
         let pages = Pages::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
         let (sections, sight) = (sections(&config), sight(&config));
-        let placed = sections.is_some();
-        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !placed && !rope.depends_on_length())?;
+        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !rope.depends_on_length())?;
         let decode = Prepared::new(&gpu, "decode", decode, false)?;
         let prefill = Prepared::new(&gpu, "prefill", prefill, false)?;
         let middle = if middle { plans.next_back() } else { None };

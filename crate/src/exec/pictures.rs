@@ -8,6 +8,7 @@ use crate::arch::vision::{PICTURES, Sight};
 use crate::gpu::{Backend, Work};
 use crate::ir::{Op, Soft};
 use crate::plan::Slot;
+use crate::vision::Positions;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -36,26 +37,51 @@ impl Session {
         ids.iter().filter_map(|id| id.checked_sub(vocab)).try_for_each(|number| album.place(number).map(|_| ()))
     }
 
-    /// Writes the rotation of a sequence with pictures, and of what comes after it; or that of plain text, where the last one
+    /// Makes the rotation that of a sequence with pictures, and of what comes after it; or that of plain text, where the last one
     /// had pictures.
-    pub(super) fn place_tokens(&mut self, ids: &[u32]) {
-        let Some(sections) = self.model.sections.clone() else { return };
-        let found = self.album.borrow().positions(ids, self.vocab() as u32);
-        if found.is_none() && !self.placed {
-            return;
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub(super) fn place_tokens(&mut self, ids: &[u32]) -> Result<()> {
+        let Some(sections) = self.model.sections.clone() else { return Ok(()) };
+        let mut found = self.album.borrow().positions(ids, self.vocab() as u32).unwrap_or_default();
+        // Text behind the last picture stands where any text there would.
+        let goes_on = |found: &Positions| {
+            let last = found.of.len().checked_sub(1).map(|last| [(last as i64 + found.offset) as u32; 3]);
+            last.is_some() && found.of.last().copied() == last
+        };
+        while goes_on(&found) {
+            found.of.pop();
         }
-        self.placed = found.is_some();
-        let found = found.unwrap_or_default();
+        if self.placed == found && (found.of.is_empty() || self.reuses_prefix()) {
+            return Ok(());
+        }
+        let end = found.of.len().min(self.capacity);
+        let first = (0..end).find(|i| found.of[*i] != [*i as u32; 3]).unwrap_or(end);
         let at = |token: usize, direction: usize| match found.of.get(token) {
             Some(place) => place[direction],
             None => (token as i64 + found.offset) as u32,
         };
         for (index, spec) in self.graph.ropes.iter().enumerate() {
-            if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
-                let table = spec.table_of(self.capacity, |token, pair| at(token, sections.direction(pair)));
-                self.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
+            let slot = Slot::Rope(index);
+            let Some(buffer) = self.own.get(&slot) else { continue };
+            let row = (spec.dim * 4) as u64;
+            let plain = self.model.shared.get(&slot);
+            let rows = if plain.is_some() { first..end } else { 0..self.capacity };
+            let table = spec.table_of(rows.clone(), |token, pair| at(token, sections.direction(pair)));
+            self.gpu.write(buffer, rows.start as u64 * row, bytemuck::cast_slice(&table));
+            if let Some(plain) = plain {
+                // A picture has no fewer tokens than places: what comes behind it turns less than its number says.
+                let moved = (end as i64 + found.offset) as u64;
+                let rest = (self.capacity - end) as u64;
+                let copy =
+                    |from, to, rows| Work::Copy { from: (plain, from * row), to: (buffer, to * row), size: rows * row };
+                let copies = [copy(0, 0, first as u64), copy(moved, end as u64, rest)];
+                self.gpu.submit(&copies)?;
             }
         }
+        self.placed = found;
+        Ok(())
     }
 
     /// The parts of at most `most` tokens that a prompt runs in: no tile whose tokens see each other both ways is cut.

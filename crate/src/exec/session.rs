@@ -13,13 +13,14 @@ use super::saved::Saved;
 use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, Steps, rope_buffers, rows_bytes, sound, state};
 use super::tail::{MAX_STOPS, RING_BYTES, Tail};
 use crate::arch::vision::Sight;
-use crate::gpu::{Backend, Buffer, Gpu, Usage};
+use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
 use crate::ir::{Counts, Dim, InputId};
 use crate::kernels::attention::NEAR;
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::util::map::SortedSet;
+use crate::vision::Positions;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -48,8 +49,8 @@ pub struct Session {
     pub(super) checkpoints: Vec<Rc<Saved>>,
     /// The pictures that prompts may name.
     pub(super) album: Rc<RefCell<Album>>,
-    /// Whether the rotation is that of a sequence with pictures.
-    pub(super) placed: bool,
+    /// Where the rotation has the tokens up to the last one of a picture; none for plain text.
+    pub(super) placed: Positions,
     rope_dirty: usize,
     /// Positions that have places in the states.
     pub(super) held: usize,
@@ -130,12 +131,12 @@ impl Session {
             reached: 0,
             checkpoints: Vec::new(),
             album: Rc::default(),
-            placed: false,
+            placed: Positions::default(),
             rope_dirty: 0,
             held,
             state_bytes,
         };
-        session.write_ropes(0, session.capacity, 0);
+        session.begin_ropes()?;
         session.rope_dirty = 0;
         Ok(session)
     }
@@ -189,6 +190,19 @@ impl Session {
         }
     }
 
+    /// The rotation of plain text, which the model has where it depends on no length.
+    fn begin_ropes(&self) -> Result<()> {
+        if !self.reuses_prefix() {
+            self.write_ropes(0, self.capacity, 0);
+            return Ok(());
+        }
+        let rope = |index| Some((self.model.shared.get(&Slot::Rope(index))?, self.own.get(&Slot::Rope(index))?));
+        let found = (0..self.graph.ropes.len()).filter_map(rope);
+        let copies: Vec<_> =
+            found.map(|(plain, own)| Work::Copy { from: (plain, 0), to: (own, 0), size: own.size() }).collect();
+        if copies.is_empty() { Ok(()) } else { self.gpu.submit(&copies) }
+    }
+
     /// The rotation of the positions from `start` on, where it depends on the whole prompt's length.
     fn fit_ropes(&mut self, start: usize, end: usize) {
         if self.reuses_prefix() {
@@ -239,7 +253,7 @@ impl Session {
             saved.load(&self.model, &self.own)?;
             self.tokens.truncate(saved.len());
             self.reached = saved.len();
-            self.place_tokens(ids);
+            self.place_tokens(ids)?;
             return Ok(common);
         }
         // The last token runs again: its logits are wanted.
@@ -271,7 +285,7 @@ impl Session {
         self.fit_ropes(start, start + ids.len());
         self.take_short();
         let whole = [&self.tokens[..start], ids].concat();
-        self.place_tokens(&whole);
+        self.place_tokens(&whole)?;
         for (index, part) in self.parts(ids, self.chunk)?.into_iter().enumerate() {
             go_on()?;
             self.show_ends(&whole, start + part.start..start + part.end)?;

@@ -1,6 +1,7 @@
 //! Rotary position embeddings: frequencies and tables as transformers' `modeling_rope_utils` makes them, in f32.
 
 use std::f64::consts::PI;
+use std::ops::Range;
 
 /// How the frequencies of a rotation follow from its base.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,13 +94,13 @@ impl RopeSpec {
     }
 
     /// (cos, sin) of each pair where each frequency counts a direction of its own: `place(token, pair)` is its position.
-    pub fn table_of(&self, tokens: usize, place: impl Fn(usize, usize) -> u32) -> Vec<[f32; 2]> {
-        let (frequencies, factor) = self.frequencies(tokens);
+    pub fn table_of(&self, tokens: Range<usize>, place: impl Fn(usize, usize) -> u32) -> Vec<[f32; 2]> {
+        let (frequencies, factor) = self.frequencies(tokens.end);
         let pair = |token: usize, (j, f): (usize, &f32)| {
             let angle = f64::from(place(token, j) as f32 * f);
             [(angle.cos() as f32) * factor, (angle.sin() as f32) * factor]
         };
-        (0..tokens)
+        tokens
             .flat_map(|token| frequencies.iter().enumerate().map(move |p| (token, p)))
             .map(|(t, p)| pair(t, p))
             .collect()

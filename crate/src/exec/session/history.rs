@@ -44,9 +44,9 @@ impl Session {
                 None => self.clear(),
             }
         }
-        if self.placed {
+        if !self.placed.of.is_empty() {
             // What comes next stands behind what is left.
-            self.place_tokens(&self.tokens.clone());
+            self.place_tokens(&self.tokens.clone())?;
         }
         Ok(self.tokens.len())
     }
@@ -87,7 +87,7 @@ impl Session {
         self.tokens.clone_from(&snapshot.tokens);
         self.checkpoints.clear();
         self.reached = snapshot.reached;
-        self.place_tokens(&self.tokens.clone());
+        self.place_tokens(&self.tokens.clone())?;
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Session {
         fork.checkpoints.clone_from(&self.checkpoints);
         fork.rope_dirty = self.rope_dirty;
         fork.album = self.album.clone();
-        fork.place_tokens(&self.tokens);
+        fork.place_tokens(&self.tokens)?;
         Ok(fork)
     }
 }

@@ -35,7 +35,7 @@ impl Session {
         let step = self.step_of("every row", &prepared, 1)?;
         self.fit_ropes(0, ids.len());
         let mut all = Vec::with_capacity(ids.len() * step.output_cols);
-        self.place_tokens(ids);
+        self.place_tokens(ids)?;
         for part in self.parts(ids, chunk)? {
             self.show_ends(ids, part.clone())?;
             let part = &ids[part];
