@@ -3,6 +3,7 @@
 // TEAM threads has all of K (in turns where K is longer) and `share` outputs; TEAMS of them in a workgroup read x together.
 // Sums are f32.
 // NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
+// ROUND rounds x, or its norm, to whole numbers up to 127 of its largest magnitude (shaders/norm/norm.wgsl); K is one turn.
 // GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
 struct Params {
     k: u32,
@@ -53,6 +54,10 @@ var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
 var<workgroup> sums: array<f32, SUMS>;
 // [row of x][subgroup]; a subgroup has at least four threads.
 var<workgroup> squares: array<f32, COLS * WG / 4u>;
+#ifdef ROUND
+// The same of its largest magnitude, before the norm divides it.
+var<workgroup> tops: array<f32, COLS * WG / 4u>;
+#endif
 
 // The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
 fn weight_row(item: u32) -> u32 {
@@ -111,6 +116,30 @@ fn whole(product: u32, part: u32, each: u32, subgroups: u32) -> f32 {
     }
     return sum;
 }
+
+// What the norm of a row of x multiplies it by.
+fn norm_of(c: u32, subgroups: u32) -> f32 {
+#ifdef NORM
+    var total = 0.0;
+    for (var j = 0u; j < subgroups; j++) {
+        total += squares[c * subgroups + j];
+    }
+    return inverseSqrt(total / f32(params.k) + params.eps);
+#else
+    return 1.0;
+#endif
+}
+
+#ifdef ROUND
+// What a whole number of the rounded row stands for.
+fn unit_of(c: u32, subgroups: u32, factor: f32) -> f32 {
+    var most = 0.0;
+    for (var j = 0u; j < subgroups; j++) {
+        most = max(most, tops[c * subgroups + j]);
+    }
+    return max(most * factor, 1e-5) / 127.0;
+}
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -183,16 +212,47 @@ fn main(
 #endif
 #endfor
 #endfor
+#ifdef ROUND
+#for c in 0..COLS
+        var top$c = vec4<f32>(0.0);
+#for h in 0..2
+#for j in 0..4/TEAMS
+#ifdef NORM
+        square$c += dot(x$c_$h$j, x$c_$h$j);
+        let y$c_$h$j = x$c_$h$j * gain$h$j;
+#else
+        let y$c_$h$j = x$c_$h$j;
+#endif
+        top$c = max(top$c, abs(y$c_$h$j));
+#endfor
+#endfor
+        square$c = subgroupAdd(square$c);
+        let most$c = subgroupMax(max(max(top$c.x, top$c.y), max(top$c.z, top$c.w)));
+        if (lane == 0u) {
+            squares[$cu * subgroups + subgroup] = square$c;
+            tops[$cu * subgroups + subgroup] = most$c;
+        }
+#endfor
+        workgroupBarrier();
+#for c in 0..COLS
+        let norm$c = norm_of($cu, subgroups);
+        let steps$c = norm$c / unit_of($cu, subgroups, norm$c);
+#endfor
+#endif
 #for c in 0..COLS
         var mine$c: X32;
 #for h in 0..2
         workgroupBarrier();
 #for j in 0..4/TEAMS
+#ifdef ROUND
+        hold(lid + $ju * WG, round(y$c_$h$j * steps$c));
+#else
 #ifdef NORM
         square$c += dot(x$c_$h$j, x$c_$h$j);
         hold(lid + $ju * WG, x$c_$h$j * gain$h$j);
 #else
         hold(lid + $ju * WG, x$c_$h$j);
+#endif
 #endif
 #endfor
         workgroupBarrier();
@@ -237,6 +297,7 @@ fn main(
 #endfor
         }
     }
+#ifndef ROUND
 #ifdef NORM
 #for c in 0..COLS
     square$c = subgroupAdd(square$c);
@@ -244,6 +305,7 @@ fn main(
         squares[$cu * subgroups + subgroup] = square$c;
     }
 #endfor
+#endif
 #endif
     workgroupBarrier();
     let each = TEAM / subgroup_size;
@@ -257,14 +319,11 @@ fn main(
         let asked = n < params.n && col0 + c < state.rows;
 #endif
         if (asked) {
-            var factor = params.scale;
-#ifdef NORM
-            var total = 0.0;
-            for (var j = 0u; j < subgroups; j++) {
-                total += squares[c * subgroups + j];
-            }
-            factor *= inverseSqrt(total / f32(params.k) + params.eps);
+            var factor = norm_of(c, subgroups);
+#ifdef ROUND
+            factor = unit_of(c, subgroups, factor);
 #endif
+            factor *= params.scale;
             let row = output % params.share * EACH;
             let part = output / params.share * each;
             var up = 0.0;

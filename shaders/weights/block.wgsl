@@ -117,7 +117,7 @@ fn w_bytes(octet: Octet) -> vec2<u32> {
 
 #if DOT == 1
 // x as integers of 16 bits times `unit`, their low and high bytes packed to match four codes: products of four bytes are
-// one operation, and the error is 2^-16 of the block's largest element.
+// one operation, and the error is 2^-16 of the block's largest element. With ROUND x is whole numbers, which are the low bytes.
 struct XBlock {
     sum: f32,
     unit: f32,
@@ -157,13 +157,18 @@ fn x_block(in_order: X32) -> XBlock {
 #else
 fn x_block(x: X32) -> XBlock {
 #endif
+    var block: XBlock;
+    // Of the floats, so that what is no number stays none.
+    block.sum = dot(x_sum(x), vec4<f32>(1.0));
+#ifdef ROUND
+#for i in 0..4
+    block.low$i = x_pack(vec4<i32>(x.a$i), vec4<i32>(x.b$i));
+#endfor
+#else
     let top = max(max(max(abs(x.a0), abs(x.b0)), max(abs(x.a1), abs(x.b1))), max(max(abs(x.a2), abs(x.b2)), max(abs(x.a3), abs(x.b3))));
     let most = max(max(top.x, top.y), max(top.z, top.w));
     var inverse = TOP / most;
     if (!(most > 0.0)) { inverse = 0.0; }
-    var block: XBlock;
-    // Of the floats, so that what is no number stays none.
-    block.sum = dot(x_sum(x), vec4<f32>(1.0));
     block.unit = most / TOP;
 #for i in 0..4
     let a$i = vec4<i32>(round(x.a$i * inverse));
@@ -172,13 +177,16 @@ fn x_block(x: X32) -> XBlock {
     // The low bytes are signed: half of one goes up.
     block.high$i = x_pack((a$i + vec4<i32>(128)) >> vec4<u32>(8u), (b$i + vec4<i32>(128)) >> vec4<u32>(8u));
 #endfor
+#endif
     return block;
 }
 
 // The sum of (code - OFFSET) * x.
 fn w_dot(codes: Codes, x: XBlock) -> f32 {
     var low = 0i;
+#ifndef ROUND
     var high = 0i;
+#endif
 #for i in 0..4
 #if BITS == 2
     let q$i = w_bytes(codes[$iu / 2u] >> ($iu % 2u * 4u));
@@ -186,9 +194,15 @@ fn w_dot(codes: Codes, x: XBlock) -> f32 {
     let q$i = w_bytes(codes.o$i);
 #endif
     low += dot4I8Packed(q$i.x, x.low$i.x) + dot4I8Packed(q$i.y, x.low$i.y);
+#ifndef ROUND
     high += dot4I8Packed(q$i.x, x.high$i.x) + dot4I8Packed(q$i.y, x.high$i.y);
+#endif
 #endfor
+#ifdef ROUND
+    return f32(low);
+#else
     return f32(high * 256 + low) * x.unit;
+#endif
 }
 #else
 // Codes are written into the mantissa of 1, where no conversion is needed: x is multiplied by the place that a code comes

@@ -8,6 +8,7 @@ use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use jerboa::kernels::registry::{Kernel, choices};
 use jerboa::reference::dequant::dequant;
 use jerboa::reference::matmul as twin;
+use jerboa::reference::norm::rounded;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run_all};
 
 /// A packed random matrix with the values that it stands for.
@@ -99,6 +100,7 @@ fn affine() -> Layout {
 struct Case {
     gated: bool,
     norm: bool,
+    round: bool,
     bias: bool,
     residual: bool,
     /// Whether it multiplies.
@@ -136,6 +138,8 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
     m.times = case.times;
     m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
     m.gated = case.gated.then_some(n as u32);
+    m.round = case.round;
+    assert!(!case.round || m.rounds(caps, rows), "{layout} {rows}x{n}x{k}: not rounded");
     m.act = if case.gated { 1 } else { 0 };
     m.softcap = case.softcap;
     let mut choice = GemmChoice::of(caps, &m, rows);
@@ -165,6 +169,7 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
 
     let dense: Vec<f32> = x.chunks_exact(stride).flat_map(|r| r[..k].to_vec()).collect();
     let input = if case.norm { twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5) } else { dense };
+    let input = if case.round { rounded(&input, k) } else { input };
     let product = twin::product(&input, &w, rows, total, k);
     let mut expected = Vec::new();
     for r in 0..rows {
@@ -186,6 +191,7 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
 const PLAIN: Case = Case {
     gated: false,
     norm: false,
+    round: false,
     bias: false,
     residual: false,
     times: false,
@@ -286,6 +292,22 @@ fn gemv_by_blocks_equals_its_twin() {
                     assert!(error < limit, "{name} = {value}, {layout} {rows}x{n}x{k} {bits:#b}: {error:e}");
                 }
             }
+        }
+    }
+}
+
+/// Rows of x, or their norms, that are rounded to 8 bits on the way: the limit leaves room for a few that lie between two steps.
+#[test]
+fn gemv_by_blocks_rounds() {
+    let affine = Layout::Affine { bits: 8, group: 64, form: Form::Zero, scale: Float::F32 };
+    for (index, layout) in [Layout::Ternary, affine].into_iter().enumerate() {
+        for (value, rows, n, k) in [(0, 1, 37, 1030), (1, 1, 2100, 172), (1, 3, 75, 2560), (1, 1, 5, 33)] {
+            let force = Some(Force { kernel: Kernel::GemvBlocks, name: "DOT", value });
+            let caps = Caps { force, max_invocations: 1024, ..gpu().caps().clone() };
+            let norm = rows + index != 1;
+            let case = Case { gated: n == 75, norm, round: true, residual: n > 37, bias: index == 0, ..PLAIN };
+            let error = check_as(gpu(), &caps, layout, [rows, n, k], &case);
+            assert!(error < 1e-6, "{layout} {rows}x{n}x{k}, DOT = {value}: {error:e}");
         }
     }
 }

@@ -16,8 +16,9 @@ mod tuning;
 mod variants;
 
 use jerboa::exec::{Overrides, RunOptions, Session};
-use jerboa::gpu::{Backend, DeviceOptions};
+use jerboa::gpu::{Backend, DeviceOptions, Force};
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::registry::Kernel;
 use jerboa::plan::Fusions;
 use jerboa_tests::golden::{Golden, golden, greedy, load};
 use jerboa_tests::{least, open, relative_l2};
@@ -148,12 +149,21 @@ fn chunks_kv_modes_and_features_do_not_change_the_answer() {
 }
 
 #[test]
-fn norms_and_rounding_apart_give_the_same() {
+fn norms_and_rounding_apart_and_in_products_give_the_same() {
     let options = RunOptions { fusions: Fusions::NONE, ..with_kv(Kv::F32) };
     let (mut model, golden) = start("bitnet_packed", &exact(), options);
     let ids = golden.ids("input_ids");
     let error = relative_l2(&block_on(model.every_row(&ids, false)).expect("logits"), &golden.floats("logits"));
     assert!(error < 1e-2, "{error:e}");
+    let (model, _) = start("bitnet_packed", &exact(), with_kv(Kv::F32));
+    let (apart, layers) = (model.dispatches(), 2);
+    // Its matrices are too small for blocks, unless a number of them is forced.
+    for value in [0, 1].into_iter().filter(|_| !least()) {
+        let force = Some(Force { kernel: Kernel::GemvBlocks, name: "DOT", value });
+        let device = DeviceOptions { force, ..exact() };
+        let model = variants::check(&format!("DOT = {value}"), "bitnet_packed", &device, with_kv(Kv::F32), 1e-2);
+        assert_eq!(apart - model.dispatches(), 4 * layers, "DOT = {value}");
+    }
 }
 
 #[test]

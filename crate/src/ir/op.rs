@@ -127,6 +127,8 @@ pub struct Linear {
     pub bias: Option<WeightId>,
     /// RMSNorm of the input.
     pub norm: Option<Norm>,
+    /// Whether the input, or its norm, is rounded as [`Op::Round`] does it.
+    pub round: bool,
     /// `y = act(gate) * up`.
     pub gated: bool,
     /// Applied to the product (to the gate when gated).
@@ -145,8 +147,8 @@ impl Linear {
     /// `y = x Wᵀ (+ bias)`.
     pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
         let act = Activation::None;
-        let (gated, residual, times) = (false, false, false);
-        Self { weight, row0: 0, bias, norm: None, gated, act, residual, times, scale: 1.0, softcap: 0.0 }
+        let (round, gated, residual, times) = (false, false, false, false);
+        Self { weight, row0: 0, bias, norm: None, round, gated, act, residual, times, scale: 1.0, softcap: 0.0 }
     }
 }
 

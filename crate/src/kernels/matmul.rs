@@ -58,6 +58,8 @@ pub struct Matmul<B> {
     pub times: bool,
     /// RMSNorm of x, GEMV only.
     pub norm: Option<NormPrologue<B>>,
+    /// Whether x, or its norm, is rounded to 8 bits: only where [`Self::rounds`].
+    pub round: bool,
     /// Rows from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
     pub gated: Option<u32>,
     /// The activation's number in shaders/common/activation.wgsl; 0 for none.
@@ -85,6 +87,7 @@ impl<B: Clone> Matmul<B> {
             residual: None,
             times: false,
             norm: None,
+            round: false,
             gated: None,
             act: 0,
             scale: 1.0,
@@ -101,11 +104,18 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
+    /// Whether [`Self::gemv`] can round x: each workgroup has all of it at once then.
+    pub fn rounds(&self, caps: &Caps, rows: usize) -> bool {
+        let all = |choice: BlocksChoice| choice.team * 32 >= self.weight.cols;
+        self.experts.is_none() && BlocksChoice::of(caps, self, rows).is_some_and(all)
+    }
+
     /// The same going through whole blocks of weights, with a choice of the caller: for tuning and tests.
     pub fn gemv_blocks(&self, rows: usize, state: B, choice: BlocksChoice) -> Launch<B> {
         let variant = weight_flags(self.variant(Kernel::GemvBlocks), self.weight.layout)
             .flag("SUBGROUPS")
             .flag_if("NORM", self.norm.is_some())
+            .flag_if("ROUND", self.round)
             .set("TEAM", choice.team)
             .set("TEAMS", choice.teams)
             .set("COLS", choice.cols)

@@ -9,6 +9,7 @@ mod sound;
 mod table;
 
 use super::memory::{self, Memory};
+use super::rounds;
 use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
 use crate::ir::{self, Counts, Dim, Graph, InputId, Node, Op, StateId, ValueId, WeightId};
@@ -81,6 +82,7 @@ pub struct PlanOptions<'a> {
 /// `Internal` when a node cannot be computed by any kernel, or a part of it would be left out.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.check()?;
+    let graph = &*rounds::join(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let memory = memory::assign(graph, options.rows, output);
     let mut lowering =

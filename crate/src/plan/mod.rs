@@ -6,6 +6,7 @@ pub mod fuse;
 mod lower;
 mod memory;
 mod reads;
+mod rounds;
 mod states;
 mod weights;
 

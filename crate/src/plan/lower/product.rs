@@ -57,16 +57,19 @@ impl Lowering<'_> {
             });
             product.times = linear.times;
             product.norm = norm.clone();
+            product.round = linear.round;
             product.act = linear.act as u32;
             product.scale = linear.scale;
             product.softcap = linear.softcap;
+            let rows = self.options.rows.of(self.graph.value(node.output).rows);
+            if linear.round && (tiled || !product.rounds(self.options.caps, rows)) {
+                return Err(dropped(name, "the rounding of its input, which its kernel does not make"));
+            }
             if tiled {
-                let rows = self.options.rows.of(self.graph.value(node.output).rows);
                 let (bytes, launches) = product.many(self.options.caps, rows, state, Slot::Scratch);
                 self.scratch = self.scratch.max(bytes).max(16);
                 self.launches.extend(launches);
             } else {
-                let rows = self.options.rows.of(self.graph.value(node.output).rows);
                 self.launches.push(product.gemv(self.options.caps, rows, state));
             }
         }
