@@ -31,7 +31,7 @@ fn check(processor: &Processor, order: &Order, tiles: &[Vec<&Picture>], before: 
     assert_eq!(pixels.len() as u64, size, "{what}");
     let rows = expected.len() / stride;
     let given = [pixels, bytes(&starts), bytes(processor.levels.as_flattened()), bytes(&vec![-1.0f32; rows * stride])];
-    let cut = Cut { order: order.number(), patch: order.patch as u32, frames: order.frames as u32 };
+    let cut = Cut { steps: order.steps(), patch: order.patch as u32, frames: order.frames as u32 };
     let launch = patches(cut, [0, 1, 2], View { buffer: 3, offset: 0, stride: stride as u32 });
     let found = &run(gpu(), &launch, rows as u32, &given)[3];
     assert!(*found == bytes(&expected), "{what}");

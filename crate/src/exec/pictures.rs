@@ -8,7 +8,6 @@ use crate::arch::vision::{PICTURES, Sight};
 use crate::gpu::{Backend, Work};
 use crate::ir::{Op, Soft};
 use crate::plan::Slot;
-use crate::vision::Positions;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -46,12 +45,10 @@ impl Session {
         let Some(sections) = self.model.sections.clone() else { return Ok(()) };
         let mut found = self.album.borrow().positions(ids, self.vocab() as u32).unwrap_or_default();
         // Text behind the last picture stands where any text there would.
-        let goes_on = |found: &Positions| {
-            let last = found.of.len().checked_sub(1).map(|last| [(last as i64 + found.offset) as u32; 3]);
-            last.is_some() && found.of.last().copied() == last
-        };
-        while goes_on(&found) {
-            found.of.pop();
+        while let Some(last) = found.of.len().checked_sub(1)
+            && found.of[last] == [(last as i64 + found.offset) as u32; 3]
+        {
+            found.of.truncate(last);
         }
         if self.placed == found && (found.of.is_empty() || self.reuses_prefix()) {
             return Ok(());

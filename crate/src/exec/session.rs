@@ -136,7 +136,7 @@ impl Session {
             held,
             state_bytes,
         };
-        session.begin_ropes()?;
+        session.write_ropes(0, session.capacity, 0)?;
         session.rope_dirty = 0;
         Ok(session)
     }
@@ -181,38 +181,32 @@ impl Session {
         Ok(())
     }
 
-    fn write_ropes(&self, first: usize, count: usize, total: usize) {
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
-            if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
-                let table = spec.table(first, count, total);
-                self.gpu.write(buffer, (first * spec.dim * 4) as u64, bytemuck::cast_slice(&table));
-            }
-        }
-    }
-
     /// The rotation of plain text, which the model has where it depends on no length.
-    fn begin_ropes(&self) -> Result<()> {
-        if !self.reuses_prefix() {
-            self.write_ropes(0, self.capacity, 0);
-            return Ok(());
+    fn write_ropes(&self, first: usize, count: usize, total: usize) -> Result<()> {
+        for (index, spec) in self.graph.ropes.iter().enumerate() {
+            let slot = Slot::Rope(index);
+            let Some(buffer) = self.own.get(&slot) else { continue };
+            if let Some(plain) = self.model.shared.get(&slot) {
+                self.gpu.submit(&[Work::Copy { from: (plain, 0), to: (buffer, 0), size: plain.size() }])?;
+                continue;
+            }
+            let table = spec.table(first, count, total);
+            self.gpu.write(buffer, (first * spec.dim * 4) as u64, bytemuck::cast_slice(&table));
         }
-        let rope = |index| Some((self.model.shared.get(&Slot::Rope(index))?, self.own.get(&Slot::Rope(index))?));
-        let found = (0..self.graph.ropes.len()).filter_map(rope);
-        let copies: Vec<_> =
-            found.map(|(plain, own)| Work::Copy { from: (plain, 0), to: (own, 0), size: own.size() }).collect();
-        if copies.is_empty() { Ok(()) } else { self.gpu.submit(&copies) }
+        Ok(())
     }
 
     /// The rotation of the positions from `start` on, where it depends on the whole prompt's length.
-    fn fit_ropes(&mut self, start: usize, end: usize) {
+    fn fit_ropes(&mut self, start: usize, end: usize) -> Result<()> {
         if self.reuses_prefix() {
-            return;
+            return Ok(());
         }
         if self.rope_dirty > end {
-            self.write_ropes(end, self.rope_dirty - end, 0);
+            self.write_ropes(end, self.rope_dirty - end, 0)?;
         }
-        self.write_ropes(start, end - start, end);
+        self.write_ropes(start, end - start, end)?;
         self.rope_dirty = end;
+        Ok(())
     }
 
     /// A sequence whose tokens stand where [`Self::stand`] says.
@@ -282,7 +276,7 @@ impl Session {
     /// Runs tokens behind those that the states hold.
     async fn run(&mut self, ids: &[u32], start: usize, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         self.room(start + ids.len()).await?;
-        self.fit_ropes(start, start + ids.len());
+        self.fit_ropes(start, start + ids.len())?;
         self.take_short();
         let whole = [&self.tokens[..start], ids].concat();
         self.place_tokens(&whole)?;

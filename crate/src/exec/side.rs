@@ -216,13 +216,12 @@ impl Side {
         Ok(())
     }
 
-    /// A buffer of the step.
+    /// The buffer of an input.
     ///
     /// # Errors
-    /// `Internal` before [`Self::prepare`], and where it has no such one.
+    /// `Internal` before [`Self::prepare`].
     pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        let found = self.made()?.own.get(&slot);
-        found.ok_or_else(|| Error::Internal(format!("{}: no buffer for {slot:?}", self.graph.name)))
+        Ok(&self.made()?.own[&slot])
     }
 
     /// The buffer of its only input.

@@ -204,7 +204,7 @@ impl Eye {
             let buffer = |bytes| gpu.buffer("pixels", bytes, Usage::Storage);
             let starts = buffer(out.size() / u64::from(stride) * 2 * order.frames as u64)?;
             let buffers = [buffer(bytes)?, starts, buffer(3 * 256 * 4)?, out.clone()];
-            let cut = Cut { order: order.number(), patch: order.patch as u32, frames: order.frames as u32 };
+            let cut = Cut { steps: order.steps(), patch: order.patch as u32, frames: order.frames as u32 };
             let rows = View { buffer: Slot::Activation(3), offset: 0, stride };
             let launch = patches(cut, [0, 1, 2].map(Slot::Activation), rows);
             let program = gpu.program("patches", steps(gpu, &[launch], &buffers, 1).await?)?;

@@ -8,8 +8,8 @@ use crate::device::registry::{Kernel, Variant};
 /// What the numbers of a patch are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// ORDER of the shader.
-    pub order: u32,
+    /// Numbers from a pixel to the next, from a color and from a frame.
+    pub steps: [u32; 3],
     /// Pixels of a patch's side.
     pub patch: u32,
     /// Frames of a patch.
@@ -20,7 +20,7 @@ pub struct Cut {
 pub fn patches<B: Clone>(cut: Cut, [pixels, starts, levels]: [B; 3], out: View<B>) -> Launch<B> {
     let cols = 3 * cut.frames * cut.patch * cut.patch;
     let grid = GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 };
-    Launch::new("patches", Variant::new(Kernel::Patches).set("ORDER", cut.order), grid)
+    Launch::new("patches", Variant::new(Kernel::Patches), grid)
         .bind("pixels", pixels)
         .bind("starts", starts)
         .bind("levels", levels)
@@ -28,5 +28,8 @@ pub fn patches<B: Clone>(cut: Cut, [pixels, starts, levels]: [B; 3], out: View<B
         .set("side", cut.patch)
         .set("frames", cut.frames)
         .set("cols", cols)
+        .set("of_pixel", cut.steps[0])
+        .set("of_color", cut.steps[1])
+        .set("of_frame", cut.steps[2])
         .set("out_stride", out.stride)
 }

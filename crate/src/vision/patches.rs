@@ -34,11 +34,13 @@ impl Order {
         self.places(self.grid(tile))
     }
 
-    /// The number that shaders/patches/patches.wgsl has for the order of a patch's numbers.
-    pub fn number(&self) -> u32 {
+    /// Numbers of a patch from a pixel to the next, from a color and from a frame.
+    pub fn steps(&self) -> [u32; 3] {
+        let area = (self.patch * self.patch) as u32;
         match (self.color_last, self.frames_first) {
-            (true, _) => 2,
-            (_, frames_first) => u32::from(frames_first),
+            (true, _) => [3, 1, 3 * area],
+            (_, true) => [1, area, 3 * area],
+            _ => [1, self.frames as u32 * area, area],
         }
     }
 

@@ -33,7 +33,7 @@ impl Session {
         self.room(ids.len()).await?;
         let prepared = Prepared::new(&self.gpu, "every row", plan, true)?;
         let step = self.step_of("every row", &prepared, 1)?;
-        self.fit_ropes(0, ids.len());
+        self.fit_ropes(0, ids.len())?;
         let mut all = Vec::with_capacity(ids.len() * step.output_cols);
         self.place_tokens(ids)?;
         for part in self.parts(ids, chunk)? {
