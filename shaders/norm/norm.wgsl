@@ -1,6 +1,6 @@
 // RMSNorm, or LayerNorm with LAYER, of each row, or of each of `groups` parts of a row: one workgroup each. With ROUND the row is then rounded to whole numbers up
 // to 127 of its largest magnitude, as 8 bits would hold it; PLAIN leaves the norm out. With ADD the result is (rest + norm + more) · scale · by.
-// EACH is how many columns a thread keeps, so that 256 of them have all; 0 reads them again from memory.
+// EACH is how many columns a thread keeps, so that 256 of them have all.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -65,10 +65,6 @@ fn line(c: u32) -> vec2<f32> {
     return line;
 }
 
-fn normed(x: f32, line: vec2<f32>, mean: f32, factor: f32) -> f32 {
-    return (x - mean) * factor * line.x + line.y;
-}
-
 // What a column's norm is added to.
 fn beside(row: u32, c: u32) -> f32 {
     var sum = 0.0;
@@ -81,20 +77,6 @@ fn beside(row: u32, c: u32) -> f32 {
     return sum;
 }
 
-fn put(at: u32, y: f32, beside: f32, steps: f32) {
-    var result = y;
-#ifdef ROUND
-    result = round(y * steps) / steps;
-#endif
-#ifdef ADD
-    result = (y + beside) * params.scale;
-#ifdef BY
-    result *= by[0];
-#endif
-#endif
-    out[at] = result;
-}
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let part = wid.x + wid.y * groups.x;
@@ -103,30 +85,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let base = params.x_offset + row * params.x_stride + first;
     var mean = 0.0;
     var factor = 1.0;
-    var steps = 1.0;
-#if EACH == 0
-#ifdef LAYER
-    var sum = 0.0;
-    for (var c = lid; c < params.cols; c += 256u) { sum += x[base + c]; }
-    mean = total(lid, sum) / f32(params.cols);
-#endif
-#ifndef PLAIN
-    var squares = 0.0;
-    for (var c = lid; c < params.cols; c += 256u) {
-        let v = x[base + c] - mean;
-        squares += v * v;
-    }
-    factor = inverseSqrt(total(lid, squares) / f32(params.cols) + params.eps);
-#endif
-#ifdef ROUND
-    var most = 0.0;
-    for (var c = lid; c < params.cols; c += 256u) { most = max(most, abs(normed(x[base + c], line(c), mean, factor))); }
-    steps = 127.0 / max(highest(lid, most), 1e-5);
-#endif
-    for (var c = lid; c < params.cols; c += 256u) {
-        put(row * params.out_stride + first + c, normed(x[base + c], line(c), mean, factor), beside(row, c), steps);
-    }
-#else
     // All is asked for before any of it is waited for: beside a single row nothing hides what a second reading takes.
 #for i in 0..EACH
     let c$i = lid + $iu * 256u;
@@ -150,17 +108,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     factor = inverseSqrt(total(lid, squares) / f32(params.cols) + params.eps);
 #endif
 #for i in 0..EACH
-    let y$i = normed(x$i, line$i, mean, factor);
+    var y$i = (x$i - mean) * factor * line$i.x + line$i.y;
 #endfor
 #ifdef ROUND
     var most = 0.0;
 #for i in 0..EACH
     most = max(most, abs(y$i));
 #endfor
-    steps = 127.0 / max(highest(lid, most), 1e-5);
+    let steps = 127.0 / max(highest(lid, most), 1e-5);
 #endif
 #for i in 0..EACH
-    if (c$i < params.cols) { put(row * params.out_stride + first + c$i, y$i, beside$i, steps); }
-#endfor
+#ifdef ROUND
+    y$i = round(y$i * steps) / steps;
 #endif
+#ifdef ADD
+    y$i = (y$i + beside$i) * params.scale;
+#ifdef BY
+    y$i *= by[0];
+#endif
+#endif
+    if (c$i < params.cols) { out[row * params.out_stride + first + c$i] = y$i; }
+#endfor
 }

@@ -71,10 +71,13 @@ pub fn added<B: Clone>(
         .set_f32("scale", sum.scale)
 }
 
-/// Columns that each of a workgroup's 256 threads keeps; 0: more than registers hold.
+/// The most columns of a norm: the threads keep a row in their registers.
+pub const MOST_COLUMNS: u32 = 256 * 64;
+
+/// Columns that each of a workgroup's 256 threads keeps.
 fn each(cols: u32) -> u32 {
     let most = [1, 5, 10, 16, 28].into_iter().find(|each| cols <= each * 256);
-    most.unwrap_or(0)
+    most.unwrap_or(MOST_COLUMNS / 256)
 }
 
 /// One launch over all rows (`single`: over one).

@@ -152,6 +152,9 @@ impl Lowering<'_> {
         let name = self.graph.value(node.output).name.clone();
         let first = self.launches.len();
         match &node.op {
+            Op::Norm(_) | Op::NormAdd(_) | Op::Round(_) if self.cols(node.output) > norm::MOST_COLUMNS => {
+                return Err(Error::Internal(format!("{name}: a norm of {} columns", self.cols(node.output))));
+            }
             Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
             // It is there.
             Op::Input(_) => {}
