@@ -204,7 +204,7 @@ impl Contest {
             let large = bytes.iter().any(|bytes| *bytes > caps.max_weight_buffer());
             let text = |l: &Launch<Slot>| {
                 let shader = l.variant.shader(cfg!(target_arch = "wasm32")).map_or_else(|_| String::new(), |s| s.text);
-                format!("{shader}{:?}{:?}", l.grid, l.params)
+                format!("{shader}{:?}{:?}", l.grid.at(1), l.params)
             };
             (!large).then(|| launches.iter().map(text).collect())
         };
