@@ -21,7 +21,7 @@ const CASES = [
 ];
 
 const query = new URLSearchParams(location.search);
-const chosen = (all, name, of = (x) => x) => {
+const chosen = (all, name, of) => {
   const wanted = query.get(name)?.split(",");
   return wanted ? all.filter((each) => wanted.includes(of(each))) : all;
 };
@@ -99,7 +99,7 @@ async function all() {
   const result = { agent: navigator.userAgent, device: await deviceReport(), results: [] };
   await say(`device: ${JSON.stringify(result.device)}`);
   for (const entry of chosen(CASES, "cases", (c) => c.name)) {
-    for (const model of chosen([...MODELS, "stories260K"], "models")) {
+    for (const model of query.get("models")?.split(",") ?? [...MODELS, "stories260K"]) {
       const found = await (model === "stories260K" ? stories(entry) : compare(model, entry)).catch((e) => ({ ok: false, error: `${e.code}: ${e.message}` }));
       result.results.push({ model, case: entry.name, limit: entry.limit, ...found });
       await say(JSON.stringify(result.results.at(-1)));
