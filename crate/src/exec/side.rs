@@ -5,7 +5,9 @@ use super::decide::{fused, wanted};
 use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::options::RunOptions;
-use super::step::{Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, rows_bytes, state, unpadded};
+use super::step::{
+    Buffers, Pipelines, Prepared, STATE_BYTES, Step, compile, finite, padded, rows_bytes, state, unpadded,
+};
 use crate::format::{Encoding, Float, Layout, Weights};
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
@@ -160,11 +162,8 @@ impl Side {
             gpu.write(buffer, at, bytemuck::cast_slice(rows));
             return Ok(());
         }
-        let mut padded = vec![0.0f32; rows.len() / cols * cols.next_multiple_of(4)];
-        for (to, from) in padded.chunks_exact_mut(cols.next_multiple_of(4)).zip(rows.chunks_exact(cols)) {
-            to[..cols].copy_from_slice(from);
-        }
-        gpu.write(buffer, at, bytemuck::cast_slice(&padded));
+        let rows = padded(bytemuck::cast_slice(rows), cols, cols.next_multiple_of(4));
+        gpu.write(buffer, at, bytemuck::cast_slice(&rows));
         Ok(())
     }
 

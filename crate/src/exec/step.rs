@@ -44,6 +44,15 @@ pub fn unpadded(bytes: &[u8], cols: usize) -> Vec<f32> {
     narrowed(bytemuck::pod_collect_to_vec(bytes), cols.next_multiple_of(4), cols)
 }
 
+/// Rows with zeros up to the stride.
+pub fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
+    let mut padded = vec![0; rows.len() / cols * stride];
+    for (to, from) in padded.chunks_exact_mut(stride).zip(rows.chunks_exact(cols)) {
+        to[..cols].copy_from_slice(from);
+    }
+    padded
+}
+
 /// The first columns of rows.
 pub fn narrowed(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
     if cols < stride {

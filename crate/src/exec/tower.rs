@@ -5,7 +5,7 @@ use super::files::Files;
 use super::limits::steps;
 use super::options::RunOptions;
 use super::side::{Side, USUAL};
-use super::step::{Buffers, finite, rows_bytes, unpadded};
+use super::step::{Buffers, finite, padded, rows_bytes, unpadded};
 use crate::arch::tower;
 use crate::arch::vision::{PATCHES, PLACES, PROBE, Tower, match_ends};
 use crate::format::Encoding;
@@ -215,18 +215,12 @@ impl Eye {
         let values: Vec<f32> = processor.levels.as_flattened().iter().map(|v| v * scale + shift).collect();
         gpu.write(levels, 0, bytemuck::cast_slice(&values));
         gpu.write(at_starts, 0, bytemuck::cast_slice(&starts));
-        let mut at = 0;
+        let mut all = Vec::with_capacity(bytes as usize);
         for Picture { rgb, .. } in tiles.iter().flatten() {
-            let (words, rest) = rgb.split_at(rgb.len() / 4 * 4);
-            gpu.write(pixels, at, words);
-            at += words.len() as u64;
-            if !rest.is_empty() {
-                let mut last = [0; 4];
-                last[..rest.len()].copy_from_slice(rest);
-                gpu.write(pixels, at, &last);
-                at += 4;
-            }
+            all.extend_from_slice(rgb);
+            all.resize(all.len().next_multiple_of(4), 0);
         }
+        gpu.write(pixels, 0, &all);
         let grid = [order.cols().div_ceil(256) as u32, places.rows as u32, 1];
         gpu.submit(&[Work::Run { program, grids: Some(&[grid]) }])
     }
@@ -298,13 +292,4 @@ pub fn content(tiles: &[Picture], seconds: &[f64]) -> u64 {
         let h = words.iter().fold(h, |h, word| mix(h, u64::from_le_bytes(*word)));
         rest.iter().fold(h, |h, byte| mix(h, u64::from(*byte)))
     })
-}
-
-/// Rows with zeros up to the stride.
-fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
-    let mut padded = vec![0; rows.len() / cols * stride];
-    for (to, from) in padded.chunks_exact_mut(stride).zip(rows.chunks_exact(cols)) {
-        to[..cols].copy_from_slice(from);
-    }
-    padded
 }
