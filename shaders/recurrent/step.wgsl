@@ -58,10 +58,6 @@ fn dot_of(which: u32) -> f32 {
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let rows = state.rows;
-    if (rows == 0u) {
-        return;
-    }
     let head = wid.x;
     let key_head = head / params.per_key % params.key_heads;
     let dk = params.dk;
@@ -72,11 +68,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let slice = lid / dv4;
     let busy = slice < slices;
     let first = slice * EACH;
-    // Threads without a part of the memory ask for the last one's.
+    // Asked for before it is known whether there are rows; threads without a part ask for the last one's.
     let base = head * dk * dv4 + column;
 #for i in 0..EACH
     let held$i = memory[base + min(first + $iu, dk - 1u) * dv4];
 #endfor
+    let rows = state.rows;
+    if (rows == 0u) {
+        return;
+    }
 #for i in 0..EACH
     var s$i = vec4<f32>(0.0);
     if (busy && first + $iu < dk && state.pos > 0u) { s$i = kv_unpack(held$i); }
