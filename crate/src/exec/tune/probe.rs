@@ -43,7 +43,7 @@ impl Times {
     /// All medians, by the forms' names.
     pub fn medians(&self, contest: &Contest) -> Map<String, Value> {
         let named = contest.forms.iter().enumerate();
-        named.filter_map(|(form, (name, _))| Some(((*name).into(), json!(self.median(form)?)))).collect()
+        named.filter_map(|(form, (name, _))| Some(((*name).into(), json!(thousandths(self.median(form)?))))).collect()
     }
 }
 
@@ -108,7 +108,12 @@ pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
         few = chain.run(gpu, 1, &out).await?.min(few);
         many = chain.run(gpu, 1 + CHAINS, &out).await?.min(many);
     }
-    Ok((many - few).max(0.0) * 1e3 / (CHAINS * CHAIN) as f64)
+    Ok(thousandths((many - few).max(0.0) * 1e3 / (CHAINS * CHAIN) as f64))
+}
+
+/// As it is remembered: the JSON parser reads some numbers of many digits as their neighbours.
+fn thousandths(us: f64) -> f64 {
+    (us * 1e3) as u64 as f64 / 1e3
 }
 
 /// One form, ready to run.
