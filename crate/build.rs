@@ -11,51 +11,9 @@ use std::{env, fs, process};
 #[path = "src/device/preprocess.rs"]
 #[allow(dead_code)]
 mod preprocess;
+mod variants;
 
-/// One kernel of shaders/variants.toml.
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Spec {
-    file: String,
-    /// Conditions that may hold or not, independently.
-    #[serde(default)]
-    flags: Vec<String>,
-    /// Groups of conditions of which exactly one holds.
-    #[serde(default)]
-    one_of: Vec<Vec<String>>,
-    /// Numbers, each with the values that the engine uses; the first is the default.
-    #[serde(default)]
-    consts: BTreeMap<String, Vec<u32>>,
-    /// Numbers that the kernel's family chooses by itself: any of their values gives the same result.
-    #[serde(default)]
-    choices: Vec<String>,
-    /// Pairs of conditions of which the first never holds without the second.
-    #[serde(default)]
-    needs: Vec<[String; 2]>,
-    /// Pairs of conditions that never hold together.
-    #[serde(default)]
-    exclude: Vec<[String; 2]>,
-}
-
-impl Spec {
-    fn allows(&self, flags: &[&str]) -> bool {
-        let has = |flag: &String| flags.contains(&flag.as_str());
-        self.needs.iter().all(|[flag, needed]| !has(flag) || has(needed))
-            && !self.exclude.iter().any(|pair| pair.iter().all(has))
-    }
-
-    /// Conditions with those that they need, and that these need.
-    fn with_needed<'a>(&'a self, mut flags: Vec<&'a str>) -> Vec<&'a str> {
-        let mut next = 0;
-        while let Some(&flag) = flags.get(next) {
-            let needed = self.needs.iter().filter(|pair| pair[0] == flag).map(|pair| pair[1].as_str());
-            let new: Vec<&str> = needed.filter(|f| !flags.contains(f)).collect();
-            flags.extend(new);
-            next += 1;
-        }
-        flags
-    }
-}
+use variants::Spec;
 
 fn main() {
     if let Err(message) = run() {
@@ -122,9 +80,8 @@ fn camel(name: &str) -> String {
 
 /// A text without comments, indentation, empty lines, and blanks beside signs that need none.
 fn tight(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
     let tight = |code: &str| if code.starts_with('#') { code.to_string() } else { tight_line(code) };
-    lines.filter(|code| !code.is_empty()).map(|code| tight(code) + "\n").collect()
+    variants::code(text).map(|code| tight(code) + "\n").collect()
 }
 
 fn tight_line(code: &str) -> String {
@@ -200,8 +157,12 @@ impl Valid {
         // Without a lock, as in a packaged crate, nobody knows which naga this is.
         let target = out.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last();
         let file = target.filter(|_| lock.is_ok()).map(|folder| folder.join("valid-shaders"));
-        let rules =
-            hash(&(include_str!("build.rs"), include_str!("src/device/preprocess.rs"), lock.unwrap_or_default()));
+        let rules = hash(&(
+            include_str!("build.rs"),
+            include_str!("variants.rs"),
+            include_str!("src/device/preprocess.rs"),
+            lock.unwrap_or_default(),
+        ));
         let mut kept = file.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default().into_iter();
         let mut next =
             || (0..8).map(|_| kept.next()).collect::<Option<Vec<u8>>>()?.try_into().ok().map(u64::from_le_bytes);

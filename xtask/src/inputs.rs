@@ -12,21 +12,14 @@ use std::time::SystemTime;
 #[path = "../../crate/src/device/preprocess.rs"]
 #[allow(dead_code)]
 mod preprocess;
+#[path = "../../crate/variants.rs"]
+#[allow(dead_code)]
+mod variants;
+
+use variants::Spec;
 
 /// Variables of the environment that begin so change what tests do.
 const VARIABLES: [&str; 5] = ["JERBOA_", "VK_", "RUST", "CHROME", "WASM_BINDGEN_"];
-
-/// A kernel of shaders/variants.toml, as far as its text depends on it; crate/build.rs holds the rest to its rules.
-#[derive(serde::Deserialize)]
-struct Spec {
-    file: String,
-    #[serde(default)]
-    flags: Vec<String>,
-    #[serde(default)]
-    one_of: Vec<Vec<String>>,
-    #[serde(default)]
-    consts: BTreeMap<String, Vec<u32>>,
-}
 
 /// The state of the repository and of what it runs on.
 pub struct Inputs {
@@ -58,7 +51,10 @@ impl Inputs {
 
     fn of(rest: u64, variants: &str, files: &BTreeMap<String, String>) -> Result<Self> {
         let specs = toml::from_str(variants).context("shaders/variants.toml")?;
-        let files = files.iter().map(|(path, text)| (path.clone(), without_comments(text))).collect();
+        let files = files
+            .iter()
+            .map(|(path, text)| (path.clone(), variants::code(text).map(|line| format!("{line}\n")).collect()))
+            .collect();
         Ok(Self { rest, specs, files, known: Mutex::default() })
     }
 
@@ -106,12 +102,6 @@ impl Inputs {
 /// Names of kernels are in small letters, variants.toml is not.
 fn same(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
-}
-
-/// As crate/build.rs takes it: a change of a comment is none.
-fn without_comments(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
-    lines.filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }
 
 fn is_shader(file: &Path) -> bool {
