@@ -27,11 +27,34 @@ fn bias_of(row: u32, n: u32, up: u32) -> f32 {
 }
 #endif
 
-fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
-    var y = sum * factor;
+// What an output takes besides its sum.
+struct Ending {
+    bias: f32,
+    up_bias: f32,
+    other: f32,
+}
+
+fn ending_of(row: u32, n: u32) -> Ending {
+    var ending: Ending;
 #ifdef BIAS
-    y += bias_of(row, n, 0u);
+    ending.bias = bias_of(row, n, 0u);
+#ifdef GATED
+    ending.up_bias = bias_of(row, n, params.up_row);
 #endif
+#endif
+#ifdef RESIDUAL
+    ending.other = residual[params.res_offset + row * params.res_stride + n];
+#endif
+    return ending;
+}
+
+fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
+    finish_with(row, n, sum, up_sum, factor, ending_of(row, n));
+}
+
+fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: Ending) {
+    var y = sum * factor;
+    y += ending.bias;
 #ifdef CLAMPED
     y = min(y, params.limit);
     y *= sigmoid(params.alpha * y);
@@ -39,10 +62,7 @@ fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
     y = activate(ACT, y);
 #endif
 #ifdef GATED
-    var up = up_sum * factor;
-#ifdef BIAS
-    up += bias_of(row, n, params.up_row);
-#endif
+    var up = up_sum * factor + ending.up_bias;
 #ifdef CLAMPED
     up = clamp(up, -params.limit, params.limit) + 1.0;
 #endif
@@ -52,11 +72,10 @@ fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
     y = params.softcap * safe_tanh(y / params.softcap);
 #endif
 #ifdef RESIDUAL
-    let other = residual[params.res_offset + row * params.res_stride + n];
     if (params.res_times == 1u) {
-        y *= other;
+        y *= ending.other;
     } else {
-        y += other;
+        y += ending.other;
     }
 #endif
     var at = params.out_offset + row * params.out_stride + n;

@@ -1,4 +1,5 @@
-// Adds the parts that the workgroups of a split GEMM left, one thread for each output. EXPERTS: what they left are tiles of
+// Adds the parts that the workgroups of a split GEMM left; a thread has a column of ROWS rows, so that it waits for memory once
+// for all of them. EXPERTS: what they left are tiles of
 // one expert's picks (shaders/experts/bucket.wgsl), in one part; wid.y is the tile.
 struct Params {
     n: u32,
@@ -27,6 +28,8 @@ struct Params {
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
 #import matmul/finish
+// Tiles have a multiple of them.
+const ROWS: u32 = 4u;
 @group(0) @binding(7) var<storage, read> parts: array<f32>;
 #ifdef EXPERTS
 @group(0) @binding(8) var<storage, read> buckets: array<u32>;
@@ -39,22 +42,24 @@ const out_first: u32 = 0u;
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #ifdef EXPERTS
-    const row_tiles = 0u;
     const splits = 1u;
     let columns = (params.n + 255u) / 256u;
     let n = wid.x % columns * 256u + lid;
-    let place = buckets[5u + wid.y * 4u] + wid.x / columns;
-    if (n >= params.n || wid.y >= buckets[0] || place >= buckets[6u + wid.y * 4u]) {
+    let first = wid.x / columns * ROWS;
+    let place = buckets[5u + wid.y * 4u] + first;
+    let end = buckets[6u + wid.y * 4u];
+    let rows = min(end - min(place, end), ROWS);
+    if (n >= params.n || wid.y >= buckets[0] || rows == 0u) {
         return;
     }
-    let line = wid.y * params.tile_rows + wid.x / columns;
-    let row = buckets[params.order_at + place];
+    let lines = 0u;
+    let line = wid.y * params.tile_rows + first;
     bias_row = buckets[4u + wid.y * 4u] * params.expert_rows;
 #else
     let n = wid.x * 256u + lid;
-    let row = wid.y;
-    let line = row;
-    if (n >= params.n) {
+    let line = wid.y * ROWS;
+    let rows = min(state.rows - min(line, state.rows), ROWS);
+    if (n >= params.n || rows == 0u) {
         return;
     }
     // As GridSpec::Split has it.
@@ -65,6 +70,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (tiles > params.target_groups && tiles < 4u * params.target_groups && last > 0u && 2u * last <= params.target_groups) {
         splits = min(params.max_splits, 2u);
     }
+    let lines = row_tiles * params.tile_rows;
 #endif
 #ifdef GATED
     let column = n / 32u * 64u + n % 32u;
@@ -72,14 +78,29 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let column = n;
 #endif
     let width = params.tiles * params.tile_cols;
-    var sum = 0.0;
-    var up = 0.0;
-    for (var s = 0u; s < splits; s++) {
-        let at = (s * row_tiles * params.tile_rows + line) * width + column;
-        sum += parts[at];
-#ifdef GATED
-        up += parts[at + 32u];
+#for r in 0..4
+#ifdef EXPERTS
+    let row$r = buckets[params.order_at + place + min($ru, rows - 1u)];
+#else
+    let row$r = line + min($ru, rows - 1u);
 #endif
+    let ending$r = ending_of(row$r, n);
+    var sum$r = 0.0;
+    var up$r = 0.0;
+#endfor
+    for (var s = 0u; s < splits; s++) {
+        // A tile has as many lines as are read, whether there are rows or not.
+        let at = (s * lines + line) * width + column;
+#for r in 0..4
+        sum$r += parts[at + $ru * width];
+#ifdef GATED
+        up$r += parts[at + $ru * width + 32u];
+#endif
+#endfor
     }
-    finish(row, n, sum, up, params.scale);
+#for r in 0..4
+    if ($ru < rows) {
+        finish_with(row$r, n, sum$r, up$r, params.scale, ending$r);
+    }
+#endfor
 }

@@ -48,8 +48,8 @@ const EACH: u32 = 2u;
 const EACH: u32 = 1u;
 #endif
 
-// Half of each block of a team's x: [vec4 of the half][block], shuffled so that neither side's threads share a bank.
-var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
+#import matmul/hand_out
+
 // [row of a team][row of x][subgroup of the workgroup]
 var<workgroup> sums: array<f32, SUMS>;
 // [row of x][subgroup]; a subgroup has at least four threads.
@@ -62,11 +62,6 @@ var<workgroup> tops: array<f32, COLS * WG / 4u>;
 // The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
 fn weight_row(item: u32) -> u32 {
     return output_row(min(item / EACH, params.n - 1u)) + (item % EACH) * params.up_row;
-}
-
-// The vec4 of x that comes to a place of half_x: the places go along x, for loads side by side.
-fn column(base: u32, half: u32, place: u32) -> u32 {
-    return (base + place / 4u) * 8u + half * 4u + place % 4u;
 }
 
 #ifdef MIXED
@@ -82,14 +77,6 @@ fn mixed(row: u32, from4: u32, all: u32, column: u32) -> vec4<f32> {
     return share * inside(x[from4 + pick * params.span / 4u + min(at, (params.k - 1u) / 4u)], at * 4u);
 }
 #endif
-
-fn hold(place: u32, v: vec4<f32>) {
-    half_x[(place % 4u) * TEAM + ((place / 4u) ^ ((place % 4u) * 2u))] = v;
-}
-
-fn held(i: u32, block: u32) -> vec4<f32> {
-    return half_x[i * TEAM + (block ^ (i * 2u))];
-}
 
 // Thread i of four gets the sum of the i-th of four values over the subgroup.
 fn turn(a: f32, b: f32, c: f32, d: f32, lane: u32, subgroup_size: u32) -> f32 {
@@ -182,6 +169,19 @@ fn main(
     let x$c = (params.x_offset + min(col0 + $cu, state.rows - 1u) * params.x_stride) / 4u;
 #endif
 #endfor
+    let outputs = TEAMS * params.share * COLS;
+#ifndef EXPERTS
+    // Asked for before all else: of few outputs a thread has one. What an expert adds waits for the router's picks.
+    let own = wid.x * TEAMS * params.share + lid / COLS;
+    var early: Ending;
+#if COLS == 1
+    if (lid < outputs && own < params.n) {
+#else
+    if (lid < outputs && own < params.n && col0 + lid % COLS < state.rows) {
+#endif
+        early = ending_of(col0 + lid % COLS, own);
+    }
+#endif
     for (var base = 0u; base < all; base += TEAM) {
 #ifdef MIXED
         let flat = min(base + tid, all - 1u);
@@ -240,20 +240,37 @@ fn main(
 #endfor
 #endif
 #for c in 0..COLS
+#for h in 0..2
+#for j in 0..4/TEAMS
+#ifdef ROUND
+        let z$c_$h$j = round(y$c_$h$j * steps$c);
+#else
+#ifdef NORM
+        square$c += dot(x$c_$h$j, x$c_$h$j);
+        let z$c_$h$j = x$c_$h$j * gain$h$j;
+#else
+        let z$c_$h$j = x$c_$h$j;
+#endif
+#endif
+#endfor
+#endfor
+#if DOT == 1
+#if $c == 0
+        if (base != 0u) { workgroupBarrier(); }
+#else
+        workgroupBarrier();
+#endif
+#for j in 0..4/TEAMS
+        hold(lid + $ju * WG, z$c_0$j, z$c_1$j);
+#endfor
+        workgroupBarrier();
+        let ready$c = held(tid);
+#else
         var mine$c: X32;
 #for h in 0..2
         workgroupBarrier();
 #for j in 0..4/TEAMS
-#ifdef ROUND
-        hold(lid + $ju * WG, round(y$c_$h$j * steps$c));
-#else
-#ifdef NORM
-        square$c += dot(x$c_$h$j, x$c_$h$j);
-        hold(lid + $ju * WG, x$c_$h$j * gain$h$j);
-#else
-        hold(lid + $ju * WG, x$c_$h$j);
-#endif
-#endif
+        hold(lid + $ju * WG, z$c_$h$j);
 #endfor
         workgroupBarrier();
 #if $h == 0
@@ -269,6 +286,7 @@ fn main(
 #endif
 #endfor
         let ready$c = x_block(mine$c);
+#endif
 #endfor
         for (var item = 0u; item < items; item += 4u) {
 #for r in 0..4
@@ -309,7 +327,7 @@ fn main(
 #endif
     workgroupBarrier();
     let each = TEAM / subgroup_size;
-    for (var i = lid; i < TEAMS * params.share * COLS; i += WG) {
+    for (var i = lid; i < outputs; i += WG) {
         let output = i / COLS;
         let n = wid.x * TEAMS * params.share + output;
         let c = i % COLS;
@@ -330,7 +348,13 @@ fn main(
 #ifdef GATED
             up = whole((row + 1u) * COLS + c, part, each, subgroups);
 #endif
-            finish(col0 + c, n, whole(row * COLS + c, part, each, subgroups), up, factor);
+            let sum = whole(row * COLS + c, part, each, subgroups);
+#ifdef EXPERTS
+            finish(col0 + c, n, sum, up, factor);
+#else
+            if (i != lid) { early = ending_of(col0 + c, n); }
+            finish_with(col0 + c, n, sum, up, factor, early);
+#endif
         }
     }
 }

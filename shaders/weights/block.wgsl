@@ -76,18 +76,6 @@ fn w_line(bits: PairBits, block: u32) -> vec2<f32> {
     return vec2<f32>(pair.x, fma(pair.x, OFFSET, pair.y));
 }
 
-// Elements 8i to 8i + 3 in a, the next four in b.
-struct X32 {
-#for i in 0..4
-    a$i: vec4<f32>,
-    b$i: vec4<f32>,
-#endfor
-}
-
-fn x_sum(x: X32) -> vec4<f32> {
-    return ((x.a0 + x.b0) + (x.a1 + x.b1)) + ((x.a2 + x.b2) + (x.a3 + x.b3));
-}
-
 // An octet as two times four signed bytes: of nibbles the even codes, then the odd ones; of MXFP4 twice their values.
 fn w_bytes(octet: Octet) -> vec2<u32> {
 #if BITS == 2
@@ -123,11 +111,21 @@ struct XBlock {
     unit: f32,
 #for i in 0..4
     low$i: vec2<u32>,
+#ifndef ROUND
     high$i: vec2<u32>,
+#endif
 #endfor
 }
+// An octet of it: low bytes, then high ones.
+#ifdef ROUND
+alias XOctet = vec2<u32>;
+#else
+alias XOctet = vec4<u32>;
+#endif
 
 const TOP: f32 = 32512.0;
+// Added to a float of less than 2^22, it leaves the nearest whole number in the lowest bits: conversions are slow.
+const WHOLE: f32 = 12582912.0;
 // Bytes are signed there: codes of 8 bits come as 128 less.
 #if BITS == 8
 const OFFSET: f32 = 128.0;
@@ -135,51 +133,46 @@ const OFFSET: f32 = 128.0;
 const OFFSET: f32 = 0.0;
 #endif
 
-// Four bytes against each half of an octet's codes; of nibbles, the first half are the even ones.
-fn x_pack(a: vec4<i32>, b: vec4<i32>) -> vec2<u32> {
+// The lowest bytes of four words.
+fn x_bytes(v: vec4<u32>) -> u32 {
+    let b = v & vec4<u32>(255u);
+    return (b.x | (b.y << 8u)) | ((b.z << 16u) | (b.w << 24u));
+}
+
+// Elements 8i to 8i + 3 and the next four, times `inverse`, against each half of an octet's codes; of nibbles, the first half
+// are the even ones.
+fn x_octet(a: vec4<f32>, b: vec4<f32>, inverse: f32) -> XOctet {
+    let p = bitcast<vec4<u32>>(fma(a, vec4<f32>(inverse), vec4<f32>(WHOLE)));
+    let q = bitcast<vec4<u32>>(fma(b, vec4<f32>(inverse), vec4<f32>(WHOLE)));
 #if BITS == 4
-    return vec2<u32>(pack4xI8(vec4<i32>(a.xz, b.xz)), pack4xI8(vec4<i32>(a.yw, b.yw)));
+    let first = vec4<u32>(p.xz, q.xz);
+    let second = vec4<u32>(p.yw, q.yw);
 #else
-    return vec2<u32>(pack4xI8(a), pack4xI8(b));
+    let first = p;
+    let second = q;
+#endif
+#ifdef ROUND
+    return vec2<u32>(x_bytes(first), x_bytes(second));
+#else
+    // The low bytes are signed: half of one goes up.
+    let up = vec4<u32>(128u);
+    let high = vec2<u32>(x_bytes((first + up) >> vec4<u32>(8u)), x_bytes((second + up) >> vec4<u32>(8u)));
+    return vec4<u32>(x_bytes(first), x_bytes(second), high);
 #endif
 }
 
 #if BITS == 2
-// x as the codes of a word come: every fourth one, of which the first three are skipped, then two, one and none.
-fn x_turned(x: X32) -> X32 {
-    let a = transpose(mat4x4<f32>(x.a0, x.b0, x.a1, x.b1));
-    let b = transpose(mat4x4<f32>(x.a2, x.b2, x.a3, x.b3));
-    return X32(a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]);
+// Four words' first bytes, then their second ones, and so on.
+fn x_turned(v: vec4<u32>) -> vec4<u32> {
+    let even = vec2<u32>(0x00ff00ffu);
+    let a = (v.xz & even) | ((v.yw & even) << vec2<u32>(8u));
+    let b = ((v.xz >> vec2<u32>(8u)) & even) | (v.yw & ~even);
+    let low = vec2<u32>(0xffffu);
+    let first = (vec2<u32>(a.x, b.x) & low) | (vec2<u32>(a.y, b.y) << vec2<u32>(16u));
+    let second = (vec2<u32>(a.x, b.x) >> vec2<u32>(16u)) | (vec2<u32>(a.y, b.y) & ~low);
+    return vec4<u32>(first, second);
 }
-
-fn x_block(in_order: X32) -> XBlock {
-    let x = x_turned(in_order);
-#else
-fn x_block(x: X32) -> XBlock {
 #endif
-    var block: XBlock;
-    // Of the floats, so that what is no number stays none.
-    block.sum = dot(x_sum(x), vec4<f32>(1.0));
-#ifdef ROUND
-#for i in 0..4
-    block.low$i = x_pack(vec4<i32>(x.a$i), vec4<i32>(x.b$i));
-#endfor
-#else
-    let top = max(max(max(abs(x.a0), abs(x.b0)), max(abs(x.a1), abs(x.b1))), max(max(abs(x.a2), abs(x.b2)), max(abs(x.a3), abs(x.b3))));
-    let most = max(max(top.x, top.y), max(top.z, top.w));
-    var inverse = TOP / most;
-    if (!(most > 0.0)) { inverse = 0.0; }
-    block.unit = most / TOP;
-#for i in 0..4
-    let a$i = vec4<i32>(round(x.a$i * inverse));
-    let b$i = vec4<i32>(round(x.b$i * inverse));
-    block.low$i = x_pack(a$i, b$i);
-    // The low bytes are signed: half of one goes up.
-    block.high$i = x_pack((a$i + vec4<i32>(128)) >> vec4<u32>(8u), (b$i + vec4<i32>(128)) >> vec4<u32>(8u));
-#endfor
-#endif
-    return block;
-}
 
 // The sum of (code - OFFSET) * x.
 fn w_dot(codes: Codes, x: XBlock) -> f32 {
@@ -205,6 +198,18 @@ fn w_dot(codes: Codes, x: XBlock) -> f32 {
 #endif
 }
 #else
+// Elements 8i to 8i + 3 in a, the next four in b.
+struct X32 {
+#for i in 0..4
+    a$i: vec4<f32>,
+    b$i: vec4<f32>,
+#endfor
+}
+
+fn x_sum(x: X32) -> vec4<f32> {
+    return ((x.a0 + x.b0) + (x.a1 + x.b1)) + ((x.a2 + x.b2) + (x.a3 + x.b3));
+}
+
 // Codes are written into the mantissa of 1, where no conversion is needed: x is multiplied by the place that a code comes
 // to, and what the ones add (`places`) is subtracted at the end.
 struct XBlock {

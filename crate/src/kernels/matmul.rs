@@ -432,7 +432,7 @@ impl BlocksChoice {
         }
         let unit = caps.subgroup_size.1.max(32);
         let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.each_mixed();
-        let memory = caps.max_workgroup_storage.saturating_sub(4 * Self::SUMS + 1024) / 64;
+        let memory = caps.max_workgroup_storage.saturating_sub(4 * Self::SUMS + 1024) / 72;
         let most = caps.max_invocations.min(memory).min(Self::LARGEST) / unit * unit;
         if most == 0 || (blocks * 2 < unit && !forced) {
             return None;

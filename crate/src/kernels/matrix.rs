@@ -3,7 +3,7 @@
 
 use super::experts::{Buckets, Experts};
 use super::matmul::{GemmChoice, Matmul, weight_flags};
-use super::{GridSpec, Launch, splits};
+use super::{GridSpec, JOIN_ROWS, Launch, splits};
 use crate::device::registry::{Kernel, Variant};
 use crate::device::{Caps, MatrixUnits};
 use crate::format::layout::{Float, Layout};
@@ -158,7 +158,7 @@ impl<B: Clone> Matmul<B> {
         choice: MatrixChoice,
     ) -> Launch<B> {
         let Tile { bm, bn, .. } = choice.tile;
-        let grid = buckets.grid(self.n.div_ceil(256) * bm);
+        let grid = buckets.grid(self.n.div_ceil(256) * bm / JOIN_ROWS);
         experts.joined(self.joining(self.tiles(bn), [bm, bn], grid), buckets).bind("parts", parts)
     }
 

@@ -67,7 +67,7 @@ pub enum GridSpec {
         /// The most workgroups for one tile.
         most: u32,
     },
-    /// `[groups, rows, 1]` after a dispatch of [`GridSpec::Split`] that left its sums in parts, else nothing.
+    /// `[groups, rows / JOIN_ROWS, 1]` after a dispatch of [`GridSpec::Split`] that left its sums in parts, else nothing.
     Join {
         /// Workgroups of a row.
         groups: u32,
@@ -131,7 +131,8 @@ impl GridSpec {
                 [x, y, splits(x * y, target, most)]
             }
             GridSpec::Join { groups, x, per, target, most, always } => {
-                if always || splits(x * rows.div_ceil(per), target, most) > 1 { [groups, rows, 1] } else { [0, 0, 0] }
+                let any = always || splits(x * rows.div_ceil(per), target, most) > 1;
+                if any { [groups, rows.div_ceil(JOIN_ROWS), 1] } else { [0, 0, 0] }
             }
             GridSpec::Picks { x, y, each } => [x, y, rows * each],
             GridSpec::Buckets { x, each, per, experts } => [x, experts::tiles(rows * each, per, experts), 1],
@@ -143,6 +144,9 @@ impl GridSpec {
         }
     }
 }
+
+/// Rows that a thread of shaders/matmul/gemm_join.wgsl has.
+const JOIN_ROWS: u32 = 4;
 
 /// How many workgroups share a tile: as many as fill the device, or two where a last round of whole tiles would leave more
 /// than half of it idle. shaders/matmul/gemm_join.wgsl has the same.

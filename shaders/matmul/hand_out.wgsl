@@ -1,0 +1,87 @@
+// How the threads of a workgroup hand out x: each brings some of it from memory, and gets all of its own block. It lies
+// shuffled, so that neither side's threads share a bank.
+#if DOT == 1
+// As octets, packed by who brings them: [octet of a block][block].
+var<workgroup> octets: array<XOctet, 4u * TEAM>;
+// The unit of each block, and its sum.
+var<workgroup> block_lines: array<vec2<f32>, TEAM>;
+
+// The vec4 of x that comes first or second in the octet of a place.
+fn column(base: u32, half: u32, place: u32) -> u32 {
+    return (base + place / 4u) * 8u + place % 4u * 2u + half;
+}
+
+// Four threads side by side have a block.
+fn hold(place: u32, a: vec4<f32>, b: vec4<f32>) {
+    let both = a + b;
+    var sum = (both.x + both.y) + (both.z + both.w);
+    sum += subgroupShuffleXor(sum, 1u);
+    sum += subgroupShuffleXor(sum, 2u);
+#ifdef ROUND
+    const most = TOP;
+    const inverse = 1.0;
+#else
+    let tops = max(abs(a), abs(b));
+    var most = max(max(tops.x, tops.y), max(tops.z, tops.w));
+    most = max(most, subgroupShuffleXor(most, 1u));
+    most = max(most, subgroupShuffleXor(most, 2u));
+    var inverse = TOP / most;
+    if (!(most > 0.0)) { inverse = 0.0; }
+#endif
+    let block = place / 4u;
+    let octet = place % 4u;
+    octets[octet * TEAM + (block ^ (octet * 2u))] = x_octet(a, b, inverse);
+    if (octet == 0u) { block_lines[block] = vec2<f32>(most / TOP, sum); }
+}
+
+fn held(block: u32) -> XBlock {
+    var x: XBlock;
+    let line = block_lines[block];
+    x.unit = line.x;
+    x.sum = line.y;
+#for i in 0..4
+    let octet$i = octets[$iu * TEAM + (block ^ ($iu * 2u))];
+#endfor
+#if BITS == 2
+    // The codes of a word come in turn: every fourth one, of which the first three are skipped, then two, one and none.
+    let low_a = x_turned(vec4<u32>(octet0.xy, octet1.xy));
+    let low_b = x_turned(vec4<u32>(octet2.xy, octet3.xy));
+    x.low0 = low_a.xy;
+    x.low1 = low_a.zw;
+    x.low2 = low_b.xy;
+    x.low3 = low_b.zw;
+#ifndef ROUND
+    let high_a = x_turned(vec4<u32>(octet0.zw, octet1.zw));
+    let high_b = x_turned(vec4<u32>(octet2.zw, octet3.zw));
+    x.high0 = high_a.xy;
+    x.high1 = high_a.zw;
+    x.high2 = high_b.xy;
+    x.high3 = high_b.zw;
+#endif
+#else
+#for i in 0..4
+    x.low$i = octet$i.xy;
+#ifndef ROUND
+    x.high$i = octet$i.zw;
+#endif
+#endfor
+#endif
+    return x;
+}
+#else
+// Half of each block of a team's x: [vec4 of the half][block].
+var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
+
+// The vec4 of x that comes to a place of half_x: the places go along x, for loads side by side.
+fn column(base: u32, half: u32, place: u32) -> u32 {
+    return (base + place / 4u) * 8u + half * 4u + place % 4u;
+}
+
+fn hold(place: u32, v: vec4<f32>) {
+    half_x[(place % 4u) * TEAM + ((place / 4u) ^ ((place % 4u) * 2u))] = v;
+}
+
+fn held(i: u32, block: u32) -> vec4<f32> {
+    return half_x[i * TEAM + (block ^ (i * 2u))];
+}
+#endif
