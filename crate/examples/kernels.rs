@@ -1,8 +1,10 @@
 //! Times the matmul kernels on this machine's GPU over real shapes, weight layouts and choices:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|recurrent] [-- all]`. Weights are read from copies that
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|recurrent] [-- all]`. Weights are read from copies that
 //! exceed any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
-//! or Tflop/s (gemm); of the recurrent layers microseconds of all their kernels together.
+//! or Tflop/s (gemm, units); of the recurrent layers microseconds of all their kernels together.
 
+use jerboa::device::Force;
+use jerboa::device::registry::Kernel;
 use jerboa::format::layout::{Float, Form, Layout};
 use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
 use jerboa::kernels::Launch;
@@ -116,6 +118,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if has("recurrent") {
         return recurrent(&bench);
     }
+    if has("units") {
+        return units(&bench);
+    }
     if !has("gemm") {
         for (n, k, gated) in shapes {
             for (name, layout) in layouts {
@@ -141,6 +146,38 @@ fn main() -> Result<(), Box<dyn Error>> {
                     gemm(&bench, name, layout, (*n, *k, *gated), rows, has("all"))?;
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+/// Products on matrix units: those of a tower of Qwen3.5-0.8B at 768x768, and of a prompt. The product, then its join.
+fn units(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    let f16 = Layout::Dense(Float::F16);
+    let tower = [(2304, 768), (768, 768), (3072, 768), (768, 3072)].map(|(n, k)| ("f16", f16, n, k, 2304));
+    let merger = [(3072, 3072), (1024, 3072)].map(|(n, k)| ("f16", f16, n, k, 576));
+    let prompt = [(6144, 4096), (4096, 4096), (4096, 14336)].map(|(n, k)| ("q4", affine(4), n, k, 1024));
+    for (name, layout, n, k, rows) in tower.into_iter().chain(merger).chain(prompt) {
+        bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
+        for height in [256, 128, 64] {
+            let mut caps = bench.gpu.caps().clone();
+            caps.force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: height });
+            let mut us = [0.0; 2];
+            for (part, us) in us.iter_mut().enumerate() {
+                let make = |m: &Matmul<Buffer>| {
+                    let launches = m.many(&caps, rows as usize, bench.state.clone(), bench.parts.clone()).1;
+                    launches.into_iter().skip(part).take(1).collect()
+                };
+                let (launches, _) = bench.launches(layout, n, k, false, make)?;
+                *us = bench.time(&launches[..launches.len().min(8)], rows)?;
+            }
+            let flops = 2.0 * f64::from(rows) * (n * k) as f64;
+            let [product, join] = us;
+            println!(
+                "units {name} {rows}x{n}x{k}, tiles of {height} rows: {product:.1} us and {join:.1} to join, {:.1} Tflop/s, {:.1} with both",
+                flops / product / 1e6,
+                flops / (product + join) / 1e6
+            );
         }
     }
     Ok(())

@@ -95,14 +95,14 @@ impl Side {
         self.graph.inputs.first().map_or(0, |input| input.cols)
     }
 
-    /// Makes a step for so many rows, unless there is one. Its input and its output are buffers of the caller, large enough for
-    /// all that it will be given; without them, its own.
+    /// Makes a step for so many rows, unless there is one; whether it did. Its input and its output are buffers of the caller,
+    /// large enough for all that it will be given; without them, its own.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room; what it reports.
-    pub async fn prepare(&mut self, gpu: &Gpu, rows: usize, given: &Buffers) -> Result<()> {
+    pub async fn prepare(&mut self, gpu: &Gpu, rows: usize, given: &Buffers) -> Result<bool> {
         if self.made.as_ref().is_some_and(|made| made.rows >= rows) {
-            return Ok(());
+            return Ok(false);
         }
         let plan = planned(gpu, &self.graph, &self.plans, rows, self.block)?;
         let more = compile(gpu, &[&plan], &self.pipelines).await?;
@@ -138,7 +138,7 @@ impl Side {
         let prepared = Prepared::new(gpu, &self.graph.name, plan, !given.contains_key(&Slot::Output))?;
         let step = Step::new(gpu, &self.graph.name, &prepared, &[&own, &self.weights], &self.pipelines, 1)?;
         self.made = Some(Made { rows, step, own });
-        Ok(())
+        Ok(true)
     }
 
     fn attends(&self) -> bool {

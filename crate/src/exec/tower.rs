@@ -48,6 +48,14 @@ pub struct Eye {
     pub encodes: usize,
     side: Side,
     cutter: Option<Cutter>,
+    laid: Option<Laid>,
+}
+
+/// Where the patches of the last tiles stand, which the step's buffers hold: tiles of the same grids are not laid out again.
+struct Laid {
+    order: Order,
+    grids: Vec<(usize, usize)>,
+    places: Places,
 }
 
 impl Eye {
@@ -77,7 +85,7 @@ impl Eye {
         let mut side = Side::load(gpu, source, &files, (&tower.graph, block), options).await?;
         side.prepare(gpu, USUAL, &Buffers::new()).await?;
         gpu.check().await?;
-        Ok(Self { tower, encodes: 0, side, cutter: None })
+        Ok(Self { tower, encodes: 0, side, cutter: None, laid: None })
     }
 
     /// Bytes of its weights on the device.
@@ -126,12 +134,26 @@ impl Eye {
             while end < tiles.len() && patches(end + 1) <= MOST {
                 end += 1;
             }
-            let tower = &self.tower;
-            let places = places(&grids[first..end], &order, tower.table, tower.rope, tower.window)?;
-            let places = if pooled { places.pooled() } else { places };
+            let grids = &grids[first..end];
+            let laid = match self.laid.take().filter(|laid| laid.order == order && laid.grids == grids) {
+                // Its step was large enough.
+                Some(laid) => laid,
+                None => {
+                    let Tower { table, rope, window, .. } = self.tower;
+                    let places = places(grids, &order, table, rope, window)?;
+                    let places = if pooled { places.pooled() } else { places };
+                    let step = (places.rows.next_power_of_two() / 8).max(USUAL);
+                    self.side.prepare(gpu, places.rows.next_multiple_of(step), &Buffers::new()).await?;
+                    Laid { order, grids: grids.to_vec(), places: self.lay(gpu, places)? }
+                }
+            };
+            self.cut(gpu, &tiles[first..end], processor, &laid).await?;
+            let Places { rows: count, blocks, order: numbers, .. } = &laid.places;
+            let counts = Counts { rows: *count, sequences: blocks.len() };
             let done = places_of.len();
-            self.run(gpu, &tiles[first..end], processor, &order, &places, (&rows, rows_bytes(done, cols))).await?;
-            places_of.extend(places.order.iter().map(|at| at + done as u32));
+            self.side.launch(gpu, counts, Some((numbers.len(), (&rows, rows_bytes(done, cols)))))?;
+            places_of.extend(numbers.iter().map(|at| at + done as u32));
+            self.laid = Some(laid);
             first = end;
         }
         self.encodes += 1;
@@ -140,40 +162,27 @@ impl Eye {
         Ok(Encoded { rows, tokens, cols, order: places_of, grids, interval: 0.0 })
     }
 
-    async fn run(
-        &mut self,
-        gpu: &Gpu,
-        tiles: &[Vec<&Picture>],
-        processor: &Processor,
-        order: &Order,
-        places: &Places,
-        out: (&Buffer, u64),
-    ) -> Result<()> {
-        self.side.prepare(gpu, places.rows.next_power_of_two().max(USUAL), &Buffers::new()).await?;
-        self.cut(gpu, tiles, processor, order, places).await?;
-        let write = |slot: Slot, at: u64, bytes: &[u8]| self.side.put(gpu, slot, at, bytes);
+    /// Has the step's buffers hold where patches stand.
+    fn lay(&self, gpu: &Gpu, places: Places) -> Result<Places> {
+        let write = |slot: Slot, bytes: &[u8]| self.side.put(gpu, slot, 0, bytes);
         for (index, input) in self.side.graph.inputs.iter().enumerate() {
             let slot = Slot::Input(InputId(index));
-            let stride = input.cols.next_multiple_of(4);
             match input.name.as_str() {
                 PATCHES => {}
                 PLACES => {
                     let words: &[u32] = places.table.as_flattened();
-                    write(slot, 0, bytemuck::cast_slice(&padded(words, input.cols, stride)))?;
+                    write(slot, bytemuck::cast_slice(&padded(words, input.cols, input.cols.next_multiple_of(4))))?;
                 }
-                PROBE => {
-                    let words = [0, 1.0f32.to_bits(), 0, 0].repeat(places.rows);
-                    write(slot, 0, bytemuck::cast_slice(&words))?;
-                }
+                PROBE => write(slot, bytemuck::cast_slice(&[0, 1.0f32.to_bits(), 0, 0].repeat(places.rows)))?,
                 other => return Err(Error::Internal(format!("the tower has an input {other}"))),
             }
         }
-        write(Slot::Rope(0), 0, bytemuck::cast_slice(&places.rope))?;
-        write(Slot::Segments, 0, bytemuck::cast_slice(&places.segments))?;
-        write(Slot::Windows, 0, bytemuck::cast_slice(&places.windows))?;
-        write(Slot::Spans, 0, bytemuck::cast_slice(&places.blocks))?;
-        let counts = Counts { rows: places.rows, sequences: places.blocks.len() };
-        self.side.launch(gpu, counts, Some((places.order.len(), out)))
+        write(Slot::Rope(0), bytemuck::cast_slice(&places.rope))?;
+        write(Slot::Segments, bytemuck::cast_slice(&places.segments))?;
+        write(Slot::Windows, bytemuck::cast_slice(&places.windows))?;
+        write(Slot::Spans, bytemuck::cast_slice(&places.blocks))?;
+        // The device has the longest of them.
+        Ok(Places { table: Vec::new(), rope: Vec::new(), ..places })
     }
 }
 
@@ -192,8 +201,7 @@ impl Eye {
         gpu: &Gpu,
         tiles: &[Vec<&Picture>],
         processor: &Processor,
-        order: &Order,
-        places: &Places,
+        Laid { order, places, .. }: &Laid,
     ) -> Result<()> {
         let (starts, bytes) = order.starts(tiles, self.tower.table.before(), &places.patches);
         let input = self.side.graph.inputs.iter().position(|input| input.name == PATCHES).unwrap_or_default();
@@ -202,25 +210,33 @@ impl Eye {
         if !self.cutter.as_ref().is_some_and(serves) {
             let stride = order.cols().next_multiple_of(4) as u32;
             let buffer = |bytes| gpu.buffer("pixels", bytes, Usage::Storage);
-            let starts = buffer(out.size() / u64::from(stride) * 2 * order.frames as u64)?;
-            let buffers = [buffer(bytes)?, starts, buffer(3 * 256 * 4)?, out.clone()];
+            let at_starts = buffer(out.size() / u64::from(stride) * 2 * order.frames as u64)?;
+            let buffers = [buffer(bytes)?, at_starts, buffer(3 * 256 * 4)?, out.clone()];
             let cut = Cut { steps: order.steps(), patch: order.patch as u32, frames: order.frames as u32 };
             let rows = View { buffer: Slot::Activation(3), offset: 0, stride };
             let launch = patches(cut, [0, 1, 2].map(Slot::Activation), rows);
             let program = gpu.program("patches", steps(gpu, &[launch], &buffers, 1).await?)?;
             self.cutter = Some(Cutter { order: *order, buffers, program });
         }
-        let Some(Cutter { buffers: [pixels, at_starts, levels, _], program, .. }) = &self.cutter else { return Ok(()) };
+        let Some(Cutter { buffers: [pixels, at_starts, at_levels, _], program, .. }) = &self.cutter else {
+            return Ok(());
+        };
         let [scale, shift] = self.tower.affine;
-        let values: Vec<f32> = processor.levels.as_flattened().iter().map(|v| v * scale + shift).collect();
-        gpu.write(levels, 0, bytemuck::cast_slice(&values));
+        let levels: Vec<f32> = processor.levels.as_flattened().iter().map(|v| v * scale + shift).collect();
+        gpu.write(at_levels, 0, bytemuck::cast_slice(&levels));
         gpu.write(at_starts, 0, bytemuck::cast_slice(&starts));
-        let mut all = Vec::with_capacity(bytes as usize);
+        let mut at = 0;
         for Picture { rgb, .. } in tiles.iter().flatten() {
-            all.extend_from_slice(rgb);
-            all.resize(all.len().next_multiple_of(4), 0);
+            let (words, rest) = rgb.split_at(rgb.len() / 4 * 4);
+            gpu.write(pixels, at, words);
+            at += words.len() as u64;
+            if !rest.is_empty() {
+                let mut last = [0; 4];
+                last[..rest.len()].copy_from_slice(rest);
+                gpu.write(pixels, at, &last);
+                at += 4;
+            }
         }
-        gpu.write(pixels, 0, &all);
         let grid = [order.cols().div_ceil(256) as u32, places.rows as u32, 1];
         gpu.submit(&[Work::Run { program, grids: Some(&[grid]) }])
     }

@@ -80,9 +80,11 @@ impl MatrixChoice {
     /// [`Self::of_experts`].
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         let units = Self::units(caps, m).filter(|_| m.experts.is_none())?;
+        // A short K is soon read, and a last tile that is mostly empty costs as much as a full one.
+        let low = m.weight.cols <= 1024 || 8 * rows.next_multiple_of(256) > 9 * rows;
         let own = match (rows, units.side) {
             (0..=GemmChoice::SHORT, _) => 32,
-            (_, 16) if rows > Self::MIDDLE && Self::is_tall(caps) => 256,
+            (_, 16) if rows > Self::MIDDLE && Self::is_tall(caps) && !low => 256,
             (_, 16) => caps.measured(Kernel::GemmMatrix, "BM", 128),
             _ => caps.measured(Kernel::GemmMatrix, "BM", 64),
         };
