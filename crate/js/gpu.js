@@ -2,6 +2,8 @@
 // recorded once; a submit replays it in one call. It knows buffers, pipelines and programs, not models.
 
 const RETRY_MS = 250;
+/** Dispatches after which a prompt's first ones are handed over: the GPU works while the others are recorded. */
+const EARLY = 48;
 const RETRIES = 20;
 /** Bytes of staging buffers that are kept for later reads. */
 const MOST_STAGED = 32 << 20;
@@ -332,14 +334,23 @@ export class JsGpu {
       const steps = this.steps(programs, grids);
       return void this.takeTurns(() => this.runGroups(steps));
     }
-    const encoder = this.device.createCommandEncoder();
+    let encoder = this.device.createCommandEncoder();
     if (programs.length > 0) {
-      const pass = encoder.beginComputePass();
+      let pass = encoder.beginComputePass();
       let last = null;
+      let early = EARLY;
       for (const slot of programs) {
         const steps = this.programs[slot];
         for (let i = 0; i < steps.length; i++) {
           const step = steps[i];
+          if (grids && i === early) {
+            pass.end();
+            this.queue.submit([encoder.finish()]);
+            encoder = this.device.createCommandEncoder();
+            pass = encoder.beginComputePass();
+            last = null;
+            early *= 3;
+          }
           const x = grids ? grids[3 * i] : step.x;
           const y = grids ? grids[3 * i + 1] : step.y;
           const z = grids ? grids[3 * i + 2] : step.z;

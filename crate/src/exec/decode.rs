@@ -115,7 +115,8 @@ impl Decode {
         session.set_sampling_state(end - 1, 1, step, budget)?;
         let mut decode = Self {
             in_flight: VecDeque::new(),
-            batch: 1,
+            // Recording more of them would keep the first token waiting.
+            batch: session.batch.get().min(4),
             last_ms: now_ms(),
             first: step,
             end,
@@ -141,10 +142,13 @@ impl Decode {
             session.gpu.write(session.buffer(Slot::History)?, 0, bytemuck::cast_slice(&history));
             session.gpu.write(session.buffer(Slot::Tokens)?, u64::from(RING + 2) * 4, &[0; 8]);
             decode.pace = Some(Pace::new(lookup.always));
+            decode.batch = 1;
         }
         if !decode.done {
             session.gpu.submit(&[first.recorded()])?;
-            decode.read(session, Batch { steps: 1, kind: Kind::Plain, whole: true })?;
+            // Its time is the prompt's: it counts where nothing is known of steps.
+            let whole = decode.batch == 1;
+            decode.read(session, Batch { steps: 1, kind: Kind::Plain, whole })?;
         }
         Ok(decode)
     }
@@ -217,7 +221,6 @@ impl Decode {
         self.done = words[RING as usize + 1] != 0 || count >= self.budget;
         if let Some(pace) = &mut self.pace {
             (self.drafted, self.accepted) = (words[RING as usize + 2] as usize, words[RING as usize + 3] as usize);
-            // The first token's time is the prompt's.
             if self.taken > self.first {
                 pace.took(batch.kind, batch.steps, tokens.len(), took);
             }
@@ -237,6 +240,7 @@ impl Decode {
             let Some((read, batch)) = self.in_flight.pop_front() else { break };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             let tokens = self.take(batch, &words);
+            session.batch.set(self.batch);
             if tokens.iter().any(|t| *t >= u32::MAX - 1) {
                 return Err(session.sampling_fault(self.tail, self.taken).await);
             }

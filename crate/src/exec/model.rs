@@ -82,6 +82,8 @@ pub struct Model {
     pub(super) short: RefCell<Short>,
     pub(super) drafting: OnceCell<Drafting>,
     pub(super) pipelines: RefCell<Pipelines>,
+    /// Steps that a batch of the last generation had, which the next one begins with.
+    pub(super) batch: Cell<usize>,
     /// What of its weights comes from the files while it runs.
     pub(super) pages: Option<Mutex<Pages>>,
 }
@@ -207,6 +209,7 @@ impl Model {
             greedy,
             short: RefCell::new(Short::Unasked),
             drafting: OnceCell::new(),
+            batch: Cell::new(1),
             pipelines: RefCell::new(pipelines),
             pages: pages.map(Mutex::new),
         })
