@@ -34,9 +34,11 @@ fn run() -> Result<(), String> {
     let (mut variants, mut names) = (String::new(), String::new());
     // Each file is stored once, as what it imports is put in at run time: half of the texts' bytes in the package.
     let files = RefCell::new(BTreeMap::new());
+    let page = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "wasm32");
     let read = |path: &str| {
         let text = tight(&read_shader(&root, path)?);
-        files.borrow_mut().insert(path.to_string(), text.clone());
+        let kept = if page { without(&text, NATIVE) } else { text.clone() };
+        files.borrow_mut().insert(path.to_string(), kept);
         Ok(text)
     };
     let mut valid = Valid::read(&crate_dir);
@@ -78,9 +80,34 @@ fn camel(name: &str) -> String {
     name.split('_').map(part).collect()
 }
 
+/// The condition that never holds in a page.
+const NATIVE: &str = "COOP";
+
+/// A text without what stands under a condition, which has an `#else`.
+fn without(text: &str, condition: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // How deep the lines are in the condition, and whether its #else has come.
+    let (mut depth, mut otherwise) = (0, false);
+    for line in text.lines() {
+        let begins = depth == 0 && line.strip_prefix("#ifdef ") == Some(condition);
+        if depth > 0 || begins {
+            let step = |line: &str| i32::from(line.starts_with("#if")) - i32::from(line == "#endif");
+            depth += step(line);
+            otherwise = !begins && (otherwise || depth == 1 && line == "#else");
+            if begins || depth == 0 || !otherwise || depth == 1 && line == "#else" {
+                continue;
+            }
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
 /// A text without comments, indentation, empty lines, and blanks beside signs that need none.
 fn tight(text: &str) -> String {
-    let tight = |code: &str| if code.starts_with('#') { code.to_string() } else { tight_line(code) };
+    // Directives and bindings are read line by line.
+    let tight = |code: &str| if code.starts_with(['#', '@']) { code.to_string() } else { tight_line(code) };
     variants::code(text).map(|code| tight(code) + "\n").collect()
 }
 
@@ -90,8 +117,10 @@ fn tight_line(code: &str) -> String {
     while let Some(sign) = signs.next() {
         let (last, next) = (out.chars().last().unwrap_or(';'), signs.peek().copied().unwrap_or(';'));
         // `array<f32> =` keeps its blank: `>=` is another sign.
-        let free = ",;:{}=+*".contains(last) || ",;:{}+*".contains(next) || (next == '=' && last != '>');
-        if sign != ' ' || !free {
+        let free =
+            ",;:{}()=+-*/%^|&<".contains(last) || ",;:{}()+-*/%^|&<".contains(next) || (next == '=' && last != '>');
+        // `& &` is another sign than `&&`.
+        if sign != ' ' || !free || (last == next && "/|&-<".contains(last)) {
             out.push(sign);
         }
     }

@@ -6,8 +6,8 @@ use crate::setup::{self, Toolchain};
 use crate::stamp::{files, unless_fresh};
 use crate::{npm, sizes, workspace};
 use anyhow::{Context, Result, bail};
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 /// What the WebAssembly module is made of.
 const MODULE_INPUTS: [&str; 6] =
@@ -64,7 +64,17 @@ fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<(
         .arg(module)
         .arg(workspace::path("crate"))
         .args(manifest::feature_flags(&settings.features))
+        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", without_home())
         .current_dir(workspace::root()))
+}
+
+/// Flags that keep the folders of whoever builds it out of the module, where panics name their files.
+fn without_home() -> String {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let registries = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok()).into_iter().flatten().flatten();
+    let flag = |from: &Path| format!("--remap-path-prefix={}/=", from.display());
+    registries.map(|registry| flag(&registry.path())).collect::<Vec<_>>().join(" ")
 }
 
 fn shrink(manifest: &Manifest, module: &Path) -> Result<()> {
