@@ -187,7 +187,10 @@ impl Decode {
         let run = |(steps, kind): (usize, Kind)| if kind == Kind::Plain { steps } else { steps * DRAFT_ROWS as usize };
         let under_way: usize = self.in_flight.iter().map(|(_, batch)| run((batch.steps, batch.kind))).sum();
         let far = (self.end + self.taken - self.first + under_way + run((steps, kind))).min(session.capacity);
-        session.room(far).await?;
+        if let Err(error) = session.room(far).await {
+            // What is under way comes first.
+            return if self.in_flight.is_empty() { Err(error) } else { Ok(false) };
+        }
         session.reached = session.reached.max(far);
         match self.pace {
             None if session.is_paged() => {
