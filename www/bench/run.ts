@@ -183,8 +183,8 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
     phases[progress.phase] ??= now() - start;
     last = progress.total > 0 ? progress : last;
   };
-  const { weights, embeddingWeights, kv, tune, cache, worker, f16, subgroups, matrix } = settings;
-  const model = await loadModel(source, { onProgress, maxContext, weights, embeddingWeights, kv, tune, features: { f16, subgroups, matrix }, worker, ...(settings.source ? { cache } : {}), ...(settings.codec ? { codec: settings.codec } : {}) });
+  const { weights, embeddingWeights, kv, tune, memory, cache, worker, f16, subgroups, matrix } = settings;
+  const model = await loadModel(source, { onProgress, maxContext, weights, embeddingWeights, kv, tune, features: { f16, subgroups, matrix }, worker, ...(memory > 0 ? { maxMemory: memory * 2 ** 30 } : {}), ...(settings.source ? { cache } : {}), ...(settings.codec ? { codec: settings.codec } : {}) });
   return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
 }
 

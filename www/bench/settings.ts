@@ -22,6 +22,8 @@ export interface Settings {
   source?: string;
   /** Of a model that speaks: the address of its codec. */
   codec?: string;
+  /** Gigabytes of GPU memory that the model may take, where the page supposes too few; 0 to leave it at that. */
+  memory: number;
   /** False loads past the browser's cache. */
   cache: boolean;
   f16: boolean;
@@ -69,6 +71,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     tune: oneOf(query.get("tune"), ["auto", "off", "again"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
     ...(codec ? { codec: new URL(codec, location.href).href } : {}),
+    memory: number("memory", 0),
     cache: on("cache"),
     f16: on("f16"),
     subgroups: on("subgroups"),
