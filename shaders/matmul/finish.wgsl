@@ -13,8 +13,15 @@
 fn bias_of(row: u32, n: u32, up: u32) -> f32 {
 #ifdef MIXED
     var sum = 0.0;
-    for (var pick = 0u; pick < params.each; pick++) {
-        sum += share_of(row, pick) * bias[picked(row, pick) * params.expert_rows + n];
+    // Four picks are waited for together.
+    for (var first = 0u; first < params.each; first += 4u) {
+#for i in 0..4
+        let pick$i = min(first + $iu, params.each - 1u);
+        let term$i = share_of(row, pick$i) * bias[picked(row, pick$i) * params.expert_rows + n];
+#endfor
+#for i in 0..4
+        if (first + $iu < params.each) { sum += term$i; }
+#endfor
     }
     return sum;
 #else
