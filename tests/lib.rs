@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// The device of this test thread, with all its features. It is never dropped: wgpu cannot be in a thread's destructors.
 pub fn gpu() -> &'static Gpu {
     thread_local!(static GPU: OnceCell<&'static Gpu> = const { OnceCell::new() });
-    GPU.with(|cell| *cell.get_or_init(|| Box::leak(Box::new(open(&DeviceOptions::default())))))
+    GPU.with(|cell| *cell.get_or_init(|| Box::leak(Box::new(open_alone(&DeviceOptions::default())))))
 }
 
 /// Whether every test gets what all WebGPU devices have and no more: `JERBOA_LEAST=1`.
@@ -19,11 +19,33 @@ pub fn least() -> bool {
     std::env::var_os("JERBOA_LEAST").is_some()
 }
 
-/// A device with some features switched off.
+/// A device with some features switched off, the same one for all of a test that ask for the same features: a software adapter
+/// takes long to compile kernels, and each is compiled once. It is never dropped, as in [`gpu`].
 pub fn open(options: &DeviceOptions) -> Gpu {
-    let few = DeviceOptions { f16: false, subgroups: false, least: true, ..options.clone() };
-    let options = if least() { &few } else { options };
-    pollster::block_on(Gpu::open(options)).expect("a Vulkan adapter; mesa-vulkan-drivers has one for the CPU")
+    type Features = [bool; 4];
+    thread_local!(static OPEN: RefCell<Vec<(Features, &'static Gpu)>> = RefCell::default());
+    let options = &allowed(options);
+    let features = [options.f16, options.subgroups, options.matrix, options.least];
+    let known = OPEN.with_borrow(|all| all.iter().find(|(known, _)| *known == features).map(|(_, gpu)| *gpu));
+    let gpu = known.unwrap_or_else(|| {
+        let gpu: &Gpu = Box::leak(Box::new(open_alone(options)));
+        gpu.keep_kernels();
+        OPEN.with_borrow_mut(|all| all.push((features, gpu)));
+        gpu
+    });
+    gpu.under(options)
+}
+
+/// A device that nobody else has: for tests that lose it, or count what is compiled.
+pub fn open_alone(options: &DeviceOptions) -> Gpu {
+    let opened = pollster::block_on(Gpu::open(&allowed(options)));
+    opened.expect("a Vulkan adapter; mesa-vulkan-drivers has one for the CPU")
+}
+
+/// Options, or those of them that every device has where each test gets no more.
+fn allowed(options: &DeviceOptions) -> DeviceOptions {
+    let few = |options| DeviceOptions { f16: false, subgroups: false, least: true, ..options };
+    if least() { few(options.clone()) } else { options.clone() }
 }
 
 /// Numbers in [-1, 1) from a seed, the same everywhere.

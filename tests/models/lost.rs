@@ -92,7 +92,7 @@ const STAGES: [Stage; 6] = [
 ];
 
 fn device() -> Gpu {
-    jerboa_tests::open(&DeviceOptions { f16: false, ..DeviceOptions::default() })
+    jerboa_tests::open_alone(&DeviceOptions { f16: false, ..DeviceOptions::default() })
 }
 
 /// Ends the process when nobody calls what it gives in time: a test that hangs says nothing.

@@ -9,7 +9,8 @@ use crate::stamp::files;
 use crate::tally::{Tally, plain};
 use crate::times::Times;
 use crate::{manifest, native, package, workspace};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use std::fs::File;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -36,6 +37,7 @@ pub fn run(args: &[String]) -> Result<()> {
     if options.contains(&"--list") {
         return RUNNERS.iter().filter(|name| wanted(name)).try_for_each(|name| list(name, &inputs));
     }
+    let _alone = alone()?;
     let all = options.contains(&"--all");
     let mut pages = if wanted("page") { pool::due("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
     // The package is built beside the other runners: for minutes its compiler keeps one core busy and leaves the rest idle.
@@ -77,6 +79,19 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!("{} tests failed", total.failed);
     }
     Ok(())
+}
+
+/// Waits until no other run uses this target/: two would take each other's records away. It is the only one while the file is open.
+fn alone() -> Result<File> {
+    let folder = workspace::path("target/xtask");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let path = folder.join("running");
+    let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    if file.try_lock().is_err() {
+        say("waiting for another `cargo xtask test` of this folder");
+        file.lock().with_context(|| format!("locking {}", path.display()))?;
+    }
+    Ok(file)
 }
 
 /// Says which of the tests that passed would run again, and how long they took.

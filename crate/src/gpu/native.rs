@@ -7,7 +7,7 @@ use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usa
 use crate::device::registry::Shader;
 use crate::{Error, Result};
 use adapter::{caps_of, experimental, limits_of};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,11 @@ struct Inner {
     omit: Option<&'static str>,
     /// The most bytes that buffers may take together.
     most: Cell<u64>,
+    /// Compiled kernels by their texts, where they are kept.
+    kernels: OnceCell<Kernels>,
 }
+
+type Kernels = Rc<RefCell<HashMap<String, Pipeline>>>;
 
 /// A buffer that is counted while it lives.
 #[derive(Clone)]
@@ -246,6 +250,7 @@ impl Backend for NativeGpu {
                 lost,
                 omit: options.omit,
                 most: Cell::new(u64::MAX),
+                kernels: OnceCell::new(),
             }),
         })
     }
@@ -282,7 +287,7 @@ impl Backend for NativeGpu {
     }
 
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {
-        std::future::ready(shaders.iter().map(|s| self.compile(s)).collect())
+        std::future::ready(shaders.iter().map(|s| self.kernel(s)).collect())
     }
 
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
@@ -410,6 +415,40 @@ impl Backend for NativeGpu {
 }
 
 impl NativeGpu {
+    /// The same device under options that only pretend: a forced number, a table of what was measured, dispatches to leave out, a
+    /// smaller limit of buffers. What it makes is counted apart; kernels are compiled once for all that come from one handle, and
+    /// stay: for tests, which software adapters keep waiting for the same kernels.
+    pub fn under(&self, options: &DeviceOptions) -> Self {
+        let inner = &self.inner;
+        let cap = |limit: u64| options.max_buffer_size.map_or(limit, |most| most.min(limit));
+        let caps = Caps {
+            max_buffer_size: cap(inner.caps.max_buffer_size),
+            max_binding_size: cap(inner.caps.max_binding_size),
+            tuned: options.table(),
+            force: options.force,
+            ..inner.caps.clone()
+        };
+        Self {
+            inner: Rc::new(Inner {
+                device: inner.device.clone(),
+                queue: inner.queue.clone(),
+                caps,
+                created: Rc::default(),
+                staging: RefCell::default(),
+                error: inner.error.clone(),
+                lost: inner.lost.clone(),
+                omit: options.omit,
+                most: Cell::new(u64::MAX),
+                kernels: inner.kernels.clone(),
+            }),
+        }
+    }
+
+    /// Keeps each kernel that is compiled from now on for those who ask for it again: before [`Self::under`].
+    pub fn keep_kernels(&self) {
+        let _ = self.inner.kernels.set(Kernels::default());
+    }
+
     /// Loses the device, from whatever thread calls it: for tests of what happens then.
     pub fn destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
         let device = self.inner.device.clone();

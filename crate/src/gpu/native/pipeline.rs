@@ -7,7 +7,18 @@ use crate::{Error, Result};
 use std::rc::Rc;
 
 impl NativeGpu {
-    pub(super) fn compile(&self, shader: &Shader) -> Result<Pipeline> {
+    /// A compiled kernel, where the device keeps them the one that was compiled before.
+    pub(super) fn kernel(&self, shader: &Shader) -> Result<Pipeline> {
+        let Some(kept) = self.inner.kernels.get() else { return self.compile(shader) };
+        if let Some(found) = kept.borrow().get(&shader.text) {
+            return Ok(found.clone());
+        }
+        let pipeline = self.compile(shader)?;
+        kept.borrow_mut().insert(shader.text.clone(), pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn compile(&self, shader: &Shader) -> Result<Pipeline> {
         let device = &self.inner.device;
         let refused = |reason: String| Error::Kernel { kernel: shader.label.clone(), reason };
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
