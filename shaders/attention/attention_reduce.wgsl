@@ -55,7 +55,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         bests[lid] = best;
     }
     workgroupBarrier();
-    var best = max(max(max(bests[0], bests[1]), max(bests[2], bests[3])), max(max(bests[4], bests[5]), max(bests[6], bests[7])));
+    var best = bests[0];
+#for i in 1..8
+    best = max(best, bests[$iu]);
+#endfor
 #ifdef SINKS
     best = max(best, sinks[h]);
 #endif
@@ -83,7 +86,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
 #endif
     workgroupBarrier();
-    var sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    var sum = 0.0;
+#for i in 0..8
+    sum += sums[$iu];
+#endfor
 #ifdef SINKS
     sum += exp(max(sinks[h] - best, -80.0));
 #endif

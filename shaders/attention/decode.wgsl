@@ -1,4 +1,4 @@
-// Attention of few rows over the cache (FlashDecoding): a workgroup of 128 threads takes up to HEADS query heads of one
+// Attention of few rows over the cache (FlashDecoding): a workgroup of THREADS threads takes up to HEADS query heads of one
 // key-value head and a run of keys, TILE at a time with an online softmax; attention_reduce joins the runs.
 // FUSED takes q, k and v as the projection gives them: heads are normed and rotated here, and the workgroup that comes to
 // the new key writes it to the cache. It serves one row; more rows would see each other's keys, so rope_kv comes first.
@@ -77,8 +77,8 @@ const NONE = -1e30;
 // The queries; at the end, sums on their way to other threads.
 var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
 // Of each head and key: the parts of a score, then the score and its weight.
-const SHARERS: u32 = 128u / TILE;
-var<workgroup> scores: array<f32, HEADS * 128u>;
+const SHARERS: u32 = THREADS / TILE;
+var<workgroup> scores: array<f32, HEADS * THREADS>;
 // Sixteen parts of each head's (and the key's, with VALUES the value's) sum of squares, then eight of its maximum.
 #ifdef VALUES
 const NORMED: u32 = HEADS + 2u;
@@ -121,7 +121,7 @@ fn fresh_value(at: u32) -> vec4<f32> {
 }
 #endif
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #if D == 0
     let d4 = params.head_dim / 4u;
@@ -144,7 +144,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let pos = splits.end - 1u;
 #ifdef FUSED
 #ifdef HEAD_NORM
-    for (var item = lid; item < NORMED * 16u; item += 128u) {
+    for (var item = lid; item < NORMED * 16u; item += THREADS) {
         let h = item / 16u;
         var base = params.q_offset + (head0 + min(h, count - 1u)) * d + item % 16u;
         if (h == HEADS) { base = params.k_offset + kv_head * d + item % 16u; }
@@ -171,7 +171,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
 #endif
     let fresh = end == splits.end;
-    for (var item = lid; item < (HEADS + 1u) * d4; item += 128u) {
+    for (var item = lid; item < (HEADS + 1u) * d4; item += THREADS) {
         let h = item / d4;
         let i = item % d4;
         if (h < HEADS) {
@@ -181,14 +181,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             }
             pool[item] = value;
         } else if (fresh) {
+            let turned = rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d);
+            let given = fresh_value(params.v_offset + kv_head * d + 4u * i);
 #ifdef KV_INT8
-            let at = params.v_offset + kv_head * d + 4u * i;
-            fresh_k[i] = rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d);
-            fresh_v[i] = fresh_value(at);
+            fresh_k[i] = turned;
+            fresh_v[i] = given;
 #else
-            let at = params.v_offset + kv_head * d + 4u * i;
-            let key = kv_pack(rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d));
-            let value = kv_pack(fresh_value(at));
+            let key = kv_pack(turned);
+            let value = kv_pack(given);
             fresh_k[i] = kv_unpack(key);
             fresh_v[i] = kv_unpack(value);
             if (wid.x % tiles == 0u) {
@@ -211,7 +211,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (fresh) {
         let at = key_at(pos, kv_head, d4);
         let writes = wid.x % tiles == 0u;
-        for (var i = lid; i < d4; i += 128u) {
+        for (var i = lid; i < d4; i += THREADS) {
             let key = kv_write(fresh_k[i], key_most);
             let value = kv_write(fresh_v[i], value_most);
             fresh_k[i] = kv_read(key, key_most);
@@ -228,7 +228,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
 #endif
 #else
-    for (var item = lid; item < HEADS * d4; item += 128u) {
+    for (var item = lid; item < HEADS * d4; item += THREADS) {
         let at = params.q_offset + wid.z * params.q_stride + (head0 + min(item / d4, count - 1u)) * d + item % d4 * 4u;
         pool[item] = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]) * params.scale;
     }
@@ -271,10 +271,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
         }
 #else
-#for j in 0..D*TILE/512
+#for j in 0..D*TILE/4/THREADS
         let k$j = k_cache[row + $ju * SHARERS + sharer];
 #endfor
-#for j in 0..D*TILE/512
+#for j in 0..D*TILE/4/THREADS
         {
             let i = $ju * SHARERS + sharer;
             var k = kv_read(k$j, row_most);
@@ -296,10 +296,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             var best = NONE;
             for (var i = lid % 8u; i < TILE; i += 8u) {
                 var s = 0.0;
-                for (var j = 0u; j < SHARERS; j++) { s += scores[r * 128u + j * TILE + i]; }
+                for (var j = 0u; j < SHARERS; j++) { s += scores[r * THREADS + j * TILE + i]; }
                 if (params.softcap > 0.0) { s = params.softcap * safe_tanh(s / params.softcap); }
                 if (first + i >= end) { s = NONE; }
-                scores[r * 128u + i] = s;
+                scores[r * THREADS + i] = s;
                 best = max(best, s);
             }
             parts[lid] = best;
@@ -312,12 +312,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             tops[lid] = vec2<f32>(best, exp(max(before - best, -80.0)));
         }
         workgroupBarrier();
-        for (var item = lid; item < HEADS * TILE; item += 128u) {
+        for (var item = lid; item < HEADS * TILE; item += THREADS) {
             let r = item / TILE;
-            let s = scores[r * 128u + item % TILE];
+            let s = scores[r * THREADS + item % TILE];
             var weight = exp(max(s - tops[r].x, -80.0));
             if (!(s > 0.5 * NONE)) { weight = 0.0; }
-            scores[r * 128u + TILE + item % TILE] = weight;
+            scores[r * THREADS + TILE + item % TILE] = weight;
         }
         workgroupBarrier();
         if (cut < CUTS) {
@@ -334,7 +334,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 if (fresh && min(first + i, end - 1u) == pos) { v = fresh_v[column]; }
 #endif
 #for r in 0..HEADS
-                let p$r = scores[$ru * 128u + TILE + i];
+                let p$r = scores[$ru * THREADS + TILE + i];
                 acc$r += p$r * v;
                 sum$r += p$r;
 #endfor

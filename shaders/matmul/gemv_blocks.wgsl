@@ -4,6 +4,7 @@
 // Sums are f32.
 // NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
 // ROUND rounds x, or its norm, to whole numbers up to 127 of its largest magnitude (shaders/norm/norm.wgsl); K is one turn.
+// RUNS takes x as decode attention leaves it in so many runs of keys, and joins them.
 // GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
 struct Params {
     k: u32,
@@ -25,6 +26,11 @@ struct Params {
     scale: f32,
     softcap: f32,
 #import matmul/expert_params
+#if RUNS != 0
+    head_dim: u32,
+    window: u32,
+    tile: u32,
+#endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
@@ -35,9 +41,14 @@ struct Params {
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
-#if COLS != 1
 #import common/state
+#if RUNS != 0
 @group(0) @binding(8) var<storage, read> state: State;
+#import attention/runs
+#else
+#if COLS != 1
+@group(0) @binding(8) var<storage, read> state: State;
+#endif
 #endif
 
 const WG: u32 = TEAM * TEAMS;
@@ -196,6 +207,11 @@ fn main(
         var bits$r = w_bits(weight_row(first + $ru) + shift, block * 32u);
 #endfor
         // All of x is asked for before any of it is waited for.
+#if RUNS != 0
+#for j in 0..4/TEAMS
+        let both$j = joined(column(base, 0u, lid + $ju * WG), column(base, 1u, lid + $ju * WG));
+#endfor
+#endif
 #for h in 0..2
 #for j in 0..4/TEAMS
         let at$h$j = column(base, $hu, lid + $ju * WG);
@@ -204,7 +220,11 @@ fn main(
 #ifdef MIXED
         let x$c_$h$j = mixed(col0, x$c, all, at$h$j);
 #else
+#if RUNS != 0
+        let x$c_$h$j = inside(both$j[$h], at$h$j * 4u);
+#else
         let x$c_$h$j = inside(x[x$c + near$h$j], at$h$j * 4u);
+#endif
 #endif
 #endfor
 #ifdef NORM

@@ -18,6 +18,8 @@ const CASES = [
   { name: "matrix units", options: { weights: "f16" }, limit: HALF },
   { name: "no matrix units", options: { weights: "f16", features: { matrix: false } }, limit: HALF },
   { name: "packed", options: { kv: "packed" }, limit: HALF },
+  // Of models with 4-bit weights, such as quant/qwen3_gptq.
+  { name: "runs joined by products", options: { features: { force: "gemv_blocks.RUNS=16" } }, limit: HALF },
 ];
 
 const query = new URLSearchParams(location.search);
@@ -64,8 +66,9 @@ const same = (a, b) => a.length === b.length && a.every((x, i) => x === b[i]);
 
 /** One model in one case: the distance of all rows, of the last row, and whether greedy ids are the reference's. */
 async function compare(name, { options, limit }) {
-  const folder = `tests/golden/models/${name}`;
-  const files = await Promise.all(["config.json", "generation_config.json", "model.safetensors"].map((f) => file(`${folder}/${f}`, f)));
+  // Quantised checkpoints lie beside models, and have no settings of their own for generation.
+  const [folder, names] = name.includes("/") ? [`tests/golden/${name}`, []] : [`tests/golden/models/${name}`, ["generation_config.json"]];
+  const files = await Promise.all(["config.json", "model.safetensors", ...names].map((f) => file(`${folder}/${f}`, f)));
   const golden = await tensors(`${folder}/golden.safetensors`);
   const model = await loadModel(files, options);
   try {

@@ -1,12 +1,15 @@
 //! Attention against its twin: heads of every width, each element type of the cache, tiled, split and over segments.
 
+use super::matmul::weights;
 use super::op::{Case, Cut, Setting, few, many};
 use half::f16;
 use jerboa::device::registry::Kernel;
-use jerboa::gpu::{Backend, DeviceOptions, Force, Gpu};
-use jerboa::ir::{Attention, HeadNorm, Mask, Op, RopeScaling, RopeSpec, StateSpec};
+use jerboa::format::quantize;
+use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
+use jerboa::ir::{Attention, HeadNorm, Linear, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention::{self as twin, rotate};
+use jerboa::reference::matmul::product;
 use jerboa_tests::{gpu, nmse, open, random};
 use std::ops::Range;
 
@@ -123,11 +126,9 @@ impl Layer {
         (self.head_dim as f32).powf(-0.5)
     }
 
-    /// Runs the layer and gives its distance from the twin.
-    fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
-        let given = self.given(rows);
+    /// The layer's node, and its inputs, in a graph.
+    fn node(&self, case: &mut Case, given: &Given, rows: usize, mask: Mask) -> ValueId {
         let (q_cols, kv_cols) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let mut case = Case::new();
         let [q, k, v] = if self.together {
             let mut all = Vec::new();
             for row in 0..rows {
@@ -168,7 +169,13 @@ impl Layer {
                 Mask::Segment { .. } | Mask::Window | Mask::Memory => None,
             },
         };
-        let out = case.b.node("attention", Op::Attention(op), &[q, k, v], q_cols);
+        case.b.node("attention", Op::Attention(op), &[q, k, v], q_cols)
+    }
+
+    /// Runs the layer and gives its distance from the twin.
+    fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
+        let (given, mut case) = (self.given(rows), Case::new());
+        let out = self.node(&mut case, &given, rows, mask);
         let found = case.run(gpu, out, setting, cuts);
         let visible = |row: usize| match mask {
             Mask::Causal { window: 0 } => 0..row + 1,
@@ -190,6 +197,44 @@ impl Layer {
         nmse(&found, &self.expected(&given, &first, visible))
     }
 
+    /// The layer and a product with 4-bit weights behind it, without a launch between the two for single rows.
+    fn check_product(&self, gpu: &Gpu, packed_dot: bool, capacity: usize, cuts: &[Cut]) {
+        // As many outputs as blocks of weights pay for.
+        let n = if packed_dot { 520 } else { 2056 };
+        let rows = cuts.iter().map(|c| c.rows).sum();
+        let k = self.heads * self.head_dim;
+        let (packed, w) = weights(quantize::layout(4), n, k, 17);
+        let (bias, residual) = (random(7, n), random(8, rows * n));
+        let (given, mut case) = (self.given(rows), Case::new());
+        let rest = case.input(&residual, n);
+        let attended = self.node(&mut case, &given, rows, Mask::Causal { window: self.window });
+        let (weight, bias_id) = (case.table(packed), case.vector(&bias));
+        let linear = Linear { residual: true, ..Linear::new(weight, Some(bias_id)) };
+        let out = case.b.node("product", Op::Linear(linear), &[attended, rest], n);
+        // The choices of a large device, whose products are spread over threads by blocks.
+        let caps = Caps { vendor: "nvidia".into(), packed_dot, ..gpu.caps().clone() };
+        let setting = Setting {
+            kv: self.kv,
+            capacity,
+            caps: Some(caps),
+            without: Some(Kernel::AttentionReduce),
+            ..Setting::default()
+        };
+        let found = case.run(gpu, out, &setting, cuts);
+        let attended = self.expected(&given, &|_| 0, |row| match self.window {
+            0 => 0..row + 1,
+            window => (row + 1).saturating_sub(window)..row + 1,
+        });
+        let product = product(&attended, &w, rows, n, k);
+        let expected: Vec<f32> =
+            product.iter().zip(&residual).enumerate().map(|(i, (y, r))| y + bias[i % n] + r).collect();
+        let error = nmse(&found, &expected);
+        assert!(
+            error < if self.kv == Kv::F32 { 1e-9 } else { 1e-5 },
+            "{self:?} packed {packed_dot} {cuts:?}: {error:e}"
+        );
+    }
+
     /// A causal run over a cache: prompt and single tokens, or however the rows are cut.
     fn check(&self, gpu: &Gpu, cuts: &[Cut]) {
         let rows = cuts.iter().map(|c| c.rows).sum();
@@ -207,6 +252,26 @@ impl Layer {
             1e-7
         };
         assert!(error < limit, "{self:?} {cuts:?} f16 {}: {error:e}", gpu.caps().f16);
+    }
+}
+
+/// Decode on a large device leaves few runs of keys, which the product behind joins, with its bias and what it is added to: runs
+/// that are there and that are not, up to the last key that makes sixteen of them, windows, odd numbers of heads, each kind of
+/// cache; by packed bytes and by floats.
+#[test]
+fn a_product_joins_the_runs_before_it() {
+    let gpu = plain();
+    for packed_dot in [false, true] {
+        for (heads, kv_heads, head_dim, window) in [(17, 1, 32, 0), (10, 2, 64, 65), (6, 6, 96, 7)] {
+            let layer = Layer { heads, kv_heads, head_dim, window, rope: Some((8, false)), ..PLAIN };
+            let cuts = [few(1), few(1), many(66), few(1), many(30), few(1)];
+            layer.check_product(&gpu, packed_dot, 150, &cuts);
+        }
+        let ends = [many(510), few(1), few(1)];
+        let layer = Layer { heads: 16, ..PLAIN };
+        Layer { kv: Kv::Packed, softcap: 5.0, ..layer }.check_product(&gpu, packed_dot, 512, &ends);
+        let layer = Layer { kv: Kv::Int8, norm: Some(false), values: true, ..layer };
+        layer.check_product(&gpu, packed_dot, 150, &[many(67), few(1)]);
     }
 }
 

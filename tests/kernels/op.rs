@@ -2,9 +2,10 @@
 //! of tables that an embedding looks up, so that no other way into a graph is needed.
 
 use jerboa::format::layout::{Float, Layout, Packed};
-use jerboa::gpu::{Backend, Gpu};
+use jerboa::gpu::{Backend, Caps, Gpu};
 use jerboa::ir::{Builder, Counts, Dim, Graph, Ids, Op, StateId, ValueId, WeightId, WeightKind};
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::registry::Kernel;
 use jerboa::kernels::{GridSpec, Launch};
 use jerboa::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, lower, plan_states, plan_weights};
 use jerboa_tests::{bytes, floats, run_all};
@@ -57,11 +58,15 @@ pub struct Setting {
     pub max_buffer: u64,
     /// First and end row of each row's segment; the end is that of its picture too.
     pub segments: Vec<[u32; 2]>,
+    /// The device that kernels are chosen for, where it is not the one that runs them.
+    pub caps: Option<Caps>,
+    /// A kernel that steps of one row have to do without.
+    pub without: Option<Kernel>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { kv: Kv::F32, capacity: 256, max_buffer: u64::MAX, segments: Vec::new() }
+        Self { kv: Kv::F32, capacity: 256, max_buffer: u64::MAX, segments: Vec::new(), caps: None, without: None }
     }
 }
 
@@ -116,7 +121,8 @@ impl Case {
         let mut buffers = own_buffers(&graph, &weights, &tensors, setting, &states);
         let (mut found, mut pos) = (Vec::new(), 0);
         for cut in cuts {
-            let (caps, kv, capacity) = (gpu.caps(), setting.kv, setting.capacity);
+            let (kv, capacity) = (setting.kv, setting.capacity);
+            let caps = setting.caps.as_ref().unwrap_or(gpu.caps());
             let options = PlanOptions {
                 rows: cut.mode,
                 caps,
@@ -127,6 +133,8 @@ impl Case {
                 fuse_heads: true,
             };
             let plan = lower(&graph, options).expect("a plan");
+            let unwanted = plan.launches.iter().find(|launch| Some(launch.variant.kernel) == setting.without);
+            assert!(cut.rows > 1 || unwanted.is_none(), "{unwanted:?}");
             let mut state = [0u32; STATE_WORDS];
             (state[0], state[1]) = (pos as u32, cut.rows as u32);
             buffers.insert(Slot::CURSOR, bytes(&state));

@@ -76,20 +76,23 @@ fn each_number_that_a_kernel_chooses() {
     assert!(forced > 10);
 }
 
-/// Where dispatches are dear, attention near the beginning is one, and finding the largest logit too; the step behind position
-/// 512 joins runs of keys again.
+/// Where dispatches are dear, attention near the beginning is one, and finding the largest logit too; on a large device the product
+/// behind attention joins its runs there. The step behind position 512 joins them by itself again.
 #[test]
 fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
-    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
-    let found = [None, force].map(|force| {
+    let dear = Force { kernel: Kernel::Decode, name: "ALONE", value: 1 };
+    let large = Force { kernel: Kernel::GemvBlocks, name: "RUNS", value: 16 };
+    let small = Force { value: 0, ..large };
+    let found = [small, large, dear].map(|force| {
         let options = RunOptions { max_context: Some(600), ..with_kv(Kv::F32) };
-        let (mut model, _) = start("qwen3", &DeviceOptions { force, ..exact() }, options);
+        let (mut model, _) = start("quant/qwen3_gptq", &DeviceOptions { force: Some(force), ..exact() }, options);
         let prompt: Vec<u32> = (0..500).map(|i| i * 7 % 90).collect();
         (greedy(&mut model, &prompt, 40), model.dispatches())
     });
     let layers = 2;
-    assert_eq!(found[0].0, found[1].0);
-    assert_eq!(found[0].1 - found[1].1, layers + 1, "a join less in each layer, and one of the two that pick");
+    assert!(found.iter().all(|(ids, _)| *ids == found[0].0));
+    assert_eq!(found[0].1 - found[1].1, layers, "a join less in each layer");
+    assert_eq!(found[0].1 - found[2].1, layers + 1, "and one of the two that pick");
 }
 
 #[test]

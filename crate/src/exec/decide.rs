@@ -7,7 +7,7 @@ use crate::arch;
 use crate::device::Caps;
 use crate::format::{Float, Layout, WeightSource, Weights, quantize};
 use crate::ir::{Graph, Op, WeightKind};
-use crate::kernels::attention::{Kv, NEAR};
+use crate::kernels::attention::{DecodeChoice, Kv, NEAR};
 use crate::kernels::matrix::MatrixChoice;
 use crate::plan::{
     Fusions, Plan, PlanOptions, RowsMode, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
@@ -157,12 +157,12 @@ impl Decision {
         self.chunk > MatrixChoice::MIDDLE && MatrixChoice::is_tall(caps)
     }
 
-    /// The plan of a decode step that stands before [`NEAR`], where dispatches are dear and sequences get longer than that.
+    /// The plan of a decode step that stands before [`NEAR`], where that may have fewer dispatches and sequences get longer.
     ///
     /// # Errors
     /// As [`Self::plan`].
     pub(super) fn near(&self, caps: &Caps, graph: &Graph) -> Result<Option<Plan>> {
-        let wanted = caps.dear_dispatches() && self.capacity > NEAR as usize;
+        let wanted = (caps.dear_dispatches() || DecodeChoice::joins(caps)) && self.capacity > NEAR as usize;
         wanted.then(|| self.plan_to(caps, graph, RowsMode::Few(1), NEAR as usize)).transpose()
     }
 }

@@ -1,15 +1,18 @@
 //! Attention: heads normed and rotated into the cache, tiled attention for many rows, split attention for few.
 //! Sources: FlashAttention (arXiv 2205.14135), FlashDecoding. It knows neither layers nor where buffers come from.
 
-use super::matmul::View;
+use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 use crate::device::{Caps, MatrixUnits, MatrixWords};
 
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
-/// Keys that one workgroup may take all of where a dispatch is dear: beyond, joining what several make costs less.
+/// Keys up to which decode has plans of its own: where a dispatch is dear one workgroup takes all of them, on a large device the
+/// product behind joins what several made.
 pub const NEAR: u32 = 512;
+/// Runs that the product behind attention joins at the most.
+pub const RUNS: u32 = 16;
 /// Widths of heads that have a text of their own.
 const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 
@@ -113,6 +116,17 @@ pub(super) fn with_heads<B: Clone>(
         .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
 }
 
+/// What decode attention leaves of a row in up to [`RUNS`] runs of keys, for a product to join (shaders/attention/runs.wgsl).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Runs {
+    /// Columns of a head.
+    pub head_dim: u32,
+    /// Keys that a row sees at the most.
+    pub window: u32,
+    /// Keys of a run.
+    pub tile: u32,
+}
+
 /// How decode attention is spread over workgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeChoice {
@@ -122,6 +136,8 @@ pub struct DecodeChoice {
     pub tile: u32,
     /// Rows that never see more keys than these take them all in one run, whose result nobody joins.
     pub near: u32,
+    /// Rows that never see more keys than these leave at most [`RUNS`] runs where a product behind can join them.
+    pub joined: u32,
 }
 
 impl DecodeChoice {
@@ -132,13 +148,21 @@ impl DecodeChoice {
         let own = (heads / kv_heads).next_power_of_two().min(most);
         let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
         let (heads, tile) = (pick("HEADS", own), pick("TILE", caps.measured(Kernel::Decode, "TILE", 32)));
-        // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
         let near = match (caps.frugal(), caps.dear_dispatches()) {
             (true, _) => u32::MAX,
             (_, true) => NEAR,
             _ => 0,
         };
-        if head_dim > 256 { Self { heads: heads.min(4), tile: 32, near } } else { Self { heads, tile, near } }
+        let joined = if Self::joins(caps) { NEAR } else { 0 };
+        // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
+        let (heads, tile) = if head_dim > 256 { (heads.min(4), 32) } else { (heads, tile) };
+        Self { heads, tile, near, joined }
+    }
+
+    /// Whether products join the runs that attention leaves. Each of their workgroups reads all of them: only a large device has
+    /// them at hand in less time than a dispatch takes.
+    pub fn joins(caps: &Caps) -> bool {
+        caps.choose(Kernel::GemvBlocks, "RUNS", if caps.full_load() >= 1024 { RUNS } else { 0 }) != 0
     }
 }
 
@@ -245,13 +269,30 @@ pub struct Attention<B> {
 impl<B: Clone + PartialEq> Attention<B> {
     /// Runs that the keys of a row are split into at most.
     pub fn splits(&self) -> u32 {
-        if self.is_alone() { 1 } else { self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS) }
+        match (self.is_alone(), self.is_near()) {
+            (true, _) => 1,
+            (_, true) => RUNS,
+            _ => self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS),
+        }
     }
 
     /// Whether a row never has more keys than one workgroup takes; sinks join with the runs.
     pub fn is_alone(&self) -> bool {
-        let window = if self.window == 0 { u32::MAX } else { self.window };
-        self.sinks.is_none() && self.capacity.min(window) <= self.decode.near
+        self.sinks.is_none() && self.sees_at_most(self.decode.near)
+    }
+
+    /// Whether a row never has more keys than make [`RUNS`] runs on a large device.
+    fn is_near(&self) -> bool {
+        self.sees_at_most(self.decode.joined)
+    }
+
+    fn sees_at_most(&self, keys: u32) -> bool {
+        self.sight() <= keys
+    }
+
+    /// Keys that a row sees at the most.
+    fn sight(&self) -> u32 {
+        self.capacity.min(if self.window == 0 { u32::MAX } else { self.window })
     }
 
     /// Bytes of the parts that `rows` rows leave.
@@ -359,23 +400,34 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// Attention of one row over the cache, in runs of keys that a second launch joins; norms and rotates the heads and
     /// fills the cache on the way. q, k and v lie in one buffer.
     pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let mut launch = self.runs(q).set("k_offset", k.offset).set("v_offset", v.offset);
+        let mut launch = self.split(q).set("k_offset", k.offset).set("v_offset", v.offset);
         launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
         let launch = with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref());
         self.joined(launch, parts, out, None)
     }
 
+    /// The runs that the first launch of [`Self::decode`] leaves, where a product may join them in place of the second.
+    pub fn runs(&self) -> Option<Runs> {
+        let few = self.is_near() && !self.is_alone() && self.sinks.is_none();
+        // What a thread of the product takes is of one head.
+        (few && self.head_dim.is_multiple_of(32)).then_some(Runs {
+            head_dim: self.head_dim,
+            window: self.sight(),
+            tile: self.decode.tile,
+        })
+    }
+
     /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
     pub fn few(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
         let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
-        let launch = self.runs(&queries).set("k_offset", 0).set("v_offset", 0);
+        let launch = self.split(&queries).set("k_offset", 0).set("v_offset", 0);
         self.joined(with_heads(launch, None, None), parts, out, None)
     }
 
     /// Attention of few rows over `[first, end)` of the rows of another sequence, as `memory` has them for each row: keys and
     /// values lie in views of the caches, f32.
     pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let launch = self.runs(q).set("k_offset", k.offset).set("v_offset", v.offset);
+        let launch = self.split(q).set("k_offset", k.offset).set("v_offset", v.offset);
         let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
         let launch = with_heads(over_memory(launch, memory.clone()), None, None);
         self.joined(launch, parts, out, Some(memory))
@@ -396,16 +448,22 @@ impl<B: Clone + PartialEq> Attention<B> {
         vec![launch.bind("out", parts), join]
     }
 
-    fn runs(&self, q: &View<B>) -> Launch<B> {
+    /// A launch over the runs of keys.
+    fn split(&self, q: &View<B>) -> Launch<B> {
         let group = self.heads / self.kv_heads;
+        // Of few workgroups each may have more threads, which wait for fewer keys and values. Threads share a key's columns
+        // evenly, and more heads leave no room for what they add up.
+        let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
+        let threads = if self.is_near() && even && self.decode.heads <= 2 { 256 } else { 128 };
         let variant = self
             .kv
             .flags(Variant::new(Kernel::Decode))
             .set("HEADS", self.decode.heads)
             .set("TILE", self.decode.tile)
             .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
-            .set("WIDE", if self.head_dim > 256 { 128 } else { 64 })
-            .set("CUTS", self.cuts());
+            .set("WIDE", if self.head_dim > 256 { 128 } else { threads / 2 })
+            .set("CUTS", self.cuts(threads));
+        let variant = if threads == 128 { variant } else { variant.set("THREADS", threads) };
         let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(self.decode.heads), y: self.splits(), per: 1 };
         let launch = Launch::new(self.label.clone(), variant, grid)
             .bind("q", q.buffer.clone())
@@ -424,18 +482,19 @@ impl<B: Clone + PartialEq> Attention<B> {
         self.placed(launch)
     }
 
-    /// Into how many parts 128 threads cut what they add up over keys, when each has four columns.
-    fn cuts(&self) -> u32 {
-        let most = (512 / self.head_dim).clamp(1, 32);
+    /// Into how many parts threads cut what they add up over keys, when each has four columns.
+    fn cuts(&self, threads: u32) -> u32 {
+        let most = (4 * threads / self.head_dim).clamp(1, 32);
         if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 }
     }
 
     fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
+        let cuts = self.cuts(128);
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
-            .set("CUTS", self.cuts())
+            .set("CUTS", cuts)
             // All runs, as far as there are registers for them.
-            .set("LEAD", (MAX_SPLITS / self.cuts()).min(16))
+            .set("LEAD", (MAX_SPLITS / cuts).min(16))
             .set("TILE", self.decode.tile);
         let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
         Launch::new(format!("{} reduce", self.label), variant, grid)

@@ -1,6 +1,7 @@
 //! Matrix products `y = x Wᵀ`: GEMV for few rows of x (decode), tiled GEMM for many (prefill), for every weight layout.
 //! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
 
+use super::attention::{RUNS, Runs};
 use super::experts::{Buckets, Experts};
 pub use super::view::View;
 use super::{GridSpec, Launch};
@@ -70,6 +71,8 @@ pub struct Matmul<B> {
     pub softcap: f32,
     /// Where the weights are those of experts: which of them a row takes.
     pub experts: Option<Experts<B>>,
+    /// Where x is what attention left in runs: only where [`Self::takes_runs`].
+    pub runs: Option<Runs>,
 }
 
 impl<B: Clone> Matmul<B> {
@@ -93,6 +96,7 @@ impl<B: Clone> Matmul<B> {
             scale: 1.0,
             softcap: 0.0,
             experts: None,
+            runs: None,
         }
     }
 
@@ -108,6 +112,13 @@ impl<B: Clone> Matmul<B> {
     pub fn rounds(&self, caps: &Caps, rows: usize) -> bool {
         let all = |choice: BlocksChoice| choice.team * 32 >= self.weight.cols;
         self.experts.is_none() && BlocksChoice::of(caps, self, rows).is_some_and(all)
+    }
+
+    /// Whether [`Self::gemv`] of one row can join what attention left in runs: a workgroup has all of x at once, and a thread no
+    /// more of it than its registers hold.
+    pub fn takes_runs(&self, caps: &Caps) -> bool {
+        let few = |choice: BlocksChoice| choice.teams == 4 && choice.team * 32 >= self.weight.cols;
+        self.norm.is_none() && !self.round && self.experts.is_none() && BlocksChoice::of(caps, self, 1).is_some_and(few)
     }
 
     /// The same going through whole blocks of weights, with a choice of the caller: for tuning and tests.
@@ -144,11 +155,18 @@ impl<B: Clone> Matmul<B> {
             1 => GridSpec::PerRow { x, y, per: cols },
             each => GridSpec::Picks { x, y, each },
         };
-        let launch = self
+        let mut launch = self
             .common(Launch::new(self.label.clone(), variant, grid))
             .norm(self.norm.as_ref())
-            .bind_opt("state", (cols > 1).then_some(state))
+            .bind_opt("state", (cols > 1 || self.runs.is_some()).then_some(state))
             .set("x_stride", self.x.stride);
+        let launch = match self.runs {
+            Some(Runs { head_dim, window, tile }) => {
+                launch.variant = launch.variant.set("RUNS", RUNS);
+                launch.set("head_dim", head_dim).set("window", window).set("tile", tile)
+            }
+            None => launch,
+        };
         match &self.experts {
             Some(experts) => experts.few(launch),
             None => launch,

@@ -13,7 +13,7 @@ use super::rounds;
 use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
 use crate::ir::{self, Counts, Dim, Graph, InputId, Node, Op, StateId, ValueId, WeightId};
-use crate::kernels::attention::Kv;
+use crate::kernels::attention::{Kv, Runs};
 use crate::kernels::blend::soft;
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
 use crate::kernels::matmul::{View, Weight};
@@ -85,8 +85,17 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     let graph = &*rounds::join(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let memory = memory::assign(graph, options.rows, output);
-    let mut lowering =
-        Lowering { graph, options, memory, output, launches: Vec::new(), rotated: 0, scratch: 0, sorted: 0 };
+    let mut lowering = Lowering {
+        graph,
+        options,
+        memory,
+        output,
+        launches: Vec::new(),
+        left: None,
+        rotated: 0,
+        scratch: 0,
+        sorted: 0,
+    };
     for node in &graph.nodes {
         lowering.node(node)?;
     }
@@ -108,6 +117,8 @@ struct Lowering<'a> {
     memory: Memory,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
+    /// A value that attention of a row makes of runs in the scratch buffer by the last of so many launches.
+    left: Option<(ValueId, usize, Runs)>,
     rotated: u64,
     scratch: u64,
     sorted: u64,

@@ -66,6 +66,7 @@ impl Lowering<'_> {
         let alone = !many && rows == 1 && self.options.fuse_heads;
         if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.fuses(&q, k, v)) {
             self.launches.extend(kernel.decode(&q, k, v, Slot::Scratch, &out));
+            self.left = kernel.runs().map(|runs| (node.output, self.launches.len(), runs));
         } else {
             self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
             self.launches.extend(match &kv {

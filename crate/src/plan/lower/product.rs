@@ -2,8 +2,9 @@
 //! each can take along.
 
 use super::{Lowering, RowsMode, Slot, dropped};
-use crate::ir::{Linear, Node};
-use crate::kernels::matmul::{Matmul, NormPrologue};
+use crate::ir::{Dim, Linear, Node, ValueId};
+use crate::kernels::attention::Runs;
+use crate::kernels::matmul::{Matmul, NormPrologue, View};
 use crate::{Error, Result};
 
 impl Lowering<'_> {
@@ -32,6 +33,7 @@ impl Lowering<'_> {
         });
         let norm = norm.transpose()?;
         let state = self.cursor(node.output);
+        let left = self.left.take().filter(|left| !split && self.follows(left, node));
         let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
         let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
         for (start, weight) in runs {
@@ -65,6 +67,10 @@ impl Lowering<'_> {
             if linear.round && (tiled || !product.rounds(self.options.caps, rows)) {
                 return Err(dropped(name, "the rounding of its input, which its kernel does not make"));
             }
+            if let Some((.., runs)) = left.filter(|_| product.takes_runs(self.options.caps)) {
+                self.launches.pop();
+                (product.x, product.runs) = (View { buffer: Slot::Scratch, offset: 0, stride: 0 }, Some(runs));
+            }
             if tiled {
                 let (bytes, launches) = product.many(self.options.caps, rows, state, Slot::Scratch);
                 self.scratch = self.scratch.max(bytes).max(16);
@@ -74,5 +80,13 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a product comes right behind what attention left of the step's rows, and nobody else reads that.
+    fn follows(&self, (value, launches, _): &(ValueId, usize, Runs), product: &Node) -> bool {
+        *launches == self.launches.len()
+            && product.inputs.first() == Some(value)
+            && self.graph.uses()[value.0] == 1
+            && self.graph.value(product.output).rows == Dim::TOKENS
     }
 }
