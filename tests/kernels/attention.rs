@@ -178,12 +178,8 @@ impl Layer {
         let out = self.node(&mut case, &given, rows, mask);
         let found = case.run(gpu, out, setting, cuts);
         let visible = |row: usize| match mask {
-            Mask::Causal { window: 0 } => 0..row + 1,
-            Mask::Causal { window } => (row + 1).saturating_sub(window)..row + 1,
-            Mask::Pictures { window } => {
-                let before = if window > 0 { (row + 1).saturating_sub(window) } else { 0 };
-                before..setting.segments[row][1] as usize
-            }
+            Mask::Causal { window } => first_seen(window, row)..row + 1,
+            Mask::Pictures { window } => first_seen(window, row)..setting.segments[row][1] as usize,
             Mask::Segment { before, after } => {
                 let [first, end] = setting.segments[row].map(|x| x as usize);
                 first.max(row.saturating_sub(before))..end.min(row.saturating_add(after).saturating_add(1))
@@ -221,10 +217,7 @@ impl Layer {
             ..Setting::default()
         };
         let found = case.run(gpu, out, &setting, cuts);
-        let attended = self.expected(&given, &|_| 0, |row| match self.window {
-            0 => 0..row + 1,
-            window => (row + 1).saturating_sub(window)..row + 1,
-        });
+        let attended = self.expected(&given, &|_| 0, |row| first_seen(self.window, row)..row + 1);
         let product = product(&attended, &w, rows, n, k);
         let expected: Vec<f32> =
             product.iter().zip(&residual).enumerate().map(|(i, (y, r))| y + bias[i % n] + r).collect();
@@ -253,6 +246,11 @@ impl Layer {
         };
         assert!(error < limit, "{self:?} {cuts:?} f16 {}: {error:e}", gpu.caps().f16);
     }
+}
+
+/// The first row that one sees through a window, 0 for none.
+fn first_seen(window: usize, row: usize) -> usize {
+    if window > 0 { (row + 1).saturating_sub(window) } else { 0 }
 }
 
 /// Decode on a large device leaves few runs of keys, which the product behind joins, with its bias and what it is added to: runs

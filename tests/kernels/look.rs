@@ -1,8 +1,9 @@
 //! Attention of few rows to the rows of another sequence against its twin: runs of keys, strides, heads of every width.
 
 use jerboa::gpu::{Backend, Gpu};
-use jerboa::kernels::attention::{Attention, DecodeChoice, Kv};
+use jerboa::kernels::attention::{Attention, Kv};
 use jerboa::kernels::matmul::View;
+use jerboa::kernels::runs::DecodeChoice;
 use jerboa::kernels::segments::Segments;
 use jerboa::reference::attention as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};

@@ -292,6 +292,11 @@ impl DeviceOptions {
         Self { f16: false, subgroups: false, matrix: false, least: true, ..Self::default() }
     }
 
+    /// The bytes of a buffer that a device with this limit may have.
+    pub(crate) fn cap(&self, limit: u64) -> u64 {
+        self.max_buffer_size.map_or(limit, |most| most.min(limit))
+    }
+
     /// The table that a device begins with.
     pub(crate) fn table(&self) -> OnceCell<Tuned> {
         self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)

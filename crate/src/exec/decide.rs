@@ -7,8 +7,9 @@ use crate::arch;
 use crate::device::Caps;
 use crate::format::{Float, Layout, WeightSource, Weights, quantize};
 use crate::ir::{Graph, Op, WeightKind};
-use crate::kernels::attention::{DecodeChoice, Kv, NEAR};
+use crate::kernels::attention::Kv;
 use crate::kernels::matrix::MatrixChoice;
+use crate::kernels::runs::{DecodeChoice, NEAR};
 use crate::plan::{
     Fusions, Plan, PlanOptions, RowsMode, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
 };

@@ -73,7 +73,7 @@ pub struct Model {
     /// Weights, and the rotations that are the same for all sequences.
     pub(super) shared: Buffers,
     pub(super) decode: Prepared,
-    /// The same for positions before [`NEAR`](crate::kernels::attention::NEAR), with fewer dispatches.
+    /// The same for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer dispatches.
     pub(super) near: Option<Prepared>,
     pub(super) prefill: Prepared,
     /// The same for up to [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows, where others have higher tiles.

@@ -16,7 +16,7 @@ use crate::arch::vision::Sight;
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
 use crate::hub::Source;
 use crate::ir::{Counts, Dim, InputId};
-use crate::kernels::attention::NEAR;
+use crate::kernels::runs::NEAR;
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::util::map::SortedSet;

@@ -366,7 +366,7 @@ fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOpti
     let text = |name: &str| get(name).as_string().unwrap_or_default();
     let number = |name: &str| get(name).as_f64().unwrap_or(0.0);
     let flag = |name: &str| get(name).is_truthy();
-    let cap = |limit: f64| options.max_buffer_size.map_or(limit as u64, |m| m.min(limit as u64));
+    let cap = |limit: f64| options.cap(limit as u64);
     let webkit = implementation.is_webkit();
     let storage = number("maxWorkgroupStorage") as u32;
     let (vendor, lanes) = (text("vendor"), (number("subgroupMin") as u32, number("subgroupMax") as u32));

@@ -420,10 +420,9 @@ impl NativeGpu {
     /// stay: for tests, which software adapters keep waiting for the same kernels.
     pub fn under(&self, options: &DeviceOptions) -> Self {
         let inner = &self.inner;
-        let cap = |limit: u64| options.max_buffer_size.map_or(limit, |most| most.min(limit));
         let caps = Caps {
-            max_buffer_size: cap(inner.caps.max_buffer_size),
-            max_binding_size: cap(inner.caps.max_binding_size),
+            max_buffer_size: options.cap(inner.caps.max_buffer_size),
+            max_binding_size: options.cap(inner.caps.max_binding_size),
             tuned: options.table(),
             force: options.force,
             ..inner.caps.clone()

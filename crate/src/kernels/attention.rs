@@ -1,6 +1,7 @@
 //! Attention: heads normed and rotated into the cache, tiled attention for many rows, split attention for few.
 //! Sources: FlashAttention (arXiv 2205.14135), FlashDecoding. It knows neither layers nor where buffers come from.
 
+use super::runs::{DecodeChoice, RUNS, Runs};
 use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
@@ -8,11 +9,6 @@ use crate::device::{Caps, MatrixUnits, MatrixWords};
 
 /// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
 const MAX_SPLITS: u32 = 64;
-/// Keys up to which decode has plans of its own: where a dispatch is dear one workgroup takes all of them, on a large device the
-/// product behind joins what several made.
-pub const NEAR: u32 = 512;
-/// Runs that the product behind attention joins at the most.
-pub const RUNS: u32 = 16;
 /// Widths of heads that have a text of their own.
 const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 
@@ -114,56 +110,6 @@ pub(super) fn with_heads<B: Clone>(
         .set("rope_dim", rope.map_or(0, |r| r.dim))
         .set_f32("eps", norm.map_or(0.0, |n| n.eps))
         .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
-}
-
-/// What decode attention leaves of a row in up to [`RUNS`] runs of keys, for a product to join (shaders/attention/runs.wgsl).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Runs {
-    /// Columns of a head.
-    pub head_dim: u32,
-    /// Keys that a row sees at the most.
-    pub window: u32,
-    /// Keys of a run.
-    pub tile: u32,
-}
-
-/// How decode attention is spread over workgroups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecodeChoice {
-    /// Query heads of one key-value head that a workgroup takes at the most.
-    pub heads: u32,
-    /// Keys that it takes at a time.
-    pub tile: u32,
-    /// Rows that never see more keys than these take them all in one run, whose result nobody joins.
-    pub near: u32,
-    /// Rows that never see more keys than these leave at most [`RUNS`] runs where a product behind can join them.
-    pub joined: u32,
-}
-
-impl DecodeChoice {
-    /// What is known to be good.
-    pub fn of(caps: &Caps, heads: u32, kv_heads: u32, head_dim: u32) -> Self {
-        // Heads of a workgroup share what it reads of the cache; a large device would rather have more workgroups.
-        let most = caps.measured(Kernel::Decode, "HEADS", if caps.full_load() >= 512 { 2 } else { 8 });
-        let own = (heads / kv_heads).next_power_of_two().min(most);
-        let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
-        let (heads, tile) = (pick("HEADS", own), pick("TILE", caps.measured(Kernel::Decode, "TILE", 32)));
-        let near = match (caps.frugal(), caps.dear_dispatches()) {
-            (true, _) => u32::MAX,
-            (_, true) => NEAR,
-            _ => 0,
-        };
-        let joined = if Self::joins(caps) { NEAR } else { 0 };
-        // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
-        let (heads, tile) = if head_dim > 256 { (heads.min(4), 32) } else { (heads, tile) };
-        Self { heads, tile, near, joined }
-    }
-
-    /// Whether products join the runs that attention leaves. Each of their workgroups reads all of them: only a large device has
-    /// them at hand in less time than a dispatch takes.
-    pub fn joins(caps: &Caps) -> bool {
-        caps.choose(Kernel::GemvBlocks, "RUNS", if caps.full_load() >= 1024 { RUNS } else { 0 }) != 0
-    }
 }
 
 /// How attention of many rows is cut for matrix units (shaders/attention/attention_matrix.wgsl).
@@ -269,7 +215,7 @@ pub struct Attention<B> {
 impl<B: Clone + PartialEq> Attention<B> {
     /// Runs that the keys of a row are split into at most.
     pub fn splits(&self) -> u32 {
-        match (self.is_alone(), self.is_near()) {
+        match (self.is_alone(), self.has_few_runs()) {
             (true, _) => 1,
             (_, true) => RUNS,
             _ => self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS),
@@ -278,16 +224,12 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// Whether a row never has more keys than one workgroup takes; sinks join with the runs.
     pub fn is_alone(&self) -> bool {
-        self.sinks.is_none() && self.sees_at_most(self.decode.near)
+        self.sinks.is_none() && self.sight() <= self.decode.near
     }
 
     /// Whether a row never has more keys than make [`RUNS`] runs on a large device.
-    fn is_near(&self) -> bool {
-        self.sees_at_most(self.decode.joined)
-    }
-
-    fn sees_at_most(&self, keys: u32) -> bool {
-        self.sight() <= keys
+    fn has_few_runs(&self) -> bool {
+        self.sight() <= self.decode.joined
     }
 
     /// Keys that a row sees at the most.
@@ -408,7 +350,7 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// The runs that the first launch of [`Self::decode`] leaves, where a product may join them in place of the second.
     pub fn runs(&self) -> Option<Runs> {
-        let few = self.is_near() && !self.is_alone() && self.sinks.is_none();
+        let few = self.has_few_runs() && !self.is_alone() && self.sinks.is_none();
         // What a thread of the product takes is of one head.
         (few && self.head_dim.is_multiple_of(32)).then_some(Runs {
             head_dim: self.head_dim,
@@ -454,7 +396,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         // Of few workgroups each may have more threads, which wait for fewer keys and values. Threads share a key's columns
         // evenly, and more heads leave no room for what they add up.
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
-        let threads = if self.is_near() && even && self.decode.heads <= 2 { 256 } else { 128 };
+        let threads = if self.has_few_runs() && even && self.decode.heads <= 2 { 256 } else { 128 };
         let variant = self
             .kv
             .flags(Variant::new(Kernel::Decode))

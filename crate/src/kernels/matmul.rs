@@ -1,8 +1,8 @@
 //! Matrix products `y = x Wᵀ`: GEMV for few rows of x (decode), tiled GEMM for many (prefill), for every weight layout.
 //! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
 
-use super::attention::{RUNS, Runs};
 use super::experts::{Buckets, Experts};
+use super::runs::{RUNS, Runs};
 pub use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::Caps;

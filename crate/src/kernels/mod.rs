@@ -14,6 +14,7 @@ pub mod norm;
 pub mod patches;
 pub mod pool;
 pub mod recurrent;
+pub mod runs;
 pub mod sample;
 pub mod segments;
 pub mod sound;

@@ -13,11 +13,12 @@ use super::rounds;
 use super::{Plan, Slot, StatePlan, WeightPlans};
 use crate::device::Caps;
 use crate::ir::{self, Counts, Dim, Graph, InputId, Node, Op, StateId, ValueId, WeightId};
-use crate::kernels::attention::{Kv, Runs};
+use crate::kernels::attention::Kv;
 use crate::kernels::blend::soft;
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
 use crate::kernels::matmul::{View, Weight};
 use crate::kernels::pool::pool;
+use crate::kernels::runs::Runs;
 use crate::kernels::{Launch, norm};
 use crate::{Error, Result};
 
@@ -89,6 +90,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         graph,
         options,
         memory,
+        uses: graph.uses(),
         output,
         launches: Vec::new(),
         left: None,
@@ -115,6 +117,8 @@ struct Lowering<'a> {
     graph: &'a Graph,
     options: PlanOptions<'a>,
     memory: Memory,
+    /// How often each value is read.
+    uses: Vec<usize>,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
     /// A value that attention of a row makes of runs in the scratch buffer by the last of so many launches.

@@ -10,7 +10,6 @@ pub(super) fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgp
 
 pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
     let (info, limits, features) = (adapter.get_info(), limits_of(adapter, options), adapter.features());
-    let cap = |limit: u64| options.max_buffer_size.map_or(limit, |m| m.min(limit));
     let (f16, subgroups) = (features.contains(wgpu::Features::SHADER_F16), features.contains(wgpu::Features::SUBGROUP));
     let vendor = vendor(info.vendor);
     let lanes = (info.subgroup_min_size, info.subgroup_max_size);
@@ -23,8 +22,8 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
         subgroups: options.subgroups && subgroups,
         subgroup_size: lanes,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-        max_buffer_size: cap(limits.max_buffer_size),
-        max_binding_size: cap(limits.max_storage_buffer_binding_size),
+        max_buffer_size: options.cap(limits.max_buffer_size),
+        max_binding_size: options.cap(limits.max_storage_buffer_binding_size),
         memory: None,
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),

@@ -4,7 +4,8 @@
 use super::{Lowering, RowsMode, Slot, dropped};
 use crate::format::layout::{Float, Layout};
 use crate::ir::{self, Mask, Node, WeightKind};
-use crate::kernels::attention::{Attention, DecodeChoice, HeadNorm, Kv, Rope};
+use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
+use crate::kernels::runs::DecodeChoice;
 use crate::kernels::segments::Segments;
 use crate::{Error, Result};
 

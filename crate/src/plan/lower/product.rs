@@ -3,8 +3,8 @@
 
 use super::{Lowering, RowsMode, Slot, dropped};
 use crate::ir::{Dim, Linear, Node, ValueId};
-use crate::kernels::attention::Runs;
 use crate::kernels::matmul::{Matmul, NormPrologue, View};
+use crate::kernels::runs::Runs;
 use crate::{Error, Result};
 
 impl Lowering<'_> {
@@ -86,7 +86,7 @@ impl Lowering<'_> {
     fn follows(&self, (value, launches, _): &(ValueId, usize, Runs), product: &Node) -> bool {
         *launches == self.launches.len()
             && product.inputs.first() == Some(value)
-            && self.graph.uses()[value.0] == 1
+            && self.uses[value.0] == 1
             && self.graph.value(product.output).rows == Dim::TOKENS
     }
 }
