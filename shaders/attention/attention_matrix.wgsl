@@ -2,7 +2,8 @@
 // matrix units. A workgroup takes 16 rows of one query head for each of its TEAMS subgroups and walks over keys 32 at a time
 // with an online softmax. The sums of a subgroup stay in its registers: they are scaled only when a row's largest score has
 // grown by more than SLACK since they were, which after the first keys is seldom (FlashAttention-4's rule); until then weights
-// of at most exp(SLACK) are added. ENDS: rows of a picture see all of it that no window hides.
+// of at most exp(SLACK) are added. ENDS: rows of a picture see all of it that no window hides. APART: values and keys have
+// places of their own, so that the next keys are in theirs before a step ends; else each waits until the others are read.
 #import attention/many
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
@@ -12,8 +13,9 @@ const KEYS: u32 = 32u;
 const THREADS: u32 = TEAMS * LANES;
 const SCORES: u32 = KEYS + 4u;
 #import common/matrix
-// Keys or values, then rows of q, in whose place, once they are loaded, weights come.
-const FIRST_ROW: u32 = KEYS / SIDE;
+// Keys, values, then rows of q, in whose place, once they are loaded, weights come.
+const FIRST_VALUE: u32 = APART * KEYS / SIDE;
+const FIRST_ROW: u32 = FIRST_VALUE + KEYS / SIDE;
 #ifdef SPELLED
 // Nothing is ever loaded.
 const FIRST_WEIGHT: u32 = FIRST_ROW + ROWS / SIDE;
@@ -98,21 +100,30 @@ fn main(
     var k_most$p = k_most(k_at$p);
 #endfor
     for (var first = range.x; first < range.y; first += KEYS) {
-        workgroupBarrier();
+        if (APART == 0u || first == range.x) {
+            workgroupBarrier();
 #for p in 0..WIDTH*8/TEAMS/LANES
-        {
-            var v = kv_read(k_next$p, k_most$p);
-            if (!within$p) { v = vec4<f32>(0.0); }
-            let e = elements(v);
+            {
+                var v = kv_read(k_next$p, k_most$p);
+                if (!within$p) { v = vec4<f32>(0.0); }
+                let e = elements(v);
 #for e in 0..4
-            tile[key$p / SIDE][to$p + $eu] = e[$e];
+                tile[key$p / SIDE][to$p + $eu] = e[$e];
 #endfor
+            }
+#endfor
+            workgroupBarrier();
         }
+#for p in 0..WIDTH*8/TEAMS/LANES
         let v_at$p = value_at(min(first + key$p, range.y - 1u), kv_head, d4);
         let v_next$p = v_cache[v_at$p + min(column$p, d4 - 1u)];
         let v_most$p = v_most(v_at$p);
+#if APART == 1
+        let k_at_next$p = key_at(min(first + KEYS + key$p, range.y - 1u), kv_head, d4);
+        k_next$p = k_cache[k_at_next$p + min(column$p, d4 - 1u)];
+        k_most$p = k_most(k_at_next$p);
+#endif
 #endfor
-        workgroupBarrier();
         {
 #for j in 0..32/SIDE
 #for i in 0..16/SIDE
@@ -142,19 +153,30 @@ fn main(
 #endfor
         known[share][own] = best;
         if (best > top + SLACK) { grown[0] = 1u; }
-        // The values take the keys' place, which nobody reads any more.
+        // Nobody reads these keys any more, nor the values before.
 #for p in 0..WIDTH*8/TEAMS/LANES
         {
             var v = kv_read(v_next$p, v_most$p);
             if (!within$p) { v = vec4<f32>(0.0); }
             let e = elements(v);
 #for e in 0..4
+            tile[FIRST_VALUE + key$p / SIDE][to$p + $eu] = e[$e];
+#endfor
+        }
+#if APART == 1
+        {
+            var v = kv_read(k_next$p, k_most$p);
+            if (!within$p) { v = vec4<f32>(0.0); }
+            let e = elements(v);
+#for e in 0..4
             tile[key$p / SIDE][to$p + $eu] = e[$e];
 #endfor
         }
+#else
         let k_at_next$p = key_at(min(first + KEYS + key$p, range.y - 1u), kv_head, d4);
         k_next$p = k_cache[k_at_next$p + min(column$p, d4 - 1u)];
         k_most$p = k_most(k_at_next$p);
+#endif
 #endfor
         let scaled = workgroupUniformLoad(&grown[0]) == 1u;
         if (scaled) {
@@ -199,7 +221,7 @@ fn main(
         let w$u_$i = load_left$u(FIRST_WEIGHT + slice + $iu);
 #endfor
 #for j in 0..WIDTH/SIDE
-        let v$u_$j = load_right$j($uu);
+        let v$u_$j = load_right$j(FIRST_VALUE + $uu);
 #for i in 0..16/SIDE
         sum$i_$j = multiply(w$u_$i, v$u_$j, sum$i_$j);
 #endfor

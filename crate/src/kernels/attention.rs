@@ -120,6 +120,8 @@ struct MatrixRows {
     columns: u32,
     /// Subgroups of a workgroup, each with 16 rows.
     teams: u32,
+    /// Places apart for keys and values.
+    apart: bool,
 }
 
 impl MatrixRows {
@@ -131,18 +133,21 @@ impl MatrixRows {
         let columns = head_dim.next_multiple_of(16).max(32);
         // Wider heads leave no registers for their sums.
         let known = columns <= 128 || columns == 256;
-        let fits = |teams: u32| {
+        let fits = |teams: u32, apart: bool| {
             let (rows, threads) = (16 * teams, teams * units.lanes);
             let kept = if units.words == MatrixWords::Spelled { 2 * rows } else { rows };
-            let elements = (kept + 32) / units.side * (units.side + 1) * (columns + 8);
+            let keys = if apart { 64 } else { 32 };
+            let elements = (kept + keys) / units.side * (units.side + 1) * (columns + 8);
             let floats = (rows + 1) * 36 + rows * (units.lanes / 16 + 1) + 1;
             let bytes = elements * if units.half || halves { 2 } else { 4 } + floats * 4;
             threads <= caps.max_invocations
                 && bytes <= caps.max_workgroup_storage
                 && (columns * 8).is_multiple_of(threads)
         };
-        let teams = [4, 2].into_iter().find(|teams| fits(*teams)).filter(|_| known)?;
-        Some(Self { units, columns, teams })
+        let teams = [4, 2].into_iter().find(|teams| fits(*teams, false)).filter(|_| known)?;
+        // In pages, which read with checks, two tiles on their way take too many registers of wide heads: a tenth slower.
+        let apart = fits(teams, true) && (columns <= 64 || units.words == MatrixWords::Coop);
+        Some(Self { units, columns, teams, apart })
     }
 
     fn variant(self) -> Variant {
@@ -151,6 +156,7 @@ impl MatrixRows {
             .flag_if("F16", self.units.half)
             .set("WIDTH", self.columns)
             .set("TEAMS", self.teams)
+            .set("APART", self.apart.into())
             .set("SIDE", self.units.side)
             .set("LANES", self.units.lanes)
     }

@@ -43,7 +43,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Ids that differ from run to run, so that no cache of a prefix serves; the page makes the same ones.
 fn prompt_ids(length: usize, vocab: usize, seed: usize) -> Vec<u32> {
-    let mut state = 12345 + 7919 * seed as u32;
+    let mut state = (seed as u32).wrapping_mul(7919).wrapping_add(12345);
     let mut next = || {
         state = state.wrapping_mul(1_103_515_245).wrapping_add(12345) & 0x7fff_ffff;
         (state >> 8) % vocab.max(1) as u32
