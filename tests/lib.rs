@@ -50,14 +50,23 @@ fn allowed(options: &DeviceOptions) -> DeviceOptions {
 
 /// Numbers in [-1, 1) from a seed, the same everywhere.
 pub fn random(seed: u64, count: usize) -> Vec<f32> {
+    numbers(seed).take(count).collect()
+}
+
+/// The same without end.
+fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
+    std::iter::repeat_with(move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
+    })
+}
+
+/// One of them, by its place: nothing is kept for it, where somebody wants one of each of many seeds.
+pub fn number(seed: u64, place: usize) -> f32 {
+    numbers(seed).nth(place).unwrap_or_default()
 }
 
 /// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are afterwards.

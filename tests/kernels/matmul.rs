@@ -9,7 +9,7 @@ use jerboa::kernels::registry::{Kernel, choices};
 use jerboa::reference::dequant::dequant;
 use jerboa::reference::matmul as twin;
 use jerboa::reference::norm::rounded;
-use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run_all};
+use jerboa_tests::{bytes, floats, gpu, nmse, number, open, random, run_all};
 
 /// A packed random matrix with the values that it stands for.
 pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed, Vec<f32>) {
@@ -31,13 +31,13 @@ pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed,
     let group = usize::from(group);
     for row in 0..n {
         for g in 0..packed.layout.padded_cols(k).div_ceil(group) {
-            let r = random(seed + (row * 1000 + g) as u64 + 7, 2);
+            let r = [0, 1].map(|place| number(seed + (row * 1000 + g) as u64 + 7, place));
             let second = if form == Form::Zero { (r[1] * 3.0 + 4.0).round() } else { r[1] * 0.5 };
             packed.set_pair(row, g, (r[0] * 0.1 + 0.15, second));
         }
         for block in 0..packed.layout.padded_cols(k) / 32 {
             let codes: [u8; 32] = std::array::from_fn(|i| {
-                let v = random(seed + (row * 7919 + block * 32 + i) as u64, 1)[0];
+                let v = number(seed + (row * 7919 + block * 32 + i) as u64, 0);
                 (((v + 1.0) * 0.5 * f32::from((1u16 << bits) - 1)) as u32) as u8
             });
             packed.set_codes(row, block, &codes);
@@ -53,7 +53,7 @@ pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed,
 
 /// Random codes and sane scales for the layouts with scales of their own form.
 fn fill(packed: &mut Packed, seed: u64) {
-    let word = |i: usize, seed: u64| (random(seed + i as u64, 2)[1] * 8_388_608.0) as i32 as u32;
+    let word = |i: usize, seed: u64| (number(seed + i as u64, 1) * 8_388_608.0) as i32 as u32;
     let layout = packed.layout;
     for (i, w) in packed.planes[0].iter_mut().enumerate() {
         *w = word(i, seed) << 16 ^ word(i, seed + 1000);
