@@ -45,18 +45,15 @@ pub fn due(runner: &str, mut jobs: Vec<Job>, inputs: &Inputs, all: bool) -> Resu
 }
 
 /// Runs jobs of a runner and hands on what became of each.
-pub fn run(runner: &str, mut jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnMut(&Done)) -> Result<()> {
+pub fn run(runner: &str, jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnMut(&Done)) -> Result<()> {
     let passed = Passed::of(runner);
-    // A new one may take long.
-    let seconds = |job: &Job| passed.seconds(&job.name).unwrap_or(f64::MAX);
-    jobs.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
-    let queue = Mutex::new(VecDeque::from(jobs));
-    let next = || queue.lock().ok()?.pop_front();
-    let (sender, receiver) = mpsc::channel();
     let cores = thread::available_parallelism().map_or(2, usize::from);
+    let queue = Mutex::new(Queue::of(jobs, cores, |job: &Job| passed.seconds(&job.name)));
+    let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..cores {
-            let (sender, passed) = (sender.clone(), &passed);
+        for core in 0..cores {
+            let (sender, passed, queue) = (sender.clone(), &passed, &queue);
+            let next = move || queue.lock().ok()?.next(core);
             scope.spawn(move || {
                 while let Some(job) = next() {
                     let name = job.name.clone();
@@ -69,6 +66,37 @@ pub fn run(runner: &str, mut jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnM
         drop(sender);
         receiver.iter().try_for_each(|done| done.map(|done| each(&done)))
     })
+}
+
+/// Jobs that wait for a core.
+struct Queue<T> {
+    /// New ones, a stretch of them for each core: neighbours ask for the same kernels, which two that run at once would both compile.
+    stretches: Vec<VecDeque<T>>,
+    /// Those that ran before, the longest first.
+    known: VecDeque<T>,
+}
+
+impl<T> Queue<T> {
+    fn of(jobs: Vec<T>, cores: usize, seconds: impl Fn(&T) -> Option<f64>) -> Self {
+        let (mut known, mut new) = (Vec::new(), VecDeque::new());
+        for job in jobs {
+            match seconds(&job) {
+                Some(seconds) => known.push((seconds, job)),
+                None => new.push_back(job),
+            }
+        }
+        known.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let length = new.len().div_ceil(cores);
+        let stretches = (0..cores).map(|_| new.drain(..length.min(new.len())).collect()).collect();
+        Self { stretches, known: known.into_iter().map(|(_, job)| job).collect() }
+    }
+
+    /// A core's next job. New ones, which may take long, come first; a core without any takes the last one of the longest stretch.
+    fn next(&mut self, core: usize) -> Option<T> {
+        let own = self.stretches.get_mut(core).and_then(VecDeque::pop_front);
+        let other = || self.stretches.iter_mut().max_by_key(|stretch| stretch.len())?.pop_back();
+        own.or_else(other).or_else(|| self.known.pop_front())
+    }
 }
 
 fn one(mut job: Job, passed: &Passed, inputs: &Inputs) -> Result<Done> {
@@ -89,4 +117,17 @@ fn one(mut job: Job, passed: &Passed, inputs: &Inputs) -> Result<Done> {
     }
     let output = String::from_utf8_lossy(&output).into_owned();
     Ok(Done { name: job.name, passed: succeeded, seconds, output })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Queue;
+
+    #[test]
+    fn cores_begin_far_from_each_other_and_end_with_what_is_short() {
+        let seconds = |job: &u32| [None, Some(f64::from(*job))][usize::from(*job >= 10)];
+        let mut queue = Queue::of(vec![1, 12, 2, 3, 30, 4, 5], 2, seconds);
+        let taken = [0, 1, 0, 0, 1, 0, 1, 0].map(|core| queue.next(core));
+        assert_eq!(taken, [1, 4, 2, 3, 5, 30, 12, 0].map(|job| (job > 0).then_some(job)));
+    }
 }
