@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of a real model's shape with seeded random weights, for benchmarks: make_checkpoint.py SHAPE OUT [f16|mlx4]
 
-SHAPE: a decoder of www/bench/shapes.json.
+SHAPE: a decoder of www/bench/shapes.json (model types llama, qwen2, qwen3, phi3, qwen3_5_text).
 f16: 16-bit floats (the default). mlx4: MLX's 4-bit codes in groups of 64, with a scale and a bias each.
 The speed of a dense model does not depend on its weights. Scales are small, so that logits stay finite. The random bytes repeat after a
 while, so that the files compress well. Needs numpy.
@@ -18,29 +18,54 @@ GROUP = 64
 def tensors(c):
     h, i, v = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     d = c.get("head_dim", h // c["num_attention_heads"])
-    q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
     yield "model.embed_tokens.weight", (v, h)
     for n in range(c["num_hidden_layers"]):
         p = f"model.layers.{n}."
         yield p + "input_layernorm.weight", (h,)
         yield p + "post_attention_layernorm.weight", (h,)
+        if (n + 1) % c.get("full_attention_interval", 1):
+            yield from delta_net(c, p + "linear_attn.")
+        else:
+            yield from attention(c, p + "self_attn.", d)
         if c["model_type"] == "phi3":
-            yield p + "self_attn.qkv_proj.weight", (q + 2 * kv, h)
             yield p + "mlp.gate_up_proj.weight", (2 * i, h)
         else:
-            for name, rows in (("q", q), ("k", kv), ("v", kv)):
-                yield p + f"self_attn.{name}_proj.weight", (rows, h)
-                if c["model_type"] == "qwen2":
-                    yield p + f"self_attn.{name}_proj.bias", (rows,)
-                if c["model_type"] == "qwen3" and name != "v":
-                    yield p + f"self_attn.{name}_norm.weight", (d,)
             yield p + "mlp.gate_proj.weight", (i, h)
             yield p + "mlp.up_proj.weight", (i, h)
-        yield p + "self_attn.o_proj.weight", (h, q)
         yield p + "mlp.down_proj.weight", (h, i)
     yield "model.norm.weight", (h,)
     if not c["tie_word_embeddings"]:
         yield "lm_head.weight", (v, h)
+
+
+def attention(c, p, d):
+    h, kind = c["hidden_size"], c["model_type"]
+    q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
+    if kind == "phi3":
+        yield p + "qkv_proj.weight", (q + 2 * kv, h)
+    else:
+        # Qwen3.5's queries come with a gate each.
+        for name, rows in (("q", 2 * q if kind == "qwen3_5_text" else q), ("k", kv), ("v", kv)):
+            yield p + f"{name}_proj.weight", (rows, h)
+            if kind == "qwen2":
+                yield p + f"{name}_proj.bias", (rows,)
+            if kind in ("qwen3", "qwen3_5_text") and name != "v":
+                yield p + f"{name}_norm.weight", (d,)
+    yield p + "o_proj.weight", (h, q)
+
+
+def delta_net(c, p):
+    h, heads, d = c["hidden_size"], c["linear_num_value_heads"], c["linear_value_head_dim"]
+    mixed = 2 * c["linear_key_head_dim"] * c["linear_num_key_heads"] + d * heads
+    yield p + "in_proj_qkv.weight", (mixed, h)
+    yield p + "in_proj_z.weight", (d * heads, h)
+    yield p + "in_proj_b.weight", (heads, h)
+    yield p + "in_proj_a.weight", (heads, h)
+    yield p + "conv1d.weight", (mixed, 1, c["linear_conv_kernel_dim"])
+    yield p + "dt_bias", (heads,)
+    yield p + "A_log", (heads,)
+    yield p + "norm.weight", (d,)
+    yield p + "out_proj.weight", (h, d * heads)
 
 
 def parts(config, stored):

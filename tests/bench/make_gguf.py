@@ -5,65 +5,29 @@ SHAPE: a dense decoder of www/bench/shapes.json (model types llama, qwen2, qwen3
 Matrices are Q4_0, the embeddings and the head too (llama-quantize --pure); what is smaller is F32. The file has no vocabulary, which llama-bench does not need.
 The speed of a dense model does not depend on its weights. Scales are small, so that logits stay finite. Needs numpy and gguf.
 """
-import json, os, sys
+import sys
 import gguf
 import numpy as np
+from make_checkpoint import SHAPES, tensors
 
-with open(os.path.join(os.path.dirname(__file__), "../../www/bench/shapes.json")) as shapes:
-    SHAPES = {name: shape["config"] for name, shape in json.load(shapes).items()}
-
-# model_type of config.json: general.architecture of GGUF
-ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3", "qwen3_5_text": "qwen35"}
+# model_type of config.json: the architecture of GGUF
+ARCHITECTURES = {
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "phi3": gguf.MODEL_ARCH.PHI3,
+    "qwen3_5_text": gguf.MODEL_ARCH.QWEN35,
+}
 BLOCK, BLOCK_BYTES = 32, 18  # Q4_0: a scale of f16 and 32 codes
 
 
-def full_attention(c, layer):
-    return (layer + 1) % c.get("full_attention_interval", 1) == 0
-
-
-def tensors(c):
-    """Name and dimensions of every tensor, the rows of a matrix first."""
-    h, i, v, kind = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["model_type"]
-    d = c.get("head_dim", h // c["num_attention_heads"])
-    q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
-    yield "token_embd.weight", (v, h)
-    yield "output_norm.weight", (h,)
-    if not c["tie_word_embeddings"]:
-        yield "output.weight", (v, h)
-    for n in range(c["num_hidden_layers"]):
-        b = f"blk.{n}."
-        yield b + "attn_norm.weight", (h,)
-        yield b + ("post_attention_norm.weight" if kind == "qwen3_5_text" else "ffn_norm.weight"), (h,)
-        if not full_attention(c, n):
-            key, heads = c["linear_key_head_dim"] * c["linear_num_key_heads"], c["linear_num_value_heads"]
-            value = c["linear_value_head_dim"] * heads
-            yield b + "attn_qkv.weight", (2 * key + value, h)
-            yield b + "attn_gate.weight", (value, h)
-            yield b + "ssm_conv1d.weight", (2 * key + value, c["linear_conv_kernel_dim"])
-            yield b + "ssm_dt.bias", (heads,)
-            yield b + "ssm_a", (heads,)
-            yield b + "ssm_beta.weight", (heads, h)
-            yield b + "ssm_alpha.weight", (heads, h)
-            yield b + "ssm_norm.weight", (c["linear_value_head_dim"],)
-            yield b + "ssm_out.weight", (h, value)
-        else:
-            if kind == "phi3":
-                yield b + "attn_qkv.weight", (q + 2 * kv, h)
-            else:
-                # Qwen3.5's queries come with a gate each
-                for name, rows in (("q", 2 * q if kind == "qwen3_5_text" else q), ("k", kv), ("v", kv)):
-                    yield b + f"attn_{name}.weight", (rows, h)
-                    if kind == "qwen2":
-                        yield b + f"attn_{name}.bias", (rows,)
-                    if kind in ("qwen3", "qwen3_5_text") and name != "v":
-                        yield b + f"attn_{name}_norm.weight", (d,)
-            yield b + "attn_output.weight", (h, q)
-        if kind == "phi3":
-            yield b + "ffn_up.weight", (2 * i, h)
-        else:
-            yield b + "ffn_gate.weight", (i, h)
-            yield b + "ffn_up.weight", (i, h)
-        yield b + "ffn_down.weight", (h, i)
+def named(c):
+    """Every tensor's name in GGUF and its dimensions, the rows of a matrix first and without those of one."""
+    names = gguf.get_tensor_name_map(ARCHITECTURES[c["model_type"]], c["num_hidden_layers"])
+    for name, dims in tensors(c):
+        # As llama.cpp's own conversion does before it asks for the name.
+        name = name.replace(".dt_bias", ".dt_proj.bias")
+        yield names.get_name(name, (".weight", ".bias")), tuple(size for size in dims if size > 1)
 
 
 def quantized(name, dims):
@@ -105,9 +69,9 @@ def main(shape, out):
     rng = np.random.default_rng(1)
     blocks = rng.integers(0, 256, (16_381, BLOCK_BYTES), np.uint8)  # a prime: rows of no width repeat
     blocks[:, :2] = (0.02 / 4.61 * (0.9 + 0.2 * rng.random((16_381, 1)))).astype(np.float16).view(np.uint8)
-    writer = gguf.GGUFWriter(out, ARCHITECTURES[c["model_type"]])
+    writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[ARCHITECTURES[c["model_type"]]])
     describe(writer, c)
-    rows = list(tensors(c))
+    rows = list(named(c))
     for name, dims in rows:
         if quantized(name, dims):
             width = dims[1] // BLOCK * BLOCK_BYTES
