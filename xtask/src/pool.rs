@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn cores_begin_far_from_each_other_and_end_with_what_is_short() {
-        let seconds = |job: &u32| [None, Some(f64::from(*job))][usize::from(*job >= 10)];
+        let seconds = |job: &u32| (*job >= 10).then(|| f64::from(*job));
         let mut queue = Queue::of(vec![1, 12, 2, 3, 30, 4, 5], 2, seconds);
         let taken = [0, 1, 0, 0, 1, 0, 1, 0].map(|core| queue.next(core));
         assert_eq!(taken, [1, 4, 2, 3, 5, 30, 12, 0].map(|job| (job > 0).then_some(job)));
