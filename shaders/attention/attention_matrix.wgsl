@@ -5,7 +5,8 @@
 // of at most exp(SLACK) are added. ENDS: rows of a picture see all of it that no window hides. APART: values and keys have
 // places of their own, so that the next keys are in theirs before a step ends; else each waits until the others are read.
 #import attention/many
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+#import common/kept
+@group(0) @binding(4) var<storage, read_write> out: array<Kept>;
 
 const SLACK = 5.0;
 const ROWS: u32 = TEAMS * 16u;
@@ -13,6 +14,8 @@ const KEYS: u32 = 32u;
 const THREADS: u32 = TEAMS * LANES;
 const SCORES: u32 = KEYS + 4u;
 #import common/matrix
+alias Slice = array<Element, LENGTH>;
+const UNIT: u32 = 1u;
 // Keys, values, then rows of q, in whose place, once they are loaded, weights come.
 const FIRST_VALUE: u32 = APART * KEYS / SIDE;
 const FIRST_ROW: u32 = FIRST_VALUE + KEYS / SIDE;
@@ -248,7 +251,7 @@ fn main(
         let column = $ju * SIDE + e % SIDE;
         if (row0 + row <= last_row && column < params.head_dim) {
             let at = params.out_offset + (row0 + row) * params.out_stride + head * params.head_dim + column;
-            out[at] = parts[row * SCORES + e % SIDE] * kept[row];
+            out[at] = as_kept(parts[row * SCORES + e % SIDE] * kept[row]);
         }
     }
 #endfor

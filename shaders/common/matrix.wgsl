@@ -1,7 +1,7 @@
 // Matrices of SIDE by SIDE that the lanes of a subgroup hold together, multiplied by the device's matrix units, in the words
 // of each implementation: COOP is naga's (VK_KHR_cooperative_matrix), CHROMIUM and STANDARD are gpuweb's draft
 // proposals/subgroup-matrix.md, SPELLED is plain arithmetic with the same results, for tests on devices without such units.
-// Factors come from `tile`, slices of SIDE rows of WIDTH Elements in workgroup memory; load_left2 takes the third matrix of a
+// Factors come from `tile`, Slices of SIDE rows of WIDTH Elements in workgroup memory, UNIT of them in each of its elements (1 but for COOP); load_left2 takes the third matrix of a
 // slice, and so on: browsers guard each load whose place in its array is no constant, which costs a third of a product's
 // speed. Sums go to `parts`, of f32 wherever it is, `pitch` from row to row, and come back from there. A right factor is read
 // as it lies (rows of K) or turned, as rows of W are.
@@ -12,8 +12,8 @@ alias Element = f32;
 #endif
 // Rows begin in other banks.
 const PITCH: u32 = WIDTH + 8u;
-// A row more than is used: browsers want a whole pitch behind a matrix's last row.
-alias Slice = array<Element, (SIDE + 1u) * PITCH>;
+// Of a slice. A row more than is used: browsers want a whole pitch behind a matrix's last row.
+const LENGTH: u32 = (SIDE + 1u) * PITCH;
 
 #ifdef COOP
 #if SIDE == 16
@@ -27,11 +27,11 @@ alias Sum = coop_mat8x8<f32, C>;
 #endif
 
 #for u in 0..WIDTH/SIDE
-fn load_left$u(slice: u32) -> Left { return coopLoadT<Left>(&tile[slice][$uu * SIDE], PITCH); }
+fn load_left$u(slice: u32) -> Left { return coopLoadT<Left>(&tile[slice][$uu * SIDE / UNIT], PITCH / UNIT); }
 
-fn load_right$u(slice: u32) -> Right { return coopLoadT<Right>(&tile[slice][$uu * SIDE], PITCH); }
+fn load_right$u(slice: u32) -> Right { return coopLoadT<Right>(&tile[slice][$uu * SIDE / UNIT], PITCH / UNIT); }
 
-fn load_turned$u(slice: u32) -> Right { return coopLoad<Right>(&tile[slice][$uu * SIDE], PITCH); }
+fn load_turned$u(slice: u32) -> Right { return coopLoad<Right>(&tile[slice][$uu * SIDE / UNIT], PITCH / UNIT); }
 
 #endfor
 fn multiply(a: Left, b: Right, sum: Sum) -> Sum { return coopMultiplyAdd(a, b, sum); }

@@ -1,6 +1,7 @@
 // What is done to a product on its way out: scale, bias, activation or gate, softcap, residual (or what multiplies it).
 #import common/activation
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+#import common/kept
+@group(0) @binding(4) var<storage, read_write> out: array<Kept>;
 #ifdef BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 #endif
@@ -94,5 +95,5 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
         y += out[at];
     }
 #endif
-    out[at] = y;
+    out[at] = as_kept(y);
 }

@@ -1,6 +1,7 @@
 // y = x Wᵀ for many rows of x on matrix units: a workgroup makes a tile of BM rows by BN columns, its subgroups, DOWN of them
 // by ACROSS, an equal share each, from WIDTH elements of K at a time in workgroup memory, dequantized on the way there. The next
-// ones are on their way from memory meanwhile. Products are of halves where the units take halves, sums are f32.
+// ones are on their way from memory meanwhile. Products are of halves where the units take halves, sums are f32. HALVES: x is kept as
+// halves, in whole blocks of K.
 // All sums go to `parts`, and gemm_join finishes them: the text, which takes drivers long to compile, is the same for every
 // product of a layout. Where tiles are too few to fill a device, the workgroups of one tile (along z) share K.
 // EXPERTS: rows of x are those of a tile's picks, rows of W those of their expert (shaders/experts/bucket.wgsl).
@@ -26,9 +27,15 @@ struct Params {
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
-#import weights/any
+#ifdef HALVES
+alias Four = vec4<f16>;
+#else
+alias Four = vec4<f32>;
 #import matmul/inside
+#endif
+@group(0) @binding(1) var<storage, read> x: array<Four>;
+#import weights/any
+#import weights/octet
 @group(0) @binding(7) var<storage, read_write> parts: array<f32>;
 #ifdef EXPERTS
 @group(0) @binding(8) var<storage, read> buckets: array<u32>;
@@ -43,6 +50,14 @@ fn output_row(n: u32) -> u32 { return params.row0 + n; }
 
 const THREADS: u32 = DOWN * ACROSS * LANES;
 #import common/matrix
+#ifdef COOP
+// Four at a time go to memory together.
+alias Slice = array<vec4<Element>, LENGTH / 4u>;
+const UNIT: u32 = 4u;
+#else
+// Browsers load matrices from arrays of numbers only.
+alias Slice = array<Element, LENGTH>;
+#endif
 // Rows of x, then of W.
 var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;
 
@@ -97,37 +112,48 @@ fn main(
 #endif
     let x_at$p = (params.x_offset + x_from$p * params.x_stride) / 4u;
     let x_to$p = x_row$p % SIDE * PITCH + k4;
-    var x_next$p: vec4<f32>;
+    var x_next$p: Four;
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
     let w_column$p = ($pu * THREADS + lid) / 4u;
     let w_row$p = weight_row(wid.x, w_column$p);
     let w_to$p = w_column$p % SIDE * PITCH + unit * 8u;
-    var w_next$p: X8;
+    var w_next$p: Octet;
 #endfor
     if (begin < last) {
 #for p in 0..BM*8/DOWN/ACROSS/LANES
         x_next$p = x[x_at$p + min(begin * WIDTH + k4, params.k - 1u) / 4u];
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
-        w_next$p = w_load8(w_row$p, begin * 4u + unit);
+        w_next$p = octet_of(w_row$p, begin * 4u + unit);
 #endfor
     }
     for (var block = begin; block < last; block++) {
         workgroupBarrier();
 #for p in 0..BM*8/DOWN/ACROSS/LANES
+#ifdef HALVES
+        let x$p = x_next$p;
+#else
         let x$p = elements(inside(x_next$p, block * WIDTH + k4));
+#endif
+#ifdef COOP
+        tile[x_row$p / SIDE][x_to$p / 4u] = x$p;
+#else
 #for e in 0..4
         tile[x_row$p / SIDE][x_to$p + $eu] = x$p[$e];
 #endfor
+#endif
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
-        let wa$p = elements(w_next$p.a);
-        let wb$p = elements(w_next$p.b);
+#ifdef COOP
+        tile[(BM + w_column$p) / SIDE][w_to$p / 4u] = w_next$p.a;
+        tile[(BM + w_column$p) / SIDE][w_to$p / 4u + 1u] = w_next$p.b;
+#else
 #for e in 0..4
-        tile[(BM + w_column$p) / SIDE][w_to$p + $eu] = wa$p[$e];
-        tile[(BM + w_column$p) / SIDE][w_to$p + 4u + $eu] = wb$p[$e];
+        tile[(BM + w_column$p) / SIDE][w_to$p + $eu] = w_next$p.a[$e];
+        tile[(BM + w_column$p) / SIDE][w_to$p + 4u + $eu] = w_next$p.b[$e];
 #endfor
+#endif
 #endfor
         workgroupBarrier();
         let next = min(block + 1u, last - 1u);
@@ -135,7 +161,7 @@ fn main(
         x_next$p = x[x_at$p + min(next * WIDTH + k4, params.k - 1u) / 4u];
 #endfor
 #for p in 0..BN*4/DOWN/ACROSS/LANES
-        w_next$p = w_load8(w_row$p, next * 4u + unit);
+        w_next$p = octet_of(w_row$p, next * 4u + unit);
 #endfor
 #for u in 0..WIDTH/SIDE
 #for i in 0..BM/DOWN/SIDE

@@ -19,7 +19,8 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+#import common/kept
+@group(0) @binding(2) var<storage, read_write> out: array<Kept>;
 #ifdef GAIN
 @group(0) @binding(3) var<storage, read> gain: array<f32>;
 #endif
@@ -127,6 +128,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     y$i *= by[0];
 #endif
 #endif
-    if (c$i < params.cols) { out[row * params.out_stride + first + c$i] = y$i; }
+    if (c$i < params.cols) { out[row * params.out_stride + first + c$i] = as_kept(y$i); }
 #endfor
 }

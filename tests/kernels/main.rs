@@ -10,6 +10,7 @@ mod drafts;
 mod elementwise;
 mod embed;
 mod experts;
+mod halves;
 mod look;
 mod matmul;
 mod norm;

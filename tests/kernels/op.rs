@@ -62,11 +62,21 @@ pub struct Setting {
     pub caps: Option<Caps>,
     /// A kernel that steps of one row have to do without.
     pub without: Option<Kernel>,
+    /// How many launches of a step of many rows read or write halves, where that is to be so; those of one row none.
+    pub halves: Option<usize>,
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { kv: Kv::F32, capacity: 256, max_buffer: u64::MAX, segments: Vec::new(), caps: None, without: None }
+        Self {
+            kv: Kv::F32,
+            capacity: 256,
+            max_buffer: u64::MAX,
+            segments: Vec::new(),
+            caps: None,
+            without: None,
+            halves: None,
+        }
     }
 }
 
@@ -135,6 +145,11 @@ impl Case {
             let plan = lower(&graph, options).expect("a plan");
             let unwanted = plan.launches.iter().find(|launch| Some(launch.variant.kernel) == setting.without);
             assert!(cut.rows > 1 || unwanted.is_none(), "{unwanted:?}");
+            let halves = plan.launches.iter().filter(|launch| launch.variant.flags.contains("HALVES")).count();
+            assert!(
+                setting.halves.is_none_or(|most| halves == if cut.rows > 1 { most } else { 0 }),
+                "{halves}\n{plan}"
+            );
             let mut state = [0u32; STATE_WORDS];
             (state[0], state[1]) = (pos as u32, cut.rows as u32);
             buffers.insert(Slot::CURSOR, bytes(&state));

@@ -43,7 +43,7 @@ const OTHERS: &[Row] = &[
 /// What a token may take at the most where all features are.
 const MOST: [(&str, usize); 4] = [("phi-3-mini", 200), ("qwen3.5-0.8b", 220), ("gemma-3-1b", 240), ("lfm2-1.2b", 130)];
 
-fn shape(name: &str) -> Value {
+pub(super) fn shape(name: &str) -> Value {
     let shapes: Value = serde_json::from_str(include_str!("../../www/bench/shapes.json")).expect("shapes.json");
     shapes[name]["config"].clone()
 }

@@ -1,13 +1,15 @@
 //! The graph and the plans of each family as text, beside tests/golden/plans: a fusion that stops firing, a kernel that is
 //! chosen no more and a dispatch that comes on top are differences there.
 
+use super::dispatches::shape;
 use super::{caps, layout_of, planned, planned_on};
 use jerboa::arch::{self, Head};
 use jerboa::device::{MatrixUnits, MatrixWords};
 use jerboa::gpu::{Caps, Force};
 use jerboa::ir::{Graph, Pooling};
+use jerboa::kernels::Launch;
 use jerboa::kernels::registry::{Kernel, Variant};
-use jerboa::plan::{Fusions, RowsMode, fuse};
+use jerboa::plan::{Fusions, Plan, RowsMode, Slot, fuse};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -98,6 +100,28 @@ fn experts_of_prompts_take_matrix_units() {
             [of(Kernel::GemmMatrix, "+experts"), of(Kernel::GemmJoin, "+experts"), of(Kernel::Combine, "+parts")];
         assert!(layers > 0, "{name}");
         assert_eq!(found, [2 * layers, layers, layers], "{name}\n{plan}");
+    }
+}
+
+/// On matrix units products read halves that norms, attention on the units and other products have written for them: all four of a
+/// dense layer, but for what is read as floats too, such as the rows that a router sees, and what heads too wide for the units write.
+#[test]
+fn prompts_keep_what_products_read_as_halves() {
+    let units = MatrixUnits { side: 16, half: true, lanes: 32, words: MatrixWords::Coop };
+    let caps = Caps { matrix: Some(units), ..caps() };
+    for (name, most) in [("llama-3.1-8b", [4, 4]), ("gemma-3-1b", [3, 3]), ("qwen3-30b-a3b", [2, 2])] {
+        let shape = shape(name);
+        let graph = fuse::common(arch::graph(&shape).expect(name), Fusions::ALL, &layout_of);
+        let plan = planned_on(&caps, &graph, RowsMode::Many(256)).expect(name);
+        let layers = shape["num_hidden_layers"].as_u64().expect("layers") as usize;
+        let kept = |launch: &&Launch<Slot>| launch.variant.flags.contains("HALVES");
+        let reads = plan.launches.iter().filter(kept).filter(|l| l.variant.kernel == Kernel::GemmMatrix).count();
+        let writes = plan.launches.iter().filter(kept).count() - reads;
+        assert_eq!([writes, reads], most.map(|each| each * layers), "{name}\n{plan}");
+        let floats = planned_on(&Caps { matrix: None, ..caps.clone() }, &graph, RowsMode::Many(256)).expect(name);
+        let bytes = |plan: &Plan| plan.activations.iter().sum::<u64>();
+        // Among experts others take the most.
+        assert!(bytes(&plan) < bytes(&floats) || most == [2, 2], "{name}");
     }
 }
 

@@ -171,6 +171,11 @@ pub(super) fn many(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Va
     }
 }
 
+/// Whether attention of many rows is on matrix units of halves. `exact` and `halves` as [`MatrixRows::of`] has them.
+pub(crate) fn on_halves(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> bool {
+    MatrixRows::of(caps, head_dim, exact, halves).is_some_and(|rows| rows.units.half)
+}
+
 /// Gives a launch, whose shader imports attention/splits, what each row sees of another sequence.
 fn over_memory<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
     launch.variant = launch.variant.flag("MEMORY");

@@ -49,6 +49,8 @@ pub struct Matmul<B> {
     pub n: u32,
     /// The input, K columns.
     pub x: View<B>,
+    /// Whether it is kept as halves: only on matrix units that take them, and of whole blocks of 32 columns.
+    pub halves: bool,
     /// The output, `n` columns (of the gate alone when gated).
     pub out: View<B>,
     /// `[n]` (or all rows' when gated), added before the activation.
@@ -85,6 +87,7 @@ impl<B: Clone> Matmul<B> {
             row0: 0,
             n,
             x,
+            halves: false,
             out,
             bias: None,
             residual: None,

@@ -98,7 +98,18 @@ impl MatrixChoice {
     }
 }
 
+/// Whether weights become halves by operations on halves, without a loss.
+fn nibbles(layout: Layout) -> bool {
+    matches!(layout, Layout::Affine { bits: 4, scale: Float::F16, .. })
+}
+
 impl<B: Clone> Matmul<B> {
+    /// Whether products of up to `rows` rows are made on matrix units, and of halves.
+    pub fn takes_halves(&self, caps: &Caps, rows: usize) -> bool {
+        self.weight.cols.is_multiple_of(MatrixChoice::WIDTH)
+            && MatrixChoice::of(caps, self, rows).is_some_and(|choice| choice.units.half)
+    }
+
     /// The launches for up to `rows` rows of x with what suits the device best, and the bytes that `parts` must have.
     pub fn many(&self, caps: &Caps, rows: usize, state: B, parts: B) -> (u64, [Launch<B>; 2]) {
         if let Some(choice) = MatrixChoice::of(caps, self, rows) {
@@ -131,7 +142,9 @@ impl<B: Clone> Matmul<B> {
             .set("WIDTH", MatrixChoice::WIDTH)
             .set("SIDE", units.side)
             .set("LANES", units.lanes)
-            .flag_if("EXPERTS", self.experts.is_some());
+            .flag_if("EXPERTS", self.experts.is_some())
+            .flag_if("HALVES", self.halves)
+            .flag_if("NIBBLES", units.half && nibbles(self.weight.layout));
         self.sources(Launch::new(self.label.clone(), variant, grid))
             .set("n", self.n)
             .set("up_row", self.gated.unwrap_or(0))

@@ -9,17 +9,17 @@ mod sound;
 mod table;
 
 use super::memory::{self, Memory};
-use super::rounds;
-use super::{Plan, Slot, StatePlan, WeightPlans};
+use super::{Plan, Slot, StatePlan, WeightPlans, halves, rounds};
 use crate::device::Caps;
 use crate::ir::{self, Counts, Dim, Graph, InputId, Node, Op, StateId, ValueId, WeightId};
 use crate::kernels::attention::Kv;
 use crate::kernels::blend::soft;
 use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
-use crate::kernels::matmul::{View, Weight};
+use crate::kernels::matmul::{Matmul, View, Weight};
 use crate::kernels::pool::pool;
 use crate::kernels::runs::Runs;
 use crate::kernels::{Launch, norm};
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
 /// How many rows a plan's steps have.
@@ -77,6 +77,21 @@ pub struct PlanOptions<'a> {
     pub fuse_heads: bool,
 }
 
+impl PlanOptions<'_> {
+    /// The size of a product whose weights lie in one buffer, to ask which kernels take it; where its rows lie is not known yet.
+    pub(super) fn product(&self, graph: &Graph, node: &Node) -> Option<Matmul<Slot>> {
+        let Op::Linear(linear) = &node.op else { return None };
+        let plan = self.weights.get(&linear.weight).filter(|plan| plan.runs.len() == 1)?;
+        let weight =
+            Weight { layout: plan.layout, rows: plan.rows as u32, cols: plan.cols as u32, q: Slot::Output, s: None };
+        let view = View { buffer: Slot::Output, offset: 0, stride: 0 };
+        let mut product = Matmul::plain("", weight, view.clone(), view);
+        product.n = graph.value(node.output).cols as u32;
+        product.gated = linear.gated.then_some(product.n);
+        Some(product)
+    }
+}
+
 /// Makes the plan of a graph that the passes have fused.
 ///
 /// # Errors
@@ -85,11 +100,13 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.check()?;
     let graph = &*rounds::join(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
-    let memory = memory::assign(graph, options.rows, output);
+    let halves = halves::of(graph, &options, output);
+    let memory = memory::assign(graph, options.rows, output, &halves);
     let mut lowering = Lowering {
         graph,
         options,
         memory,
+        halves,
         uses: graph.uses(),
         output,
         launches: Vec::new(),
@@ -117,6 +134,8 @@ struct Lowering<'a> {
     graph: &'a Graph,
     options: PlanOptions<'a>,
     memory: Memory,
+    /// Values that are kept as halves.
+    halves: SortedSet<ValueId>,
     /// How often each value is read.
     uses: Vec<usize>,
     output: ValueId,
@@ -256,6 +275,9 @@ impl Lowering<'_> {
             | Op::Asinh { .. }
             | Op::AddPositions { .. }
             | Op::Heads { .. } => self.sound(&name, node),
+        }
+        if let Some(last) = self.launches.last_mut().filter(|_| self.halves.contains(&node.output)) {
+            last.variant = last.variant.clone().flag("F16").flag("HALVES");
         }
         let dim = self.graph.value(node.output).rows;
         if dim != Dim::Last {

@@ -2,7 +2,7 @@
 
 use super::RowsMode;
 use crate::ir::{Graph, InputId, Op, ValueId};
-use crate::util::map::SortedMap;
+use crate::util::map::{SortedMap, SortedSet};
 
 /// Elements from one row of a value to the next: columns rounded up so that rows start at multiples of four.
 pub fn stride(graph: &Graph, root: ValueId) -> usize {
@@ -21,8 +21,9 @@ pub struct Memory {
 
 /// Walks the nodes in order, giving each output a free buffer, the smallest that grows least. A step never writes
 /// a buffer that it reads: inputs are freed only after their last step.
-pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId) -> Memory {
-    let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * stride(graph, id) * 4) as u64;
+pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId, halves: &SortedSet<ValueId>) -> Memory {
+    let element = |id: ValueId| if halves.contains(&id) { 2 } else { 4 };
+    let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * stride(graph, id) * element(id)) as u64;
     let mut last_use: SortedMap<ValueId, usize> = SortedMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain(std::iter::once(&node.output)) {

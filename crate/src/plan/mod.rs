@@ -3,6 +3,7 @@
 
 mod ahead;
 pub mod fuse;
+mod halves;
 mod lower;
 mod memory;
 mod reads;

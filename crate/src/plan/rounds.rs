@@ -1,9 +1,8 @@
 //! Rounding to 8 bits behind a norm that the products of few rows make themselves, where all that read it can. Knows what a product's
 //! kernel takes along on a device; how it rounds is the kernel's business.
 
-use super::{PlanOptions, RowsMode, Slot};
+use super::{PlanOptions, RowsMode};
 use crate::ir::{Graph, Node, Op};
-use crate::kernels::matmul::{Matmul, View, Weight};
 use std::borrow::Cow;
 
 /// The graph without the steps that only round for such products.
@@ -41,12 +40,6 @@ pub(super) fn join<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> Cow<'a, G
 /// Whether a node is a product whose kernel rounds.
 fn rounds(graph: &Graph, node: &Node, options: &PlanOptions<'_>) -> bool {
     let Op::Linear(linear) = &node.op else { return false };
-    let Some(plan) = options.weights.get(&linear.weight).filter(|plan| plan.runs.len() == 1) else { return false };
-    let (layout, rows, cols) = (plan.layout, plan.rows as u32, plan.cols as u32);
-    let view = View { buffer: Slot::Output, offset: 0, stride: 0 };
-    let mut product = Matmul::plain("", Weight { layout, rows, cols, q: Slot::Output, s: None }, view.clone(), view);
-    let output = graph.value(node.output);
-    product.n = output.cols as u32;
-    product.gated = linear.gated.then_some(product.n);
-    linear.norm.is_none() && product.rounds(options.caps, options.rows.of(output.rows))
+    let rows = options.rows.of(graph.value(node.output).rows);
+    linear.norm.is_none() && options.product(graph, node).is_some_and(|product| product.rounds(options.caps, rows))
 }

@@ -58,6 +58,7 @@ impl Lowering<'_> {
                 residual
             });
             product.times = linear.times;
+            product.halves = self.halves.contains(&node.inputs[0]);
             product.norm = norm.clone();
             product.round = linear.round;
             product.act = linear.act as u32;
