@@ -56,12 +56,14 @@ fn load_turned$u(slice: u32) -> Right { return Right(slice, $uu * SIDE, 1u, PITC
 #endfor
 fn multiply(a: Left, b: Right, sum: Sum) -> Sum {
     var sums = sum;
-    for (var i = 0u; i < SIDE * SIDE / LANES; i++) {
-        let element = i * LANES + lane;
-        let row = a.at + element / SIDE * PITCH;
-        let column = b.at + element % SIDE * b.across;
-        for (var k = 0u; k < SIDE; k++) {
-            sums[i] = fma(f32(tile[a.slice][row + k]), f32(tile[b.slice][column + k * b.down]), sums[i]);
+    let column = b.at + lane % SIDE * b.across;
+    // Between numbers that no compiler knows: a loop that it writes out takes it long, and a tile has many.
+    for (var at = lane; at < lane + SIDE; at++) {
+        let k = at - lane;
+        let right = f32(tile[b.slice][column + k * b.down]);
+        for (var i = 0u; i < SIDE * SIDE / LANES; i++) {
+            let row = a.at + (i * LANES + lane) / SIDE * PITCH;
+            sums[i] = fma(f32(tile[a.slice][row + k]), right, sums[i]);
         }
     }
     return sums;
