@@ -339,13 +339,18 @@ pub struct GemmChoice {
 impl GemmChoice {
     /// Rows of x that are a short prompt, or a turn of a chat: lower tiles have the fewer rows to spare.
     pub const SHORT: usize = 32;
+    /// Rows of x that take a device without a GPU longer than a text takes to compile.
+    const LONG: usize = 1024;
 
     /// What is known to be good for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
         let known = if rows <= Self::SHORT { 32 } else { caps.measured(Kernel::Gemm, "BM", 64) };
         let bm = caps.choose(Kernel::Gemm, "BM", known);
-        let bn = caps.choose(Kernel::Gemm, "BN", 128);
-        // Without a GPU it takes longer to compile the text than to run it.
+        // Without a GPU columns of a tile that nobody wants take as long as the others; where rows are few, all take less than the
+        // text of narrow tiles, in which a thread brings more, takes longer to compile.
+        let narrow = caps.software && m.n <= 64 && rows >= Self::LONG;
+        let bn = caps.choose(Kernel::Gemm, "BN", if narrow { 64 } else { 128 });
+        // Nor is a text that is written out compiled in the time that it saves.
         let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 128).clamp(1, 16);
