@@ -1,10 +1,10 @@
 // Matrices of SIDE by SIDE that the lanes of a subgroup hold together, multiplied by the device's matrix units, in the words
 // of each implementation: COOP is naga's (VK_KHR_cooperative_matrix), CHROMIUM and STANDARD are gpuweb's draft
 // proposals/subgroup-matrix.md, SPELLED is plain arithmetic with the same results, for tests on devices without such units.
-// Factors come from `tile`, Slices of SIDE rows of WIDTH Elements in workgroup memory, UNIT of them in each of its elements (1 but for COOP); load_left2 takes the third matrix of a
-// slice, and so on: browsers guard each load whose place in its array is no constant, which costs a third of a product's
-// speed. Sums go to `parts`, of f32 wherever it is, `pitch` from row to row, and come back from there. A right factor is read
-// as it lies (rows of K) or turned, as rows of W are.
+// Factors come from `tile`, Slices of SIDE rows of WIDTH Elements in workgroup memory, UNIT of them in each place of a slice's
+// array (1 but for COOP); load_left2 takes the third matrix of a slice, and so on: browsers guard each load whose place in its
+// array is no constant, which costs a third of a product's speed. Sums go to `parts`, of f32 wherever it is, `pitch` from row to
+// row, and come back from there. A right factor is read as it lies (rows of K) or turned, as rows of W are.
 #ifdef F16
 alias Element = f16;
 #else

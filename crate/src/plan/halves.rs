@@ -6,34 +6,33 @@ use crate::ir::{Dim, Graph, Mask, Node, Op, ValueId};
 use crate::kernels::attention::{Kv, on_halves};
 use crate::util::map::SortedSet;
 
-/// These values of a graph; `output` is what the step is made for.
-pub(super) fn of(graph: &Graph, options: &PlanOptions<'_>, output: ValueId) -> SortedSet<ValueId> {
+/// These values of a graph, of which `uses` has how often each is read; `output` is what the step is made for.
+pub(super) fn of(graph: &Graph, options: &PlanOptions<'_>, uses: &[usize], output: ValueId) -> SortedSet<ValueId> {
     let mut kept = SortedSet::new();
     if matches!(options.rows, RowsMode::Few(_)) || options.caps.frugal() || options.caps.matrix_units().is_none() {
         return kept;
     }
+    let on_units: Vec<bool> = graph.nodes.iter().map(|node| on_units(graph, node, options)).collect();
     // How often each value is read by such a product, as its input alone.
     let mut taken = vec![0; graph.values.len()];
     let alone = |node: &Node| node.inputs[1..].iter().all(|other| graph.root(*other).0 != node.inputs[0]);
-    for node in graph.nodes.iter().filter(|node| on_units(graph, node, options) && alone(node)) {
+    for (node, _) in graph.nodes.iter().zip(&on_units).filter(|(node, on_units)| **on_units && alone(node)) {
         taken[node.inputs[0].0] += 1;
     }
-    let uses = graph.uses();
-    for node in &graph.nodes {
+    for (node, on_units) in graph.nodes.iter().zip(on_units) {
         let made = node.output;
         let only = taken[made.0] > 0 && taken[made.0] == uses[made.0];
-        if only && made != output && graph.root(made).0 == made && writes(graph, node, options) {
+        if only && made != output && graph.root(made).0 == made && (on_units || writes(node, options)) {
             kept.insert(made);
         }
     }
     kept
 }
 
-/// Whether a node's last kernel can write halves.
-fn writes(graph: &Graph, node: &Node, options: &PlanOptions<'_>) -> bool {
+/// Whether the last kernel of a node that is no product can write halves.
+fn writes(node: &Node, options: &PlanOptions<'_>) -> bool {
     match &node.op {
         Op::Norm(_) => true,
-        Op::Linear(_) => on_units(graph, node, options),
         Op::Attention(a) => {
             // Attention of packed texts takes halves where not all of a model is f32, whose products are on no units.
             let cached = matches!(a.mask, Mask::Causal { .. } | Mask::Pictures { .. });

@@ -100,14 +100,15 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.check()?;
     let graph = &*rounds::join(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
-    let halves = halves::of(graph, &options, output);
+    let uses = graph.uses();
+    let halves = halves::of(graph, &options, &uses, output);
     let memory = memory::assign(graph, options.rows, output, &halves);
     let mut lowering = Lowering {
         graph,
         options,
         memory,
         halves,
-        uses: graph.uses(),
+        uses,
         output,
         launches: Vec::new(),
         left: None,
