@@ -17,6 +17,9 @@ function quiet(promise) {
   return promise;
 }
 
+/** Dispatches with other grids. */
+const placed = (steps, grids) => steps.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] }));
+
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** How long the device may take to answer, in milliseconds, before it is given up: all that was submitted must be done by then. */
@@ -328,6 +331,11 @@ export class JsGpu {
     this.freePrograms.push(slot);
   }
 
+  /** Gives a program other grids; what waits its turn keeps those it had. */
+  regrid(slot, grids) {
+    this.programs[slot] = placed(this.programs[slot], grids);
+  }
+
   /** Replays programs in one pass and one submit, or in groups; `grids`, if any, replaces the grids of the only program. */
   run(programs, grids) {
     if (this.group !== 0 || this.busy) {
@@ -371,8 +379,7 @@ export class JsGpu {
   /** The dispatches of some programs, each with its grid. */
   steps(programs, grids) {
     const all = programs.length === 1 ? this.programs[programs[0]] : Array.from(programs).flatMap((slot) => this.programs[slot]);
-    const placed = grids ? all.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] })) : all;
-    return placed.filter((step) => step.x * step.y * step.z !== 0);
+    return (grids ? placed(all, grids) : all).filter((step) => step.x * step.y * step.z !== 0);
   }
 
   /** Runs dispatches a group at a time, each done before the next is handed over. */

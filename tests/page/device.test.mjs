@@ -79,6 +79,25 @@ test("every group of dispatches gives the same, and what is asked meanwhile keep
   assert.deepEqual(submits, [5, 84, 14, 6, 5, 5]);
 });
 
+test("other grids are those of what is run from then on, not of what waits its turn", async () => {
+  for (const group of [0, 1]) {
+    const found = await page.evaluate(async (group) => {
+      const { gpu, a, b, program, numbers } = await scene(40);
+      gpu.group = group;
+      gpu.run([program], undefined);
+      const all = numbers(a);
+      gpu.regrid(program, Uint32Array.from({ length: 120 }, (_, i) => (i < 3 ? 1 : 0)));
+      gpu.run([program, program], undefined);
+      const first = numbers(b);
+      gpu.regrid(program, new Uint32Array(120).fill(1));
+      gpu.run([program], undefined);
+      const again = numbers(a);
+      return [(await all)[0], (await first)[0], (await again)[0], await gpu.takeError()];
+    }, group);
+    assert.deepEqual(found, [40, 41, 80, undefined], `group ${group}`);
+  }
+});
+
 test("a buffer that goes while groups are under way is there until they are done", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, a, b, program, numbers } = await scene(9);

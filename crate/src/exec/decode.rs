@@ -81,7 +81,7 @@ impl Session {
     pub(super) fn submit_looked_up(&self, count: usize, drafting: bool, end: usize) -> Result<()> {
         let steps = self.speculation()?;
         match drafting {
-            true => self.submit_often(count, &[steps.verify.recorded()]),
+            true => self.submit_often(count, &[steps.verify.within(&self.gpu, end).recorded()]),
             false => self.submit_often(count, &[self.decode_step(end).recorded(), steps.tail.recorded()]),
         }
     }

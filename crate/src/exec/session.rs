@@ -143,7 +143,8 @@ impl Session {
 
     /// The decode step for sequences that end at `end` at the most.
     pub(super) fn decode_step(&self, end: usize) -> &Step {
-        self.steps.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.steps.decode)
+        let step = self.steps.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.steps.decode);
+        step.within(&self.gpu, end)
     }
 
     /// The model, for further sessions.

@@ -7,6 +7,7 @@ use crate::kernels::GridSpec;
 use crate::plan::{GUESSED, Plan, Slot};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// The buffers that all plans of a model share.
@@ -216,6 +217,10 @@ pub struct Step {
     pub stops: Vec<Stop>,
     program: Program,
     grids: Vec<(GridSpec, Dim)>,
+    /// The rows of its recorded grids.
+    rows: usize,
+    /// Its recorded grids, where they follow how many keys a row sees.
+    following: Option<RefCell<Vec<Grid>>>,
     variants: Vec<Variant>,
     /// What the plan computes.
     pub output: Buffer,
@@ -256,10 +261,13 @@ impl Step {
             });
         }
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
+        let follows = plan.launches.iter().any(|l| matches!(l.grid, GridSpec::Runs { .. }));
         Ok(Self {
             stops: stops(plan, find),
+            following: follows.then(|| RefCell::new(steps.iter().map(|step| step.grid).collect())),
             program: gpu.program(name, steps)?,
             grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),
+            rows,
             variants: plan.launches.iter().map(|l| l.variant.clone()).collect(),
             output,
             output_cols: plan.output_cols,
@@ -274,6 +282,20 @@ impl Step {
     /// The grids for all counts of a step.
     pub fn grids_for(&self, counts: Counts) -> Vec<Grid> {
         self.grids.iter().map(|(grid, dim)| grid.at(dim.of(counts) as u32)).collect()
+    }
+
+    /// Records it without the workgroups that have nothing to do where no row sees more than so many keys.
+    pub fn within(&self, gpu: &Gpu, keys: usize) -> &Self {
+        if let Some(recorded) = &self.following {
+            let rows = Counts::rows(self.rows);
+            let at = |(grid, dim): &(GridSpec, Dim)| grid.within(keys as u32).at(dim.of(rows) as u32);
+            let grids: Vec<Grid> = self.grids.iter().map(at).collect();
+            if *recorded.borrow() != grids {
+                gpu.regrid(&self.program, &grids);
+                *recorded.borrow_mut() = grids;
+            }
+        }
+        self
     }
 
     /// This step with its recorded grids.
@@ -293,8 +315,8 @@ impl Step {
 
     /// Times each dispatch by itself, in a pass of its own.
     pub async fn profile(&self, gpu: &Gpu, rows: usize) -> Result<StepTimes> {
-        let grids = self.grids(rows);
-        let ns = gpu.profile(&self.program, Some(&grids)).await?;
+        let grids = (rows != self.rows).then(|| self.grids(rows));
+        let ns = gpu.profile(&self.program, grids.as_deref()).await?;
         Ok(StepTimes {
             labels: self.program.labels().to_vec(),
             kernels: self.variants.iter().map(|v| v.kernel.name().to_string()).collect(),

@@ -9,7 +9,7 @@ use crate::device::registry::Shader;
 use crate::device::{MatrixUnits, MatrixWords};
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
@@ -39,6 +39,8 @@ extern "C" {
     fn program(this: &JsGpu, label: &str, steps: &Int32Array, uniform: u32) -> u32;
     #[wasm_bindgen(method, js_name = dropProgram)]
     fn drop_program(this: &JsGpu, slot: u32);
+    #[wasm_bindgen(method)]
+    fn regrid(this: &JsGpu, slot: u32, grids: &Uint32Array);
     #[wasm_bindgen(method)]
     fn run(this: &JsGpu, programs: &[u32], grids: Option<Uint32Array>);
     #[wasm_bindgen(method)]
@@ -126,7 +128,7 @@ pub struct Program {
     js: Rc<Device>,
     slot: u32,
     labels: Vec<String>,
-    grids: Vec<Grid>,
+    grids: RefCell<Vec<Grid>>,
     /// What the bind groups refer to lives as long as they do.
     _owned: Vec<Buffer>,
 }
@@ -272,7 +274,12 @@ impl Backend for BrowserGpu {
         }
         let slot = self.js.program(label, &Int32Array::from(&packed[..]), arena.0.slot);
         owned.push(arena);
-        Ok(Program { js: self.js.clone(), slot, labels, grids, _owned: owned })
+        Ok(Program { js: self.js.clone(), slot, labels, grids: grids.into(), _owned: owned })
+    }
+
+    fn regrid(&self, program: &Program, grids: &[Grid]) {
+        self.js.regrid(program.slot, &Uint32Array::from(grids.as_flattened()));
+        *program.grids.borrow_mut() = grids.to_vec();
     }
 
     fn submit(&self, work: &[Work<'_>]) -> Result<()> {
@@ -318,8 +325,10 @@ impl Backend for BrowserGpu {
     }
 
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
-        let grids = grids.unwrap_or(&program.grids);
-        let times = self.js.profile(program.slot, &Uint32Array::from(grids.as_flattened()));
+        let recorded = program.grids.borrow();
+        let flat = Uint32Array::from(grids.unwrap_or(&recorded).as_flattened());
+        drop(recorded);
+        let times = self.js.profile(program.slot, &flat);
         let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost { reason: message(&e) })?;
         Ok(Float64Array::from(times).to_vec())
     }

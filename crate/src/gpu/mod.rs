@@ -147,6 +147,9 @@ pub trait Backend: Sized {
     /// Makes everything constant of a chain of dispatches: uniforms and bind groups.
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program>;
 
+    /// Gives a program other grids than it was recorded with, one per step, for what is submitted from now on.
+    fn regrid(&self, program: &Program, grids: &[Grid]);
+
     /// Submits work in order, as one command buffer.
     fn submit(&self, work: &[Work<'_>]) -> Result<()>;
 

@@ -84,7 +84,7 @@ pub struct Pipeline(Rc<(wgpu::ComputePipeline, wgpu::BindGroupLayout)>);
 /// A recorded chain of dispatches.
 #[derive(Debug)]
 pub struct Program {
-    steps: Vec<(Pipeline, wgpu::BindGroup, Grid)>,
+    steps: Vec<(Pipeline, wgpu::BindGroup, Cell<Grid>)>,
     labels: Vec<String>,
     /// Steps that never run: see `DeviceOptions::omit`.
     omitted: Vec<usize>,
@@ -177,7 +177,7 @@ impl NativeGpu {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let mut last: Option<&Pipeline> = None;
         for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
-            let [x, y, z] = grids.map_or(*grid, |g| g[index]);
+            let [x, y, z] = grids.map_or(grid.get(), |g| g[index]);
             if x == 0 || y == 0 || z == 0 || program.omitted.contains(&index) {
                 continue;
             }
@@ -318,10 +318,14 @@ impl Backend for NativeGpu {
             self.count(|c| c.bind_groups += 1);
             labels.push(step.label);
             owned.extend(step.buffers.into_iter().map(|(_, buffer)| buffer));
-            recorded.push((step.pipeline, group, step.grid));
+            recorded.push((step.pipeline, group, Cell::new(step.grid)));
         }
         owned.push(arena);
         Ok(Program { steps: recorded, labels, omitted, _owned: owned })
+    }
+
+    fn regrid(&self, program: &Program, grids: &[Grid]) {
+        program.steps.iter().zip(grids).for_each(|((_, _, recorded), grid)| recorded.set(*grid));
     }
 
     fn submit(&self, work: &[Work<'_>]) -> Result<()> {
@@ -373,7 +377,7 @@ impl Backend for NativeGpu {
         });
         let mut encoder = self.encoder();
         for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
-            let [x, y, z] = grids.map_or(*grid, |g| g[index]);
+            let [x, y, z] = grids.map_or(grid.get(), |g| g[index]);
             let writes = wgpu::ComputePassTimestampWrites {
                 query_set: &queries,
                 beginning_of_pass_write_index: Some(2 * index as u32),

@@ -353,7 +353,7 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// Attention of one row over the cache, in runs of keys that a second launch joins; norms and rotates the heads and
     /// fills the cache on the way. q, k and v lie in one buffer.
     pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let mut launch = self.split(q).set("k_offset", k.offset).set("v_offset", v.offset);
+        let mut launch = self.split(q, self.decode.follows).set("k_offset", k.offset).set("v_offset", v.offset);
         launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
         let launch = with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref());
         self.joined(launch, parts, out, None)
@@ -373,14 +373,15 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
     pub fn few(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
         let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
-        let launch = self.split(&queries).set("k_offset", 0).set("v_offset", 0);
+        let launch = self.split(&queries, self.decode.follows).set("k_offset", 0).set("v_offset", 0);
         self.joined(with_heads(launch, None, None), parts, out, None)
     }
 
     /// Attention of few rows over `[first, end)` of the rows of another sequence, as `memory` has them for each row: keys and
     /// values lie in views of the caches, f32.
     pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let launch = self.split(q).set("k_offset", k.offset).set("v_offset", v.offset);
+        // How many keys another sequence has is not this one's to know.
+        let launch = self.split(q, false).set("k_offset", k.offset).set("v_offset", v.offset);
         let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
         let launch = with_heads(over_memory(launch, memory.clone()), None, None);
         self.joined(launch, parts, out, Some(memory))
@@ -401,8 +402,8 @@ impl<B: Clone + PartialEq> Attention<B> {
         vec![launch.bind("out", parts), join]
     }
 
-    /// A launch over the runs of keys.
-    fn split(&self, q: &View<B>) -> Launch<B> {
+    /// A launch over the runs of keys, which are those of all keys that there may be, or of those that there are.
+    fn split(&self, q: &View<B>, follows: bool) -> Launch<B> {
         let group = self.heads / self.kv_heads;
         // Of few workgroups each may have more threads, which wait for fewer keys and values. Threads share a key's columns
         // evenly, and more heads leave no room for what they add up.
@@ -417,7 +418,11 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("WIDE", if self.head_dim > 256 { 128 } else { threads / 2 })
             .set("CUTS", self.cuts(threads));
         let variant = if threads == 128 { variant } else { variant.set("THREADS", threads) };
-        let grid = GridSpec::PerRow { x: self.kv_heads * group.div_ceil(self.decode.heads), y: self.splits(), per: 1 };
+        let (x, most) = (self.kv_heads * group.div_ceil(self.decode.heads), self.splits());
+        let grid = match follows {
+            true => GridSpec::Runs { x, tile: self.decode.tile, most },
+            false => GridSpec::PerRow { x, y: most, per: 1 },
+        };
         let launch = Launch::new(self.label.clone(), variant, grid)
             .bind("q", q.buffer.clone())
             .bind("k_cache", self.k_cache.clone())

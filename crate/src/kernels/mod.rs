@@ -57,6 +57,15 @@ pub enum GridSpec {
         /// Rows that a workgroup takes.
         per: u32,
     },
+    /// `[x, runs, rows]`, with a run for each `tile` keys that a row may see, `most` at the most.
+    Runs {
+        /// Workgroups of a run.
+        x: u32,
+        /// Keys of a run.
+        tile: u32,
+        /// The most runs.
+        most: u32,
+    },
     /// Tiles as [`GridSpec::Tiled`], and along z as many workgroups to share each as come close to `target` in all.
     Split {
         /// Columns of tiles.
@@ -127,6 +136,7 @@ impl GridSpec {
             GridSpec::Rows { units, per } => fold(u64::from(units) * u64::from(rows.div_ceil(per))),
             GridSpec::Exact(grid) => grid,
             GridSpec::PerRow { x, y, per } => [x, y, rows.div_ceil(per)],
+            GridSpec::Runs { x, most, .. } => [x, most, rows],
             GridSpec::Split { x, per, target, most } => {
                 let y = rows.div_ceil(per);
                 [x, y, splits(x * y, target, most)]
@@ -142,6 +152,14 @@ impl GridSpec {
                 [x, rows.div_ceil(layers), layers]
             }
             GridSpec::Tiled { x, per, z } => [x, rows.div_ceil(per), z],
+        }
+    }
+
+    /// The same where no row sees more than so many keys.
+    pub fn within(self, keys: u32) -> Self {
+        match self {
+            GridSpec::Runs { x, tile, most } => GridSpec::Runs { x, tile, most: most.min(keys.div_ceil(tile)) },
+            other => other,
         }
     }
 }
@@ -256,4 +274,19 @@ pub struct Resolved<B> {
     pub buffers: Vec<(u32, B)>,
     /// The uniform's binding and its words.
     pub params: Option<(u32, Vec<u32>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GridSpec;
+
+    #[test]
+    fn runs_are_as_many_as_there_are_keys_for() {
+        let grid = GridSpec::Runs { x: 3, tile: 32, most: 16 };
+        let runs = |keys| grid.within(keys).at(2);
+        assert_eq!([1, 32, 33, 512, 513].map(runs), [1, 1, 2, 16, 16].map(|y| [3, y, 2]));
+        assert_eq!(grid.at(2), [3, 16, 2]);
+        let other = GridSpec::PerRow { x: 3, y: 16, per: 1 };
+        assert_eq!(other.within(1), other);
+    }
 }

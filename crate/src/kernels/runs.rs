@@ -32,6 +32,9 @@ pub struct DecodeChoice {
     pub near: u32,
     /// Rows that never see more keys than these leave at most [`RUNS`] runs where a product behind can join them.
     pub joined: u32,
+    /// Whether a step has runs for the keys that there are, not for all that there may be: on a large device what has nothing to do
+    /// costs nothing.
+    pub follows: bool,
 }
 
 impl DecodeChoice {
@@ -50,7 +53,7 @@ impl DecodeChoice {
         let joined = if Self::joins(caps) { NEAR } else { 0 };
         // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
         let (heads, tile) = if head_dim > 256 { (heads.min(4), 32) } else { (heads, tile) };
-        Self { heads, tile, near, joined }
+        Self { heads, tile, near, joined, follows: caps.full_load() < 512 }
     }
 
     /// Whether products join the runs that attention leaves. Each of their workgroups reads all of them: only a large device has
