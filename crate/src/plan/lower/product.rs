@@ -7,6 +7,9 @@ use crate::kernels::matmul::{Matmul, NormPrologue, View};
 use crate::kernels::runs::Runs;
 use crate::{Error, Result};
 
+/// Elements of a matrix that is large for a processor.
+const LARGE: u32 = 1 << 17;
+
 impl Lowering<'_> {
     pub(super) fn linear(&mut self, name: &str, linear: &Linear, node: &Node) -> Result<()> {
         let runs = self.runs(linear.weight)?;
@@ -24,7 +27,9 @@ impl Lowering<'_> {
         }
         let single = self.single(node.output);
         let many = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
-        let tiled = many && !self.options.caps.frugal();
+        // Of large matrices tiles are soon worth their compilation.
+        let large = runs.iter().any(|(_, weight)| weight.rows * weight.cols >= LARGE);
+        let tiled = many && (large || !self.options.caps.frugal());
         let norm = linear.norm.as_ref().map(|n| match n.gain {
             _ if many => Err(dropped(name, "the norm of its input: tiles do not take one along")),
             _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of its input's norm")),
