@@ -39,7 +39,8 @@ test("a made model is measured, shown and reported", options, async () => {
   assert.deepEqual(result.runs.map((run) => [run.prompt_tokens, run.tokens]), [[16, 12], [40, 12], [16, 12], [40, 12]]);
   for (const run of result.runs) assert.ok(run.ttft_ms > 0 && run.decode_tps > 0 && run.prefill_tps > 0);
   assert.equal(result.rows.length, 2);
-  for (const { prompt, measured, decode_tps } of result.rows) {
+  for (const { prompt, measured, decode_tps, share_of_limit } of result.rows) {
+    assert.ok(share_of_limit.min > 0 && share_of_limit.min <= share_of_limit.median && share_of_limit.median <= share_of_limit.max);
     assert.ok(decode_tps.min <= decode_tps.median && decode_tps.median <= decode_tps.max);
     assert.ok(measured.dispatchesPerToken > 0 && measured.dispatchesPerToken === result.info.dispatchesPerToken);
     assert.equal(measured.position, prompt + 6);
@@ -96,13 +97,13 @@ test("tables tell a software adapter's work, not its speed", () => {
   const range = { median: 1234, min: 1200, max: 1300 };
   const load = { totalMs: 80, readingMs: 40, writingMs: 10, transcodingMs: 20, tuningMs: 1, compilingMs: 5, kernelsMs: 50, bytes: 2e6, peakBytes: 3e6 };
   const measured = { dispatchesPerToken: 17, bytesPerToken: 5e6, host: { msPerStep: 0.2 }, profiles: [{ rows: 1, position: 9, ms: 2, kernels: { matmul: { dispatches: 8, ms: 1.5 } } }] };
-  const row = { prompt: 128, decode_tps: range, prefill_tps: range, ttft_ms: range, share_of_limit: 0.61, share_of_bandwidth: 0.5, measured };
+  const row = { prompt: 128, decode_tps: range, prefill_tps: range, ttft_ms: range, share_of_limit: { median: 0.61, min: 0.58, max: 0.64 }, share_of_bandwidth: 0.5, measured };
   const result = (software) => ({
     model: "tiny", agent: "Test", adapter: { vendor: "v", f16: true, subgroups: true, software }, info: { weights: "q4", load }, load_ms: 100, memory: { wasmBytes: 4e6 },
     rows: [row], limits: { readGbs: 4000, dispatchUs: 1.5 },
   });
   const [gpu, processor] = [asText([result(false)]), asText([result(true)])];
-  for (const told of ["1234 (1200–1300)", "61 %", "40 %", "| matmul |", "75 %", "4000 GB/s"]) assert.ok(gpu.includes(told), told);
+  for (const told of ["1234 (1200–1300)", "61 % (58–64)", "40 %", "| matmul |", "75 %", "4000 GB/s"]) assert.ok(gpu.includes(told), told);
   for (const told of ["1234", "61 %", "40 %", "matmul", "GB/s"]) assert.ok(!processor.includes(told), told);
   assert.match(processor, /on the processor/);
   assert.match(processor, /\| 17 \| 5\.00 \|/);

@@ -18,7 +18,9 @@ function table(head: string[], rows: string[][]): HTMLTableElement {
 
 const digits = (value: number): string => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
 const span = ({ median, min, max }: Range): string => `${digits(median)} (${digits(min)}–${digits(max)})`;
-const share = (value: number | undefined): string => (value === undefined ? "" : `${(100 * value).toFixed(0)} %`);
+const percent = (value: number): string => (100 * value).toFixed(0);
+const share = (value: number | undefined): string => (value === undefined ? "" : `${percent(value)} %`);
+const shares = (of: Range | undefined): string => (of ? `${share(of.median)} (${percent(of.min)}–${percent(of.max)})` : "");
 
 function cells(row: Row): string[] {
   const { measured } = row;
@@ -29,7 +31,7 @@ function cells(row: Row): string[] {
     span(row.ttft_ms),
     measured ? String(measured.dispatchesPerToken) : "",
     measured ? digits(measured.bytesPerToken / 1e6) : "",
-    share(row.share_of_limit),
+    shares(row.share_of_limit),
     share(row.share_of_bandwidth),
     measured?.host ? digits(measured.host.msPerStep) : "",
   ];

@@ -42,8 +42,8 @@ export interface Row {
   /** Milliseconds of a step, at best and as it is. */
   limit_ms?: number;
   step_ms: number;
-  /** Share of the limit: dispatches at their least cost plus bytes at the bandwidth of a plain read. */
-  share_of_limit?: number;
+  /** Share of the limit: dispatches at their least cost plus bytes at the bandwidth of a plain read, both measured right after each run. */
+  share_of_limit?: Range;
   /** Bytes per second of a step over the bandwidth of a plain read. */
   share_of_bandwidth?: number;
   measured?: Measurement;
@@ -74,8 +74,12 @@ export interface Result {
   embed?: Embedded;
   /** Of a model that hears or speaks, likewise. */
   sound?: Sounded;
-  limits?: Measurement["limits"];
+  /** What the device reaches at best: medians over the rounds. */
+  limits?: Limits;
 }
+
+/** What the device reaches at best. */
+type Limits = NonNullable<Measurement["limits"]>;
 
 const now = (): number => performance.now();
 
@@ -146,21 +150,29 @@ async function generate(model: Model, settings: Settings, prompt: number, tokens
 }
 
 /** The limit of a step by the device's own figures. */
-function limitOf(measured: Measurement, limits: NonNullable<Measurement["limits"]>): number {
+function limitOf(measured: Measurement, limits: Limits): number {
   return (measured.dispatchesPerToken * limits.dispatchUs) / 1e3 + measured.bytesPerToken / limits.readGbs / 1e6;
 }
 
-async function row(model: Model, prompt: number, settings: Settings, runs: Run[], limits: Measurement["limits"]): Promise<Row> {
+/** The middle of each figure. */
+function middle(limits: Limits[]): Limits {
+  const of = (name: keyof Limits): number => range(limits.map((one) => one[name])).median;
+  return { readGbs: of("readGbs"), readBytes: of("readBytes"), dispatchUs: of("dispatchUs"), readbackMs: of("readbackMs") };
+}
+
+/** `limits` has one of each round of runs, or none. */
+async function row(model: Model, prompt: number, settings: Settings, runs: Run[], limits: Limits[]): Promise<Row> {
   const mine = runs.filter((run) => run.prompt_tokens === prompt);
   const decode_tps = range(mine.map((run) => run.decode_tps));
   const step_ms = 1e3 / decode_tps.median;
   const base: Row = { prompt, decode_tps, prefill_tps: range(mine.map((run) => run.prefill_tps)), ttft_ms: range(mine.map((run) => run.ttft_ms)), step_ms };
-  if (!settings.profile || !limits) return base;
+  if (limits.length === 0) return base;
   const position = Math.min(prompt + (settings.tokens >> 1), model.info.contextLength - 64);
   const measured = await model.measure({ position, profile: prompt > 1 ? [1, Math.min(prompt, 512)] : [1], steps: 32 });
-  const limit_ms = limitOf(measured, limits);
-  const share_of_bandwidth = measured.bytesPerToken / step_ms / 1e6 / limits.readGbs;
-  return { ...base, limit_ms, share_of_limit: limit_ms / step_ms, share_of_bandwidth, measured };
+  const device = middle(limits);
+  const share_of_limit = range(mine.map((run, round) => (limitOf(measured, limits[round]!) * run.decode_tps) / 1e3));
+  const share_of_bandwidth = measured.bytesPerToken / step_ms / 1e6 / device.readGbs;
+  return { ...base, limit_ms: limitOf(measured, device), share_of_limit, share_of_bandwidth, measured };
 }
 
 /** The checkpoint that the settings name: an address, or files that are made here. */
@@ -198,8 +210,12 @@ export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_
 
 /** Generations of each length of prompt, in turns, then what the engine says of itself. */
 async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
-  if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
+  const warm = async (): Promise<void> => {
+    if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
+  };
+  await warm();
   const runs: Run[] = [];
+  const limits: Limits[] = [];
   for (let round = 0; round < settings.runs; round++) {
     for (const prompt of settings.prompts) {
       if (settings.pause > 0) await new Promise((resolve) => setTimeout(resolve, settings.pause));
@@ -207,11 +223,16 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
       runs.push(run);
       say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
     }
+    if (!settings.profile) continue;
+    // What a dispatch costs varies within seconds more than anything else: it is told beside each round. The memory that this took
+    // is given back at the next prompt's cost.
+    const measured = (await model.measure({ limits: true })).limits;
+    if (measured) limits.push(measured);
+    await warm();
   }
-  const limits = settings.profile ? (await model.measure({ limits: true })).limits : null;
   const rows: Row[] = [];
   for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
-  return { runs, rows, limits };
+  return { runs, rows, ...(limits.length > 0 ? { limits: middle(limits) } : {}) };
 }
 
 /** Does all that the settings say; `say` hears what is under way. */

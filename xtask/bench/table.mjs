@@ -9,7 +9,9 @@ import { pathToFileURL } from "node:url";
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
 const span = ({ median, min, max }) => (min === max ? digits(median) : `${digits(median)} (${digits(min)}–${digits(max)})`);
-const share = (value) => (value === undefined ? "" : `${(100 * value).toFixed(0)} %`);
+const percent = (value) => (100 * value).toFixed(0);
+const share = (value) => (value === undefined ? "" : `${percent(value)} %`);
+const shares = (of) => (of ? (of.min === of.max ? share(of.median) : `${share(of.median)} (${percent(of.min)}–${percent(of.max)})`) : "");
 const megabytes = (bytes) => (bytes ? digits(bytes / 1e6) : "");
 
 function table(head, rows) {
@@ -29,7 +31,7 @@ function speed(result) {
     told(span(decode_tps)),
     told(span(prefill_tps)),
     told(span(ttft_ms)),
-    told(share(share_of_limit)),
+    told(shares(share_of_limit)),
     told(share(share_of_bandwidth)),
     measured?.dispatchesPerToken ?? "",
     megabytes(measured?.bytesPerToken),

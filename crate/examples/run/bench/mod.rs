@@ -5,7 +5,7 @@ mod command;
 
 pub use command::{command, make, make_command, run};
 
-use jerboa::exec::{MeasureOptions, Measurement};
+use jerboa::exec::{Limits, MeasureOptions, Measurement};
 use jerboa::gpu::Backend;
 use jerboa::hub::AbortFlag;
 use jerboa::task::{Event, GenerateRequest, Loaded};
@@ -80,36 +80,56 @@ async fn generate(loaded: &mut Loaded, prompt: usize, tokens: usize, seed: usize
     }))
 }
 
-/// Middle, least and most of a field over the runs of one prompt.
-fn range(runs: &[Value], prompt: usize, field: &str) -> (Value, f64) {
+/// A field of the runs of one prompt, in their order.
+fn values(runs: &[Value], prompt: usize, field: &str) -> Vec<f64> {
     let mine = runs.iter().filter(|r| r.get("prompt_tokens").and_then(Value::as_u64) == Some(prompt as u64));
-    let mut values: Vec<f64> = mine.filter_map(|r| r.get(field).and_then(Value::as_f64)).collect();
+    mine.filter_map(|r| r.get(field).and_then(Value::as_f64)).collect()
+}
+
+/// Middle, least and most of some values, and the middle alone.
+fn range(mut values: Vec<f64>) -> (Value, f64) {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values.get((share * (values.len().max(1) - 1) as f64) as usize).copied().unwrap_or(f64::NAN);
     (json!({ "median": at(0.5), "min": at(0.0), "max": at(1.0) }), at(0.5))
 }
 
-async fn row(loaded: &mut Loaded, prompt: usize, settings: &Settings, runs: &[Value], limits: &Value) -> Result<Value> {
-    let (decode, rate) = range(runs, prompt, "decode_tps");
+/// The middle of each: 10^9 bytes a second of a plain read, microseconds of a dispatch.
+fn middle(limits: &[Limits]) -> (f64, f64) {
+    let of = |each: fn(&Limits) -> f64| range(limits.iter().map(each).collect()).1;
+    (of(|limits| limits.read_gbs), of(|limits| limits.dispatch_us))
+}
+
+/// `limits` has one of each round of runs, or none.
+async fn row(
+    loaded: &mut Loaded,
+    prompt: usize,
+    settings: &Settings,
+    runs: &[Value],
+    limits: &[Limits],
+) -> Result<Value> {
+    let rates = values(runs, prompt, "decode_tps");
+    let (decode, rate) = range(rates.clone());
     let step_ms = 1e3 / rate;
     let mut row = json!({
         "prompt": prompt,
         "decode_tps": decode,
-        "prefill_tps": range(runs, prompt, "prefill_tps").0,
-        "ttft_ms": range(runs, prompt, "ttft_ms").0,
+        "prefill_tps": range(values(runs, prompt, "prefill_tps")).0,
+        "ttft_ms": range(values(runs, prompt, "ttft_ms")).0,
         "step_ms": step_ms,
     });
-    let of = |name: &str| limits.get(name).and_then(Value::as_f64);
-    if let (true, Some(read_gbs), Some(dispatch_us)) = (settings.profile, of("readGbs"), of("dispatchUs")) {
+    if !limits.is_empty() {
         let position = (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
         let profile = if prompt > 1 { vec![1, prompt.min(1024)] } else { vec![1] };
         let options = MeasureOptions { position, profile, steps: 32, ..MeasureOptions::default() };
         let measured: Measurement = loaded.measure(&options).await.map_err(text)?;
-        let bytes_ms = measured.bytes_per_token as f64 / read_gbs / 1e6;
-        let limit_ms = measured.dispatches_per_token as f64 * dispatch_us / 1e3 + bytes_ms;
-        row["limit_ms"] = json!(limit_ms);
-        row["share_of_limit"] = json!(limit_ms / step_ms);
-        row["share_of_bandwidth"] = json!(bytes_ms / step_ms);
+        let limit_ms = |read_gbs: f64, dispatch_us: f64| {
+            measured.dispatches_per_token as f64 * dispatch_us / 1e3 + measured.bytes_per_token as f64 / read_gbs / 1e6
+        };
+        let shares = rates.iter().zip(limits).map(|(rate, of)| limit_ms(of.read_gbs, of.dispatch_us) * rate / 1e3);
+        let (read_gbs, dispatch_us) = middle(limits);
+        row["limit_ms"] = json!(limit_ms(read_gbs, dispatch_us));
+        row["share_of_limit"] = range(shares.collect()).0;
+        row["share_of_bandwidth"] = json!(limit_ms(read_gbs, 0.0) / step_ms);
         row["measured"] = serde_json::to_value(&measured).map_err(text)?;
     }
     Ok(row)
@@ -148,29 +168,37 @@ pub fn load_line(result: &Value) -> String {
     )
 }
 
+/// A run that does not count.
+async fn warm(loaded: &mut Loaded, prompt: usize, settings: &Settings) -> Result<()> {
+    if settings.warm > 0 {
+        generate(loaded, prompt, settings.warm, 99).await?;
+    }
+    Ok(())
+}
+
 /// Measures a model that is loaded.
 pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Settings) -> Result<Value> {
     let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.created().bytes });
     let first = *settings.prompts.first().ok_or("--prompt names no length")?;
-    if settings.warm > 0 {
-        generate(loaded, first, settings.warm, 99).await?;
-    }
-    let mut runs = Vec::new();
+    warm(loaded, first, settings).await?;
+    let (mut runs, mut limits) = (Vec::new(), Vec::new());
     for round in 0..settings.runs {
         for prompt in &settings.prompts {
             runs.push(generate(loaded, *prompt, settings.tokens, 100 * prompt + round).await?);
         }
-    }
-    let mut limits = Value::Null;
-    if settings.profile {
-        let options = MeasureOptions { limits: true, ..MeasureOptions::default() };
-        let measured = loaded.measure(&options).await.map_err(text)?;
-        limits = serde_json::to_value(measured.limits).map_err(text)?;
+        if settings.profile {
+            let options = MeasureOptions { limits: true, ..MeasureOptions::default() };
+            limits.extend(loaded.measure(&options).await.map_err(text)?.limits);
+            // The memory that this took is given back at the next prompt's cost.
+            warm(loaded, first, settings).await?;
+        }
     }
     let mut rows = Vec::new();
     for prompt in &settings.prompts {
         rows.push(row(loaded, *prompt, settings, &runs, &limits).await?);
     }
+    let (read_gbs, dispatch_us) = middle(&limits);
+    let limits = (!limits.is_empty()).then(|| json!({ "readGbs": read_gbs, "dispatchUs": dispatch_us }));
     let info = loaded.info();
     Ok(json!({
         "engine": "jerboa", "model": name, "settings": settings,
