@@ -11,6 +11,7 @@ use crate::times::Times;
 use crate::{manifest, native, package, workspace};
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
+use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -40,8 +41,19 @@ pub fn run(args: &[String]) -> Result<()> {
     let _alone = alone()?;
     let all = options.contains(&"--all");
     let mut pages = if wanted("page") { pool::due("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
-    // The package is built beside the other runners: for minutes its compiler keeps one core busy and leaves the rest idle.
-    let mut building = (!pages.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
+    // The package, and behind it what runs in the browser's tests, are built beside the other runners: for minutes these compilers keep
+    // one core busy and leave the rest idle.
+    let with_wasm = wanted("wasm");
+    let mut building = (!pages.is_empty()).then(|| {
+        thread::spawn(move || {
+            package::build(toolchain)?;
+            if with_wasm {
+                // What is wrong with it, its own run says.
+                _ = wasm_command(toolchain)?.arg("--no-run").stdin(Stdio::null()).status();
+            }
+            Ok(())
+        })
+    });
     let mut total = Tally::default();
     let mut times = Times::default();
     let mut table = Vec::new();
@@ -132,24 +144,13 @@ fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> 
 /// which is quick to compile; what the native tests built for this machine, such as naga, serves here too. On a busy machine the
 /// browser's driver may not have its port in time, and no test runs: then it is started again.
 fn wasm(toolchain: Toolchain) -> Result<Tally> {
-    let settings = manifest::read()?.test;
     let mut attempt = 1;
     loop {
         let (mut tally, mut portless) = (Tally::default(), false);
-        let succeeded = watch(
-            toolchain
-                .command("cargo")
-                .args(["test", "--package", "jerboa", "--target", "wasm32-unknown-unknown", "--test", "*"])
-                .args(manifest::feature_flags(&settings.features))
-                .envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")])
-                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner")
-                .env("CHROMEDRIVER", &settings.driver)
-                .current_dir(workspace::root()),
-            |line| {
-                portless |= line.contains("failed to bind port");
-                tally.read(line);
-            },
-        )?;
+        let succeeded = watch(&mut wasm_command(toolchain)?, |line| {
+            portless |= line.contains("failed to bind port");
+            tally.read(line);
+        })?;
         tally.failed += u64::from(!succeeded && tally.failed == 0);
         if !portless || tally.passed > 0 || attempt == ATTEMPTS {
             return Ok(tally);
@@ -157,6 +158,20 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
         attempt += 1;
         say("the browser's driver had no port: once more");
     }
+}
+
+/// What builds and runs them.
+fn wasm_command(toolchain: Toolchain) -> Result<Command> {
+    let settings = manifest::read()?.test;
+    let mut cargo = toolchain.command("cargo");
+    cargo
+        .args(["test", "--package", "jerboa", "--target", "wasm32-unknown-unknown", "--test", "*"])
+        .args(manifest::feature_flags(&settings.features))
+        .envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")])
+        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner")
+        .env("CHROMEDRIVER", &settings.driver)
+        .current_dir(workspace::root());
+    Ok(cargo)
 }
 
 /// node's runner over each file of tests/page and tests/memory.
