@@ -325,10 +325,8 @@ impl Backend for BrowserGpu {
     }
 
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
-        let recorded = program.grids.borrow();
-        let flat = Uint32Array::from(grids.unwrap_or(&recorded).as_flattened());
-        drop(recorded);
-        let times = self.js.profile(program.slot, &flat);
+        let profile = |grids: &[Grid]| self.js.profile(program.slot, &Uint32Array::from(grids.as_flattened()));
+        let times = grids.map_or_else(|| profile(&program.grids.borrow()), profile);
         let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost { reason: message(&e) })?;
         Ok(Float64Array::from(times).to_vec())
     }
