@@ -1,15 +1,20 @@
 //! Whether steps with drafted rows pay: what they bring and cost beside plain steps, as this generation measures both.
 //! It knows counts and milliseconds, not what runs. A device may report a batch when the one behind it is done, so that
-//! a time counts only among its like, and a trial is timed with the plain batches around it.
+//! times count between batches of one size, and a trial is timed with the plain batches around it.
+
+use std::collections::VecDeque;
 
 /// Plain steps at first, and at least, between trials; they say what a token costs without drafts.
 const SHORTEST_PAUSE: usize = 8;
 /// The most plain steps until drafts are tried again.
 const LONGEST_PAUSE: usize = 512;
-/// Steps of the batches at first, so that there soon are [`ALIKE`] of them.
+/// The most steps of a batch at first, so that there soon are two of one size [`APART`] from each other.
 const FIRST: usize = 4;
-/// Batches of one kind and size, one after the other, whose times count: the last one's may be another's.
-const ALIKE: usize = 4;
+/// Batches from one to the next of its size, at least, whose times count together: what lies between may have any size, for
+/// their steps are the same in number whether each time is its own batch's or that of the one behind.
+const APART: usize = 3;
+/// Batches that are remembered: of three sizes, all that come at first, two of one are [`APART`] among so many.
+const KNOWN: usize = 3 * APART + 1;
 /// Steps of a trial.
 const TRIAL: usize = 4;
 /// How much cheaper a token must become for drafts to go on after a trial.
@@ -59,8 +64,8 @@ struct Done {
 pub(super) struct Pace {
     mode: Mode,
     always: bool,
-    /// The last batches, [`ALIKE`] at the most.
-    done: Vec<Done>,
+    /// The last batches, [`KNOWN`] at the most.
+    done: VecDeque<Done>,
     trial: Trial,
     plain_ms: Option<f64>,
     drafting_ms: Option<f64>,
@@ -74,7 +79,7 @@ impl Pace {
         Self {
             mode: if always { Mode::Drafting } else { Mode::Plain(SHORTEST_PAUSE) },
             always,
-            done: Vec::new(),
+            done: VecDeque::new(),
             trial: Trial::default(),
             plain_ms: None,
             drafting_ms: None,
@@ -112,14 +117,12 @@ impl Pace {
 
     /// Learns what some steps brought and took.
     pub fn took(&mut self, kind: Kind, steps: usize, brought: usize, ms: f64) {
-        let before = self.done.last().copied();
-        if self.done.len() == ALIKE {
-            self.done.remove(0);
+        let before = self.done.back().copied();
+        if self.done.len() == KNOWN {
+            self.done.pop_front();
         }
-        self.done.push(Done { kind, steps, ms });
-        if self.done.len() == ALIKE && self.done.iter().all(|d| (d.kind, d.steps) == (kind, steps)) {
-            let sum: f64 = self.done[..ALIKE - 1].iter().map(|d| d.ms).sum();
-            let now = sum / ((ALIKE - 1) * steps) as f64;
+        self.done.push_back(Done { kind, steps, ms });
+        if let Some(now) = self.ms_of_a_step() {
             let known = if kind == Kind::Plain { &mut self.plain_ms } else { &mut self.drafting_ms };
             *known = Some(known.map_or(now, |known| 0.5 * (known + now)));
         }
@@ -148,6 +151,16 @@ impl Pace {
         }
     }
 
+    /// From the last batch back to one of its size, with none of another kind between.
+    fn ms_of_a_step(&self) -> Option<f64> {
+        let last = self.done.back()?;
+        let mut since = self.done.iter().rev().take_while(|d| d.kind == last.kind).enumerate().skip(APART);
+        let (back, _) = since.find(|(_, d)| d.steps == last.steps)?;
+        let between = self.done.range(self.done.len() - 1 - back..self.done.len() - 1);
+        let (steps, ms) = between.fold((0, 0.0), |(steps, ms), d| (steps + d.steps, ms + d.ms));
+        Some(ms / steps as f64)
+    }
+
     fn pays(&self, margin: f64) -> bool {
         match (self.plain_ms, self.drafting_ms) {
             (Some(plain), Some(drafting)) => self.gain * plain >= drafting * margin,
@@ -173,7 +186,6 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::VecDeque;
 
     /// A generation of `count` tokens where a plain step costs 1 and one with drafts `cost`, and brings what `gain` says
     /// of the place; two batches are in flight, `late` of them are done before the first is reported. Returns what it
@@ -229,6 +241,29 @@ mod tests {
             let (total, drafts) = run(3000, 1.5, late, |at| if (1000..2000).contains(&at) { 8 } else { 1 });
             assert!(total < 2000.0 + 1000.0 * 0.6, "{total}");
             assert!(drafts < 300, "{drafts}");
+        }
+    }
+
+    #[test]
+    fn batches_of_changing_sizes_are_measured_too() {
+        // Sizes as a busy machine makes them; the last is the longest way to two of one size that are apart.
+        for sizes in [&[1, 2][..], &[2, 4], &[1, 2, 4, 2], &[4, 4, 4, 2, 2, 2, 1, 1, 1]] {
+            for late in [0, 1] {
+                let mut pace = Pace::new(false);
+                let mut sizes = sizes.iter().cycle().copied();
+                let mut flight: VecDeque<_> =
+                    std::iter::repeat_with(|| pace.next(sizes.next().expect("one"))).take(3).collect();
+                let mut steps = 0;
+                while !flight.iter().any(|(_, kind)| *kind == Kind::Trial) {
+                    let (count, kind) = flight.pop_front().expect("a batch");
+                    steps += count;
+                    assert!(steps < 40, "{sizes:?}");
+                    let reported = if late == 0 { count } else { flight[0].0 };
+                    pace.took(kind, count, count, reported as f64);
+                    flight.push_back(pace.next(sizes.next().expect("one")));
+                }
+                assert_eq!(pace.plain_ms, Some(1.0));
+            }
         }
     }
 
