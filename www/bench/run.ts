@@ -42,7 +42,7 @@ export interface Row {
   /** Milliseconds of a step, at best and as it is. */
   limit_ms?: number;
   step_ms: number;
-  /** Share of the limit: dispatches at their least cost plus bytes at the bandwidth of a plain read, both measured right after each run. */
+  /** Share of the limit: dispatches at their least cost plus bytes at the bandwidth of a plain read, both measured right after each round. */
   share_of_limit?: Range;
   /** Bytes per second of a step over the bandwidth of a plain read. */
   share_of_bandwidth?: number;

@@ -139,10 +139,8 @@ fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> 
     Ok(tally)
 }
 
-/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. crate/tests and what it needs, no more:
-/// wasm-pack would compile the unit tests and the examples for wasm32 too, of which no browser runs any. The crate is not optimised,
-/// which is quick to compile; what the native tests built for this machine, such as naga, serves here too. On a busy machine the
-/// browser's driver may not have its port in time, and no test runs: then it is started again.
+/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. On a busy machine the browser's driver may not
+/// have its port in time, and no test runs: then it is started again.
 fn wasm(toolchain: Toolchain) -> Result<Tally> {
     let mut attempt = 1;
     loop {
@@ -160,7 +158,9 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
     }
 }
 
-/// What builds and runs them.
+/// Builds and runs crate/tests and what it needs, no more: wasm-pack would compile the unit tests and the examples for wasm32 too, of
+/// which no browser runs any. The crate is not optimised, which is quick to compile; what the native tests built for this machine, such
+/// as naga, serves here too.
 fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");

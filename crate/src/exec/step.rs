@@ -3,11 +3,11 @@
 use crate::device::registry::{Kernel, Shader, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
 use crate::ir::{Counts, Dim, Graph, RopeSpec};
-use crate::kernels::GridSpec;
+use crate::kernels::{GridSpec, Launch};
 use crate::plan::{GUESSED, Plan, Slot};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// The buffers that all plans of a model share.
@@ -219,8 +219,8 @@ pub struct Step {
     grids: Vec<(GridSpec, Dim)>,
     /// The rows of its recorded grids.
     rows: usize,
-    /// Its recorded grids, where they follow how many keys a row sees.
-    following: Option<RefCell<Vec<Grid>>>,
+    /// The least keys of a run, and for how many runs of so many it is recorded, where its grids follow how many keys a row sees.
+    following: Option<(u32, Cell<u32>)>,
     variants: Vec<Variant>,
     /// What the plan computes.
     pub output: Buffer,
@@ -261,10 +261,11 @@ impl Step {
             });
         }
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
-        let follows = plan.launches.iter().any(|l| matches!(l.grid, GridSpec::Runs { .. }));
+        let tile = |l: &Launch<Slot>| if let GridSpec::Runs { tile, .. } = l.grid { Some(tile) } else { None };
+        let least = plan.launches.iter().filter_map(tile).min();
         Ok(Self {
             stops: stops(plan, find),
-            following: follows.then(|| RefCell::new(steps.iter().map(|step| step.grid).collect())),
+            following: least.map(|tile| (tile, Cell::new(u32::MAX))),
             program: gpu.program(name, steps)?,
             grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),
             rows,
@@ -286,13 +287,12 @@ impl Step {
 
     /// Records it without the workgroups that have nothing to do where no row sees more than so many keys.
     pub fn within(&self, gpu: &Gpu, keys: usize) -> &Self {
-        if let Some(recorded) = &self.following {
-            let rows = Counts::rows(self.rows);
-            let at = |(grid, dim): &(GridSpec, Dim)| grid.within(keys as u32).at(dim.of(rows) as u32);
-            let grids: Vec<Grid> = self.grids.iter().map(at).collect();
-            if *recorded.borrow() != grids {
-                gpu.regrid(&self.program, &grids);
-                *recorded.borrow_mut() = grids;
+        if let Some((tile, recorded)) = &self.following {
+            let runs = (keys as u32).div_ceil(*tile);
+            if recorded.replace(runs) != runs {
+                let rows = Counts::rows(self.rows);
+                let at = |(grid, dim): &(GridSpec, Dim)| grid.within(keys as u32).at(dim.of(rows) as u32);
+                gpu.regrid(&self.program, &self.grids.iter().map(at).collect::<Vec<_>>());
             }
         }
         self
