@@ -11,6 +11,7 @@ use std::{env, fs, process};
 #[path = "src/device/preprocess.rs"]
 #[allow(dead_code)]
 mod preprocess;
+mod units;
 mod variants;
 
 use variants::Spec;
@@ -188,6 +189,7 @@ impl Valid {
         let file = target.filter(|_| lock.is_ok()).map(|folder| folder.join("valid-shaders"));
         let rules = hash(&(
             include_str!("build.rs"),
+            include_str!("units.rs"),
             include_str!("variants.rs"),
             include_str!("src/device/preprocess.rs"),
             lock.unwrap_or_default(),
@@ -236,12 +238,14 @@ fn validate(
 ) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);
     let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
-    let source = preprocess::whole(false, &has, consts, &body);
-    // The words of browsers for matrix units are unknown to naga: all but shaders/common/matrix.wgsl is validated in its own.
-    if has("CHROMIUM") || has("STANDARD") || valid.has(&source) {
+    let label = format!("kernel {name} {flags:?} {consts:?}");
+    // naga does not know browsers' words for matrix units; in its own both names of them make the same text.
+    let browsers = has("CHROMIUM") || has("STANDARD");
+    let source = preprocess::whole(browsers, &has, consts, &body);
+    let source = if browsers { units::lower(&source).map_err(|e| format!("{label}: {e}"))? } else { source };
+    if valid.has(&source) {
         return Ok(());
     }
-    let label = format!("kernel {name} {flags:?} {consts:?}");
     let module =
         naga::front::wgsl::parse_str(&source).map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())

@@ -6,6 +6,10 @@ mod caps;
 pub mod preprocess;
 pub mod registry;
 pub mod tuned;
+// The build script's; it is tested here.
+#[cfg(all(test, not(target_arch = "wasm32")))]
+#[path = "../../units.rs"]
+mod units;
 
 pub use agent::Implementation;
 pub use caps::{Caps, DeviceOptions, Force, Group, MatrixUnits, MatrixWords};

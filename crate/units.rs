@@ -1,0 +1,198 @@
+//! The words that browsers have for matrix units (gpuweb's draft proposals/subgroup-matrix.md), said in words that naga knows, so that
+//! build.rs validates the variants that have them like all others. Knows these words, and nothing else of a shader.
+
+/// What browsers want before a text that has matrices, and naga does not know.
+const HEAD: [&str; 5] = [
+    "enable subgroups;",
+    "enable subgroup_matrix;",
+    "enable chromium_experimental_subgroup_matrix;",
+    "diagnostic(off, subgroup_matrix_uniformity);",
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);",
+];
+
+/// The kinds of matrices, in the order of the operands.
+const KINDS: [&str; 3] = ["left", "right", "result"];
+
+/// A declared matrix: its name, its component, its columns and rows.
+struct Matrix<'a> {
+    name: &'a str,
+    component: &'a str,
+    size: [&'a str; 2],
+}
+
+/// A text in naga's words: a matrix is a struct of its elements, what is loaded is made of the first element, and what is stored is that
+/// one. Then naga knows the kind of each argument, and what lies in which memory.
+///
+/// # Errors
+/// What is none of the draft's words, or has not their arguments.
+pub fn lower(source: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(source.len() + 1024);
+    let mut matrices: [Option<Matrix<'_>>; 3] = [None, None, None];
+    for line in source.lines() {
+        let fail = || format!("not as browsers have it: {line}");
+        if HEAD.contains(&line) {
+            continue;
+        } else if line.starts_with("diagnostic(") || line.starts_with("enable ") && line != "enable f16;" {
+            return Err(fail());
+        } else if let Some((name, of)) = line.split_once("subgroup_matrix_") {
+            let (kind, matrix) = declared(name, of).ok_or_else(fail)?;
+            out.push_str(&as_struct(&matrix));
+            matrices[kind] = Some(matrix);
+        } else if let Some(at) = line.find("subgroupMatrix") {
+            let ([name, lists, rest], result) = (call(&line[at..]).ok_or_else(fail)?, matrices[2].as_ref());
+            let said = said(name, lists, result.map_or("", |m| m.name)).filter(|_| !rest.contains("subgroupMatrix"));
+            out.push_str(&(line[..at].to_string() + &said.ok_or_else(fail)? + rest));
+        } else {
+            out.push_str(line);
+        }
+        out.push('\n');
+    }
+    let [Some(left), Some(right), Some(result)] = matrices else {
+        return Err("not the three kinds of matrices that a product takes".into());
+    };
+    let ([inner, rows], [columns, also_inner]) = (left.size, right.size);
+    if inner != also_inner || result.size != [columns, rows] || left.component != right.component {
+        return Err("the matrices of the product do not suit each other".into());
+    }
+    let names = [left.name, right.name, result.name, result.name];
+    out.push_str("fn matrix_place(at: u32, pitch: u32) -> u32 { return at + pitch; }\n");
+    let [a, b, sum, found] = names;
+    out.push_str(&format!("fn matrix_product(a: {a}, b: {b}, sum: {sum}) -> {found} {{ return sum; }}\n"));
+    Ok(out)
+}
+
+/// `alias Name = subgroup_matrix_kind<component, columns, rows>;`, cut at the kind.
+fn declared<'a>(name: &'a str, of: &'a str) -> Option<(usize, Matrix<'a>)> {
+    let name = name.strip_prefix("alias ")?.trim().strip_suffix('=')?.trim();
+    let (kind, of) = of.strip_suffix(">;")?.split_once('<')?;
+    let kind = KINDS.iter().position(|known| *known == kind)?;
+    let [component, columns, rows] = split(of)[..] else { return None };
+    Some((kind, Matrix { name, component, size: [columns, rows] }))
+}
+
+fn as_struct(matrix: &Matrix<'_>) -> String {
+    let Matrix { name, component, size: [columns, rows] } = matrix;
+    format!(
+        "struct {name} {{ rows: array<array<{component}, {columns}>, {rows}> }}\n\
+         fn {name}_loaded(first: {component}) -> {name} {{ var m: {name}; m.rows[0][0] = first; return m; }}\n\
+         fn {name}_stored(m: {name}) -> {component} {{ return m.rows[0][0]; }}"
+    )
+}
+
+/// The name of a function that a text begins with, the list behind it in `<>`, if any, with that in `()`, and what follows.
+fn call(text: &str) -> Option<[&str; 3]> {
+    let (mut depth, open) = (0, text.find(['<', '('])?);
+    let ends = |sign: char| {
+        depth += i32::from(sign == '(') - i32::from(sign == ')');
+        sign == ')' && depth == 0
+    };
+    let end = text.find(ends)?;
+    Some([&text[..open], &text[open..=end], &text[end + 1..]])
+}
+
+/// A call in naga's words; `result` is the name of matrices that are stored.
+fn said(name: &str, lists: &str, result: &str) -> Option<String> {
+    let (of, arguments) = match lists.strip_prefix('<') {
+        Some(lists) => lists.split_once('>')?,
+        None => ("", lists),
+    };
+    let (of, arguments) = (split(of), split(arguments.strip_prefix('(')?.strip_suffix(')')?));
+    let lies = |how: &str| matches!(how, "row_major" | "col_major");
+    match (name, &of[..], &arguments[..]) {
+        ("subgroupMatrixLoad", [matrix, how], [from, at, pitch]) if lies(how) => {
+            Some(format!("{matrix}_loaded((*{from})[matrix_place({at}, {pitch})])"))
+        }
+        ("subgroupMatrixStore", [how], [to, at, matrix, pitch]) if lies(how) => {
+            Some(format!("(*{to})[matrix_place({at}, {pitch})] = {result}_stored({matrix})"))
+        }
+        ("subgroupMatrixMultiplyAccumulate", [""], [a, b, sum]) => Some(format!("matrix_product({a}, {b}, {sum})")),
+        _ => None,
+    }
+}
+
+/// The parts of a list between the commas that are in no brackets.
+fn split(list: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let between = |sign: char| {
+        depth += i32::from("([".contains(sign)) - i32::from(")]".contains(sign));
+        sign == ',' && depth == 0
+    };
+    list.split(between).map(str::trim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lower;
+    use wgpu::naga::front::wgsl::parse_str;
+    use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
+
+    const TEXT: &str = "enable f16;
+enable subgroups;
+enable subgroup_matrix;
+diagnostic(off, subgroup_matrix_uniformity);
+alias Left = subgroup_matrix_left<f16, 8, 16>;
+alias Right = subgroup_matrix_right<f16, 4, 8>;
+alias Sum = subgroup_matrix_result<f32, 4, 16>;
+var<workgroup> tile: array<array<f16, 512>, 2>;
+@group(0) @binding(0) var<storage, read_write> parts: array<f32>;
+fn load_left(slice: u32) -> Left { return subgroupMatrixLoad<Left, row_major>(&tile[slice], 1u * 8, 16u); }
+fn load_right(slice: u32) -> Right { return subgroupMatrixLoad<Right,col_major>(&tile[min(slice, 1u)], 8u, 16u); }
+fn multiply(a: Left, b: Right, sum: Sum) -> Sum { return subgroupMatrixMultiplyAccumulate(a, b, sum); }
+fn store(sum: Sum, at: u32) { subgroupMatrixStore<row_major>(&parts, at, sum, 16u); }
+@compute @workgroup_size(32)
+fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
+";
+
+    fn validated(text: &str) -> Result<(), String> {
+        let source = lower(text)?;
+        let module = parse_str(&source).map_err(|e| e.emit_to_string(&source))?;
+        let validated = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+        validated.map(|_| ()).map_err(|e| e.emit_to_string(&source))
+    }
+
+    #[test]
+    fn the_drafts_words_are_valid() {
+        validated(TEXT).unwrap();
+        let chromium = TEXT.replace("enable subgroup_matrix", "enable chromium_experimental_subgroup_matrix");
+        let chromium = chromium.replace("off, subgroup", "off, chromium.subgroup");
+        assert_eq!(lower(&chromium).unwrap(), lower(TEXT).unwrap(), "both names make one text");
+    }
+
+    #[test]
+    fn a_wrong_word_or_argument_is_an_error() {
+        for (right, wrong) in [
+            // Words.
+            ("enable subgroup_matrix", "enable subgroup_matrices"),
+            ("diagnostic(off, subgroup_matrix_uniformity)", "diagnostic(off, matrix_uniformity)"),
+            ("subgroup_matrix_left", "subgroup_matrix_first"),
+            ("subgroupMatrixLoad<Left", "subgroupMatrixRead<Left"),
+            ("MultiplyAccumulate", "MultiplyAdd"),
+            ("col_major", "column_major"),
+            // Lists.
+            ("<f16, 8, 16>", "<f16, 8>"),
+            ("<Left, row_major>", "<Left>"),
+            ("<row_major>", ""),
+            ("(a, b, sum)", "(a, b)"),
+            ("(&parts, at, sum, 16u)", "(&parts, sum, at, 16u)"),
+            ("8u, 16u); }\nfn multiply", "8u, false, 16u); }\nfn multiply"),
+            // Sizes and components.
+            ("right<f16, 4, 8>", "right<f16, 4, 4>"),
+            ("result<f32, 4, 16>", "result<f32, 8, 16>"),
+            ("right<f16, 4, 8>", "right<f32, 4, 8>"),
+            ("left<f16, 8, 16>", "left<f16, SIDE, 16>"),
+            // Kinds of arguments.
+            ("(a, b, sum); }", "(b, a, sum); }"),
+            ("(&tile[slice]", "(tile[slice]"),
+            ("(&tile[slice]", "(&tile"),
+            ("(&tile[slice]", "(&parts"),
+            ("(&parts, at", "(&tile[0], at"),
+            ("1u * 8", "1.0"),
+            ("at, sum, 16u", "at, sum, 16.5"),
+            ("Load<Left,", "Load<Right,"),
+            ("read_write", "read"),
+        ] {
+            assert!(TEXT.contains(right), "{right}");
+            assert!(validated(&TEXT.replace(right, wrong)).is_err(), "{wrong} in the place of {right}");
+        }
+    }
+}
