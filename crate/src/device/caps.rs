@@ -119,11 +119,12 @@ impl MatrixWords {
 
 impl MatrixUnits {
     /// The best of those that an adapter lists, each the sides of a square product and whether its factors are halves; none
-    /// where it is not known how many lanes hold a matrix.
+    /// where it is not known how many lanes hold a matrix: `lanes` are the least and the most of a kernel's subgroups.
     pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixWords) -> Option<Self> {
         let lanes = match lanes {
             (least, most) if least == most => most,
-            // Metal does not tell; the GPUs themselves have no other number.
+            // Metal neither tells nor takes a size: wgpu says 4 to 64 there, as older Chromiums do. Only Apple's own GPUs have such
+            // units there, all with subgroups of 32, which newer Chromiums say.
             _ if vendor == "apple" => 32,
             _ => return None,
         };
@@ -330,5 +331,38 @@ mod tests {
         for wrong in ["", "gemm", "gemm.BM", "gemm.BM=33", "gemm.BITS=4", "nothing.BM=32", "gemm.BM=x"] {
             assert_eq!(Force::from_name(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_best_units_are_the_largest_squares_of_halves() {
+        let best = |listed: &[(u32, bool)], lanes, vendor| {
+            let units = MatrixUnits::best(listed, lanes, vendor, MatrixWords::Standard)?;
+            assert_eq!(units.words, MatrixWords::Standard);
+            Some((units.side, units.half, units.lanes))
+        };
+        let all = [(8, false), (16, false), (8, true), (16, true)];
+        assert_eq!(best(&all, (32, 32), "nvidia"), Some((16, true, 32)));
+        assert_eq!(best(&all[..3], (64, 64), ""), Some((8, true, 64)));
+        assert_eq!(best(&all[..2], (16, 16), ""), Some((16, false, 16)));
+        assert_eq!(best(&all[..1], (32, 32), ""), Some((8, false, 32)));
+        for (listed, lanes) in [
+            (&[][..], (32, 32)),
+            (&[(32, true), (4, true)], (32, 32)),
+            (&all, (4, 4)),
+            (&all, (128, 128)),
+            (&all, (0, 0)),
+        ] {
+            assert_eq!(best(listed, lanes, "nvidia"), None, "{listed:?} with {lanes:?}");
+        }
+    }
+
+    #[test]
+    fn units_want_one_number_of_lanes() {
+        let lanes = |lanes, vendor| MatrixUnits::best(&[(16, true)], lanes, vendor, MatrixWords::Coop).map(|u| u.lanes);
+        for vendor in ["amd", "intel", "nvidia", "qualcomm", ""] {
+            assert_eq!((lanes((32, 64), vendor), lanes((64, 64), vendor)), (None, Some(64)), "{vendor}");
+        }
+        // Where nobody tells, and what does.
+        assert_eq!([lanes((4, 64), "apple"), lanes((32, 32), "apple")], [Some(32); 2]);
     }
 }
