@@ -32,17 +32,44 @@ const LOOKS = 6;
 /** Of these as much as there is. */
 const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX"];
 
-/** What gives shaders the matrix units: the feature's names, the draft's first, each with the line that a text begins with. */
-const MATRICES = [["subgroup-matrix", "subgroup_matrix"], ["chromium-experimental-subgroup-matrix", "chromium_experimental_subgroup_matrix"]];
+/** What gives shaders the matrix units, the draft's first: the feature, what a text enables, and the rule that the shaders have switched off. */
+const MATRICES = [
+  ["subgroup-matrix", "subgroup_matrix", "subgroup_matrix_uniformity"],
+  ["chromium-experimental-subgroup-matrix", "chromium_experimental_subgroup_matrix", "chromium.subgroup_matrix_uniformity"],
+];
 
-/** Whether a device takes the functions as shaders/common/matrix.wgsl writes them: they are a draft's, which may change. */
-async function takesMatrices(device, line) {
-  const load = "subgroupMatrixLoad<subgroup_matrix_left<f32, 8, 8>>(&tile, 0u, false, 8u)";
-  const code = `enable ${line};\nvar<workgroup> tile: array<f32, 72>;\nfn left() -> subgroup_matrix_left<f32, 8, 8> { return ${load}; }`;
-  device.pushErrorScope("validation");
-  device.createShaderModule({ label: "matrices", code });
-  return (await device.popErrorScope()) === null;
-}
+/** How browsers want the words of shaders/common/matrix.wgsl, which are a draft's: as they are, or with the order of a matrix among the arguments. */
+const DIALECTS = [
+  (text) => text,
+  (text) => text.replace(/(subgroupMatrix\w+)<(?:(\w+), ?)?(row|col)_major>\((.+), ?(\w+)\)/g, (_, name, of, order, first, pitch) => `${name}${of ? `<${of}>` : ""}(${first}, ${order === "col"}, ${pitch})`),
+];
+
+/** Numbers of lanes that kernels on the units can have, the best first. */
+const LANES = [32, 64, 16];
+
+/** A kernel whose subgroups have LANES lanes, on a device that has other ones as well. */
+const sized = (text) => `enable subgroup_size_control;\n${text.replace(/@workgroup_size\(\w+\)/, "$& @subgroup_size(LANES)")}`;
+
+/** A kernel with every word of shaders/common/matrix.wgsl. */
+const trial = ([, enable, rule], side, element, lanes) => `enable ${enable};
+diagnostic(off, ${rule});
+${element === "f16" ? "enable f16;" : ""}
+const LANES: u32 = ${lanes || LANES[0]}u;
+alias Left = subgroup_matrix_left<${element}, ${side}, ${side}>;
+alias Right = subgroup_matrix_right<${element}, ${side}, ${side}>;
+alias Sum = subgroup_matrix_result<f32, ${side}, ${side}>;
+var<workgroup> tile: array<array<${element}, 512>, 8>;
+@group(0) @binding(0) var<storage, read_write> parts: array<f32>;
+@compute @workgroup_size(128)
+fn main(@builtin(local_invocation_index) lid: u32) {
+let slice = lid / LANES;
+let a = subgroupMatrixLoad<Left, row_major>(&tile[slice], 0u, 24u);
+let b = subgroupMatrixLoad<Right, row_major>(&tile[slice], 0u, 24u);
+let turned = subgroupMatrixLoad<Right, col_major>(&tile[slice], 0u, 24u);
+let sum = subgroupMatrixLoad<Sum, row_major>(&parts, slice, 24u);
+let more = subgroupMatrixMultiplyAccumulate(a, b, sum);
+subgroupMatrixStore<row_major>(&parts, slice, subgroupMatrixMultiplyAccumulate(a, turned, more), 24u);
+}`;
 
 /** The first requests after a browser's start can fail while its GPU process restarts. */
 async function openDevice(wanted, least) {
@@ -77,16 +104,17 @@ export class JsGpu {
     if (f16) wanted.push("shader-f16");
     if (subgroups) wanted.push("subgroups");
     // Halves are what the units are for, and a matrix is a subgroup's.
-    if (f16 && subgroups && matrix) wanted.push(...MATRICES.map(([feature]) => feature));
+    if (f16 && subgroups && matrix) wanted.push(...MATRICES.map(([feature]) => feature), "subgroup-size-control");
     const { adapter, device } = await openDevice(wanted, least);
-    const found = MATRICES.find(([feature]) => device.features.has(feature));
-    const taken = found !== undefined && (await takesMatrices(device, found[1]));
-    return new JsGpu(adapter, device, taken ? found[0] : "");
+    const gpu = new JsGpu(adapter, device);
+    await gpu.findMatrices();
+    return gpu;
   }
 
-  constructor(adapter, device, matrices) {
+  constructor(adapter, device) {
     this.device = device;
-    this.matrices = matrices;
+    /** How a text's words for matrix units are said here, and what is known of the units; nothing where there are none. */
+    this.matrices = null;
     this.queue = device.queue;
     this.info = adapter.info ?? {};
     this.buffers = [];
@@ -113,6 +141,37 @@ export class JsGpu {
     this.busy = false;
     device.addEventListener("uncapturederror", (event) => this.fail(this.doing, event.error));
     device.lost.then((info) => this.lose(info.message || info.reason));
+  }
+
+  /** Of the square products that the adapter lists, those that compile, in the words of the first feature that any does with. */
+  async findMatrices() {
+    const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs } = this.info;
+    const elements = this.device.features.has("shader-f16") ? ["f32", "f16"] : ["f32"];
+    const fits = (m) => m.M === m.N && m.N === m.K && m.resultComponentType === "f32" && elements.includes(m.componentType);
+    const listed = [...(configs ?? [])].filter(fits);
+    // Where subgroups come in several sizes a kernel says which it wants; 0 where that is not known.
+    const control = least !== most && this.device.features.has("subgroup-size-control");
+    const wanted = control && LANES.find((n) => least <= n && n <= most);
+    const lanes = wanted || (least === most ? most : 0);
+    for (const [names, dialect] of MATRICES.flatMap((names) => DIALECTS.map((dialect) => [names, dialect]))) {
+      if (!this.device.features.has(names[0])) continue;
+      const say = wanted ? (text) => sized(dialect(text)) : dialect;
+      const taken = await Promise.all(listed.map((m) => this.compiles(say(trial(names, m.M, m.componentType, lanes)))));
+      const squares = listed.filter((_, i) => taken[i]).flatMap((m) => [m.M, elements.indexOf(m.componentType)]);
+      if (squares.length > 0) {
+        this.matrices = { squares, lanes, standard: names === MATRICES[0], say };
+        return;
+      }
+    }
+  }
+
+  /** Whether a text makes a pipeline. */
+  async compiles(code) {
+    this.device.pushErrorScope("validation");
+    const module = this.device.createShaderModule({ label: "matrices", code });
+    const made = this.answer(this.device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } }));
+    const error = this.device.popErrorScope();
+    return Promise.all([made, error]).then(([, error]) => error === null, () => false);
   }
 
   fail(what, error) {
@@ -216,12 +275,10 @@ export class JsGpu {
   facts() {
     const has = (name) => this.device.features.has(name);
     const limits = this.device.limits;
-    const listed = this.matrices ? [...(this.info.subgroupMatrixConfigs ?? [])] : [];
-    const halves = has("shader-f16") ? { f16: 1, f32: 0 } : { f32: 0 };
-    const square = listed.filter((m) => m.M === m.N && m.N === m.K && m.resultComponentType === "f32" && m.componentType in halves);
     return {
-      matrices: square.flatMap((m) => [m.M, halves[m.componentType]]),
-      standardMatrices: this.matrices === MATRICES[0][0],
+      matrices: this.matrices?.squares ?? [],
+      matrixLanes: this.matrices?.lanes ?? 0,
+      standardMatrices: this.matrices?.standard === true,
       vendor: this.info.vendor ?? "",
       architecture: this.info.architecture ?? "",
       description: this.info.description || this.info.device || "",
@@ -269,13 +326,14 @@ export class JsGpu {
   /** Compiles all shaders at the same time; `layouts[i]` lists (binding, kind) pairs, kind 0 uniform, 1 read, 2 read-write. */
   async compile(labels, texts, layouts) {
     const types = ["uniform", "read-only-storage", "storage"];
-    const jobs = texts.map(async (code, i) => {
+    const jobs = texts.map(async (text, i) => {
       const entries = [];
       for (let j = 0; j < layouts[i].length; j += 2) {
         const type = types[layouts[i][j + 1]];
         entries.push({ binding: layouts[i][j], visibility: GPUShaderStage.COMPUTE, buffer: { type } });
       }
       const layout = this.device.createBindGroupLayout({ entries });
+      const code = text.includes("subgroupMatrix") ? this.matrices.say(text) : text;
       const module = this.device.createShaderModule({ label: labels[i], code });
       try {
         const made = this.device.createComputePipelineAsync({

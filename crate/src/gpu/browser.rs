@@ -377,12 +377,17 @@ fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOpti
     let webkit = implementation.is_webkit();
     let storage = number("maxWorkgroupStorage") as u32;
     let (vendor, lanes) = (text("vendor"), (number("subgroupMin") as u32, number("subgroupMax") as u32));
+    // Of the kernels that use the units, which may ask for one of several sizes.
+    let own = match number("matrixLanes") as u32 {
+        0 => lanes,
+        own => (own, own),
+    };
     // Pairs of a side and whether the factors are halves.
     let listed = Uint32Array::from(get("matrices")).to_vec();
     let listed: Vec<_> = listed.chunks_exact(2).map(|pair| (pair[0], pair[1] == 1)).collect();
     let words = if flag("standardMatrices") { MatrixWords::Standard } else { MatrixWords::Chromium };
     Caps {
-        matrix: MatrixUnits::best(&listed, lanes, &vendor, words),
+        matrix: MatrixUnits::best(&listed, own, &vendor, words),
         vendor,
         architecture: text("architecture"),
         description: text("description"),
