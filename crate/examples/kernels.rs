@@ -1,7 +1,7 @@
 //! Times the matmul kernels on this machine's GPU over real shapes, weight layouts and choices:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|recurrent] [-- all]`. Weights are read from copies that
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|recurrent] [-- all]`. Weights are read from copies that
 //! exceed any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
-//! or Tflop/s (gemm, units); of the recurrent layers microseconds of all their kernels together.
+//! or Tflop/s (gemm, units, short); of the recurrent layers microseconds of all their kernels together.
 
 use jerboa::device::Force;
 use jerboa::device::registry::Kernel;
@@ -121,6 +121,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if has("units") {
         return units(&bench);
     }
+    if has("short") {
+        return short(&bench);
+    }
     if !has("gemm") {
         for (n, k, gated) in shapes {
             for (name, layout) in layouts {
@@ -160,26 +163,51 @@ fn units(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for (name, layout, n, k, rows) in tower.into_iter().chain(merger).chain(prompt) {
         bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
         for height in [256, 128, 64] {
-            let mut caps = bench.gpu.caps().clone();
-            caps.force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: height });
-            let mut us = [0.0; 2];
-            for (part, us) in us.iter_mut().enumerate() {
-                let make = |m: &Matmul<Buffer>| {
-                    let launches = m.many(&caps, rows as usize, bench.state.clone(), bench.parts.clone()).1;
-                    launches.into_iter().skip(part).take(1).collect()
-                };
-                let (launches, _) = bench.launches(layout, n, k, false, make)?;
-                *us = bench.time(&launches[..launches.len().min(8)], rows)?;
-            }
-            let flops = 2.0 * f64::from(rows) * (n * k) as f64;
-            let [product, join] = us;
-            println!(
-                "units {name} {rows}x{n}x{k}, tiles of {height} rows: {product:.1} us and {join:.1} to join, {:.1} Tflop/s, {:.1} with both",
-                flops / product / 1e6,
-                flops / (product + join) / 1e6
-            );
+            many(bench, (name, layout), (n, k, false), rows, height)?;
         }
     }
+    Ok(())
+}
+
+/// Products on matrix units of short prompts of Llama-3.1-8B.
+fn short(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    for rows in [16, 32, 64] {
+        bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
+        for (n, k, gated) in [(6144, 4096, false), (4096, 4096, false), (28672, 4096, true), (4096, 14336, false)] {
+            for height in [32, 64, 128] {
+                many(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One product of many rows with tiles of a height, and what joins its sums.
+fn many(
+    bench: &Bench,
+    (name, layout): (&str, Layout),
+    (n, k, gated): (usize, usize, bool),
+    rows: u32,
+    height: u32,
+) -> Result<(), Box<dyn Error>> {
+    let mut caps = bench.gpu.caps().clone();
+    caps.force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: height });
+    let mut us = [0.0; 2];
+    for (part, us) in us.iter_mut().enumerate() {
+        let make = |m: &Matmul<Buffer>| {
+            let launches = m.many(&caps, rows as usize, bench.state.clone(), bench.parts.clone()).1;
+            launches.into_iter().skip(part).take(1).collect()
+        };
+        let (launches, _) = bench.launches(layout, n, k, gated, make)?;
+        *us = bench.time(&launches[..launches.len().min(8)], rows)?;
+    }
+    let flops = 2.0 * f64::from(rows) * (n * k) as f64;
+    let [product, join] = us;
+    println!(
+        "units {name} {rows}x{n}x{k}, tiles of {height} rows: {product:.1} us and {join:.1} to join, {:.1} Tflop/s, {:.1} with both",
+        flops / product / 1e6,
+        flops / (product + join) / 1e6
+    );
     Ok(())
 }
 

@@ -97,14 +97,17 @@ fn main(
     }
     expert_row = expert * params.expert_rows;
 #endif
-    let share = (params.k_blocks + groups.z - 1u) / groups.z;
+    let blocks = params.k_blocks * 32u / WIDTH;
+    let share = (blocks + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
-    let last = min(begin + share, params.k_blocks);
+    let last = min(begin + share, blocks);
     // Of x a thread brings four elements of some rows, of W units of eight.
-    let k4 = lid % 8u * 4u;
-    let unit = lid % 4u;
-#for p in 0..BM*8/DOWN/ACROSS/LANES
-    let x_row$p = ($pu * THREADS + lid) / 8u;
+    const FOURS = WIDTH / 4u;
+    const UNITS = WIDTH / 8u;
+    let k4 = lid % FOURS * 4u;
+    let unit = lid % UNITS;
+#for p in 0..BM*WIDTH/4/DOWN/ACROSS/LANES
+    let x_row$p = ($pu * THREADS + lid) / FOURS;
 #ifdef EXPERTS
     let x_from$p = buckets[params.order_at + min(first + x_row$p, end - 1u)] / params.each;
 #else
@@ -114,23 +117,23 @@ fn main(
     let x_to$p = x_row$p % SIDE * PITCH + k4;
     var x_next$p: Four;
 #endfor
-#for p in 0..BN*4/DOWN/ACROSS/LANES
-    let w_column$p = ($pu * THREADS + lid) / 4u;
+#for p in 0..BN*WIDTH/8/DOWN/ACROSS/LANES
+    let w_column$p = ($pu * THREADS + lid) / UNITS;
     let w_row$p = weight_row(wid.x, w_column$p);
     let w_to$p = w_column$p % SIDE * PITCH + unit * 8u;
     var w_next$p: Octet;
 #endfor
     if (begin < last) {
-#for p in 0..BM*8/DOWN/ACROSS/LANES
+#for p in 0..BM*WIDTH/4/DOWN/ACROSS/LANES
         x_next$p = x[x_at$p + min(begin * WIDTH + k4, params.k - 1u) / 4u];
 #endfor
-#for p in 0..BN*4/DOWN/ACROSS/LANES
-        w_next$p = octet_of(w_row$p, begin * 4u + unit);
+#for p in 0..BN*WIDTH/8/DOWN/ACROSS/LANES
+        w_next$p = octet_of(w_row$p, begin * UNITS + unit);
 #endfor
     }
     for (var block = begin; block < last; block++) {
         workgroupBarrier();
-#for p in 0..BM*8/DOWN/ACROSS/LANES
+#for p in 0..BM*WIDTH/4/DOWN/ACROSS/LANES
 #ifdef HALVES
         let x$p = x_next$p;
 #else
@@ -144,7 +147,7 @@ fn main(
 #endfor
 #endif
 #endfor
-#for p in 0..BN*4/DOWN/ACROSS/LANES
+#for p in 0..BN*WIDTH/8/DOWN/ACROSS/LANES
 #ifdef COOP
         tile[(BM + w_column$p) / SIDE][w_to$p / 4u] = w_next$p.a;
         tile[(BM + w_column$p) / SIDE][w_to$p / 4u + 1u] = w_next$p.b;
@@ -157,11 +160,11 @@ fn main(
 #endfor
         workgroupBarrier();
         let next = min(block + 1u, last - 1u);
-#for p in 0..BM*8/DOWN/ACROSS/LANES
+#for p in 0..BM*WIDTH/4/DOWN/ACROSS/LANES
         x_next$p = x[x_at$p + min(next * WIDTH + k4, params.k - 1u) / 4u];
 #endfor
-#for p in 0..BN*4/DOWN/ACROSS/LANES
-        w_next$p = octet_of(w_row$p, next * 4u + unit);
+#for p in 0..BN*WIDTH/8/DOWN/ACROSS/LANES
+        w_next$p = octet_of(w_row$p, next * UNITS + unit);
 #endfor
 #for u in 0..WIDTH/SIDE
 #for i in 0..BM/DOWN/SIDE

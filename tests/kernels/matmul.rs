@@ -388,6 +388,9 @@ fn matrix_units_equal_their_twin() {
         let error = check_as(gpu(), &caps, layout, [33, 70, 172], &Case { gemm: true, ..PLAIN });
         assert!(error < 1e-6, "{layout}: {error:e}");
     }
+    // Low tiles that take more of K at a time, where K allows.
+    let error = check_as(gpu(), &forced(spelled(16, true), 32), affine(), [33, 70, 192], &Case { gemm: true, ..PLAIN });
+    assert!(error < 1e-6, "K of 192: {error:e}");
     for (bits, (bm, side)) in [(64, 16), (32, 8), (128, 16), (64, 8), (256, 16)].into_iter().enumerate() {
         let units = spelled(side, bits % 2 == 0);
         let caps = Caps { vendor: if bits % 2 == 0 { "nvidia".into() } else { String::new() }, ..forced(units, bm) };

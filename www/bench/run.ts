@@ -208,12 +208,19 @@ export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_
   return { warm_load_ms: ms, warm_load_phases: phases, warm_load: model.info.load };
 }
 
+/** Milliseconds after which an idle model has made ready what it does: it begins after one second, and compiles some kernels. */
+const SETTLES = 4000;
+
 /** Generations of each length of prompt, in turns, then what the engine says of itself. */
 async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
   const warm = async (): Promise<void> => {
     if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
   };
   await warm();
+  if (settings.settled) {
+    await new Promise((resolve) => setTimeout(resolve, SETTLES));
+    await warm();
+  }
   const runs: Run[] = [];
   const limits: Limits[] = [];
   for (let round = 0; round < settings.runs; round++) {

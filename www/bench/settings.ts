@@ -43,6 +43,8 @@ export interface Settings {
   warm: number;
   /** Milliseconds before each run, as between the turns of a chat. */
   pause: number;
+  /** Waits once before the runs, so that what an idle model makes ready, as the kernels of short prompts, is there. */
+  settled: boolean;
   /** Where the time goes, the device's limits, the host's cost. */
   profile: boolean;
   /** Loads once more after the page was opened anew: the second load of a user. Wants a `source`. */
@@ -84,6 +86,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     runs: number("reps", 3),
     warm: number("warm", 16),
     pause: number("pause", 0),
+    settled: query.get("settled") === "1",
     profile: on("profile"),
     reload: query.get("reload") === "1",
     smoke: query.get("smoke") === "1",

@@ -138,8 +138,9 @@ fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
         match (name.as_str(), value.as_str()) {
             ("shape", _) => {}
             ("profile", "0") => flags.push("--no-profile".to_owned()),
-            ("f16" | "subgroups", "0") => features.push(format!("no-{name}")),
-            ("f16" | "subgroups" | "profile", _) => {}
+            ("settled", "1") => flags.push("--settled".to_owned()),
+            ("f16" | "subgroups" | "matrix", "0") => features.push(format!("no-{name}")),
+            ("f16" | "subgroups" | "matrix" | "settled" | "profile", _) => {}
             ("embeddingWeights", value) => flags.extend(["--embedding-weights".to_owned(), value.to_owned()]),
             ("stored" | "weights" | "kv" | "tune" | "prompt" | "gen" | "reps" | "warm", value) => {
                 flags.extend([format!("--{name}"), value.to_owned()]);

@@ -7,7 +7,6 @@ use super::session::Session;
 use super::step::{Prepared, Step, compile};
 use crate::Result;
 use crate::gpu::Backend;
-use crate::kernels::matmul::GemmChoice;
 use crate::kernels::matrix::MatrixChoice;
 use crate::plan::RowsMode;
 use futures_util::future::FutureExt;
@@ -25,10 +24,11 @@ impl Model {
         }
         self.short.replace(Short::None);
         let wanted = self.options.short.unwrap_or(!self.gpu.caps().software);
-        if !wanted || self.chunk <= GemmChoice::SHORT {
+        let rows = MatrixChoice::short(self.gpu.caps());
+        if !wanted || self.chunk <= rows {
             return Ok(());
         }
-        let plan = self.plan(&self.graph, RowsMode::Many(GemmChoice::SHORT))?;
+        let plan = self.plan(&self.graph, RowsMode::Many(rows))?;
         let making = compile(&self.gpu, &[&plan], &self.pipelines.borrow()).boxed_local();
         self.short.replace(Short::Making(plan, making));
         Ok(())
@@ -69,8 +69,9 @@ impl Session {
 
     /// The step whose tiles suit so many rows.
     pub(super) fn prefill_step(&self, rows: usize) -> &Step {
+        let short = MatrixChoice::short(self.gpu.caps());
         match (&self.short, &self.steps.middle) {
-            (Some(step), _) if rows <= GemmChoice::SHORT => step,
+            (Some(step), _) if rows <= short => step,
             (_, Some(step)) if rows <= MatrixChoice::MIDDLE => step,
             _ => &self.steps.prefill,
         }

@@ -448,11 +448,12 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
         let cuts = self.cuts(128);
+        let most = if self.has_few_runs() { RUNS } else { MAX_SPLITS };
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
             .set("CUTS", cuts)
-            // All runs, as far as there are registers for them.
-            .set("LEAD", (MAX_SPLITS / cuts).min(16))
+            // All runs that there may be, as far as there are registers for them.
+            .set("LEAD", (most / cuts).clamp(2, 16))
             .set("TILE", self.decode.tile);
         let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
         Launch::new(format!("{} reduce", self.label), variant, grid)

@@ -5,7 +5,7 @@ use super::experts::{Buckets, Experts};
 use super::matmul::{GemmChoice, Matmul, weight_flags};
 use super::{GridSpec, JOIN_ROWS, Launch, splits};
 use crate::device::registry::{Kernel, Variant};
-use crate::device::{Caps, MatrixUnits};
+use crate::device::{Caps, MatrixUnits, MatrixWords};
 use crate::format::layout::{Float, Layout};
 
 /// How a product is cut into tiles and these into shares of subgroups.
@@ -19,38 +19,44 @@ pub struct MatrixChoice {
     pub most: u32,
 }
 
-/// Rows of x and of W of a tile, and its subgroups along each.
+/// Rows of x and of W of a tile, its subgroups along each, and the elements of K that it takes at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     bm: u32,
     bn: u32,
     down: u32,
     across: u32,
+    width: u32,
 }
 
 impl Tile {
     /// The larger the fewer times x and W are read; a subgroup has at most 4 by 4 sums of 16 by 16, which fill its registers.
-    /// Of one height the first serves prompts and the last experts, whose tiles have little of x to be read again.
-    const ALL: [Tile; 6] = [
-        Tile { bm: 256, bn: 128, down: 4, across: 2 },
-        Tile { bm: 128, bn: 128, down: 2, across: 2 },
-        Tile { bm: 128, bn: 64, down: 2, across: 2 },
-        Tile { bm: 64, bn: 64, down: 2, across: 2 },
-        Tile { bm: 32, bn: 128, down: 1, across: 4 },
-        Tile { bm: 64, bn: 128, down: 2, across: 2 },
+    /// Of one height the first that K allows serves prompts, and the last experts, whose tiles have little of x to be read again.
+    /// Low tiles wait for W, not for the units: they take more of K at a time, which is whole sectors of a row.
+    const ALL: [Tile; 7] = [
+        Tile { bm: 256, bn: 128, down: 4, across: 2, width: 32 },
+        Tile { bm: 128, bn: 128, down: 2, across: 2, width: 32 },
+        Tile { bm: 128, bn: 64, down: 2, across: 2, width: 32 },
+        Tile { bm: 64, bn: 64, down: 2, across: 2, width: 32 },
+        Tile { bm: 32, bn: 128, down: 1, across: 4, width: 64 },
+        Tile { bm: 32, bn: 128, down: 1, across: 4, width: 32 },
+        Tile { bm: 64, bn: 128, down: 2, across: 2, width: 32 },
     ];
 
     /// Whether a device has the threads and the workgroup memory.
     fn fits(self, caps: &Caps, units: MatrixUnits) -> bool {
         let rows = (self.bm + self.bn) / units.side * (units.side + 1);
-        let bytes = rows * (MatrixChoice::WIDTH + 8) * if units.half { 2 } else { 4 };
+        let bytes = rows * (self.width + 8) * if units.half { 2 } else { 4 };
         self.down * self.across * units.lanes <= caps.max_invocations && bytes <= caps.max_workgroup_storage
     }
 }
 
 impl MatrixChoice {
-    /// Elements of K that a workgroup takes at a time.
+    /// Elements of K that every tile has a multiple of.
     const WIDTH: u32 = 32;
+    /// Rows of x that are a short prompt, or a turn of a chat: natively low tiles read W twice and are still done sooner than high
+    /// ones that are half empty. Browsers, which write each element of W by itself, are not.
+    const SHORT: usize = 64;
     /// Bytes of sums that a product may leave: more of them than any layer has cost more memory than the units save time.
     const MOST_BYTES: u64 = 256 << 20;
 
@@ -60,6 +66,12 @@ impl MatrixChoice {
     /// Whether a device has work enough at once for the highest tiles.
     pub fn is_tall(caps: &Caps) -> bool {
         caps.full_load() >= 1024 && caps.matrix_units().is_some_and(|units| units.side == 16)
+    }
+
+    /// Rows of x that have a step of their own, as tiles of all prompts would be mostly empty.
+    pub fn short(caps: &Caps) -> usize {
+        let natively = caps.matrix_units().is_some_and(|units| units.words == MatrixWords::Coop);
+        if natively { Self::SHORT } else { GemmChoice::SHORT }
     }
 
     /// The units, where they serve: f32 weights keep their precision.
@@ -82,14 +94,16 @@ impl MatrixChoice {
         let units = Self::units(caps, m).filter(|_| m.experts.is_none())?;
         // A short K is soon read, and a last tile that is mostly empty costs as much as a full one.
         let low = m.weight.cols <= 1024 || 8 * rows.next_multiple_of(256) > 9 * rows;
-        let own = match (rows, units.side) {
-            (0..=GemmChoice::SHORT, _) => 32,
-            (_, 16) if rows > Self::MIDDLE && Self::is_tall(caps) && !low => 256,
-            (_, 16) => caps.measured(Kernel::GemmMatrix, "BM", 128),
+        let own = match units.side {
+            _ if rows <= Self::short(caps) => 32,
+            16 if rows > Self::MIDDLE && Self::is_tall(caps) && !low => 256,
+            16 => caps.measured(Kernel::GemmMatrix, "BM", 128),
             _ => caps.measured(Kernel::GemmMatrix, "BM", 64),
         };
         let wanted = caps.choose(Kernel::GemmMatrix, "BM", own);
-        let fitting = || Tile::ALL.into_iter().filter(|tile| tile.fits(caps, units));
+        // K that a tile does not divide has one of the same height that does.
+        let divides = |tile: &Tile| tile.width == Self::WIDTH || m.weight.cols.is_multiple_of(tile.width);
+        let fitting = || Tile::ALL.into_iter().filter(|tile| tile.fits(caps, units) && divides(tile));
         let tile = fitting().find(|tile| tile.bm == wanted).or_else(|| fitting().next())?;
         // A share of K shorter than this costs more to join than it saves.
         let most = (m.weight.cols / 128).clamp(1, 16);
@@ -139,7 +153,7 @@ impl<B: Clone> Matmul<B> {
             .set("BN", tile.bn)
             .set("DOWN", tile.down)
             .set("ACROSS", tile.across)
-            .set("WIDTH", MatrixChoice::WIDTH)
+            .set("WIDTH", tile.width)
             .set("SIDE", units.side)
             .set("LANES", units.lanes)
             .flag_if("EXPERTS", self.experts.is_some())

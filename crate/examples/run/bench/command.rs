@@ -23,6 +23,7 @@ pub fn command(command: Command) -> Command {
             parsed("reps", "N", value_parser!(usize), "Runs that count").default_value("3"),
             parsed("warm", "N", value_parser!(usize), "New tokens of a first run that does not count")
                 .default_value("16"),
+            flag("settled", "Make ready first what an idle model does: kernels of short prompts"),
             flag("no-profile", "Leave out time by kernel, limits and the host's cost"),
         ])
         .group(ArgGroup::new("which").args(["MODEL", "model", "shape"]).required(true))
@@ -49,6 +50,7 @@ pub async fn run(given: &Given) -> Result<()> {
         tokens: given.need("gen")?,
         runs: given.need("reps")?,
         warm: given.need("warm")?,
+        settled: given.has("settled"),
         profile: !given.has("no-profile"),
     };
     let make = |shape: &String| checkpoint::make(shape, settings.stored == "mlx4", false);

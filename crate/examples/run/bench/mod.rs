@@ -33,6 +33,8 @@ pub struct Settings {
     pub runs: usize,
     /// New tokens of a first run that does not count.
     pub warm: usize,
+    /// Whether what an idle model makes ready, as the kernels of short prompts, is there from the beginning.
+    pub settled: bool,
     /// Whether time by kernel, limits and the host's cost are taken.
     pub profile: bool,
 }
@@ -180,6 +182,9 @@ async fn warm(loaded: &mut Loaded, prompt: usize, settings: &Settings) -> Result
 pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Settings) -> Result<Value> {
     let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.created().bytes });
     let first = *settings.prompts.first().ok_or("--prompt names no length")?;
+    if settings.settled {
+        loaded.settle();
+    }
     warm(loaded, first, settings).await?;
     let (mut runs, mut limits) = (Vec::new(), Vec::new());
     for round in 0..settings.runs {
