@@ -43,7 +43,6 @@ impl StatePlan {
                 let keys = if window > 0 { window.min(position + 1) } else { position + 1 };
                 self.bytes() / self.positions.max(1) as u64 * keys as u64
             }
-            StateSpec::Memory { .. } => self.bytes(),
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => 2 * self.bytes(),
         }
     }
@@ -55,7 +54,7 @@ impl StatePlan {
                 // The keys of a row at `to` begin at `to + 1 - window`, those that are still there at `reached - positions`.
                 reached - self.positions + window - 1
             }
-            StateSpec::Kv { .. } | StateSpec::Memory { .. } => 0,
+            StateSpec::Kv { .. } => 0,
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => reached,
         }
     }
@@ -65,17 +64,13 @@ impl StatePlan {
 /// window keeps the window and the rows of one step, whatever the capacity.
 pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<StatePlan> {
     let plan = |spec: &StateSpec| {
-        let by_position = |positions: usize, kv_heads: usize, head_dim: usize| {
-            vec![(positions * kv_heads * kv.bytes(head_dim)) as u64; 2]
-        };
         let (positions, ring, planes) = match *spec {
             StateSpec::Kv { kv_heads, head_dim, window } => {
                 let kept = (window + chunk.max(DRAFT_ROWS as usize)).next_multiple_of(8);
                 let ring = window > 0 && kept < capacity;
                 let positions = if ring { kept } else { capacity };
-                (positions, ring, by_position(positions, kv_heads, head_dim))
+                (positions, ring, vec![(positions * kv_heads * kv.bytes(head_dim)) as u64; 2])
             }
-            StateSpec::Memory { kv_heads, head_dim, most } => (most, false, by_position(most, kv_heads, head_dim)),
             StateSpec::Conv { channels, taps } => (1, false, vec![((taps.max(2) - 1) * channels * 4) as u64]),
             StateSpec::Matrix { heads, rows, cols } => (1, false, vec![(heads * rows * cols * 4) as u64]),
         };
