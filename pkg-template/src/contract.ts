@@ -111,6 +111,10 @@ export interface EngineInfo {
   layers: number;
   /** Bytes of GPU memory: the KV cache as far as it has grown, and of one conversation of `contextLength` tokens at the most. */
   bytes: { weights: number; kv: number; kvMost?: number; activations: number };
+  /** GPU dispatches of a greedy token, near the beginning; of models that have a decoder. */
+  dispatchesPerToken?: number;
+  /** GPU dispatches of a batch of texts; of models that embed or rerank. */
+  dispatchesPerBatch?: number;
   /** Where the time of its load went. */
   load?: LoadTimes;
   /** Which kernels were chosen for this device, and how; of models that generate. */

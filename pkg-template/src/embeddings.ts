@@ -9,7 +9,7 @@ import { given, type ImageSource } from "./pictures.js";
 /** What is embedded: a text, or a picture where `info.capabilities` have `image`. An address is a text: give a picture's as a `URL`. */
 export type EmbedInput = string | Exclude<ImageSource, string>;
 
-/** Options of `model.embed`. What is left out follows the model's own configuration. */
+/** Options of `model.embed`. Defaults come from the model's own configuration. */
 export interface EmbedOptions {
   /** The name of one of the model's prompts, such as `query` or `document`. */
   task?: string;

@@ -6,7 +6,7 @@ import { refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 
-/** Options of `generate`. What is left out follows the model's generation_config.json. */
+/** Options of `generate`. Defaults come from the model's generation_config.json. */
 export interface GenerateOptions {
   /** The most tokens to generate. */
   maxTokens?: number;

@@ -109,6 +109,7 @@ fn load_folders() {
         let model = load(&golden(name), None, &device, RunOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(model.task().name(), task, "{name}");
         assert_eq!(model.info()["task"], json!(task), "{name}");
+        assert_eq!(model.info()["precision"], json!("stored"), "{name}");
         assert!(model.info()["parameters"].as_u64() > Some(1000), "{name}");
     }
 }

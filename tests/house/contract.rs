@@ -24,6 +24,8 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
     (&[("exec/tune/mod.rs", "Tuning")], "Tuning"),
     (&[("exec/measure.rs", "MeasureOptions")], "MeasureOptions"),
     (&[("exec/measure.rs", "Measurement")], "Measurement"),
+    (&[("exec/pages.rs", "Paging")], "Paging"),
+    (&[("diag/checks.rs", "Check")], "Check"),
 ];
 
 /// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is flattened, and what the facade
@@ -60,15 +62,58 @@ fn fields(file: &str, name: &str) -> BTreeSet<String> {
     names.map(|(field, _)| camel(field)).collect()
 }
 
-/// The properties of an interface, without those of objects in it.
-fn properties(name: &str) -> BTreeSet<String> {
+/// What stands between the braces of an interface.
+fn interface(name: &str) -> String {
     let text: String = ["contract", "contract-device", "contract-sound"]
         .map(|file| read(&format!("pkg-template/src/{file}.ts")))
         .concat();
-    let body = between(&text, &format!("export interface {name} {{"), "\n}");
-    let lines = body.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let code = lines.map(str::trim).filter(|line| !line.starts_with(['/', '*']));
-    code.filter_map(|line| line.split_once(':')).map(|(p, _)| p.trim_end_matches('?').to_owned()).collect()
+    between(&text, &format!("export interface {name} "), "\n}").to_owned()
+}
+
+/// The names before colons in lines that are indented so far, with a `?` where one may be left out.
+fn names(body: &str, indent: usize) -> BTreeSet<String> {
+    let lines = body.lines().filter(|line| line.len() - line.trim_start().len() == indent);
+    // Neither comments nor `[more: string]`.
+    let code = lines.map(str::trim).filter(|line| !line.starts_with(['/', '*', '[']));
+    code.filter_map(|line| line.split_once(':')).map(|(name, _)| name.to_owned()).collect()
+}
+
+fn sure(names: &BTreeSet<String>) -> BTreeSet<String> {
+    names.iter().map(|name| name.trim_end_matches('?').to_owned()).collect()
+}
+
+/// The properties of an interface, without those of objects in it and of what it extends.
+fn properties(name: &str) -> BTreeSet<String> {
+    sure(&names(&interface(name), 2))
+}
+
+/// The keys of an object that `json!` makes behind a mark, without those of objects in it.
+fn keys(text: &str, mark: &str) -> BTreeSet<String> {
+    let (_, rest) = text.split_once(mark).unwrap_or_else(|| panic!("there is no {mark:?}"));
+    let (mut found, mut depth, mut last) = (BTreeSet::new(), 0, "");
+    for (index, part) in rest.split('"').enumerate() {
+        if index % 2 == 1 {
+            last = part;
+            continue;
+        }
+        if depth == 0 && index > 0 && part.starts_with(':') {
+            found.insert(last.to_owned());
+        }
+        for letter in part.chars() {
+            depth += i32::from("{[(".contains(letter)) - i32::from("}])".contains(letter));
+            if depth < 0 {
+                return found;
+            }
+        }
+    }
+    panic!("{mark:?} has no end");
+}
+
+/// The keys that are set by themselves: `info["key"] = …`.
+fn set(text: &str, object: &str) -> BTreeSet<String> {
+    let mark = format!("{object}[\"");
+    let pieces = text.split(&mark).skip(1);
+    pieces.filter_map(|piece| piece.split_once('"')).map(|(key, _)| key.to_owned()).collect()
 }
 
 #[test]
@@ -95,5 +140,72 @@ fn what_crosses_to_javascript_has_the_same_fields_on_both_sides() {
         let mut rust: BTreeSet<String> = structs.iter().flat_map(|(file, name)| fields(file, name)).collect();
         rust.retain(|field| !INNER.contains(&field.as_str()));
         assert_eq!(properties(interface), rust, "{interface} of pkg-template/src/contract.ts and {structs:?}");
+    }
+}
+
+#[test]
+fn log_probabilities_have_the_same_fields_on_both_sides() {
+    let (rust, top) = (fields("task/generate.rs", "TokenInfo"), properties("ChosenLogprob"));
+    assert_eq!(top, BTreeSet::from(["top".to_owned()]));
+    assert_eq!(&properties("TokenLogprob") | &top, rust, "TokenLogprob and ChosenLogprob");
+}
+
+#[test]
+fn a_speech_is_asked_for_by_names_that_rust_reads() {
+    let (own, drawn) = (fields("task/speak/request.rs", "SpeakRequest"), fields("sample/params.rs", "Overrides"));
+    let own: BTreeSet<String> = own.into_iter().filter(|field| !INNER.contains(&field.as_str())).collect();
+    let typed = properties("EngineSpeakOptions");
+    assert!(typed.is_superset(&own), "{own:?} of {typed:?}");
+    let rest: BTreeSet<String> = typed.difference(&own).cloned().collect();
+    assert!(drawn.is_superset(&rest), "{rest:?}: not all is read");
+}
+
+#[test]
+fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
+    let told = keys(&read("crate/src/web/options.rs"), "let report = json!({");
+    assert_eq!(told, fields("hub/progress.rs", "ProgressEvent"));
+    assert_eq!(properties("LoadProgress"), told, "LoadProgress");
+    let formats = read("crate/src/audio/formats.rs");
+    let whole = &keys(&formats, "let mut out = json!({") | &set(&formats, "out");
+    let whole = &whole | &set(&read("crate/src/web/voice.rs"), "all");
+    assert_eq!(properties("Transcript"), whole, "Transcript");
+    let body = interface("Transcript");
+    let segments = between(&body, "segments: {", "}[]");
+    let made = between(&formats, "let segment =", "};");
+    assert_eq!(sure(&names(segments, 4)), keys(made, "json!({"), "the segments of a Transcript");
+}
+
+#[test]
+fn what_a_load_takes_is_what_is_read_of_it() {
+    let text = ["options", "voice", "mod"].map(|file| read(&format!("crate/src/web/{file}.rs"))).concat();
+    let mut read = BTreeSet::new();
+    for call in ["get(options, \"", "text_of(options, \"", "bytes(\"", "count(\""] {
+        let pieces = text.split(call).skip(1);
+        read.extend(pieces.filter_map(|piece| piece.split_once("\")")).map(|(name, _)| name.to_owned()));
+    }
+    // It comes beside them.
+    assert!(read.remove("signal"));
+    assert_eq!(properties("EngineLoadOptions"), read, "EngineLoadOptions");
+}
+
+#[test]
+fn what_a_model_is_has_a_name_for_all_that_rust_tells() {
+    let task = |file: &str| read(&format!("crate/src/task/{file}.rs"));
+    let language = task("language");
+    let common = keys(between(&language, "fn describe(", "\n}"), "json!({");
+    let told = between(&language, "let told = [", "];");
+    let told = told.split("(\"").skip(1).filter_map(|piece| piece.split_once('"')).map(|(key, _)| key.to_owned());
+    let decoders: BTreeSet<String> = &common | &told.collect();
+    let embed = task("embed");
+    let described = between(&embed, "fn describe_encoder(", "\n}");
+    let encoders = &(&common | &set(described, "info")) | &set(&task("rerank"), "info");
+    let more = ["loaded", "transcribe/mod", "speak/mod"].map(|file| set(&task(file), "info"));
+    let all = more.iter().fold(&decoders | &encoders, |all, some| &all | some);
+    assert_eq!(properties("EngineInfo"), &all | &set(&embed, "info"), "EngineInfo");
+    let always: BTreeSet<String> =
+        names(&interface("EngineInfo"), 2).into_iter().filter(|n| !n.ends_with('?')).collect();
+    for (of, told) in [("models that embed or rerank", &encoders), ("models that have a decoder", &decoders)] {
+        let missing: Vec<&String> = always.difference(told).collect();
+        assert!(missing.is_empty(), "{of} do not tell {missing:?}");
     }
 }

@@ -17,6 +17,7 @@ mod norm;
 mod op;
 mod patches;
 mod pool;
+mod readback;
 mod recurrent;
 mod sample;
 mod sound;

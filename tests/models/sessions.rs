@@ -9,10 +9,18 @@ use jerboa_tests::golden::{go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
-/// A model with full caches, one whose windows of 8 positions keep 16, and those whose layers keep a state of one size
-/// (a convolution, a delta rule, Mamba-2), and one whose last layers read what others keep, within a window and in full.
-const FAMILIES: [(&str, usize); 6] =
-    [("qwen3", 512), ("mistral", 8), ("lfm2", 16), ("qwen3_5", 16), ("granite_hybrid", 16), ("gemma4", 8)];
+/// A model with full caches, two whose windows of 8 positions keep 16 (in Gemma 3 beside a full cache), those whose layers keep
+/// a state of one size (a convolution, a delta rule, Mamba-2), and one whose last layers read what others keep, within a window
+/// and in full.
+const FAMILIES: [(&str, usize); 7] = [
+    ("qwen3", 512),
+    ("mistral", 8),
+    ("gemma3", 8),
+    ("lfm2", 16),
+    ("qwen3_5", 16),
+    ("granite_hybrid", 16),
+    ("gemma4", 8),
+];
 
 fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
     let (session, golden) = start(name, &exact(), RunOptions { chunk, page: 16, ..with_kv(Kv::F32) });
@@ -136,6 +144,59 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
             drop(fork);
         }
         assert_eq!((session.bytes(), session.gpu.created().bytes), (bytes, alive), "{name}");
+    }
+}
+
+#[test]
+fn what_drafts_need_goes_with_the_session() {
+    for (name, chunk) in [("qwen3", 512), ("mistral", 8)] {
+        let (mut first, ids, expected) = load(name, chunk);
+        let all = |session: &Session| (session.bytes(), session.gpu.created().bytes);
+        let plain = all(&first);
+        assert_eq!(with_drafts(&mut first, &ids, 32), expected, "{name}");
+        // Its plans' buffers are the model's, which the next session finds there.
+        let model = first.model().clone();
+        drop(first);
+        let before = (model.bytes(), model.gpu.created().bytes);
+        assert!(before.0.activations > plain.0.activations, "{name}");
+        assert_eq!(before.0.kv, 0, "{name}");
+        for _ in 0..3 {
+            let mut session = Session::new(&model).expect("a session");
+            let begun = all(&session);
+            block_on(session.prepare_speculation()).expect("drafts");
+            let took = (session.bytes().activations - begun.0.activations, session.gpu.created().bytes - begun.1);
+            assert!(took.0 > 0 && took.0 == took.1, "{name}: {took:?}");
+            assert_eq!(with_drafts(&mut session, &ids, 32), expected, "{name}");
+            drop(session);
+            assert_eq!((model.bytes(), model.gpu.created().bytes), before, "{name}");
+        }
+    }
+}
+
+/// Three rows fit where a quarter of a chunk's output would not, and a chunk's do not fit there.
+#[test]
+fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
+    for name in ["qwen3", "gemma3", "lfm2"] {
+        let (mut session, ids, _) = load(name, 512);
+        let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
+        for hidden in [false, true] {
+            let mut rows = |ids: &[u32], room: Option<u64>| {
+                session.gpu.pretend_room(room);
+                let found = block_on(session.every_row(ids, hidden));
+                session.gpu.pretend_room(None);
+                (found, session.gpu.created())
+            };
+            // The sequence has its places after that.
+            let cols = rows(&long, None).0.expect("rows").len() / long.len();
+            let (first, made) = rows(&ids[..3], None);
+            let room = (long.len() * cols) as u64;
+            let (second, again) = rows(&ids[..3], Some(room));
+            assert_eq!(second.expect("room for three rows"), first.expect("rows"), "{name}");
+            assert_eq!(again.pipelines, made.pipelines, "{name}: compiled twice");
+            assert_eq!(again.bytes, made.bytes, "{name}: something stays");
+            let refused = rows(&long, Some(room)).0.map(|_| "fits").map_err(|error| error.code());
+            assert_eq!(refused, Err("out_of_memory"), "{name}");
+        }
     }
 }
 

@@ -98,6 +98,26 @@ test("other grids are those of what is run from then on, not of what waits its t
   }
 });
 
+test("staging is kept for the next read, and no more than 32 MiB of it", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu } = await scene(1);
+    const MIB = 1 << 20;
+    const rows = gpu.buffer("rows", 40 * MIB, false);
+    // Reads at the same time: the staging buffers that were made for them, and the bytes that are kept afterwards.
+    const made = async (...sizes) => {
+      const before = gpu.counts.buffers;
+      await Promise.all(sizes.map((size) => gpu.read(rows, 0, size)));
+      return [gpu.counts.buffers - before, gpu.staged / MIB];
+    };
+    const results = [];
+    for (const sizes of [[MIB], [MIB], [MIB - 16], [40 * MIB], [40 * MIB], Array(5).fill(8 * MIB), Array(5).fill(8 * MIB), Array(3).fill(8 * MIB), [MIB]]) results.push(await made(...sizes));
+    return { results, error: await gpu.takeError() };
+  });
+  // Beside one of a MiB there is room for three of eight, and none for one that is larger than all.
+  assert.deepEqual(found.results, [[1, 1], [0, 1], [0, 1], [1, 1], [1, 1], [5, 25], [2, 25], [0, 25], [0, 25]]);
+  assert.equal(found.error, undefined);
+});
+
 test("a buffer that goes while groups are under way is there until they are done", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, a, b, program, numbers } = await scene(9);

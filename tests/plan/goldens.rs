@@ -5,11 +5,13 @@ use super::dispatches::shape;
 use super::{caps, layout_of, planned, planned_on};
 use jerboa::arch::{self, Head};
 use jerboa::device::{MatrixUnits, MatrixWords};
+use jerboa::format::{Float, Layout};
 use jerboa::gpu::{Caps, Force};
 use jerboa::ir::{Graph, Pooling};
 use jerboa::kernels::Launch;
+use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::{Kernel, Variant};
-use jerboa::plan::{Fusions, Plan, RowsMode, Slot, fuse};
+use jerboa::plan::{Fusions, Plan, PlanOptions, RowsMode, Slot, fuse, lower, plan_weights};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,10 +26,18 @@ fn golden(folder: &str) -> PathBuf {
 
 /// A config.json for each architecture: that of the first folder of tests/golden/models which has it.
 fn families() -> BTreeMap<String, Value> {
-    let entries = std::fs::read_dir(golden("models")).expect("golden models");
-    let mut folders: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
-    folders.sort();
+    configurations(&["models"])
+}
+
+/// The same of other folders of tests/golden.
+fn configurations(places: &[&str]) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
+    let folders = places.iter().flat_map(|place| {
+        let entries = std::fs::read_dir(golden(place)).expect("golden models");
+        let mut folders: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
+        folders.sort();
+        folders
+    });
     for folder in folders {
         let Ok(text) = std::fs::read_to_string(folder.join("config.json")) else { continue };
         let config: Value = serde_json::from_str(&text).expect("config.json");
@@ -125,7 +135,7 @@ fn prompts_keep_what_products_read_as_halves() {
     }
 }
 
-/// The dump of a model that is one graph; towers and codecs are parts of others and have tests of their own.
+/// The dump of a model that is one graph.
 fn dump(config: &Value) -> Option<String> {
     let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
     let Ok(graph) = arch::graph(config) else {
@@ -145,6 +155,63 @@ fn dump(config: &Value) -> Option<String> {
     Some(out)
 }
 
+/// What stands beside a decoder's graph: towers, encoders of sound with what a decoder looks at, codecs. Their weights are those of
+/// the file, their rows come from outside, of a tower in blocks.
+fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<usize>) {
+    let dense = |_: &str| Layout::Dense(Float::F16);
+    let graph = fuse::common(graph.clone(), Fusions::ALL, &dense);
+    let caps = caps();
+    let weights = plan_weights(&graph, &dense, caps.max_weight_buffer()).expect("weights");
+    let options = PlanOptions {
+        rows: block.map_or(RowsMode::Many(rows), |block| RowsMode::Packed { tokens: rows, sequences: rows / block }),
+        caps: &caps,
+        weights: &weights,
+        kv: Kv::F32,
+        capacity: rows,
+        states: &[],
+        fuse_heads: false,
+    };
+    let plan = lower(&graph, options).unwrap_or_else(|e| panic!("{}, {what}: {e}", graph.name));
+    let _ = writeln!(out, "\n{what} {rows} rows: {} dispatches", plan.launches.len());
+    for launch in &plan.launches {
+        let _ = writeln!(out, "{}: {}", launch.label, launch.variant);
+    }
+    out.push('\n');
+}
+
+/// The dump of a model of several graphs. Of one that sees its tower: the decoder is that of its texts.
+fn parts(config: &Value) -> String {
+    let mut out = String::new();
+    if let Some(speech) = arch::speech(config).expect("a model that hears") {
+        for (what, graph) in [("encoder", speech.encoder), ("keys", speech.keys), ("values", speech.values)] {
+            let _ = write!(out, "{graph}");
+            side(&mut out, what, &graph, 256, None);
+        }
+    } else if let Ok(codec) = arch::codec(config) {
+        // Its graph is some hundred blocks that are all alike: the steps show them.
+        side(&mut out, "codec", &codec, 64, None);
+        return out;
+    } else if let Ok(tower) = arch::tower(config) {
+        let _ = write!(out, "{}", tower.graph);
+        side(&mut out, "tower", &tower.graph, 512, Some(tower.merge * tower.merge));
+        if arch::graph(config).is_ok() {
+            return out;
+        }
+    }
+    out + &dump(config).expect("the rest of it")
+}
+
+/// All dumps, by the names of their files.
+fn dumps() -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    all.extend(families().iter().filter_map(|(name, config)| Some((name.clone(), dump(config)?))));
+    for (name, config) in configurations(&["speech", "vision/models", "vision/pairs"]) {
+        let before = all.insert(name.clone(), parts(&config));
+        assert!(before.is_none(), "{name} twice");
+    }
+    all
+}
+
 /// Where two texts begin to differ, with some lines around it.
 fn difference(old: &str, new: &str) -> String {
     let same = old.lines().zip(new.lines()).take_while(|(a, b)| a == b).count();
@@ -159,9 +226,8 @@ fn difference(old: &str, new: &str) -> String {
 fn each_familys_graph_and_plans_are_those_of_its_golden_dump() {
     let write = std::env::var_os(WRITE).is_some();
     let mut wrong = Vec::new();
-    for (name, config) in families() {
-        let (path, found) = (golden("plans").join(format!("{name}.txt")), dump(&config));
-        let Some(found) = found else { continue };
+    for (name, found) in dumps() {
+        let path = golden("plans").join(format!("{name}.txt"));
         if write {
             std::fs::write(&path, &found).expect("a golden dump");
             continue;
@@ -181,12 +247,11 @@ fn each_familys_graph_and_plans_are_those_of_its_golden_dump() {
 
 #[test]
 fn no_dump_is_left_of_what_is_gone() {
-    let families = families();
+    let dumps = dumps();
     for entry in std::fs::read_dir(golden("plans")).expect("golden plans") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        let config = families.get(name).unwrap_or_else(|| panic!("no checkpoint of tests/golden/models is a {name}"));
-        assert!(dump(config).is_some(), "{name} is dumped and cannot be built");
+        assert!(dumps.contains_key(name), "no checkpoint of tests/golden is a {name}, or none that can be built");
     }
 }
 

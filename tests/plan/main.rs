@@ -4,6 +4,7 @@ mod dispatches;
 mod goldens;
 mod refusals;
 mod shapes;
+mod states;
 mod table;
 
 use jerboa::device::Caps;

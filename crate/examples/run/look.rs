@@ -30,7 +30,8 @@ pub fn plan_command(command: Command) -> Command {
             value("shape", "NAME", "A shape of www/bench/shapes.json or a config.json: what a token takes at least")
                 .long_help(
                     "A shape of www/bench/shapes.json, or a config.json. Without a device and without weights: what a decode step \
-                     takes on a GPU with all features, in as few bits as `bench` has them, and the time below which it cannot be.",
+                     takes on a GPU with all features, in as few bits as `bench` has them, and the time below which it cannot be; \
+                     and the bytes that a sequence keeps when it has come to the end of its --context.",
                 ),
             list("position", "N,…", value_parser!(usize), "Where that step stands").default_value("256,1152"),
             parsed("dispatch-us", "µs", value_parser!(f64), "What a dispatch takes that waits for the one before")
@@ -81,6 +82,12 @@ async fn least(given: &Given, shape: &str) -> Result<()> {
             1e3 / (waiting + reading)
         ));
     }
+    let states = foreseen.state_bytes();
+    let [kv, full, other] = [states.kv, states.full, states.other].map(|bytes| bytes as f64 / 1e6);
+    out::line(format_args!(
+        "{shape}, {} tokens: keys and values {kv:.1} MB (full caches {full:.1} MB), other states {other:.1} MB",
+        states.positions
+    ));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
 use super::model::Bytes;
-use super::options::RunOptions;
+use super::options::{Precision, RunOptions};
 use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
 use crate::arch::{self, Head, Positions};
 use crate::format::{Float, Layout};
@@ -67,6 +67,8 @@ pub struct Encoder {
     pub graph: Graph,
     /// How the weights are stored.
     pub weights: WeightPlans,
+    /// What those are kept in that the checkpoint does not quantise.
+    pub precision: Precision,
     /// Bytes on the device.
     pub bytes: Bytes,
     /// Where the time of its load went.
@@ -151,6 +153,7 @@ impl Encoder {
             config,
             graph,
             weights,
+            precision: kept.precision,
             bytes,
             load,
             longest,

@@ -7,7 +7,21 @@ use super::options::RunOptions;
 use super::tail::Tail;
 use crate::Result;
 use crate::device::Caps;
-use crate::plan::{Plan, RowsMode, bytes_per_token, fuse};
+use crate::ir::StateSpec;
+use crate::plan::{Plan, RowsMode, StatePlan, bytes_per_token, fuse};
+
+/// Bytes of a sequence's states that has come to the end of its context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StateBytes {
+    /// Positions of the context.
+    pub positions: usize,
+    /// Keys and values.
+    pub kv: u64,
+    /// The same if layers with a window kept all positions.
+    pub full: u64,
+    /// What else layers keep.
+    pub other: u64,
+}
 
 /// A decode step that was planned and not made.
 pub struct Foreseen {
@@ -44,5 +58,17 @@ impl Foreseen {
     /// Bytes that the step reads at a position.
     pub fn bytes_per_token(&self, position: usize) -> u64 {
         bytes_per_token(&self.decision.graph, &self.decision.weights, &self.decision.states, position)
+    }
+    /// Bytes that the states of a sequence grow to.
+    pub fn state_bytes(&self) -> StateBytes {
+        let positions = self.decision.capacity;
+        let (kv, other): (Vec<&StatePlan>, Vec<&StatePlan>) =
+            self.decision.states.iter().partition(|state| matches!(state.spec, StateSpec::Kv { .. }));
+        StateBytes {
+            positions,
+            kv: kv.iter().map(|state| state.bytes()).sum(),
+            full: kv.iter().map(|state| state.full(positions)).sum(),
+            other: other.iter().map(|state| state.bytes()).sum(),
+        }
     }
 }

@@ -45,7 +45,7 @@ pub use ear::Ear;
 pub use encoder::{Encoder, Outputs, Tokens};
 pub use files::Files;
 #[cfg(not(target_arch = "wasm32"))]
-pub use foresee::Foreseen;
+pub use foresee::{Foreseen, StateBytes};
 pub use inspect::{Inspection, Seen};
 pub use limits::{Limits, limits, steps};
 pub use load::float_of;

@@ -55,6 +55,8 @@ pub struct Session {
     /// Positions that have places in the states.
     pub(super) held: usize,
     pub(super) state_bytes: u64,
+    /// Bytes of what drafts need beside what the model has for them.
+    pub(super) draft_bytes: u64,
 }
 
 impl Deref for Session {
@@ -67,7 +69,10 @@ impl Deref for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.model.count(|bytes| bytes.kv -= self.state_bytes);
+        self.model.count(|bytes| {
+            bytes.kv -= self.state_bytes;
+            bytes.activations -= self.draft_bytes;
+        });
     }
 }
 
@@ -135,6 +140,7 @@ impl Session {
             rope_dirty: 0,
             held,
             state_bytes,
+            draft_bytes: 0,
         };
         session.write_ropes(0, session.capacity, 0)?;
         session.rope_dirty = 0;

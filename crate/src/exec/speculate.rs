@@ -29,20 +29,27 @@ impl Session {
         if self.speculation.is_some() {
             return Ok(());
         }
-        let before = self.gpu.created().bytes;
         self.model.prepare_drafting().await?;
-        let drafting = self.model.drafting()?;
         if !self.own.contains_key(&Slot::History) {
             // The token after the last position is picked as well.
             let history = self.gpu.buffer("history", (self.capacity as u64 + 1) * 4, Usage::Storage)?;
+            self.takes(history.size());
             self.own.insert(Slot::History, history);
         }
-        let tail = self.step_of("sample", &drafting.tail, 1)?;
+        let before = self.gpu.created().bytes;
+        let tail = self.step_of("sample", &self.model.drafting()?.tail, 1)?;
         let verify = self.verify_step()?;
+        let bytes = self.gpu.created().bytes - before;
         self.gpu.check().await?;
-        self.model.count(|bytes| bytes.activations += self.gpu.created().bytes - before);
+        self.takes(bytes);
         self.speculation = Some(Speculation { verify, tail });
         Ok(())
+    }
+
+    /// Counts bytes that go when the sequence does.
+    fn takes(&mut self, bytes: u64) {
+        self.draft_bytes += bytes;
+        self.model.count(|all| all.activations += bytes);
     }
 
     /// Its step with drafts.
@@ -65,11 +72,13 @@ impl Model {
         let tail =
             Tail::Greedy.plan(verify.output_cols as u32, Some(Slot::History), self.gpu.caps().dear_dispatches())?;
         self.compile(&[&verify, &tail]).await?;
+        let before = self.gpu.created().bytes;
         // Its logits are those of many rows.
         let verify = Prepared::new(&self.gpu, "drafts", verify, true)?;
         let tail = Prepared::new(&self.gpu, "sample", tail, false)?;
         // Another session may have made them meanwhile.
         let _ = self.drafting.set(Drafting { verify, tail });
+        self.count(|bytes| bytes.activations += self.gpu.created().bytes - before);
         Ok(())
     }
 

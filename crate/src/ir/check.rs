@@ -259,15 +259,13 @@ impl Graph {
         let Some(id) = a.state else { return Ok(()) };
         let window = a.mask.causal().map_or(0, |(window, _)| window);
         match self.states[id.0] {
-            StateSpec::Kv { kv_heads, head_dim, .. } | StateSpec::Memory { kv_heads, head_dim, .. }
-                if (kv_heads, head_dim) != (a.kv_heads, a.head_dim) =>
-            {
+            StateSpec::Kv { kv_heads, head_dim, .. } if (kv_heads, head_dim) != (a.kv_heads, a.head_dim) => {
                 Err(format!("state {} keeps {kv_heads} heads of {head_dim}", id.0))
             }
             StateSpec::Kv { window: kept, .. } if kept > 0 && (window == 0 || window > kept) => {
                 Err(format!("state {} keeps {kept} positions, {window} are read (0 for all)", id.0))
             }
-            StateSpec::Kv { .. } | StateSpec::Memory { .. } => Ok(()),
+            StateSpec::Kv { .. } => Ok(()),
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => Err(format!("state {} has no keys and values", id.0)),
         }
     }

@@ -32,15 +32,6 @@ pub enum StateSpec {
         /// Columns of each matrix, such as columns of a value.
         cols: usize,
     },
-    /// Keys and values of another sequence, such as an encoder's output, which is as long as that one.
-    Memory {
-        /// Key and value heads.
-        kv_heads: usize,
-        /// Columns of a head.
-        head_dim: usize,
-        /// The most positions.
-        most: usize,
-    },
 }
 
 impl StateSpec {
@@ -55,7 +46,6 @@ impl StateSpec {
             Self::Kv { .. } => "kv cache",
             Self::Conv { .. } => "convolution state",
             Self::Matrix { .. } => "recurrent state",
-            Self::Memory { .. } => "cross-attention cache",
         }
     }
 }

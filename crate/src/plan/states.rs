@@ -23,6 +23,14 @@ impl StatePlan {
         self.planes.iter().sum()
     }
 
+    /// Bytes with a place for each of `positions` positions, also where only the last ones are kept.
+    pub fn full(&self, positions: usize) -> u64 {
+        match self.spec {
+            StateSpec::Kv { .. } => self.bytes() / self.positions.max(1) as u64 * positions as u64,
+            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => self.bytes(),
+        }
+    }
+
     /// Bytes of a plane that `len` tokens have filled at the most.
     pub fn filled(&self, plane: u64, len: usize) -> u64 {
         match self.spec {
@@ -43,7 +51,6 @@ impl StatePlan {
                 let keys = if window > 0 { window.min(position + 1) } else { position + 1 };
                 self.bytes() / self.positions.max(1) as u64 * keys as u64
             }
-            StateSpec::Memory { .. } => self.bytes(),
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => 2 * self.bytes(),
         }
     }
@@ -55,7 +62,7 @@ impl StatePlan {
                 // The keys of a row at `to` begin at `to + 1 - window`, those that are still there at `reached - positions`.
                 reached - self.positions + window - 1
             }
-            StateSpec::Kv { .. } | StateSpec::Memory { .. } => 0,
+            StateSpec::Kv { .. } => 0,
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => reached,
         }
     }
@@ -65,17 +72,13 @@ impl StatePlan {
 /// window keeps the window and the rows of one step, whatever the capacity.
 pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<StatePlan> {
     let plan = |spec: &StateSpec| {
-        let by_position = |positions: usize, kv_heads: usize, head_dim: usize| {
-            vec![(positions * kv_heads * kv.bytes(head_dim)) as u64; 2]
-        };
         let (positions, ring, planes) = match *spec {
             StateSpec::Kv { kv_heads, head_dim, window } => {
                 let kept = (window + chunk.max(DRAFT_ROWS as usize)).next_multiple_of(8);
                 let ring = window > 0 && kept < capacity;
                 let positions = if ring { kept } else { capacity };
-                (positions, ring, by_position(positions, kv_heads, head_dim))
+                (positions, ring, vec![(positions * kv_heads * kv.bytes(head_dim)) as u64; 2])
             }
-            StateSpec::Memory { kv_heads, head_dim, most } => (most, false, by_position(most, kv_heads, head_dim)),
             StateSpec::Conv { channels, taps } => (1, false, vec![((taps.max(2) - 1) * channels * 4) as u64]),
             StateSpec::Matrix { heads, rows, cols } => (1, false, vec![(heads * rows * cols * 4) as u64]),
         };
@@ -88,19 +91,6 @@ pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<
 mod tests {
     use super::*;
     use crate::ir::Builder;
-
-    #[test]
-    fn windows_take_a_ring_and_32k_tokens_of_gemma_3_1b_less_than_a_quarter() {
-        let shape = |windows: bool| {
-            let mut b = Builder::new("gemma3 1b");
-            for layer in 0..26 {
-                let window = if windows && (layer + 1) % 6 != 0 { 512 } else { 0 };
-                b.state(StateSpec::Kv { kv_heads: 1, head_dim: 256, window });
-            }
-            plan_states(b.graph(), Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum::<u64>()
-        };
-        assert!(shape(true) * 4 < shape(false), "{} of {}", shape(true), shape(false));
-    }
 
     #[test]
     fn eight_bits_take_half_of_sixteen() {
@@ -121,5 +111,23 @@ mod tests {
         assert_eq!(plan.oldest(20), 11);
         assert_eq!(plan.filled(160, 3), 30);
         assert_eq!(plan.filled(160, 300), 160);
+    }
+    #[test]
+    fn a_step_reads_the_keys_that_it_sees_and_the_whole_of_other_states_twice() {
+        let mut b = Builder::new("test");
+        b.state(StateSpec::Kv { kv_heads: 2, head_dim: 4, window: 8 });
+        b.state(StateSpec::Kv { kv_heads: 2, head_dim: 4, window: 0 });
+        b.state(StateSpec::Conv { channels: 10, taps: 3 });
+        b.state(StateSpec::Matrix { heads: 2, rows: 4, cols: 8 });
+        let plans = plan_states(b.graph(), Kv::F32, 1000, 8);
+        let read = |position: usize| plans.iter().map(|plan| plan.read(position)).collect::<Vec<_>>();
+        // 64 bytes a position, keys and values; the row's own is among them.
+        assert_eq!(read(0), [64, 64, 160, 512]);
+        assert_eq!(read(6), [448, 448, 160, 512]);
+        assert_eq!(read(7), [512, 512, 160, 512]);
+        assert_eq!(read(8), [512, 576, 160, 512]);
+        assert_eq!(read(999), [512, 64_000, 160, 512]);
+        let full: Vec<u64> = plans.iter().map(|plan| plan.full(1000)).collect();
+        assert_eq!(full, [64_000, 64_000, 80, 256]);
     }
 }

@@ -158,6 +158,7 @@ pub(super) fn describe_encoder(encoder: &Encoder, text: &TextParts, task: &str, 
     info["architecture"] = json!(encoder.graph.name);
     info["task"] = json!(task);
     info["parameters"] = json!(encoder.parameters());
+    info["precision"] = json!(encoder.precision.name());
     info["contextLength"] = json!(encoder.longest);
     info["vocabSize"] = json!(encoder.vocab());
     info["dispatchesPerBatch"] = json!(encoder.dispatches());
