@@ -137,7 +137,7 @@ async function run() {
   const device = await deviceReport();
   say(`${device.vendor} ${device.architecture} ${device.description}, Jerboa ${device.engine}`);
   if (device.software && !asked.has("software")) return { device, error: "This adapter computes on the processor: nothing is measured (?software does it all the same)." };
-  const model = await loadModel(files(), { cache: false, maxContext: 4096 });
+  const model = await loadModel(files(), { cache: false, maxContext: 4096, features: { matrix: asked.get("matrix") !== "0" } });
   const encode = [];
   const whole = [];
   let tokens = 0;
