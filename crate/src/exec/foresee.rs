@@ -59,6 +59,7 @@ impl Foreseen {
     pub fn bytes_per_token(&self, position: usize) -> u64 {
         bytes_per_token(&self.decision.graph, &self.decision.weights, &self.decision.states, position)
     }
+
     /// Bytes that the states of a sequence grow to.
     pub fn state_bytes(&self) -> StateBytes {
         let positions = self.decision.capacity;

@@ -23,10 +23,15 @@ impl StatePlan {
         self.planes.iter().sum()
     }
 
+    /// Bytes of one position, keys and values.
+    fn place(&self) -> u64 {
+        self.bytes() / self.positions.max(1) as u64
+    }
+
     /// Bytes with a place for each of `positions` positions, also where only the last ones are kept.
     pub fn full(&self, positions: usize) -> u64 {
         match self.spec {
-            StateSpec::Kv { .. } => self.bytes() / self.positions.max(1) as u64 * positions as u64,
+            StateSpec::Kv { .. } => self.place() * positions as u64,
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => self.bytes(),
         }
     }
@@ -49,7 +54,7 @@ impl StatePlan {
         match self.spec {
             StateSpec::Kv { window, .. } => {
                 let keys = if window > 0 { window.min(position + 1) } else { position + 1 };
-                self.bytes() / self.positions.max(1) as u64 * keys as u64
+                self.place() * keys as u64
             }
             StateSpec::Conv { .. } | StateSpec::Matrix { .. } => 2 * self.bytes(),
         }
