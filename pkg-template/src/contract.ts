@@ -361,6 +361,8 @@ export interface EngineSession {
 /** A loaded model as the wasm module gives it. */
 export interface Engine {
   info(): EngineInfo;
+  /** All warnings of the load, when what it fetched is in the cache: a load may end before. */
+  stored(): Promise<string[]>;
   /** An empty sequence beside the model's own. */
   createSession(): EngineSession | Promise<EngineSession>;
   tokenize(text: string, addSpecialTokens: boolean): Uint32Array;

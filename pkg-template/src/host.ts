@@ -13,6 +13,8 @@ import { retelling } from "./replay.js";
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
 export interface Methods {
   load(options: EngineLoadOptions): EngineInfo;
+  /** Answers with all warnings of the load when what it fetched is in the cache. */
+  stored(): string[];
   tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
@@ -81,6 +83,8 @@ export class Host implements Backend {
   /** How the model was loaded, so that it can be had again when the device was lost or its memory given back. */
   #loaded: EngineLoadOptions | undefined;
   #restoring: Promise<Life> | undefined;
+  /** What {@link Methods.stored} answers with. */
+  #stored: Promise<string[]> | undefined;
   #closing = new AbortController();
   /** The tails of the queues of calls that need the GPU: the model's own, and one for each session. Calls of one queue take turns. */
   readonly #last = new Map<number, Promise<unknown>>();
@@ -134,6 +138,7 @@ export class Host implements Backend {
     await Promise.allSettled(this.#last.values());
     this.#drop();
     this.#loaded = undefined;
+    await this.#stored;
   }
 
   #drop(): void {
@@ -170,6 +175,7 @@ export class Host implements Backend {
     if (this.#life) return this.#life;
     if (!this.#loaded) throw unloaded();
     const load = async (): Promise<Life> => {
+      await this.#stored;
       const life = new Life(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
       if (this.#closing.signal.aborted) life.end();
       else this.#life = life;
@@ -223,6 +229,8 @@ export class Host implements Backend {
     switch (method) {
       case "load":
         return this.#load(args[0] as EngineLoadOptions, signal, onEvent);
+      case "stored":
+        return this.#stored;
       case "deviceReport":
         return deviceReport(args[0] as number);
       case "diagnose":
@@ -294,6 +302,7 @@ export class Host implements Backend {
       case "setGroup":
         return engine.setGroup(args[0] as string);
       case "deleteFromCache":
+        await this.#stored;
         return engine.deleteFromCache();
     }
   }
@@ -324,6 +333,7 @@ export class Host implements Backend {
     this.#drop();
     this.#sessions.clear();
     this.#life = new Life(engine);
+    this.#stored = engine.stored();
     this.#loaded = options;
     return engine.info();
   }

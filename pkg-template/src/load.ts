@@ -124,7 +124,7 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   };
   // Tabs that load the same model share one download: the second finds it in the cache.
   const waiting = (): void => onProgress?.({ phase: "waiting", share: 0, loaded: 0, total: 0, bytesPerSecond: 0, fromCache: false });
-  const loaded = await inTurn(`load ${name}`, signal, waiting, attempt).catch((thrown) => {
+  const loaded = await inTurn(`load ${name}`, signal, waiting, attempt, (model) => model.stored).catch((thrown) => {
     throw JerboaError.from(thrown);
   });
   if (typeof model === "string" && rest.cache !== false) void keepStorage();
@@ -157,8 +157,15 @@ async function load({ backend, warning }: Opened, { wanted, warning: given, begi
   begin();
   const info = await backend.call("load", [options], call);
   const warnings = [...(info.warnings ?? []), ...[warning, given, ...faults].filter((w) => w !== undefined)];
-  return new Model(calibration ? proving(backend, calibration) : backend, { ...info, warnings, worker: backend.worker });
+  // A backend that is closed or breaks meanwhile has stored what it could by its end.
+  const stored = backend.call("stored", []).then((all) => void warnings.push(...all.filter((w) => !warnings.includes(w))), () => backend.close());
+  storing.add(stored);
+  void stored.then(() => storing.delete(stored));
+  return new Model(calibration ? proving(backend, calibration) : backend, { ...info, warnings, worker: backend.worker }, stored);
 }
+
+/** Loads of this page that have ended, and still write to the cache. */
+const storing = new Set<Promise<void>>();
 
 /** What the checks of a device find: made once for each version of a browser, before it runs its first model. */
 async function firstLook(backend: Backend, notes: Notes, touchPoints: number): Promise<string[]> {
@@ -236,7 +243,8 @@ function refuseContradictions(model: EngineLoadOptions["model"], { revision, end
 }
 
 /** The models in this browser's cache. */
-export function cachedModels(): Promise<CachedModel[]> {
+export async function cachedModels(): Promise<CachedModel[]> {
+  await Promise.all(storing);
   return once(async (backend) => (await backend.call("cachedModels", [])).map(cachedModel));
 }
 
@@ -244,6 +252,7 @@ export function cachedModels(): Promise<CachedModel[]> {
 export async function deleteModel(model: string, options?: { revision?: string; endpoint?: string }): Promise<void> {
   if (mustBe.string(model)) throw refused(`deleteModel takes the model's name, not ${describe(model)}.`);
   const { revision, endpoint } = checked("deleteModel", options, { revision: mustBe.string, endpoint: mustBe.string });
+  await Promise.all(storing);
   const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
   return once(async (backend) => {
     for (const entry of (await backend.call("cachedModels", [])).map(cachedModel)) {

@@ -59,12 +59,18 @@ export class Model {
   readonly embeddings: Embeddings;
   /** OpenAI's audio: transcriptions, translations, speech. */
   readonly audio: Audio;
+  /**
+   * Resolves when the files are in the browser's cache, or could not be kept, as `info.warnings` says then: a load ends some moments
+   * before, so that the model can answer. From then on it loads without a network.
+   */
+  readonly stored: Promise<void>;
   readonly #backend: Backend;
 
   /** @internal */
-  constructor(backend: Backend, info: ModelInfo) {
+  constructor(backend: Backend, info: ModelInfo, stored: Promise<void>) {
     this.#backend = backend;
     this.info = info;
+    this.stored = stored;
     this.chat = new Chat(backend, info);
     this.completions = new TextCompletions(backend, info);
     this.embeddings = new Embeddings(backend, info);

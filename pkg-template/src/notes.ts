@@ -92,12 +92,25 @@ export async function alone<T>(name: string, action: (alone: boolean) => Promise
   return locks.request(PREFIX + name, { ifAvailable: true }, (lock) => action(lock !== null)) as Promise<T>;
 }
 
-/** Runs `action` when no other of this name runs in any tab; `waiting` is told when that is not at once. */
-export async function inTurn<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>): Promise<T> {
+/**
+ * Runs `action` when no other of this name runs in any tab; `waiting` is told when that is not at once. The turn lasts until `rest` of
+ * what came is done, which the caller does not wait for.
+ */
+export async function inTurn<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>, rest: (value: T) => Promise<unknown>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   if (!locks) return action();
-  const free = await locks.request(PREFIX + name, { ifAvailable: true }, async (lock) => lock && { value: await action() });
-  if (free) return (free as { value: T }).value;
-  waiting();
-  return locks.request(PREFIX + name, signal ? { signal } : {}, action) as Promise<T>;
+  return new Promise((resolve, reject) => {
+    const turn = async (): Promise<true> => {
+      const value = await action();
+      resolve(value);
+      await rest(value);
+      return true;
+    };
+    const ask = async (): Promise<unknown> => {
+      if (await locks.request(PREFIX + name, { ifAvailable: true }, (lock) => lock && turn())) return;
+      waiting();
+      return locks.request(PREFIX + name, signal ? { signal } : {}, turn);
+    };
+    ask().catch(reject);
+  });
 }

@@ -66,6 +66,7 @@ export class Remote implements Backend {
   #next = 1;
   #gone: JerboaError | undefined;
   #closed: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
 
   /** `dispose` ends the other side for good. */
   constructor(port: Port, dispose: () => void) {
@@ -116,7 +117,11 @@ export class Remote implements Backend {
     }).finally(() => signal?.removeEventListener("abort", abort)) as Promise<ReturnType<Methods[M]>>;
   }
 
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close());
+  }
+
+  async #close(): Promise<void> {
     if (this.#gone) return this.#dispose();
     this.#fail(unloaded());
     // A worker that is stuck does not answer: it is ended all the same, and its GPU memory goes with it.

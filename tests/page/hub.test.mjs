@@ -2,7 +2,7 @@
  * shared code is said here of fetch and the Cache API. */
 
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, stat, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
@@ -162,6 +162,46 @@ test("an abort leaves nothing that looks whole", options, async () => {
   assertLoaded(await load(), "after the abort");
 });
 
+test("a load ends before the cache has its last bytes, and what depends on them waits", options, async () => {
+  const result = await page.evaluate(
+    async ([folder, prompt]) => {
+      const { put } = Cache.prototype;
+      let go;
+      const gate = new Promise((resolve) => (go = resolve));
+      // The weights, on the page's own thread, where the storage can be made to wait.
+      Cache.prototype.put = async function (key, value) {
+        if (String(key).includes("model.safetensors")) await gate;
+        return put.call(this, key, value);
+      };
+      try {
+        const first = await jerboa.loadModel(folder, { worker: false });
+        const { ids } = await first.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
+        let stored = false;
+        void first.stored.then(() => (stored = true));
+        const phases = [];
+        const second = jerboa.loadModel(folder, { onProgress: ({ phase }) => phases.push(phase) });
+        const list = jerboa.cachedModels();
+        await new Promise((later) => setTimeout(later, 300));
+        const early = { stored, phases: [...phases] };
+        go();
+        await first.stored;
+        const [{ complete }] = await list;
+        await Promise.all([first.unload(), (await second).unload()]);
+        return { ids: [...ids], early, complete };
+      } finally {
+        Cache.prototype.put = put;
+      }
+    },
+    [`${hub.url}/org/model/resolve/main`, golden.prompt],
+  );
+  assertLoaded(result, "before the end of its download's last write");
+  assert.deepEqual(result.early, { stored: false, phases: ["waiting"] });
+  assert.ok(result.complete);
+  const { size } = await stat(join(STORIES, "model.safetensors"));
+  const weights = (await log()).filter(({ path }) => path.endsWith("model.safetensors"));
+  assert.equal(weights.reduce((sum, { bytes }) => sum + bytes, 0), size, "the second load takes none of them from the network");
+});
+
 test("a full storage keeps the model running and says so", options, async () => {
   const result = await page.evaluate(
     async ([endpoint, prompt]) => {
@@ -171,6 +211,7 @@ test("a full storage keeps the model running and says so", options, async () => 
         // On the page's own thread, where the storage can be made to refuse.
         const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
         const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
+        await model.stored;
         const { warnings } = model.info;
         await model.unload();
         return { ids: [...ids], warnings };

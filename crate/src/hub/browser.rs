@@ -335,7 +335,7 @@ impl PartSource for PickedFiles {
         Ok(chunk)
     }
 
-    async fn seal(&self, _file: &str) {}
+    async fn seal(&self, _file: &str, _last: bool) {}
 
     async fn forget(&self, _file: &str) {}
 

@@ -146,14 +146,9 @@ impl<S: Store> Shelf<S> {
 
     /// The SHA-256 of a content whose parts are all stored.
     pub async fn hash(&self, file: &str, identity: &Identity, part_size: u64) -> Option<String> {
-        let mut hash = Sha256::new();
+        let mut hash = Sha256::default();
         for index in 0..identity.size.div_ceil(part_size.max(1)) {
-            let chunk = self.part(file, identity, part_size, index).await?;
-            #[cfg(target_arch = "wasm32")]
-            hash.update(&chunk.to_vec());
-            #[cfg(not(target_arch = "wasm32"))]
-            hash.update(chunk.as_slice());
-            chunk.release();
+            hash_part(&mut hash, self.part(file, identity, part_size, index).await?);
         }
         Some(hash.finish())
     }
@@ -187,6 +182,15 @@ impl<S: Store> Shelf<S> {
     }
 }
 
+/// Goes on with a hash by a part, which is given back.
+pub(crate) fn hash_part(hash: &mut Sha256, part: Chunk) {
+    #[cfg(target_arch = "wasm32")]
+    hash.update(&part.to_vec());
+    #[cfg(not(target_arch = "wasm32"))]
+    hash.update(part.as_slice());
+    part.release();
+}
+
 /// A short name for a content: FNV-1a of what identifies it. It separates versions of one file, not attackers.
 fn fingerprint(identity: &Identity, part_size: u64) -> String {
     let text = format!("{}/{}/{part_size}", identity.validator.as_deref().unwrap_or(""), identity.size);
@@ -217,8 +221,9 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
         for (file, parts) in files.iter().filter(|(file, _)| **file != MADE) {
             let manifest = shelf.manifest(&percent_decode(file).unwrap_or_default()).await;
             match manifest.map(|m| m.content) {
-                // The note that the server has no such file.
+                // The note that the server has no such file, which a load may be about to write again.
                 Some(None) => continue,
+                None if parts.is_empty() => continue,
                 Some(Some(content)) => complete &= (0..content.count()).all(|part| parts.contains(&part)),
                 None => complete = false,
             }

@@ -53,6 +53,8 @@ pub struct HubOptions {
     pub cache: bool,
     /// Ask the server whether cached files are still those of the revision. A commit is never asked for.
     pub revalidate: bool,
+    /// The last file of the weights may still be on its way into the cache when a load ends: [`Source::settle`] waits for it.
+    pub defer_seal: bool,
     /// Parallel range requests at the most.
     pub streams: usize,
     /// Bytes of a part: what is cached as one entry and handed to a sink at once.
@@ -72,6 +74,7 @@ impl Default for HubOptions {
             endpoint: None,
             cache: true,
             revalidate: true,
+            defer_seal: false,
             streams: 3,
             part_size: 8 << 20,
             retry: RetryPolicy::default(),

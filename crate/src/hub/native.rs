@@ -300,7 +300,7 @@ impl PartSource for LocalDir {
         Ok(chunk)
     }
 
-    async fn seal(&self, _file: &str) {}
+    async fn seal(&self, _file: &str, _last: bool) {}
 
     async fn forget(&self, _file: &str) {}
 

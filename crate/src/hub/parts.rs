@@ -51,8 +51,9 @@ pub(crate) trait PartSource {
     ) -> Result<Chunk, Fault>;
     /// A part has been used up: where its bytes are nobody else's, their memory may go.
     fn spend(&self, _part: Chunk) {}
-    /// All that will be read of the file has been read: note what is stored.
-    async fn seal(&self, file: &str);
+    /// All that will be read of the file has been read: note what is stored. A load may end before that is done of the `last` of its
+    /// weights.
+    async fn seal(&self, file: &str, last: bool);
     /// The file changed: forget what was read of it.
     async fn forget(&self, file: &str);
     /// The error for a file that is needed and not there.
@@ -93,7 +94,7 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
             }
         }
         if fault.is_none() {
-            source.seal(file).await;
+            source.seal(file, false).await;
             return Ok(Some(parts));
         }
         let read: u64 = parts.iter().map(|c| c.len() as u64).sum();
@@ -179,7 +180,7 @@ pub(crate) async fn stream<P: PartSource>(
         let to = (end - begin).min(chunk.len() as u64);
         sink(begin + from, chunk.slice(from as usize..to as usize)).await?;
     }
-    source.seal(file).await;
+    source.seal(file, false).await;
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! The one type that a loader sees: files by name, whatever the place.
 
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 
 use super::abort::AbortFlag;
@@ -196,15 +198,32 @@ impl Source {
         }
     }
 
-    /// Compares what this load fetched with the SHA-256 that the Hub names for it. What differs is forgotten.
+    /// Runs what loads weights, and compares what it fetches with the SHA-256 that the Hub names for it: as far as that can be while
+    /// more comes. What differs is forgotten.
     ///
     /// # Errors
-    /// `Network` when a file is not what the Hub says.
-    pub async fn verify(&self) -> Result<()> {
-        match &*self.place {
-            Place::Http(http) => self.run(http.verify()).await,
-            #[allow(unreachable_patterns)]
-            _ => Ok(()),
+    /// What the load says; `Network` when a file is not what the Hub says.
+    pub async fn verified<T>(&self, load: impl Future<Output = Result<T>>) -> Result<T> {
+        let Place::Http(http) = &*self.place else { return load.await };
+        let loaded = {
+            let (mut load, mut beside) = (pin!(load), pin!(http.hash_beside()));
+            poll_fn(|context| {
+                let loaded = load.as_mut().poll(context);
+                if loaded.is_pending() {
+                    let _ = beside.as_mut().poll(context);
+                }
+                loaded
+            })
+            .await?
+        };
+        self.run(http.verify()).await?;
+        Ok(loaded)
+    }
+
+    /// Waits until what this load fetched is in the cache; [`HubOptions::defer_seal`] says when that is of use.
+    pub async fn settle(&self) {
+        if let Place::Http(http) = &*self.place {
+            http.settle().await;
         }
     }
 

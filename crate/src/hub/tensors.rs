@@ -119,7 +119,8 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         source.spend(chunk);
         plan.files[file].left -= 1;
         if plan.files[file].left == 0 {
-            source.seal(&checkpoint.files[plan.files[file].index].name).await;
+            let last = plan.files.iter().all(|file| file.left == 0);
+            source.seal(&checkpoint.files[plan.files[file].index].name, last).await;
         }
     }
     Ok(())

@@ -200,9 +200,9 @@ impl PartSource for WebLlm {
         }
     }
 
-    async fn seal(&self, file: &str) {
+    async fn seal(&self, file: &str, last: bool) {
         if let Some(remote) = self.remote(file) {
-            remote.seal(file).await;
+            remote.seal(file, last).await;
         }
     }
 

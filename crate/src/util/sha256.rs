@@ -21,15 +21,17 @@ pub(crate) struct Sha256 {
     length: u64,
 }
 
-impl Sha256 {
-    /// The hash of nothing so far.
-    pub fn new() -> Self {
+/// The hash of nothing so far.
+impl Default for Sha256 {
+    fn default() -> Self {
         // The square roots of the first 8 primes, likewise.
         let state =
             [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
         Self { state, rest: Vec::with_capacity(64), length: 0 }
     }
+}
 
+impl Sha256 {
     /// Takes more bytes.
     pub fn update(&mut self, mut bytes: &[u8]) {
         self.length += bytes.len() as u64;
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     fn hash(bytes: &[u8], piece: usize) -> String {
-        let mut hash = Sha256::new();
+        let mut hash = Sha256::default();
         bytes.chunks(piece.max(1)).for_each(|part| hash.update(part));
         hash.finish()
     }

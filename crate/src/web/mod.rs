@@ -13,7 +13,7 @@ use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Sight, Task, 
 use crate::text::ChatInput;
 use crate::vision::{Intake, header::Header};
 use crate::{Error, Result};
-use js_sys::{Array, Float32Array, Function, Object, Reflect, Uint32Array};
+use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
 use options::{PICKED, abort_flag, device_options, group_named, hub_options, open_source, progress_to, run_options};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -21,6 +21,7 @@ use std::rc::{Rc, Weak};
 use values::{from_js, get, plain, strings, text_of, to_js};
 use voice::Ears;
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{future_to_promise, spawn_local};
 
 /// Sends panics to the console with their place.
 #[wasm_bindgen(start)]
@@ -76,6 +77,7 @@ pub struct Engine {
     sight: Option<Rc<Sight>>,
     info: Value,
     source: String,
+    stored: Promise,
     busy: Rc<RefCell<Option<AnyModel>>>,
     ears: RefCell<Ears>,
 }
@@ -86,23 +88,24 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
     let progress = progress_to(on_progress);
     let open = async || open_source(options, progress.clone()).await;
-    let (mut loaded, source) = Source::load(open, async |source| {
+    let (mut loaded, sources) = Source::load(open, async |source| {
         let name = text_of(options, "model").unwrap_or_else(|| PICKED.into());
         let gpu = Gpu::open(&device).await?;
         let codec = match text_of(options, "codec") {
             Some(name) => {
                 let hub = HubOptions { revision: None, ..hub_options(options) };
-                Some(Source::open(&ModelRef::parse(&name)?, &hub, source.abort().clone(), Progress::none()).await?)
+                let name = ModelRef::parse(&name)?;
+                Some(Rc::new(Source::open(&name, &hub, source.abort().clone(), Progress::none()).await?))
             }
             None => None,
         };
-        let mut loaded = AnyModel::load_with(gpu, source, codec.as_ref(), &name, task, run).await?;
+        let mut loaded = AnyModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
         match &mut loaded {
             AnyModel::Generate(loaded) => loaded.open_eyes(source.clone(), None, run).await?,
             AnyModel::Embed(model) => model.open_eyes(source.clone(), run).await?,
             _ => {}
         }
-        Ok((loaded, source.name().to_string()))
+        Ok((loaded, [Some(source.clone()), codec]))
     })
     .await?;
     let ears = RefCell::new(Ears::new(options, &mut loaded)?);
@@ -112,7 +115,21 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         _ => None,
     };
     let (text, info) = (loaded.text().clone(), loaded.info());
-    Ok(Engine { text, sight, info, source, busy: Rc::new(RefCell::new(Some(loaded))), ears })
+    let source = sources.iter().flatten().next().map(|source| source.name().to_string()).unwrap_or_default();
+    let stored = stored(sources);
+    Ok(Engine { text, sight, info, source, stored, busy: Rc::new(RefCell::new(Some(loaded))), ears })
+}
+
+/// A promise of all warnings, when what was fetched is in the cache.
+fn stored(sources: [Option<Rc<Source>>; 2]) -> Promise {
+    future_to_promise(async move {
+        let warnings = Array::new();
+        for source in sources.iter().flatten() {
+            source.settle().await;
+            source.warnings().iter().for_each(|warning| _ = warnings.push(&warning.to_string().into()));
+        }
+        Ok(warnings.into())
+    })
 }
 
 impl Engine {
@@ -135,7 +152,8 @@ impl Engine {
         let made = AnyModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
         let (text, sight, info) = (self.text.clone(), self.sight.clone(), self.info.clone());
-        Ok(Engine { text, sight, info, source: self.source.clone(), busy, ears: RefCell::default() })
+        let (source, stored) = (self.source.clone(), self.stored.clone());
+        Ok(Engine { text, sight, info, source, stored, busy, ears: RefCell::default() })
     }
 
     /// Takes the model for one call; only one runs at a time. It goes back when the guard does.
@@ -230,6 +248,11 @@ impl Engine {
         plain(&self.info)
     }
 
+    /// A promise of all warnings of the load, when what was fetched is in the cache: a load may end before.
+    pub fn stored(&self) -> Promise {
+        self.stored.clone()
+    }
+
     /// The ids of a text; special tokens in it are not honoured.
     pub fn tokenize(&self, text: &str, add_special_tokens: bool) -> std::result::Result<Uint32Array, JsValue> {
         let ids = self.text.tokenizer().and_then(|t| t.encode(text, add_special_tokens));
@@ -283,7 +306,7 @@ impl Engine {
             })
             .await;
         drop(taken);
-        wasm_bindgen_futures::spawn_local(settle(Rc::downgrade(&self.busy)));
+        spawn_local(settle(Rc::downgrade(&self.busy)));
         outcome.map(|o| plain(&o)).map_err(|e| to_js(&e))
     }
 

@@ -86,6 +86,7 @@ pub(super) fn hub_options(options: &JsValue) -> HubOptions {
         token: text_of(options, "token"),
         endpoint: text_of(options, "endpoint"),
         cache: get(options, "cache").as_bool() != Some(false),
+        defer_seal: true,
         ..HubOptions::default()
     }
 }

@@ -60,6 +60,10 @@ export class Engine {
     if (this.device.lost) fail("device_lost", `the GPU device was lost (${call})`);
   }
 
+  stored() {
+    return Promise.resolve([]);
+  }
+
   info() {
     const { model } = this.options;
     const name = typeof model === "string" ? model : "files";

@@ -88,11 +88,10 @@ pub async fn load_compiled(
     let weights = async {
         // Natively all of the kernels comes before.
         let before_ms = before.lap();
-        let (buffers, mut times) = loader.load(source, checkpoint, true).await?;
-        // What the network brought is compared with its checksums while kernels compile.
+        // What the network brings is compared with its checksums while more comes and kernels compile.
         let mut lap = Lap::start();
-        source.verify().await?;
-        let verified_ms = lap.lap();
+        let (buffers, mut times) = source.verified(loader.load(source, checkpoint, true)).await?;
+        let verified_ms = lap.lap() - times.total_ms;
         times.reading_ms += verified_ms;
         times.total_ms += verified_ms;
         Ok(((buffers, times), before_ms))

@@ -1,11 +1,13 @@
 //! What the Hub's API says of a repository: its files, and the SHA-256 of large ones, which a load is compared with. Reads no
 //! parts.
 
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 use super::HttpSource;
 use super::entry::Entry;
-use crate::hub::cache::Store;
+use crate::hub::cache::{Store, hash_part};
 use crate::hub::parts::PartSource;
 use crate::hub::remote::{Fault, RangeReader};
 use crate::hub::transport::Transport;
@@ -62,26 +64,66 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         Ok(serde_json::from_slice(&text).unwrap_or_default())
     }
 
+    /// The files that the server has, as far as they were asked for.
+    fn entries(&self) -> Vec<(String, Rc<Entry<T>>)> {
+        self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect()
+    }
+
+    /// Hashes, in order, what the cache has got of files that this load fetches from a Hub; whether that was anything.
+    async fn hash_stored(&self) -> bool {
+        let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some()) else { return false };
+        let mut any = false;
+        for (file, entry) in self.entries().iter().filter(|(_, e)| e.fetched.get() && e.sha256.borrow().is_none()) {
+            loop {
+                let next = entry.hashed.borrow().0;
+                if !entry.stored.borrow().contains(&next) {
+                    break;
+                }
+                let Some(part) = shelf.part(file, &entry.identity, self.part_size, next).await else { break };
+                let (done, hash) = &mut *entry.hashed.borrow_mut();
+                // It begins again where a part was not what it should be.
+                if *done == next {
+                    hash_part(hash, part);
+                    *done += 1;
+                    any = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// Hashes what a load brings for [`Self::verify`] as it is stored: polled after the load, until that is done.
+    pub async fn hash_beside(&self) {
+        loop {
+            if !self.hash_stored().await {
+                // The load stores, and wakes the task that polls both.
+                poll_fn(|_| if self.news.replace(false) { Poll::Ready(()) } else { Poll::Pending }).await;
+            }
+        }
+    }
+
     /// Compares what this load fetched with the SHA-256 that the Hub names. What differs is forgotten.
     ///
     /// # Errors
     /// `Network` when a file is not what the Hub says.
     pub async fn verify(&self) -> Result<()> {
-        let Some(shelf) = &self.shelf else { return Ok(()) };
         if self.api.is_none() {
             return Ok(());
         }
-        let entries: Vec<_> = self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect();
-        for (file, entry) in entries {
-            if !entry.fetched.get() || entry.sha256.borrow().is_some() || !self.is_whole(&entry) {
+        self.seal_deferred().await;
+        self.hash_stored().await;
+        for (file, entry) in self.entries() {
+            let (parts, hash) = entry.hashed.take();
+            // A file of which only some was wanted, or could be kept, has no hash.
+            if parts == 0 || parts < entry.identity.size.div_ceil(self.part_size) {
                 continue;
             }
             let Some(wanted) = self.oid(&file).await? else { continue };
-            let Some(found) = shelf.hash(&file, &entry.identity, self.part_size).await else { continue };
+            let found = hash.finish();
             if found == wanted {
                 *entry.sha256.borrow_mut() = Some(wanted);
                 entry.unsealed.set(true);
-                self.seal(&file).await;
+                self.seal(&file, false).await;
                 continue;
             }
             self.forget(&file).await;
@@ -95,14 +137,13 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     /// are none: whether there was any.
     pub async fn heal(&self) -> bool {
         let Some(shelf) = &self.shelf else { return false };
-        let entries: Vec<_> = self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect();
         let absent: Vec<_> = self.files.borrow().iter().filter(|(_, e)| e.is_none()).map(|(f, _)| f.clone()).collect();
         let mut healed = false;
         for file in absent.iter().filter(|file| !self.absent.borrow().contains_key(*file)) {
             shelf.forget(file).await;
             healed = true;
         }
-        for (file, entry) in entries.into_iter().filter(|(_, entry)| entry.from_cache) {
+        for (file, entry) in self.entries().into_iter().filter(|(_, entry)| entry.from_cache) {
             let known = entry.sha256.borrow().clone();
             if known.is_some() && shelf.hash(&file, &entry.identity, self.part_size).await == known {
                 continue;
@@ -111,10 +152,5 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             healed = true;
         }
         healed
-    }
-
-    fn is_whole(&self, entry: &Entry<T>) -> bool {
-        let parts = entry.identity.size.div_ceil(self.part_size);
-        parts > 0 && entry.stored.borrow().len() as u64 == parts
     }
 }

@@ -12,6 +12,7 @@ use crate::hub::model_ref::is_inside;
 use crate::hub::parts::{RESTARTS, join};
 use crate::hub::remote::{Fault, Identity, RangeReader};
 use crate::hub::transport::Transport;
+use crate::util::sha256::Sha256;
 use crate::{Error, Result};
 
 /// The first request for a file asks for so much: all of most configuration files, the header of most safetensors files.
@@ -35,6 +36,8 @@ pub(super) struct Entry<T: Transport> {
     pub ranges: Cell<bool>,
     /// Bytes reported as progress.
     pub counted: Cell<u64>,
+    /// How many parts were hashed in order, and what came of them.
+    pub hashed: RefCell<(u64, Sha256)>,
     /// The SHA-256 that the stored parts were found to have.
     pub sha256: RefCell<Option<String>>,
     /// Whether some of it came over the network in this load.
@@ -72,6 +75,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             body: RefCell::new(None),
             ranges: Cell::new(true),
             counted: Cell::new(0),
+            hashed: RefCell::default(),
             sha256: RefCell::default(),
             fetched: Cell::new(false),
         }

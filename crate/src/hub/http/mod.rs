@@ -25,6 +25,7 @@ use super::abort::AbortFlag;
 use super::cache::{Shelf, Store, StoreError};
 use super::chunk::Chunk;
 use super::model_ref::{ModelRef, is_commit, percent_encode};
+use super::parts::PartSource;
 use super::progress::Progress;
 use super::remote::Remote;
 use super::transport::Transport;
@@ -53,6 +54,12 @@ pub struct HttpSource<T: Transport, S: Store> {
     shelf: Option<Rc<Shelf<S>>>,
     /// Parts on their way into the cache.
     writes: Writes<Written<T>>,
+    /// Parts were written since this was last asked.
+    news: Cell<bool>,
+    /// The last file of a load is sealed by [`Self::settle`].
+    defers: Cell<bool>,
+    /// Files that all came and are not yet sealed.
+    later: RefCell<Vec<String>>,
     /// Manifests are believed without asking.
     trust: Cell<bool>,
     part_size: u64,
@@ -91,6 +98,9 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             }),
             shelf: store.map(|store| Rc::new(Shelf::new(store, &address.name))),
             writes: Writes::new(WRITES),
+            news: Cell::new(false),
+            defers: Cell::new(options.defer_seal),
+            later: RefCell::default(),
             base: RefCell::new(address.base(address.revision.as_deref())),
             commit: RefCell::new(address.revision.clone().filter(|_| pinned)),
             name: address.name.clone(),
@@ -191,7 +201,20 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             if self.note(written) {
                 entry.stored.borrow_mut().insert(part);
                 entry.unsealed.set(true);
+                self.news.set(true);
             }
+        }
+    }
+
+    /// Waits until what this load fetched is in the cache, with the manifests that say so.
+    pub async fn settle(&self) {
+        self.defers.set(false);
+        self.seal_deferred().await;
+    }
+
+    async fn seal_deferred(&self) {
+        for file in self.later.take() {
+            self.seal(&file, false).await;
         }
     }
 

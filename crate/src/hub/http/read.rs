@@ -164,6 +164,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
             }
             entry.stored.borrow_mut().remove(&part);
             entry.sha256.borrow_mut().take();
+            entry.hashed.take();
             entry.unsealed.set(true);
         }
         entry.fetched.set(true);
@@ -178,7 +179,11 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
         part.release();
     }
 
-    async fn seal(&self, file: &str) {
+    async fn seal(&self, file: &str, last: bool) {
+        if last && self.defers.get() {
+            self.later.borrow_mut().push(file.to_string());
+            return;
+        }
         let (Some(shelf), Some(entry)) = (&self.shelf, self.known(file)) else { return };
         self.written(self.writes.all().await);
         if entry.identity.validator.is_none() || !entry.unsealed.replace(false) {

@@ -1,14 +1,18 @@
 //! A file that changes between two parts, over a server of one file.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 use pollster::block_on;
 
 use super::HttpSource;
+use crate::hub::cache::{Store, StoreError};
 use crate::hub::parts::PartSource;
 use crate::hub::transport::{Body, Failure, Headers, Request, Response, Transport};
 use crate::hub::{AbortFlag, Chunk, DirStore, HubOptions, ModelRef, Progress};
+use crate::util::map::SortedMap;
 
 /// Answers each request with the range of its file, in one piece.
 struct OneFile(Rc<RefCell<Vec<u8>>>);
@@ -62,4 +66,85 @@ fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
     *content.borrow_mut() = vec![2; 400];
     block_on(source.forget("x.bin"));
     assert_eq!((part(2), part(3)), (vec![2; 100], vec![2; 100]));
+}
+
+/// Keeps what it is given in memory, once it may; then says what it was told to.
+#[derive(Clone, Default)]
+struct Slow {
+    entries: Rc<RefCell<SortedMap<String, Vec<u8>>>>,
+    open: Rc<Cell<bool>>,
+    full: bool,
+}
+
+impl Store for Slow {
+    async fn get(&self, key: &str, _size: u64) -> Option<Chunk> {
+        self.entries.borrow().get(key).cloned().map(Chunk::from_vec)
+    }
+
+    async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
+        let open = self.open.clone();
+        poll_fn(|_| if open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+        if self.full {
+            return Err(StoreError::Quota("no room is left".to_string()));
+        }
+        self.entries.borrow_mut().insert(key.to_string(), value.to_vec());
+        Ok(())
+    }
+
+    async fn delete(&self, key: &str) {
+        self.entries.borrow_mut().remove(key);
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        self.entries.borrow().keys().cloned().collect()
+    }
+}
+
+fn slow_source(store: &Slow) -> HttpSource<OneFile, Slow> {
+    let folder = ModelRef::Folder { url: "http://localhost/model".to_string() };
+    let options = HubOptions { part_size: 100, defer_seal: true, ..HubOptions::default() };
+    let server = OneFile(Rc::new(RefCell::new(vec![1; 300])));
+    let opened = HttpSource::open(&folder, &options, server, Some(store.clone()), AbortFlag::new(), Progress::none());
+    block_on(opened).expect("a source")
+}
+
+/// Reads the three parts of a file, as the last one of a load.
+fn read_last(source: &HttpSource<OneFile, Slow>, file: &str) {
+    let mut reader = None;
+    for part in 0..3 {
+        block_on(source.part(file, part, 3, &mut reader)).expect("a part");
+    }
+    block_on(source.seal(file, true));
+}
+
+#[test]
+fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
+    let store = Slow::default();
+    let source = slow_source(&store);
+    read_last(&source, "x.bin");
+    assert!(store.entries.borrow().is_empty(), "the store holds all writes back");
+    store.open.set(true);
+    block_on(source.settle());
+    let whole = |file: &str| {
+        let names = block_on(store.keys());
+        let ours: Vec<_> = names.iter().filter(|name| name.contains(file)).collect();
+        ours.len() == 4 && ours.iter().any(|name| name.ends_with("manifest"))
+    };
+    assert!(whole("x.bin"), "{:?}", block_on(store.keys()));
+    // What is read after that has nobody who would wait for it later.
+    read_last(&source, "y.bin");
+    assert!(whole("y.bin"), "{:?}", block_on(store.keys()));
+}
+
+#[test]
+fn a_store_that_fills_up_after_a_load_says_so_by_the_time_that_it_settles() {
+    let store = Slow { full: true, ..Slow::default() };
+    let source = slow_source(&store);
+    read_last(&source, "x.bin");
+    assert!(source.warnings().is_empty());
+    store.open.set(true);
+    block_on(source.settle());
+    let codes: Vec<&str> = source.warnings().iter().map(crate::Error::code).collect();
+    assert_eq!(codes, ["quota"]);
+    assert!(store.entries.borrow().is_empty());
 }
