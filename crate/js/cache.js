@@ -1,25 +1,29 @@
 /**
- * What a thread that only reads does: an entry of a cache goes back with its bytes, or with nothing where there is none or it cannot be read.
+ * What a thread does that reads and writes: an entry of a cache goes back with its bytes, or with nothing where there is none or it cannot
+ * be read; or one is written, which says true, or the name and the text of what went wrong. The first message says that it runs.
  */
-const READER = `onmessage = async ({ data: [id, name, key] }) => {
+const THREAD = `onmessage = async ({ data: [id, name, key, entry] }) => {
   try {
-    const found = await (await caches.open(name)).match(key);
+    const cache = await caches.open(name);
+    if (entry) return await cache.put(key, new Response(entry)), postMessage([id, true]);
+    const found = await cache.match(key);
     const bytes = found ? await found.arrayBuffer() : undefined;
     postMessage([id, bytes], bytes ? [bytes] : []);
-  } catch {
-    postMessage([id]);
+  } catch (error) {
+    postMessage([id, undefined, [error.message, error.name]]);
   }
-};`;
+};
+postMessage([]);`;
 
 /** How many of them there are. */
 const THREADS = 2;
 
-/** Milliseconds without a question after which the threads end, and after which an answer is no longer waited for. */
+/** Milliseconds without a question after which the threads end, and after which bytes are no longer waited for. */
 const IDLE = 1000;
 const PATIENCE = 5000;
 
-/** Threads that read while WebAssembly works on this one; where the page's policy allows none, there are none. */
-class Readers {
+/** Threads that read and write while this one works; where the page's policy allows none, there are none. */
+class Threads {
   threads = [];
   waiting = new Map();
   count = 0;
@@ -28,8 +32,9 @@ class Readers {
   /** Starts the threads, which takes some time. */
   start() {
     if (this.refused || this.threads.length > 0) return;
+    this.up = new Promise((resolve) => (this.told = resolve));
     try {
-      const address = URL.createObjectURL(new Blob([READER], { type: "text/javascript" }));
+      const address = URL.createObjectURL(new Blob([THREAD], { type: "text/javascript" }));
       this.address = address;
       for (let i = 0; i < THREADS; i++) this.threads.push(this.thread(address));
     } catch {
@@ -39,8 +44,8 @@ class Readers {
   }
 
   thread(address) {
-    const thread = new Worker(address, { name: "jerboa-reader" });
-    thread.onmessage = ({ data: [id, bytes] }) => this.answer(id, bytes);
+    const thread = new Worker(address, { name: "jerboa-cache" });
+    thread.onmessage = ({ data: [id, ...answer] }) => (id === undefined ? this.told(true) : this.answer(id, ...answer));
     thread.onerror = () => this.refuse();
     return thread;
   }
@@ -49,20 +54,34 @@ class Readers {
   read(name, key) {
     this.start();
     if (this.refused) return undefined;
+    return this.ask([name, key], [], (id) => setTimeout(() => this.answer(id), PATIENCE)).then((bytes) => bytes && new Uint8Array(bytes), () => undefined);
+  }
+
+  /** Writes an entry: on this thread where there are no others, which only a start tells. */
+  async write(cache, name, key, bytes) {
+    // The engine gives its bytes to the GPU, and up after that.
+    const copy = bytes.slice();
+    this.start();
+    if (this.refused || !(await this.up)) return cache.put(key, new Response(copy));
+    if (!(await this.ask([name, key, copy], [copy.buffer]))) throw new Error("the thread that wrote has ended");
+  }
+
+  ask(question, transfer, timer = () => undefined) {
     clearTimeout(this.idle);
     const id = this.count++;
-    return new Promise((resolve) => {
-      this.waiting.set(id, { resolve, timer: setTimeout(() => this.answer(id), PATIENCE) });
-      this.threads[id % THREADS].postMessage([id, name, key]);
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject, timer: timer(id) });
+      this.threads[id % THREADS].postMessage([id, ...question], transfer);
     });
   }
 
-  answer(id, bytes) {
+  answer(id, result, error) {
     const asked = this.waiting.get(id);
     if (!asked) return;
     clearTimeout(asked.timer);
     this.waiting.delete(id);
-    asked.resolve(bytes && new Uint8Array(bytes));
+    if (error) asked.reject(new DOMException(...error));
+    else asked.resolve(result);
     this.rest();
   }
 
@@ -79,6 +98,7 @@ class Readers {
   }
 
   end() {
+    this.told?.(false);
     for (const thread of this.threads) thread.terminate();
     this.threads = [];
     if (this.address) URL.revokeObjectURL(this.address);
@@ -86,7 +106,7 @@ class Readers {
   }
 }
 
-const readers = new Readers();
+const threads = new Threads();
 
 /** Before the entries' names in their addresses. */
 const PREFIX = "https://jerboa.invalid/";
@@ -203,9 +223,14 @@ export async function openStore(name, folder) {
 
 /** The bytes of an entry, or nothing. A large one is read on a thread of its own; a small one tells that such are next. */
 export async function readEntry(cache, name, key, large) {
-  const read = large && !(cache instanceof Folder) ? await readers.read(name, key) : undefined;
+  const read = large && !(cache instanceof Folder) ? await threads.read(name, key) : undefined;
   if (read) return read;
   const found = await cache.match(key);
-  if (found && !large && !(cache instanceof Folder)) readers.start();
+  if (found && !large && !(cache instanceof Folder)) threads.start();
   return found && new Uint8Array(await found.arrayBuffer());
+}
+
+/** Writes an entry; a large one on a thread of its own: the copies that a browser makes of it take as long as a fast download. */
+export function writeEntry(cache, name, key, bytes, large) {
+  return large && !(cache instanceof Folder) ? threads.write(cache, name, key, bytes) : cache.put(key, new Response(bytes));
 }

@@ -79,15 +79,8 @@ test("a redirect to another origin is followed without the token; the second loa
   assert.ok(second.progress.some((p) => p.phase === "weights" && p.fromCache));
 });
 
-test("the second load reads on threads of their own, and on the page's where its policy allows none", options, async () => {
-  const threads = [];
-  page.on("worker", (worker) => threads.push(worker.url()));
-  assertLoaded(await load({ worker: false }), "first");
-  let before = await bytes();
-  assertLoaded(await load({ worker: false }), "second");
-  assert.equal(await bytes(), before, "bytes over the network on the second load");
-  assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads of ${threads}`);
-
+/** A page whose policy allows no threads of a script that it made: what is cached is read and written on its own. */
+const strictPage = async () => {
   const strict = await page.context().browser().newPage();
   await strict.goto(`${site.url}/package.json`);
   await strict.evaluate(async () => {
@@ -96,6 +89,23 @@ test("the second load reads on threads of their own, and on the page's where its
     document.head.append(Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: "worker-src 'self'" }));
     window.jerboa = await import("/index.js");
   });
+  return strict;
+};
+
+test("loads write and read on threads of their own, and on the page's where its policy allows none", options, async () => {
+  const threads = [];
+  page.on("worker", (worker) => threads.push(worker.url()));
+  assertLoaded(await load({ worker: false }), "first");
+  assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads that write: ${threads}`);
+  // Threads with nothing to do end.
+  await Promise.all(page.workers().map((worker) => worker.waitForEvent("close")));
+  threads.length = 0;
+  let before = await bytes();
+  assertLoaded(await load({ worker: false }), "second");
+  assert.equal(await bytes(), before, "bytes over the network on the second load");
+  assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads of ${threads}`);
+
+  const strict = await strictPage();
   assertLoaded(await load({ worker: false }, strict), "first with a policy");
   before = await bytes();
   assertLoaded(await load({ worker: false }, strict), "second with a policy");
@@ -163,7 +173,8 @@ test("an abort leaves nothing that looks whole", options, async () => {
 });
 
 test("a load ends before the cache has its last bytes, and what depends on them waits", options, async () => {
-  const result = await page.evaluate(
+  const strict = await strictPage();
+  const result = await strict.evaluate(
     async ([folder, prompt]) => {
       const { put } = Cache.prototype;
       let go;
@@ -194,6 +205,7 @@ test("a load ends before the cache has its last bytes, and what depends on them 
     },
     [`${hub.url}/org/model/resolve/main`, golden.prompt],
   );
+  await strict.close();
   assertLoaded(result, "before the end of its download's last write");
   assert.deepEqual(result.early, { stored: false, phases: ["waiting"] });
   assert.ok(result.complete);
@@ -203,7 +215,8 @@ test("a load ends before the cache has its last bytes, and what depends on them 
 });
 
 test("a full storage keeps the model running and says so", options, async () => {
-  const result = await page.evaluate(
+  const strict = await strictPage();
+  const result = await strict.evaluate(
     async ([endpoint, prompt]) => {
       const { put } = Cache.prototype;
       Cache.prototype.put = () => Promise.reject(new DOMException("no room is left", "QuotaExceededError"));
@@ -221,6 +234,22 @@ test("a full storage keeps the model running and says so", options, async () => 
     },
     [hub.url, golden.prompt],
   );
+  await strict.close();
   assertLoaded(result, "without room");
+  // The threads that write hear it from the browser itself.
+  const quota = await page.context().newCDPSession(page);
+  await quota.send("Storage.overrideQuotaForOrigin", { origin: site.url, quotaSize: 500_000 });
+  const told = await page.evaluate(
+    async ([endpoint]) => {
+      const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
+      await model.stored;
+      const { warnings } = model.info;
+      await model.unload();
+      return warnings;
+    },
+    [hub.url],
+  );
+  await quota.send("Storage.overrideQuotaForOrigin", { origin: site.url });
+  assert.ok(told.some((warning) => /storage is full|no room|[Qq]uota/.test(warning)), JSON.stringify(told));
   assert.ok(result.warnings.some((warning) => warning.includes("no room is left")), JSON.stringify(result.warnings));
 });

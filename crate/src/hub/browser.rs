@@ -115,7 +115,7 @@ impl Body for BrowserBody {
 
 /// The name of the cache; the number is that of its layout.
 const CACHE: &str = "jerboa-models-1";
-/// Entries of so many bytes are worth a thread's while.
+/// Entries of so many bytes are read and written on threads of their own.
 const LARGE: u64 = 256 << 10;
 /// Entries are named by addresses. This host cannot exist, so none of them can be mistaken for one of the page's.
 const PREFIX: &str = "https://jerboa.invalid/";
@@ -125,6 +125,9 @@ extern "C" {
     /// The bytes of an entry of a cache, which is also given by name; a large one comes while WebAssembly works.
     #[wasm_bindgen(js_name = readEntry)]
     fn read_entry(cache: &Cache, name: &str, key: &str, large: bool) -> Promise;
+    /// Writes an entry, of which the bytes are taken at once; a large one while WebAssembly works.
+    #[wasm_bindgen(js_name = writeEntry)]
+    fn write_entry(cache: &Cache, name: &str, key: &str, bytes: &Uint8Array, large: bool) -> Promise;
     /// A cache, or a folder of the origin's private file system that looks like one.
     #[wasm_bindgen(js_name = openStore)]
     fn open_store(name: &str, folder: bool) -> Promise;
@@ -169,9 +172,8 @@ impl Store for CacheStore {
     }
 
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
-        let response =
-            web_sys::Response::new_with_opt_js_u8_array(Some(value.as_js())).map_err(|error| store_error(&error))?;
-        let put = self.cache.put_with_str(&format!("{PREFIX}{key}"), &response);
+        let key = format!("{PREFIX}{key}");
+        let put = write_entry(&self.cache, CACHE, &key, value.as_js(), value.len() as u64 >= LARGE);
         JsFuture::from(put).await.map(|_| ()).map_err(|error| store_error(&error))
     }
 
