@@ -119,7 +119,7 @@ impl Layer {
         let spec = twin::Attention { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks, relative };
         let bare = |v: &[f32]| twin::norm_heads(v, &vec![1.0; head_dim], 0.0, 1e-5);
         let v = if self.values { bare(&given.v) } else { given.v.clone() };
-        spec.of(&q, &stored(k), &stored(v), visible)
+        spec.of(&q, &stored(k), &stored(v), &visible)
     }
 
     fn scale(&self) -> f32 {

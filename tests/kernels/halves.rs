@@ -84,7 +84,7 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
             sinks: None,
             relative: None,
         };
-        let attended = spec.of(&q, &rounded(&k), &rounded(&v), |row| 0..row + 1);
+        let attended = spec.of(&q, &rounded(&k), &rounded(&v), &|row| 0..row + 1);
         let sum = |a: Vec<f32>, b: &[f32]| -> Vec<f32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
         let hidden = sum(product(&attended, &wo, rows, COLS, COLS), &q);
         let both = product(&rms_norm(&hidden, &gain, 0.0, 1e-5), &wu, rows, 2 * INNER, COLS);

@@ -56,7 +56,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
     let spec =
         twin::Attention { heads, kv_heads, head_dim, scale: kernel.scale, softcap: 0.0, sinks: None, relative: None };
     let visible = |row: usize| seen[row][0] as usize..seen[row][1] as usize;
-    nmse(&found, &spec.of(&q, &second(&k), &second(&v), visible))
+    nmse(&found, &spec.of(&q, &second(&k), &second(&v), &visible))
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn prompts_look_at_a_shorter_sequence() {
         let found = floats(&run_all(gpu(), &[launch], rows as u32, &buffers)[5]);
         let (scale, kv_heads) = (kernel.scale, heads);
         let spec = twin::Attention { heads, kv_heads, head_dim, scale, softcap: 0.0, sinks: None, relative: None };
-        let error = nmse(&found, &spec.of(&q, &k, &v, |_| 0..end));
+        let error = nmse(&found, &spec.of(&q, &k, &v, &|_| 0..end));
         assert!(error < 1e-10, "{end} rows: {error:e}");
     }
 }

@@ -158,6 +158,10 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
     }
 }
 
+/// What only the engine in a browser stands on, and is long to compile optimised. What stands on this machine as well, such as what
+/// naga needs, is not among them: it would be built once more.
+const UNOPTIMISED: [&str; 5] = ["bitvec", "minijinja", "minijinja-contrib", "ptr_hash", "tk-encode"];
+
 /// Builds and runs crate/tests and what it needs, no more: wasm-pack would compile the unit tests and the examples for wasm32 too, of
 /// which no browser runs any. The crate is not optimised, which is quick to compile; what the native tests built for this machine, such
 /// as naga, serves here too.
@@ -165,6 +169,7 @@ fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");
     cargo
+        .args(UNOPTIMISED.map(|name| format!("--config=profile.dev.package.{name}.opt-level=0")))
         .args(["test", "--package", "jerboa", "--target", "wasm32-unknown-unknown", "--test", "*"])
         .args(manifest::feature_flags(&settings.features))
         .envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")])

@@ -41,8 +41,8 @@ pub fn bucket(row: usize, key: usize) -> usize {
 }
 
 impl Attention<'_> {
-    /// Attention of the rows of q over those rows of k and v that `visible` names.
-    pub fn of(&self, q: &[f32], k: &[f32], v: &[f32], visible: impl Fn(usize) -> Range<usize>) -> Vec<f32> {
+    /// Attention of the rows of q over those rows of k and v that `visible` names. Not generic: compiled where it is optimised.
+    pub fn of(&self, q: &[f32], k: &[f32], v: &[f32], visible: &dyn Fn(usize) -> Range<usize>) -> Vec<f32> {
         let d = self.head_dim;
         let mut out = Vec::with_capacity(q.len());
         for (row, heads) in q.chunks_exact(self.heads * d).enumerate() {
