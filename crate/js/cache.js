@@ -1,14 +1,73 @@
 /**
- * What a thread does that reads and writes: an entry of a cache goes back with its bytes, or with nothing where there is none or it cannot
- * be read; or one is written, which says true, or the name and the text of what went wrong. The first message says that it runs.
+ * The eight words of a SHA-256 (FIPS 180-4) after more bytes: whole blocks of 64, or the last ones of `end`; nothing where they are not
+ * `size`. Threads have a copy of its text, so it knows nothing around it.
  */
-const THREAD = `onmessage = async ({ data: [id, name, key, entry] }) => {
+function sha256(bytes, [words, size, end]) {
+  if (bytes.length !== size) return undefined;
+  const primes = [];
+  for (let n = 2; primes.length < 64; n++) if (primes.every((prime) => n % prime)) primes.push(n);
+  const rounds = Int32Array.from(primes, (prime) => (Math.cbrt(prime) % 1) * 2 ** 32);
+  const state = Int32Array.from(words);
+  const w = new Int32Array(64);
+  // Rotations are written out: as a function they take three times as long.
+  const blocks = (part) => {
+    const view = new DataView(part.buffer, part.byteOffset, part.length);
+    for (let at = 0; at + 64 <= part.length; at += 64) {
+      for (let i = 0; i < 16; i++) w[i] = view.getInt32(at + 4 * i);
+      for (let i = 16; i < 64; i++) {
+        const x = w[i - 15];
+        const y = w[i - 2];
+        w[i] = (w[i - 16] + (((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3)) + w[i - 7] + (((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10))) | 0;
+      }
+      let a = state[0];
+      let b = state[1];
+      let c = state[2];
+      let d = state[3];
+      let e = state[4];
+      let f = state[5];
+      let g = state[6];
+      let h = state[7];
+      for (let i = 0; i < 64; i++) {
+        const one = (h + (((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7))) + ((e & f) ^ (~e & g)) + rounds[i] + w[i]) | 0;
+        const two = ((((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10))) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+        h = g;
+        g = f;
+        f = e;
+        e = (d + one) | 0;
+        d = c;
+        c = b;
+        b = a;
+        a = (one + two) | 0;
+      }
+      const sums = [a, b, c, d, e, f, g, h];
+      for (let i = 0; i < 8; i++) state[i] += sums[i];
+    }
+  };
+  blocks(bytes);
+  if (end !== undefined) {
+    const rest = bytes.subarray(size - (size % 64));
+    const last = new Uint8Array(rest.length < 56 ? 64 : 128);
+    last.set([...rest, 128]);
+    new DataView(last.buffer).setBigUint64(last.length - 8, BigInt(end * 8));
+    blocks(last);
+  }
+  return new Uint32Array(state.buffer);
+}
+
+/**
+ * What a thread does that reads and writes: an entry of a cache goes back with its bytes or what they add to a hash, or with nothing where
+ * there is none or it cannot be read; or one is written, which says true, or the name and the text of what went wrong. The first message
+ * says that it runs.
+ */
+const THREAD = `const sha256 = ${sha256};
+onmessage = async ({ data: [id, name, key, entry, hash] }) => {
   try {
     const cache = await caches.open(name);
     if (entry) return await cache.put(key, new Response(entry)), postMessage([id, true]);
     const found = await cache.match(key);
-    const bytes = found ? await found.arrayBuffer() : undefined;
-    postMessage([id, bytes], bytes ? [bytes] : []);
+    const bytes = found && new Uint8Array(await found.arrayBuffer());
+    if (hash) postMessage([id, bytes && sha256(bytes, hash)]);
+    else postMessage([id, bytes], bytes ? [bytes.buffer] : []);
   } catch (error) {
     postMessage([id, undefined, [error.message, error.name]]);
   }
@@ -44,17 +103,19 @@ class Threads {
   }
 
   thread(address) {
-    const thread = new Worker(address, { name: "jerboa-cache" });
+    const thread = new Worker(address, { name: "cache" });
     thread.onmessage = ({ data: [id, ...answer] }) => (id === undefined ? this.told(true) : this.answer(id, ...answer));
     thread.onerror = () => this.refuse();
     return thread;
   }
 
-  /** The bytes of an entry, or nothing where the threads have none to give. */
-  read(name, key) {
+  /** The bytes of an entry, or what they add to a hash; nothing where the threads have none to give. */
+  async take(name, key, hash) {
     this.start();
     if (this.refused) return undefined;
-    return this.ask([name, key], [], (id) => setTimeout(() => this.answer(id), PATIENCE)).then((bytes) => bytes && new Uint8Array(bytes), () => undefined);
+    const id = this.count;
+    setTimeout(() => this.answer(id), PATIENCE);
+    return this.ask([name, key, undefined, hash]).catch(() => {});
   }
 
   /** Writes an entry: on this thread where there are no others, which only a start tells. */
@@ -63,14 +124,14 @@ class Threads {
     const copy = bytes.slice();
     this.start();
     if (this.refused || !(await this.up)) return cache.put(key, new Response(copy));
-    if (!(await this.ask([name, key, copy], [copy.buffer]))) throw new Error("the thread that wrote has ended");
+    if (!(await this.ask([name, key, copy], [copy.buffer]))) throw new Error("its thread has ended");
   }
 
-  ask(question, transfer, timer = () => undefined) {
+  ask(question, transfer) {
     clearTimeout(this.idle);
     const id = this.count++;
     return new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject, timer: timer(id) });
+      this.waiting.set(id, { resolve, reject });
       this.threads[id % THREADS].postMessage([id, ...question], transfer);
     });
   }
@@ -78,7 +139,6 @@ class Threads {
   answer(id, result, error) {
     const asked = this.waiting.get(id);
     if (!asked) return;
-    clearTimeout(asked.timer);
     this.waiting.delete(id);
     if (error) asked.reject(new DOMException(...error));
     else asked.resolve(result);
@@ -223,7 +283,7 @@ export async function openStore(name, folder) {
 
 /** The bytes of an entry, or nothing. A large one is read on a thread of its own; a small one tells that such are next. */
 export async function readEntry(cache, name, key, large) {
-  const read = large && !(cache instanceof Folder) ? await threads.read(name, key) : undefined;
+  const read = large && !(cache instanceof Folder) ? await threads.take(name, key) : undefined;
   if (read) return read;
   const found = await cache.match(key);
   if (found && !large && !(cache instanceof Folder)) threads.start();
@@ -233,4 +293,13 @@ export async function readEntry(cache, name, key, large) {
 /** Writes an entry; a large one on a thread of its own: the copies that a browser makes of it take as long as a fast download. */
 export function writeEntry(cache, name, key, bytes, large) {
   return large && !(cache instanceof Folder) ? threads.write(cache, name, key, bytes) : cache.put(key, new Response(bytes));
+}
+
+/** The eight words of a SHA-256 after an entry of `size` bytes, the last of `end`; nothing where it is not there so. */
+export async function hashEntry(cache, name, key, words, size, end) {
+  const hash = [words.slice(), size, end];
+  const done = cache instanceof Folder ? undefined : await threads.take(name, key, hash);
+  if (done) return done;
+  const bytes = await readEntry(cache, name, key);
+  return bytes && sha256(bytes, hash);
 }

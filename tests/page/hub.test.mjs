@@ -2,6 +2,7 @@
  * shared code is said here of fetch and the Cache API. */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm, stat, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -79,6 +80,14 @@ test("a redirect to another origin is followed without the token; the second loa
   assert.ok(second.progress.some((p) => p.phase === "weights" && p.fromCache));
 });
 
+/** The SHA-256 that the cache of a page says the weights were found to have. */
+const verified = (where) =>
+  where.evaluate(async () => {
+    const cache = await caches.open("jerboa-models-1");
+    const found = (await cache.keys()).find(({ url }) => url.endsWith("model.safetensors/manifest"));
+    return (await (await cache.match(found)).json()).content.sha256;
+  });
+
 /** A page whose policy allows no threads of a script that it made: what is cached is read and written on its own. */
 const strictPage = async () => {
   const strict = await page.context().browser().newPage();
@@ -96,6 +105,8 @@ test("loads write and read on threads of their own, and on the page's where its 
   const threads = [];
   page.on("worker", (worker) => threads.push(worker.url()));
   assertLoaded(await load({ worker: false }), "first");
+  const sha256 = createHash("sha256").update(await readFile(join(STORIES, "model.safetensors"))).digest("hex");
+  assert.equal(await verified(page), sha256);
   assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads that write: ${threads}`);
   // Threads with nothing to do end.
   await Promise.all(page.workers().map((worker) => worker.waitForEvent("close")));
@@ -106,7 +117,9 @@ test("loads write and read on threads of their own, and on the page's where its 
   assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads of ${threads}`);
 
   const strict = await strictPage();
+  await page.evaluate(() => caches.delete("jerboa-models-1"));
   assertLoaded(await load({ worker: false }, strict), "first with a policy");
+  assert.equal(await verified(strict), sha256);
   before = await bytes();
   assertLoaded(await load({ worker: false }, strict), "second with a policy");
   assert.equal(await bytes(), before, "bytes over the network on the second load with a policy");

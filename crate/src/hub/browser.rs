@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
+use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array, Uint32Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{AbortController, Blob, Cache, ReadableStreamDefaultReader};
@@ -128,6 +128,10 @@ extern "C" {
     /// Writes an entry, of which the bytes are taken at once; a large one while WebAssembly works.
     #[wasm_bindgen(js_name = writeEntry)]
     fn write_entry(cache: &Cache, name: &str, key: &str, bytes: &Uint8Array, large: bool) -> Promise;
+    /// The eight words of a SHA-256 after an entry of `size` bytes, the last of `end`, or nothing where it is not there so; while
+    /// WebAssembly works.
+    #[wasm_bindgen(js_name = hashEntry)]
+    fn hash_entry(cache: &Cache, name: &str, key: &str, state: &[u32], size: f64, end: Option<f64>) -> Promise;
     /// A cache, or a folder of the origin's private file system that looks like one.
     #[wasm_bindgen(js_name = openStore)]
     fn open_store(name: &str, folder: bool) -> Promise;
@@ -175,6 +179,13 @@ impl Store for CacheStore {
         let key = format!("{PREFIX}{key}");
         let put = write_entry(&self.cache, CACHE, &key, value.as_js(), value.len() as u64 >= LARGE);
         JsFuture::from(put).await.map(|_| ()).map_err(|error| store_error(&error))
+    }
+
+    async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]> {
+        let key = format!("{PREFIX}{key}");
+        let hashed = hash_entry(&self.cache, CACHE, &key, &state, size as f64, end.map(|end| end as f64));
+        let words = JsFuture::from(hashed).await.ok()?.dyn_into::<Uint32Array>().ok()?;
+        words.to_vec().try_into().ok()
     }
 
     async fn delete(&self, key: &str) {

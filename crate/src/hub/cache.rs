@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::chunk::Chunk;
 use super::model_ref::{percent_decode, percent_encode};
 use super::remote::Identity;
-use crate::util::sha256::Sha256;
+use crate::util::sha256::{START, hex};
 
 /// Why an entry could not be written.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub trait Store {
     async fn delete(&self, key: &str);
     /// All keys.
     async fn keys(&self) -> Vec<String>;
+    /// A SHA-256's state after the bytes of an entry, if it is there with `size` bytes: a multiple of 64, or the last of `end`.
+    async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]>;
 }
 
 /// What is known of a file without asking the server.
@@ -146,11 +148,26 @@ impl<S: Store> Shelf<S> {
 
     /// The SHA-256 of a content whose parts are all stored.
     pub async fn hash(&self, file: &str, identity: &Identity, part_size: u64) -> Option<String> {
-        let mut hash = Sha256::default();
+        let mut state = START;
         for index in 0..identity.size.div_ceil(part_size.max(1)) {
-            hash_part(&mut hash, self.part(file, identity, part_size, index).await?);
+            state = self.hash_part(file, identity, part_size, index, state).await?;
         }
-        Some(hash.finish())
+        Some(hex(state))
+    }
+
+    /// A SHA-256's state after one more part, if that is there.
+    pub async fn hash_part(
+        &self,
+        file: &str,
+        identity: &Identity,
+        part_size: u64,
+        index: u64,
+        state: [u32; 8],
+    ) -> Option<[u32; 8]> {
+        let key = self.part_key(file, identity, part_size, index);
+        let size = part_size.min(identity.size.saturating_sub(index * part_size));
+        let end = Some(identity.size).filter(|end| index * part_size + size == *end);
+        self.store.hash(&key, size, state, end).await
     }
 
     /// The parts of this content that an earlier load left; parts of another content of this file are removed.
@@ -180,15 +197,6 @@ impl<S: Store> Shelf<S> {
             }
         }
     }
-}
-
-/// Goes on with a hash by a part, which is given back.
-pub(crate) fn hash_part(hash: &mut Sha256, part: Chunk) {
-    #[cfg(target_arch = "wasm32")]
-    hash.update(&part.to_vec());
-    #[cfg(not(target_arch = "wasm32"))]
-    hash.update(part.as_slice());
-    part.release();
 }
 
 /// A short name for a content: FNV-1a of what identifies it. It separates versions of one file, not attackers.
@@ -277,5 +285,8 @@ impl<S: Store> Store for &S {
     }
     async fn keys(&self) -> Vec<String> {
         (**self).keys().await
+    }
+    async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]> {
+        (**self).hash(key, size, state, end).await
     }
 }

@@ -1,6 +1,16 @@
-//! SHA-256 (FIPS 180-4), in pieces as they come. Knows bytes only.
+//! SHA-256 (FIPS 180-4) as a function of a state, so that pieces can be hashed wherever they are. Knows bytes only.
+
+/// The state of nothing so far: the square roots of the first 8 primes, as [`ROUNDS`] has the cube roots.
+pub const START: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+
+/// A state that is the end of a hash, as 64 hexadecimal digits.
+pub fn hex(state: [u32; 8]) -> String {
+    state.iter().map(|word| format!("{word:08x}")).collect()
+}
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+#[cfg(not(target_arch = "wasm32"))]
 #[rustfmt::skip]
 const ROUNDS: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -13,89 +23,49 @@ const ROUNDS: [u32; 64] = [
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
-/// A hash under way.
-pub(crate) struct Sha256 {
-    state: [u32; 8],
-    /// Bytes that do not fill a block yet.
-    rest: Vec<u8>,
-    length: u64,
+/// The state after more bytes: whole blocks of 64, or the last ones, which `end` tells by how many there were in all. In a page
+/// crate/js/cache.js does the same.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn absorb(state: [u32; 8], bytes: &[u8], end: Option<u64>) -> [u32; 8] {
+    let blocks = bytes.chunks_exact(64);
+    let mut last = blocks.remainder().to_vec();
+    let state = blocks.fold(state, block);
+    let Some(end) = end else { return state };
+    last.push(0x80);
+    last.resize((last.len() + 8).next_multiple_of(64) - 8, 0);
+    last.extend((end * 8).to_be_bytes());
+    last.chunks_exact(64).fold(state, block)
 }
 
-/// The hash of nothing so far.
-impl Default for Sha256 {
-    fn default() -> Self {
-        // The square roots of the first 8 primes, likewise.
-        let state =
-            [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
-        Self { state, rest: Vec::with_capacity(64), length: 0 }
+/// The state after one more block.
+#[cfg(not(target_arch = "wasm32"))]
+fn block(state: [u32; 8], block: &[u8]) -> [u32; 8] {
+    let mut words = [0u32; 64];
+    for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
+        *word = bytes.iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
     }
-}
-
-impl Sha256 {
-    /// Takes more bytes.
-    pub fn update(&mut self, mut bytes: &[u8]) {
-        self.length += bytes.len() as u64;
-        if !self.rest.is_empty() {
-            let (first, others) = bytes.split_at(bytes.len().min(64 - self.rest.len()));
-            self.rest.extend_from_slice(first);
-            bytes = others;
-            if self.rest.len() < 64 {
-                return;
-            }
-            let block = std::mem::take(&mut self.rest);
-            self.block(&block);
-        }
-        let blocks = bytes.chunks_exact(64);
-        self.rest = blocks.remainder().to_vec();
-        blocks.for_each(|block| self.block(block));
+    for i in 16..64 {
+        let (a, b) = (words[i - 15], words[i - 2]);
+        let (a, b) =
+            (a.rotate_right(7) ^ a.rotate_right(18) ^ a >> 3, b.rotate_right(17) ^ b.rotate_right(19) ^ b >> 10);
+        words[i] = words[i - 16].wrapping_add(a).wrapping_add(words[i - 7]).wrapping_add(b);
     }
-
-    /// The hash as 64 hexadecimal digits.
-    pub fn finish(mut self) -> String {
-        let bits = self.length * 8;
-        let zeros = (119 - self.length % 64) % 64;
-        let mut end = vec![0x80];
-        end.resize(1 + zeros as usize, 0);
-        end.extend_from_slice(&bits.to_be_bytes());
-        self.update(&end);
-        self.state.iter().map(|word| format!("{word:08x}")).collect()
+    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = state;
+    for (word, round) in words.iter().zip(ROUNDS) {
+        let sum = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
+        let choice = (e & f) ^ (!e & g);
+        let one = h.wrapping_add(sum).wrapping_add(choice).wrapping_add(round).wrapping_add(*word);
+        let sum = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
+        let two = sum.wrapping_add((a & b) ^ (a & c) ^ (b & c));
+        (h, g, f, e, d, c, b, a) = (g, f, e, d.wrapping_add(one), c, b, a, one.wrapping_add(two));
     }
-
-    fn block(&mut self, block: &[u8]) {
-        let mut words = [0u32; 64];
-        for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
-            *word = bytes.iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
-        }
-        for i in 16..64 {
-            let (a, b) = (words[i - 15], words[i - 2]);
-            let (a, b) =
-                (a.rotate_right(7) ^ a.rotate_right(18) ^ a >> 3, b.rotate_right(17) ^ b.rotate_right(19) ^ b >> 10);
-            words[i] = words[i - 16].wrapping_add(a).wrapping_add(words[i - 7]).wrapping_add(b);
-        }
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = self.state;
-        for (word, round) in words.iter().zip(ROUNDS) {
-            let sum = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
-            let choice = (e & f) ^ (!e & g);
-            let one = h.wrapping_add(sum).wrapping_add(choice).wrapping_add(round).wrapping_add(*word);
-            let sum = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
-            let two = sum.wrapping_add((a & b) ^ (a & c) ^ (b & c));
-            (h, g, f, e, d, c, b, a) = (g, f, e, d.wrapping_add(one), c, b, a, one.wrapping_add(two));
-        }
-        for (state, word) in self.state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
-            *state = state.wrapping_add(word);
-        }
-    }
+    let added = [a, b, c, d, e, f, g, h];
+    std::array::from_fn(|i| state[i].wrapping_add(added[i]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hash(bytes: &[u8], piece: usize) -> String {
-        let mut hash = Sha256::default();
-        bytes.chunks(piece.max(1)).for_each(|part| hash.update(part));
-        hash.finish()
-    }
 
     #[test]
     fn known_texts_have_their_hashes_in_pieces_of_any_size() {
@@ -110,8 +80,13 @@ mod tests {
             (&million, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
         ];
         for (bytes, expected) in known {
-            for piece in [1, 7, 63, 64, 65, 1000, 1_000_000] {
-                assert_eq!(hash(bytes, piece), expected, "{} bytes by {piece}", bytes.len());
+            for piece in [64, 128, 6400, 1_024_000] {
+                let count = bytes.len().div_ceil(piece).max(1);
+                let state = (0..count).fold(START, |state, i| {
+                    let part = &bytes[i * piece..bytes.len().min((i + 1) * piece)];
+                    absorb(state, part, (i + 1 == count).then_some(bytes.len() as u64))
+                });
+                assert_eq!(hex(state), expected, "{} bytes by {piece}", bytes.len());
             }
         }
     }

@@ -7,10 +7,11 @@ use std::task::Poll;
 
 use super::HttpSource;
 use super::entry::Entry;
-use crate::hub::cache::{Store, hash_part};
+use crate::hub::cache::Store;
 use crate::hub::parts::PartSource;
 use crate::hub::remote::{Fault, RangeReader};
 use crate::hub::transport::Transport;
+use crate::util::sha256::hex;
 use crate::{Error, Result};
 
 /// A list of files is not read beyond this.
@@ -71,20 +72,21 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
 
     /// Hashes, in order, what the cache has got of files that this load fetches from a Hub; whether that was anything.
     async fn hash_stored(&self) -> bool {
-        let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some()) else { return false };
+        let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some() && self.part_size % 64 == 0) else {
+            return false;
+        };
         let mut any = false;
         for (file, entry) in self.entries().iter().filter(|(_, e)| e.fetched.get() && e.sha256.borrow().is_none()) {
             loop {
-                let next = entry.hashed.borrow().0;
+                let (next, state) = entry.hashed.get();
                 if !entry.stored.borrow().contains(&next) {
                     break;
                 }
-                let Some(part) = shelf.part(file, &entry.identity, self.part_size, next).await else { break };
-                let (done, hash) = &mut *entry.hashed.borrow_mut();
+                let hashed = shelf.hash_part(file, &entry.identity, self.part_size, next, state).await;
+                let Some(hashed) = hashed else { break };
                 // It begins again where a part was not what it should be.
-                if *done == next {
-                    hash_part(hash, part);
-                    *done += 1;
+                if entry.hashed.get() == (next, state) {
+                    entry.hashed.set((next + 1, hashed));
                     any = true;
                 }
             }
@@ -113,13 +115,13 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         self.seal_deferred().await;
         self.hash_stored().await;
         for (file, entry) in self.entries() {
-            let (parts, hash) = entry.hashed.take();
+            let (parts, state) = entry.hashed.get();
             // A file of which only some was wanted, or could be kept, has no hash.
-            if parts == 0 || parts < entry.identity.size.div_ceil(self.part_size) {
+            if entry.sha256.borrow().is_some() || parts == 0 || parts < entry.identity.size.div_ceil(self.part_size) {
                 continue;
             }
             let Some(wanted) = self.oid(&file).await? else { continue };
-            let found = hash.finish();
+            let found = hex(state);
             if found == wanted {
                 *entry.sha256.borrow_mut() = Some(wanted);
                 entry.unsealed.set(true);

@@ -12,7 +12,7 @@ use crate::hub::model_ref::is_inside;
 use crate::hub::parts::{RESTARTS, join};
 use crate::hub::remote::{Fault, Identity, RangeReader};
 use crate::hub::transport::Transport;
-use crate::util::sha256::Sha256;
+use crate::util::sha256::START;
 use crate::{Error, Result};
 
 /// The first request for a file asks for so much: all of most configuration files, the header of most safetensors files.
@@ -36,8 +36,8 @@ pub(super) struct Entry<T: Transport> {
     pub ranges: Cell<bool>,
     /// Bytes reported as progress.
     pub counted: Cell<u64>,
-    /// How many parts were hashed in order, and what came of them.
-    pub hashed: RefCell<(u64, Sha256)>,
+    /// How many parts were hashed in order, and the SHA-256's state after them.
+    pub hashed: Cell<(u64, [u32; 8])>,
     /// The SHA-256 that the stored parts were found to have.
     pub sha256: RefCell<Option<String>>,
     /// Whether some of it came over the network in this load.
@@ -75,7 +75,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             body: RefCell::new(None),
             ranges: Cell::new(true),
             counted: Cell::new(0),
-            hashed: RefCell::default(),
+            hashed: Cell::new((0, START)),
             sha256: RefCell::default(),
             fetched: Cell::new(false),
         }

@@ -12,6 +12,7 @@ use crate::hub::parts::{FileInfo, PartSource, join};
 use crate::hub::progress::Progress;
 use crate::hub::remote::{Fault, Identity, RangeReader};
 use crate::hub::transport::Transport;
+use crate::util::sha256::START;
 use crate::{Error, Result};
 
 /// What is known of a file that an earlier load did not find.
@@ -164,7 +165,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
             }
             entry.stored.borrow_mut().remove(&part);
             entry.sha256.borrow_mut().take();
-            entry.hashed.take();
+            entry.hashed.set((0, START));
             entry.unsealed.set(true);
         }
         entry.fetched.set(true);

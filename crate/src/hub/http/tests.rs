@@ -98,6 +98,10 @@ impl Store for Slow {
     async fn keys(&self) -> Vec<String> {
         self.entries.borrow().keys().cloned().collect()
     }
+
+    async fn hash(&self, _key: &str, _size: u64, _state: [u32; 8], _end: Option<u64>) -> Option<[u32; 8]> {
+        None
+    }
 }
 
 fn slow_source(store: &Slow) -> HttpSource<OneFile, Slow> {
