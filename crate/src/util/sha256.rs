@@ -63,7 +63,7 @@ fn block(state: [u32; 8], block: &[u8]) -> [u32; 8] {
     std::array::from_fn(|i| state[i].wrapping_add(added[i]))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests {
     use super::*;
 

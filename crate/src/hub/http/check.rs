@@ -72,7 +72,8 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
 
     /// Hashes, in order, what the cache has got of files that this load fetches from a Hub; whether that was anything.
     async fn hash_stored(&self) -> bool {
-        let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some() && self.part_size % 64 == 0) else {
+        let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some() && self.part_size.is_multiple_of(64))
+        else {
             return false;
         };
         let mut any = false;
