@@ -129,7 +129,7 @@ fn bundle(facade: &Path, package: &Path) -> Result<()> {
     // A program of its own once it is installed, not one of node's.
     run(command(npm::path("esbuild/bin/esbuild"))
         .args(["--bundle", "--splitting", "--format=esm", "--target=es2022", "--minify", "--sourcemap"])
-        .args(["--external:node:*", "--chunk-names=part-[hash]", "--log-level=warning"])
+        .args(["--external:node:*", "--chunk-names=[hash]", "--log-level=warning"])
         .args([format!("--outdir={}", package.display()), format!("--outbase={}", facade.display())])
         .args(ENTRIES.map(|entry| facade.join(entry))))
 }
