@@ -13,6 +13,7 @@ mod sessions;
 mod speculation;
 mod trace;
 mod tuning;
+mod units;
 mod variants;
 
 use jerboa::exec::{Overrides, RunOptions, Session};

@@ -191,7 +191,7 @@ impl Caps {
     /// The matrix units to use: the device's, or where there are none and their tiles are forced, plain
     /// arithmetic.
     pub fn matrix_units(&self) -> Option<MatrixUnits> {
-        let spelled = MatrixUnits { side: 16, half: false, lanes: 32, words: MatrixWords::Spelled };
+        let spelled = MatrixUnits { side: 16, half: self.f16, lanes: 32, words: MatrixWords::Spelled };
         let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
         self.matrix.or_else(|| forced.then_some(spelled))
     }
