@@ -2,9 +2,9 @@
 
 pub mod golden;
 
-use jerboa::gpu::{Backend, DeviceOptions, Gpu, Pipeline, StepDesc, Usage};
+use jerboa::gpu::{Backend, DeviceOptions, Force, Gpu, Pipeline, StepDesc, Usage};
 use jerboa::kernels::Launch;
-use jerboa::kernels::registry::Shader;
+use jerboa::kernels::registry::{Kernel, Shader};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
@@ -67,6 +67,17 @@ fn numbers(seed: u64) -> impl Iterator<Item = f32> {
 /// One of them, by its place: nothing is kept for it, where somebody wants one of each of many seeds.
 pub fn number(seed: u64, place: usize) -> f32 {
     numbers(seed).nth(place).unwrap_or_default()
+}
+
+/// A device whose products of many rows are of halves, on its matrix units or, where it has none, spelled out.
+pub fn on_units() -> DeviceOptions {
+    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
+    DeviceOptions { force, ..DeviceOptions::default() }
+}
+
+/// How far from its reference a model may be on a device: `exact`, but what halves allow where its products are of halves.
+pub fn limit(gpu: &Gpu, exact: f64) -> f64 {
+    if gpu.caps().matrix_units().is_some_and(|units| units.half) { 1e-2 } else { exact }
 }
 
 /// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are afterwards.

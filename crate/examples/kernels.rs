@@ -1,5 +1,5 @@
 //! Times the matmul kernels on this machine's GPU over real shapes, weight layouts and choices:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|recurrent] [-- all]`. Weights are read from copies that
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|recurrent] [-- all]`. Weights are read from copies that
 //! exceed any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
 //! or Tflop/s (gemm, units, short); of the recurrent layers microseconds of all their kernels together.
 
@@ -10,7 +10,7 @@ use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
 use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::conv::Conv;
-use jerboa::kernels::matmul::{BlocksChoice, GemmChoice, GemvChoice, Matmul, View, Weight};
+use jerboa::kernels::matmul::{BlocksChoice, GemmChoice, GemvChoice, Matmul, NormPrologue, View, Weight};
 use jerboa::kernels::recurrent::{GatedNorm, Recurrent, Rule};
 use std::error::Error;
 use std::time::Instant;
@@ -124,6 +124,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if has("short") {
         return short(&bench);
     }
+    if has("norms") {
+        return norms(&bench);
+    }
     if !has("gemm") {
         for (n, k, gated) in shapes {
             for (name, layout) in layouts {
@@ -178,6 +181,29 @@ fn short(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 many(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Products of one row behind a norm beside the same without it, in turns: the most that could be saved if the product before
+/// told the norm's sum of squares.
+fn norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    let gain = bench.gpu.buffer("gain", 4096 * 4, Usage::Storage)?;
+    for (n, k, gated) in [(1152, 896, false), (9728, 896, true), (6144, 4096, false), (28672, 4096, true)] {
+        let mut times = [Vec::new(), Vec::new()];
+        for turn in 0..10 {
+            let norm = (turn % 2 == 0).then(|| NormPrologue { gain: gain.clone(), offset: 0.0, eps: 1e-6 });
+            let (launches, _) = bench.launches(affine(4), n, k, gated, |m| {
+                let m = Matmul { norm: norm.clone(), ..m.clone() };
+                vec![m.gemv(bench.gpu.caps(), 1, bench.state.clone())]
+            })?;
+            times[turn % 2].push(bench.time(&launches, 1)?);
+        }
+        let [with, without] = times.map(|mut all| {
+            all.sort_by(f64::total_cmp);
+            all
+        });
+        println!("norm q4 {n}x{k}: {:.2} us with ({with:.2?}), {:.2} without ({without:.2?})", with[2], without[2]);
     }
     Ok(())
 }

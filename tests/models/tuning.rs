@@ -133,8 +133,9 @@ fn tiles_and_heads_are_measured() {
     assert!(bytes > 0);
     for (contest, times) in contests.iter().zip(&times) {
         assert!(contest.forms.len() > 2, "{contest:?}");
-        // Each form has run as often as makes a decision, whatever it took.
-        assert!(times.rounds.len() == contest.forms.len() && times.rounds.iter().all(|us| us.len() > 1), "{times:?}");
+        // On a software adapter each form has run as often as makes a decision, whatever it took; elsewhere in the time there was.
+        assert!(times.rounds.len() == contest.forms.len(), "{times:?}");
+        assert!(!caps.software || times.rounds.iter().all(|us| us.len() > 1), "{times:?}");
     }
 }
 
@@ -184,9 +185,10 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
     let next = auto();
     assert_eq!((next.origin, next.choices), (Origin::Remembered, tuning.choices.clone()));
     assert_eq!(next.dispatch_us, tuning.dispatch_us);
-    // Another device, as far as the kernels can tell.
+    // Another device, as far as the kernels can tell: it has one form of each, and what a dispatch costs there is not known.
     let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, Tune::Auto, &cache).tuning.clone());
-    assert_eq!((other.origin, other.choices.len()), (Origin::Alike, 0));
+    let expected = if gpu().caps().software { Origin::Alike } else { Origin::Measured };
+    assert_eq!((other.origin, other.choices.len()), (expected, 0));
     for choice in &tuning.choices {
         let file = cache.join("tuning").join(&choice.layout);
         let text = std::fs::read_to_string(&file).expect("a record");

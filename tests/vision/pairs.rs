@@ -7,7 +7,7 @@ use jerboa::hub::AbortFlag;
 use jerboa::task::{AnyModel, EmbedRequest, Embedder, Task};
 use jerboa::vision::Processor;
 use jerboa_tests::golden::{Golden, golden, open as open_folder};
-use jerboa_tests::{open, relative_l2};
+use jerboa_tests::{gpu, limit, open, relative_l2};
 use serde_json::json;
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ fn check(name: &str) {
     let request = EmbedRequest::default();
     let found = pollster::block_on(model.embed(&texts, &request, &AbortFlag::new(), |_, _| {})).expect("vectors");
     let error = relative_l2(&found.concat(), &expected.floats("texts"));
-    assert!(error < 1e-4, "{name}, texts: {error:e}");
+    assert!(error < limit(gpu(), 1e-4), "{name}, texts: {error:e}");
     let sight = model.sight.clone().expect("it sees");
     let mut found = Vec::new();
     let mut numbers = Vec::new();
@@ -45,7 +45,7 @@ fn check(name: &str) {
         });
     }
     let error = relative_l2(&found, &expected.floats("pictures"));
-    assert!(error < 1e-4, "{name}, pictures: {error:e}");
+    assert!(error < limit(gpu(), 1e-4), "{name}, pictures: {error:e}");
     // Cut, then scaled anew; and a number of no picture.
     let short = EmbedRequest { truncate_dim: Some(8), ..EmbedRequest::default() };
     let vector = pollster::block_on(model.vector(numbers[0], &short)).expect("a vector");

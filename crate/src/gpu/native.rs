@@ -10,11 +10,16 @@ use adapter::{caps_of, experimental, limits_of};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// How long an error waits to hear that the device is gone.
 const LOSS: Duration = Duration::from_secs(2);
+
+/// One for the process, and never dropped: NVIDIA's driver, unloaded with the last of them, crashes each thread that it was called
+/// from when that ends.
+static INSTANCE: LazyLock<wgpu::Instance> =
+    LazyLock::new(|| wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env()));
 
 /// A device of wgpu.
 pub struct NativeGpu {
@@ -193,7 +198,6 @@ impl NativeGpu {
 
 impl Backend for NativeGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
         let none = |reason: String| Error::NoWebGpu {
             reason,
             hint: "Install a Vulkan, Metal or DX12 driver; mesa-vulkan-drivers has one that runs on the CPU".into(),
@@ -202,7 +206,7 @@ impl Backend for NativeGpu {
             power_preference: wgpu::PowerPreference::HighPerformance,
             ..Default::default()
         };
-        let adapter = instance.request_adapter(&request).await.map_err(|e| none(e.to_string()))?;
+        let adapter = INSTANCE.request_adapter(&request).await.map_err(|e| none(e.to_string()))?;
         let caps = caps_of(&adapter, options);
         let wanted = [
             (caps.f16, wgpu::Features::SHADER_F16),
