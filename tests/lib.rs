@@ -69,9 +69,10 @@ pub fn number(seed: u64, place: usize) -> f32 {
     numbers(seed).nth(place).unwrap_or_default()
 }
 
-/// A device whose products of many rows are of halves, on its matrix units or, where it has none, spelled out.
-pub fn on_units() -> DeviceOptions {
-    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
+/// A device whose products of many rows are of halves, in tiles of so many rows on its matrix units or, where it has none,
+/// spelled out.
+pub fn on_units(tile: u32) -> DeviceOptions {
+    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: tile });
     DeviceOptions { force, ..DeviceOptions::default() }
 }
 

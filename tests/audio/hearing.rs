@@ -130,8 +130,8 @@ fn moonshine_streaming_from_samples() {
 
 #[test]
 fn on_matrix_units_of_halves() {
-    Case::load_on(&on_units(), "whisper").check("whisper", &chirp(51_200), 51_200, &[51_200, 33_333]);
-    let case = Case::load_on(&on_units(), "moonshine");
+    Case::load_on(&on_units(64), "whisper").check("whisper", &chirp(51_200), 51_200, &[51_200, 33_333]);
+    let case = Case::load_on(&on_units(64), "moonshine");
     let wave = case.gold["wave"].clone();
     case.check("moonshine", &wave, 20_001, &[12_345, 19_200, 1000]);
 }

@@ -2,15 +2,14 @@
 
 use jerboa::exec::{Files, Overrides, Precision, ROOM, RunOptions, Session};
 use jerboa::format::{Bytes, Float, quantize, transcode};
-use jerboa::gpu::{DeviceOptions, Force};
+use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
-use jerboa::kernels::registry::Kernel;
 use jerboa::reference::dequant::dequant_in_order;
 use jerboa::task::{GenerateRequest, Loaded};
 use jerboa_tests::golden::{Golden, golden, greedy};
-use jerboa_tests::{open, relative_l2};
+use jerboa_tests::{on_units, open, relative_l2};
 use pollster::block_on;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -273,11 +272,10 @@ fn perplexity_beside_that_of_floats() {
     let plain = DeviceOptions { f16: false, ..DeviceOptions::default() };
     let (reference, tokens) = of(Precision::F32, plain.clone());
     assert!(tokens > 2000, "{tokens}");
-    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
-    let units = DeviceOptions { force, ..DeviceOptions::default() };
-    let cases = [(Precision::Q8, &plain, 0.005), (Precision::Q4, &plain, 0.08), (Precision::F16, &units, 0.002)];
+    let cases =
+        [(Precision::Q8, plain.clone(), 0.005), (Precision::Q4, plain, 0.08), (Precision::F16, on_units(64), 0.002)];
     for (precision, device, limit) in cases {
-        let (found, _) = of(precision, device.clone());
+        let (found, _) = of(precision, device);
         println!("{precision:?}: {found} for {reference}");
         assert!((found / reference - 1.0).abs() < limit, "{precision:?}: {found} for {reference}");
     }

@@ -3,26 +3,24 @@
 
 use super::{greedy, halves, start, with_kv};
 use jerboa::exec::{Overrides, Precision, RunOptions};
-use jerboa::gpu::{Backend, DeviceOptions, Force};
-use jerboa::kernels::registry::Kernel;
+use jerboa::gpu::Backend;
 use jerboa_tests::{least, relative_l2};
 use pollster::block_on;
 
 /// Models of tests/golden/models with 16-bit weights and cache, the heights of tiles in turn.
 fn on_units(names: &[&str], limit: f64) {
-    for (name, value) in names.iter().zip([32, 64, 128, 256].into_iter().cycle()) {
-        let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value });
+    for (name, tile) in names.iter().zip([32, 64, 128, 256].into_iter().cycle()) {
         let overrides = Overrides { precision: Precision::F16, ..with_kv(halves()).overrides };
         let options = RunOptions { overrides, ..with_kv(halves()) };
-        let (mut model, golden) = start(name, &DeviceOptions { force, ..DeviceOptions::default() }, options);
+        let (mut model, golden) = start(name, &jerboa_tests::on_units(tile), options);
         let units = model.gpu.caps().matrix_units();
         assert!(least() || units.is_some_and(|units| units.half), "{name}: {units:?}");
         let (ids, reference) = (golden.ids("input_ids"), golden.ids("greedy"));
         let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &golden.floats("logits"));
-        assert!(error < limit, "{name}, tiles of {value} rows: {error:e}");
-        assert_eq!(greedy(&mut model, &ids, reference.len()), reference, "{name}, tiles of {value} rows");
-        println!("{name}, tiles of {value} rows: {error:.1e}");
+        assert!(error < limit, "{name}, tiles of {tile} rows: {error:e}");
+        assert_eq!(greedy(&mut model, &ids, reference.len()), reference, "{name}, tiles of {tile} rows");
+        println!("{name}, tiles of {tile} rows: {error:.1e}");
     }
 }
 

@@ -102,7 +102,7 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: Eye) {
 
 #[test]
 fn on_matrix_units_of_halves() {
-    let gpu = jerboa_tests::open(&on_units());
+    let gpu = jerboa_tests::open(&on_units(64));
     for name in ["qwen3_vl", "qwen2_5_vl", "qwen3_5", "smolvlm", "lfm2_vl", "gemma3", "gemma4"] {
         check_eye(name, &gpu, eye_on(&gpu, name));
     }
