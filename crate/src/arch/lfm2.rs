@@ -1,19 +1,20 @@
-//! LFM2 and LFM2.5: gated short convolutions, attention in some layers; the larger ones with experts.
-//! Reference: transformers `modeling_lfm2.py`, `modeling_lfm2_moe.py`.
+//! LFM2 and LFM2.5: gated short convolutions, attention in some layers.
+//! Reference: transformers `modeling_lfm2.py`.
 
-use super::blocks::experts::{ExpertsSpec, FUSED, First};
+use super::blocks::experts::ExpertsSpec;
 use super::blocks::{Dense, Inner, Projections, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::hybrid::{ConvSpec, Hybrid, Mixer, Part};
+use super::kani;
 use super::vision::{self, siglip::LFM2};
 use crate::format::gguf::{Architecture, Gguf, usual};
-use crate::ir::{Graph, RopeScaling, Score};
+use crate::ir::{Graph, RopeScaling};
 use crate::kernels::conv::MAX_TAPS;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// What GGUF calls the modules of both.
+/// What GGUF calls the modules, and those of experts.
 macro_rules! names {
     ($($more:expr),*) => {
         &[
@@ -34,46 +35,21 @@ macro_rules! names {
         ]
     };
 }
+pub(super) use names;
 
-pub(super) static FAMILIES: &[Family] = &[
-    Family {
-        classes: &["Lfm2ForCausalLM", "KaniTTS2ForCausalLM", "Lfm2VlForConditionalGeneration"],
-        model_types: &["lfm2", "lfm2_vl"],
-        silent: r#"{"num_key_value_heads": 8}"#,
-        decoder: Some(lfm2),
-        sees: Some(LFM2),
-        numbers: learned,
-        gguf: &[Architecture {
-            names: names!(),
-            fixed: of_gguf,
-            ..Architecture::new("lfm2", "lfm2", "Lfm2ForCausalLM")
-        }],
-        ..Family::NONE
-    },
-    Family {
-        classes: &["Lfm2MoeForCausalLM"],
-        model_types: &["lfm2_moe"],
-        silent: r#"{"num_key_value_heads": 8, "num_experts": 32, "num_experts_per_tok": 4}"#,
-        decoder: Some(lfm2_moe),
-        gguf: &[Architecture {
-            experts: true,
-            names: names!(
-                ("ffn_gate_inp", "feed_forward.gate"),
-                ("exp_probs_b.bias", "feed_forward.expert_bias"),
-                ("ffn_gate_exps", "feed_forward.experts.{e}.w1"),
-                ("ffn_up_exps", "feed_forward.experts.{e}.w3"),
-                ("ffn_down_exps", "feed_forward.experts.{e}.w2")
-            ),
-            fields: &[("leading_dense_block_count", "num_dense_layers")],
-            fixed: of_gguf,
-            ..Architecture::new("lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM")
-        }],
-        ..Family::NONE
-    },
-];
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Lfm2ForCausalLM", "KaniTTS2ForCausalLM", "Lfm2VlForConditionalGeneration"],
+    model_types: &["lfm2", "lfm2_vl"],
+    silent: r#"{"num_key_value_heads": 8}"#,
+    decoder: Some(lfm2),
+    sees: Some(LFM2),
+    numbers: kani::learned,
+    gguf: &[Architecture { names: names!(), fixed: of_gguf, ..Architecture::new("lfm2", "lfm2", "Lfm2ForCausalLM") }],
+    ..Family::NONE
+}];
 
 /// What a GGUF file tells by its tensors: which layers have attention, and that the MLP's width is the one it names.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+pub(super) fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     usual(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
     let kind = |layer| if file.has(&format!("blk.{layer}.shortconv.conv.weight")) { "conv" } else { "full_attention" };
@@ -96,44 +72,13 @@ fn width(config: Config<'_>) -> Result<usize> {
     Ok((share as usize).next_multiple_of(config.count_or("block_multiple_of", 256)?))
 }
 
-/// Layers that multiply their rotation's frequencies by a learned number (Kani-TTS-2), with the tensor that tells it.
-fn learned(config: Config<'_>) -> Vec<String> {
-    let layers =
-        if config.flag_or("use_learnable_rope", false) { config.count_or("num_hidden_layers", 0) } else { Ok(0) };
-    (0..layers.unwrap_or(0).min(1024))
-        .filter(|layer| config.layer_type(*layer) == Some("full_attention"))
-        .map(|layer| format!("model.learnable_rope_layers.{layer}.alpha_weight"))
-        .collect()
-}
-
-/// What a layer multiplies its rotation's frequencies by: a sigmoid of the tensor's number between two ends.
-fn stretch(config: Config<'_>, layer: usize) -> Result<f64> {
-    let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
-    let Some(number) = config.get("numbers").and_then(|all| all.get(&name)?.as_f64()) else { return Ok(1.0) };
-    let (least, most) = (config.number_or("alpha_min", 0.1)?, config.number_or("alpha_max", 2.0)?);
-    Ok(least + (most - least) / (1.0 + (-number).exp()))
-}
-
 /// `Lfm2ForCausalLM`, and Kani-TTS-2's, which is one with a table of codes behind its words.
 fn lfm2(config: Config<'_>) -> Result<Graph> {
     graph(config, width(config)?, |_| None)
 }
 
-/// `Lfm2MoeForCausalLM`.
-fn lfm2_moe(config: Config<'_>) -> Result<Graph> {
-    let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    experts.choice = config.flag_or("use_expert_bias", true).then_some("expert_bias");
-    (experts.score, experts.eps, experts.renormalize) = (Score::Sigmoid, 1e-6, config.flag_or("norm_topk_prob", true));
-    experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
-    if !config.flag_or(FUSED, false) {
-        (experts.first, experts.second) = (First::Apart(["w1", "w3"]), "w2");
-    }
-    let first = config.number_or("num_dense_layers", 2.0)? as usize;
-    graph(config, config.count("intermediate_size")?, |layer| (layer >= first).then(|| experts.clone()))
-}
-
 /// The decoder with MLPs of so many columns, and experts where a layer has some.
-fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<ExpertsSpec>) -> Result<Graph> {
+pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<ExpertsSpec>) -> Result<Graph> {
     // The sizes that it shares with dense families, under its own names.
     let mut own = config.0.clone();
     let theta = config.get("theta").or(config.get("rope_theta")).cloned().unwrap_or(json!(1e6));
@@ -158,7 +103,7 @@ fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<Exp
         (None, None) => true,
     };
     let norm = dense.norm;
-    let stretches = (0..dense.layers.len()).map(|layer| stretch(config, layer)).collect::<Result<Vec<f64>>>()?;
+    let stretches = (0..dense.layers.len()).map(|layer| kani::stretch(config, layer)).collect::<Result<Vec<f64>>>()?;
     let layers = dense.layers.into_iter().enumerate().map(|(index, mut layer)| {
         if let Some(rope) = layer.attention.rope.as_mut().filter(|_| stretches[index] != 1.0) {
             rope.scaling = RopeScaling::Linear { factor: 1.0 / stretches[index] };

@@ -12,6 +12,7 @@ mod ernie;
 mod exaone;
 pub mod family;
 mod gemma;
+mod gemma3;
 mod gemma3n;
 mod gemma4;
 mod glm;
@@ -20,7 +21,9 @@ mod gpt_oss;
 mod granite;
 mod hunyuan;
 pub mod hybrid;
+mod kani;
 mod lfm2;
+mod lfm2_moe;
 mod llama;
 mod mamba2;
 mod mixtral;
@@ -58,11 +61,13 @@ pub static FAMILIES: &[&[Family]] = &[
     qwen::FAMILIES,
     phi3::FAMILIES,
     gemma::FAMILIES,
+    gemma3::FAMILIES,
     gemma3n::FAMILIES,
     gemma4::FAMILIES,
     phi::FAMILIES,
     granite::FAMILIES,
     lfm2::FAMILIES,
+    lfm2_moe::FAMILIES,
     qwen3_5::FAMILIES,
     mamba2::FAMILIES,
     olmo::FAMILIES,

@@ -88,7 +88,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
     let progress = progress_to(on_progress);
     let open = async || open_source(options, progress.clone()).await;
-    let (mut loaded, sources) = Source::load(open, async |source| {
+    let (mut loaded, source, codec) = Source::load(open, async |source| {
         let name = text_of(options, "model").unwrap_or_else(|| PICKED.into());
         let gpu = Gpu::open(&device).await?;
         let codec = match text_of(options, "codec") {
@@ -105,7 +105,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             AnyModel::Embed(model) => model.open_eyes(source.clone(), run).await?,
             _ => {}
         }
-        Ok((loaded, [Some(source.clone()), codec]))
+        Ok((loaded, source.clone(), codec))
     })
     .await?;
     let ears = RefCell::new(Ears::new(options, &mut loaded)?);
@@ -115,9 +115,9 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         _ => None,
     };
     let (text, info) = (loaded.text().clone(), loaded.info());
-    let source = sources.iter().flatten().next().map(|source| source.name().to_string()).unwrap_or_default();
-    let stored = stored(sources);
-    Ok(Engine { text, sight, info, source, stored, busy: Rc::new(RefCell::new(Some(loaded))), ears })
+    let name = source.name().to_string();
+    let stored = stored([Some(source), codec]);
+    Ok(Engine { text, sight, info, source: name, stored, busy: Rc::new(RefCell::new(Some(loaded))), ears })
 }
 
 /// A promise of all warnings, when what was fetched is in the cache.

@@ -1,0 +1,87 @@
+//! Gemma 3 and EmbeddingGemma: Gemma 2 without caps, with norms of q and k, and another rotation where there is a window.
+//! Reference: transformers `modeling_gemma3.py`.
+
+use super::blocks::{Dense, Names};
+use super::config::Config;
+use super::encoder::{self, Body, Positions};
+use super::family::Family;
+use super::gemma::{capped, fixed, in_gguf, in_mlc};
+use super::qwen::head_norm;
+use super::vision::siglip::GEMMA3;
+use crate::Result;
+use crate::format::gguf::{Architecture, Gguf};
+use crate::ir::{Builder, Graph, Mask};
+use serde_json::{Map, Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
+    model_types: &["gemma3_text", "gemma3"],
+    silent: r#"{"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}"#,
+    decoder: Some(gemma3),
+    sees: Some(GEMMA3),
+    encoder: Some(embeddinggemma),
+    gguf: &[
+        Architecture { fixed: of_gguf, ..in_gguf("gemma3", "gemma3_text", "Gemma3ForCausalLM") },
+        Architecture { fixed: of_gguf, ..in_gguf("gemma-embedding", "gemma3_text", "Gemma3TextModel") },
+    ],
+    mlc: &[
+        in_mlc("gemma3", "gemma3_text", "Gemma3ForCausalLM"),
+        in_mlc("gemma3_text", "gemma3_text", "Gemma3ForCausalLM"),
+    ],
+    ..Family::NONE
+}];
+
+/// What the conversion to GGUF leaves out.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    fixed(file, out);
+    let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
+    set("sliding_window_pattern", json!(6));
+    if file.architecture() == "gemma-embedding" {
+        set("use_bidirectional_attention", json!(true));
+    }
+    if file.field("rope.freq_base").is_none() {
+        set("rope_theta", json!(1_000_000.0));
+    }
+    if file.field("rope.freq_base_swa").is_none() {
+        set("rope_local_base_freq", json!(10_000.0));
+    }
+}
+
+/// `Gemma3ForCausalLM`, and the text part of `Gemma3ForConditionalGeneration`.
+fn gemma3(config: Config<'_>) -> Result<Graph> {
+    gemma3_dense(config, |window| Mask::Causal { window }, Mask::Causal { window: 0 })?.graph()
+}
+
+/// Gemma 3 with its masks: `local` of the window, and `global`.
+fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask) -> Result<Dense> {
+    // Its scores have no cap, whatever `attn_logit_softcapping` says.
+    let mut dense = capped(config, 0.0)?;
+    let window = config.count_or("sliding_window", 4096)?;
+    let spelled = config.count_or("sliding_window_pattern", 6)?;
+    let pattern = config.count_or("_sliding_window_pattern", spelled)?;
+    let (head_dim, spec) = (dense.layers[0].attention.head_dim, dense.norm);
+    let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
+    let full = match by_kind {
+        true => config.rope_of_kind("full_attention", head_dim, 1_000_000.0)?,
+        false => config.rope(head_dim, 1_000_000.0)?,
+    };
+    let slid = encoder::rope_of(config, "sliding_attention", "rope_local_base_freq", 10_000.0, head_dim)?;
+    for (index, layer) in dense.layers.iter_mut().enumerate() {
+        let is_global = config.layer_type(index).map_or((index + 1) % pattern == 0, |t| t == "full_attention");
+        let attention = &mut layer.attention;
+        attention.qk_norm = Some(head_norm(spec));
+        (attention.rope, attention.mask) =
+            if is_global { (Some(full.clone()), global) } else { (Some(slid.clone()), local(window)) };
+    }
+    Ok(dense)
+}
+
+/// `Gemma3TextModel` with `use_bidirectional_attention`: EmbeddingGemma.
+fn embeddinggemma(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+    // The file's window counts both sides and the token itself.
+    let local = |window: usize| Mask::Segment { before: window / 2, after: window / 2 };
+    let mut dense = gemma3_dense(config, local, Mask::Segment { before: usize::MAX, after: usize::MAX })?;
+    dense.names = Names { embed: "embed_tokens", layers: "layers", last: "norm", ..dense.names };
+    let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
+    Ok(Body { hidden: dense.body(b), positions })
+}
