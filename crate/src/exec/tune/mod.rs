@@ -225,18 +225,18 @@ fn layouts(weights: &WeightPlans) -> Vec<Layout> {
 
 /// The fastest form, where it is so beyond doubt; else the family's own.
 fn decide(own: usize, times: &Times) -> usize {
-    let Some(mine) = times.median(own) else { return own };
-    let enough = mine * (1.0 - MARGIN);
-    let mut best = (own, f64::MAX);
+    let mine = times.median(own).unwrap_or(0.0);
+    let (mut best, mut least) = (own, 1.0 - MARGIN);
     for form in 0..times.rounds.len() {
-        if let Some(median) = times.median(form).filter(|_| form != own)
-            && median < best.1
+        // Its own is no less than itself.
+        if let Some(share) = times.share(form, own)
+            && share < least
+            && mine - mine * share > times.resolution
         {
-            best = (form, median);
+            (best, least) = (form, share);
         }
     }
-    let clear = best.1 < enough && mine - best.1 > times.resolution;
-    if clear { best.0 } else { own }
+    best
 }
 
 #[cfg(test)]
@@ -268,6 +268,16 @@ mod tests {
         assert_eq!(chosen(BLOCKS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]), BLOCKS);
         assert_eq!(chosen(BLOCKS, 0.0, &[(ROWS, &[6.4, 6.4]), (BLOCKS, &[10.0, 10.0])]), BLOCKS);
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[5.6, 5.6])]), BLOCKS);
+    }
+
+    #[test]
+    fn what_happens_in_one_round_counts_in_that_round() {
+        // Something else ran beside its own form.
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 40.0]), (BLOCKS, &[12.0, 12.0])]), ROWS);
+        // The device's clock rose in the midst of a round, then between two.
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0, 20.0]), (BLOCKS, &[20.0, 20.0, 20.0])]), ROWS);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[90.0, 11.0])]), ROWS);
+        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[48.0, 10.0])]), BLOCKS);
     }
 
     #[test]

@@ -36,8 +36,15 @@ pub struct Times {
 impl Times {
     /// The middle of a form's times, where there are enough to believe it.
     pub fn median(&self, form: usize) -> Option<f64> {
-        let good: Vec<f64> = self.rounds.get(form)?.iter().copied().filter(|us| us.is_finite() && *us > 0.0).collect();
-        (good.len() >= super::LEAST).then(|| median(good))
+        middle(self.rounds.get(form)?.clone())
+    }
+
+    /// What a form takes as a share of what `own` takes, where there are enough rounds to believe it: the middle of the rounds' shares, of
+    /// two in the middle the larger. A load's transfers beside one of them, or a clock that rises in it, change that round alone.
+    pub fn share(&self, form: usize, own: usize) -> Option<f64> {
+        let rounds = self.rounds[form].iter().zip(&self.rounds[own]);
+        // A hiccup in the shorter run makes a time negative: no share of it is a number.
+        middle(rounds.map(|(us, own)| us / own.max(0.0)).collect())
     }
 
     /// All medians, by the forms' names.
@@ -45,6 +52,12 @@ impl Times {
         let named = contest.forms.iter().enumerate();
         named.filter_map(|(form, (name, _))| Some(((*name).into(), json!(thousandths(self.median(form)?))))).collect()
     }
+}
+
+/// The middle of those that are times at all.
+fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite() && *value > 0.0);
+    (values.len() >= super::LEAST).then(|| median(values))
 }
 
 /// Times the forms of some contests, in the same order; with the bytes of the device's buffers meanwhile.
