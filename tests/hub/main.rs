@@ -7,7 +7,9 @@ mod storm;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use jerboa::hub::{
     AbortFlag, DirStore, HubOptions, ModelRef, Phase, Progress, ProgressEvent, RetryPolicy, Source, cached_models,
@@ -337,17 +339,22 @@ fn lasting_troubles_end_in_an_error_that_says_why() {
 
 #[test]
 fn a_server_that_never_answers_is_given_up_soon() {
-    // Nothing listens on the port of a socket that is closed again.
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    // Each connection is closed as soon as it is there.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = socket.local_addr().expect("an address").port();
+    let tries = Arc::new(AtomicU32::new(0));
+    let counter = tries.clone();
+    std::thread::spawn(move || {
+        for _ in socket.incoming() {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+    });
     let (server, _) = single();
-    let retry = RetryPolicy { base_ms: 100.0, ..RetryPolicy::default() };
-    let options = HubOptions { endpoint: Some(format!("http://127.0.0.1:{port}")), retry, ..options(&server) };
-    let start = Instant::now();
+    let options = HubOptions { endpoint: Some(format!("http://127.0.0.1:{port}")), ..options(&server) };
     let error = block_on(open(&options)).expect_err("nobody is there");
     assert_eq!(error.code(), "network");
     assert!(error.to_string().contains("cannot be reached"), "{error}");
-    assert!(start.elapsed().as_secs_f64() < 3.0, "it took {:?}", start.elapsed());
+    assert_eq!(tries.load(Ordering::SeqCst), options.retry.first_attempts);
 }
 
 #[test]
@@ -416,8 +423,11 @@ fn an_abort_leaves_nothing_that_looks_whole() {
         assert!(block_on(cached_models(&store)).iter().all(|m| !m.complete), "half a model looks whole");
     }
     // What did arrive is not fetched again. Requests of the aborted load may still be on their way to the server's log.
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let seen = server.log(0).len();
+    let mut seen = usize::MAX;
+    while seen != server.log(0).len() {
+        seen = server.log(0).len();
+        std::thread::sleep(Duration::from_millis(300));
+    }
     let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
     assert_eq!(found, expected);
     let sent: u64 = server.log(seen).iter().filter(|r| r.origin == "cdn").map(|r| r.bytes).sum();
@@ -428,18 +438,20 @@ fn an_abort_leaves_nothing_that_looks_whole() {
 fn an_abort_ends_a_wait() {
     let (server, _) = single();
     server.fault(&json!({ "kind": "stall", "match": "config.json", "after": 0 }));
+    // Without the abort the silence would be broken off after five minutes.
+    let retry = RetryPolicy { stall_ms: 300_000.0, ..RetryPolicy::default() };
+    let options = HubOptions { retry, ..options(&server) };
     let abort = AbortFlag::new();
     let other = abort.clone();
     let begin = Instant::now();
     std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         other.abort();
     });
-    let result = block_on(async {
-        Source::open(&model(), &options(&server), abort, Progress::none()).await?.read("config.json").await
-    });
+    let result =
+        block_on(async { Source::open(&model(), &options, abort, Progress::none()).await?.read("config.json").await });
     assert_eq!(result.expect_err("an abort").code(), "aborted");
-    assert!(begin.elapsed().as_millis() < 1500);
+    assert!(begin.elapsed().as_secs() < 60);
 }
 
 #[test]
@@ -450,17 +462,31 @@ fn progress_is_steady_and_never_falls() {
     let events = Rc::new(RefCell::new(Vec::<(Instant, ProgressEvent)>::new()));
     let sink = events.clone();
     let progress = Progress::new(move |e| sink.borrow_mut().push((Instant::now(), e.clone())));
+    // A busy machine wakes threads late: how late, another one tells.
+    let done = Arc::new(AtomicBool::new(false));
+    let end = done.clone();
+    let beside = std::thread::spawn(move || {
+        let mut latest = Duration::ZERO;
+        while !end.load(Ordering::SeqCst) {
+            let begin = Instant::now();
+            std::thread::sleep(Duration::from_millis(20));
+            latest = latest.max(begin.elapsed() - Duration::from_millis(20));
+        }
+        latest
+    });
     block_on(async {
         let source = Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()).await?;
         progress.phase(Phase::Weights);
         tensors(&source).await
     })
     .expect("a model");
+    done.store(true, Ordering::SeqCst);
+    let longest = Duration::from_millis(400) + 2 * beside.join().expect("a thread");
     let events = events.borrow();
     let weights: Vec<_> = events.iter().filter(|(_, e)| e.phase == Phase::Weights).collect();
     for pair in weights.windows(2) {
         assert!(pair[1].1.loaded >= pair[0].1.loaded, "progress fell");
-        assert!((pair[1].0 - pair[0].0).as_millis() < 400, "a silence of {:?}", pair[1].0 - pair[0].0);
+        assert!(pair[1].0 - pair[0].0 < longest, "a silence of {:?}", pair[1].0 - pair[0].0);
     }
     let last = &weights.last().expect("events").1;
     assert!(last.loaded == last.total && last.total > 0 && last.seconds_left == Some(0.0), "{last:?}");

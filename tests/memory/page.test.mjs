@@ -297,13 +297,13 @@ test("a GPU that is not there yet is asked for again, and searches go without it
       // Not what a test machine has, which searches would leave alone.
       return { info: { isFallbackAdapter: false }, requestDevice: () => adapter.requestDevice() };
     };
-    const scored = async (...answers) => {
+    const scored = async (tries, ...answers) => {
       let asked = 0;
       GPU.prototype.requestAdapter = () => answers[Math.min(asked++, answers.length - 1)]();
       const scorer = new GpuScorer("f32");
       const before = await scorer.scores(table, vectors[0]);
       let after;
-      for (let i = 0; i < 40 && !after; i++) {
+      for (let i = 0; i < tries && !after; i++) {
         await new Promise((resolve) => setTimeout(resolve, 50));
         after = await scorer.scores(table, vectors[0]);
       }
@@ -312,7 +312,7 @@ test("a GPU that is not there yet is asked for again, and searches go without it
       return [before, after, last].map((scores) => scores && Math.round(scores.scores[0] * 1000) / 1000);
     };
     const none = async () => null;
-    const result = [await scored(found), await scored(none, found), await scored(async () => ({ info: { isFallbackAdapter: true } }))];
+    const result = [await scored(1200, found), await scored(1200, none, found), await scored(40, async () => ({ info: { isFallbackAdapter: true } }))];
     // One that is done with is not asked for.
     let asked = 0;
     GPU.prototype.requestAdapter = async () => (asked++, null);

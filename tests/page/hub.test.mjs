@@ -203,8 +203,11 @@ test("a load ends before the cache has its last bytes, and what depends on them 
         let stored = false;
         void first.stored.then(() => (stored = true));
         const phases = [];
-        const second = jerboa.loadModel(folder, { onProgress: ({ phase }) => phases.push(phase) });
+        let begun;
+        const waits = new Promise((resolve) => (begun = resolve));
+        const second = jerboa.loadModel(folder, { onProgress: ({ phase }) => begun(phases.push(phase)) });
         const list = jerboa.cachedModels();
+        await waits;
         await new Promise((later) => setTimeout(later, 300));
         const early = { stored, phases: [...phases] };
         go();
