@@ -1,0 +1,114 @@
+//! A load under way: what it tells, and how an abort ends it.
+
+use super::{WEIGHTS, file_of, model, open, options, single, tensors};
+use jerboa::hub::{
+    AbortFlag, DirStore, HubOptions, Phase, Progress, ProgressEvent, RetryPolicy, Source, cached_models,
+};
+use pollster::block_on;
+use serde_json::json;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn an_abort_leaves_nothing_that_looks_whole() {
+    let (server, expected) = single();
+    let size = file_of(&expected).len() as u64;
+    for after in [0, 1, 5] {
+        let abort = AbortFlag::new();
+        let pieces = Cell::new(0);
+        let result = block_on(async {
+            let source = Source::open(&model(), &options(&server), abort.clone(), Progress::none()).await?;
+            let checkpoint = source.checkpoint().await?;
+            let wanted: Vec<_> = checkpoint.tensors.values().collect();
+            if after == 0 {
+                abort.abort();
+            }
+            source
+                .stream_tensors(&checkpoint, &wanted, async |_, _, _| {
+                    pieces.set(pieces.get() + 1);
+                    if pieces.get() == after {
+                        abort.abort();
+                    }
+                    Ok(())
+                })
+                .await
+        });
+        assert_eq!(result.expect_err("an abort").code(), "aborted");
+        assert!(pieces.get() <= after + 1);
+        let store = DirStore::new(server.root.join("cache"));
+        assert!(block_on(cached_models(&store)).iter().all(|m| !m.complete), "half a model looks whole");
+    }
+    // What did arrive is not fetched again. Requests of the aborted load may still be on their way to the server's log.
+    let mut seen = usize::MAX;
+    while seen != server.log(0).len() {
+        seen = server.log(0).len();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    assert_eq!(found, expected);
+    let sent: u64 = server.log(seen).iter().filter(|r| r.origin == "cdn").map(|r| r.bytes).sum();
+    assert!(sent < size, "{sent} of {size} bytes were fetched after the abort");
+}
+
+#[test]
+fn an_abort_ends_a_wait() {
+    let (server, _) = single();
+    server.fault(&json!({ "kind": "stall", "match": "config.json", "after": 0 }));
+    // Without the abort the silence would be broken off after five minutes.
+    let retry = RetryPolicy { stall_ms: 300_000.0, ..RetryPolicy::default() };
+    let options = HubOptions { retry, ..options(&server) };
+    let abort = AbortFlag::new();
+    let other = abort.clone();
+    let begin = Instant::now();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        other.abort();
+    });
+    let result =
+        block_on(async { Source::open(&model(), &options, abort, Progress::none()).await?.read("config.json").await });
+    assert_eq!(result.expect_err("an abort").code(), "aborted");
+    assert!(begin.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn progress_is_steady_and_never_falls() {
+    let (server, _) = single();
+    server.fault(&json!({ "kind": "slow", "match": "cdn", "rate": 400_000 }));
+    server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 40_000, "times": 2 }));
+    let events = Rc::new(RefCell::new(Vec::<(Instant, ProgressEvent)>::new()));
+    let sink = events.clone();
+    let progress = Progress::new(move |e| sink.borrow_mut().push((Instant::now(), e.clone())));
+    // A busy machine wakes threads late: how late, another one tells.
+    let done = Arc::new(AtomicBool::new(false));
+    let end = done.clone();
+    let beside = std::thread::spawn(move || {
+        let mut latest = Duration::ZERO;
+        while !end.load(Ordering::SeqCst) {
+            let begin = Instant::now();
+            std::thread::sleep(Duration::from_millis(20));
+            latest = latest.max(begin.elapsed() - Duration::from_millis(20));
+        }
+        latest
+    });
+    block_on(async {
+        let source = Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()).await?;
+        progress.phase(Phase::Weights);
+        tensors(&source).await
+    })
+    .expect("a model");
+    done.store(true, Ordering::SeqCst);
+    let longest = Duration::from_millis(400) + 2 * beside.join().expect("a thread");
+    let events = events.borrow();
+    let weights: Vec<_> = events.iter().filter(|(_, e)| e.phase == Phase::Weights).collect();
+    for pair in weights.windows(2) {
+        assert!(pair[1].1.loaded >= pair[0].1.loaded, "progress fell");
+        assert!(pair[1].0 - pair[0].0 < longest, "a silence of {:?}", pair[1].0 - pair[0].0);
+    }
+    let last = &weights.last().expect("events").1;
+    assert!(last.loaded == last.total && last.total > 0 && last.seconds_left == Some(0.0), "{last:?}");
+    assert!(weights.iter().any(|(_, e)| e.bytes_per_second > 0.0 && e.seconds_left.is_some_and(|s| s > 0.0)));
+    assert!(weights.iter().any(|(_, e)| e.file == WEIGHTS));
+}
