@@ -7,6 +7,7 @@ import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
 import { PAGE } from "./support/places.mjs";
 import { serve } from "./support/server.mjs";
+import { answered, send } from "./support/states.mjs";
 
 /** SwiftShader compiles and computes on the CPU: slow machines get their time. */
 const PATIENCE = 180_000;
@@ -34,9 +35,6 @@ after(async () => {
 const ready = () => page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
 const field = () => page.getByRole("textbox", { name: "Text to continue", exact: true });
 const story = () => page.locator(".generated").last();
-/** Waits until the last answer is complete. */
-const done = () =>
-  page.waitForFunction(() => document.querySelector('article[data-state="done"]') && !document.querySelector('article[data-state="running"]'));
 
 async function setSettings(values) {
   await page.getByRole("button", { name: "Settings", exact: true }).click();
@@ -64,9 +62,7 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
       characterData: true,
     });
   });
-  await field().fill(golden.prompt);
-  await field().press("Enter");
-  await done();
+  await send(page, golden.prompt);
   assert.equal(await story().textContent(), golden.newText);
   const steps = await page.evaluate(() => window.lengths.size);
   // A ring of tokens comes at once: fewer steps than tokens, but more than a few.
@@ -79,9 +75,7 @@ test("it can be copied and made again", { timeout: PATIENCE }, async () => {
   await page.getByRole("button", { name: "Copy the conversation", exact: true }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), golden.text);
   await setSettings({ "Max tokens": "40" });
-  await page.getByRole("button", { name: "Regenerate", exact: true }).click();
-  await page.locator('article[data-state="running"]').waitFor();
-  await done();
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
   const again = await story().textContent();
   assert.ok(again.length > 40 && again.length < golden.newText.length && golden.newText.startsWith(again), again);
 });
@@ -89,10 +83,15 @@ test("it can be copied and made again", { timeout: PATIENCE }, async () => {
 test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () => {
   await setSettings({ "Max tokens": "450" });
   await field().fill("One day");
-  await field().press("Enter");
-  await page.waitForFunction(() => document.querySelector('article[data-state="running"] .generated')?.textContent.length > 20);
-  await page.getByRole("button", { name: "Stop", exact: true }).click();
-  await done();
+  await answered(page, async () => {
+    await field().press("Enter");
+    // Clicked as soon as it is seen, by the page: the answer may be over before a click from here is.
+    await page.waitForFunction(() => {
+      const begun = document.querySelector('article[data-state="running"] .generated')?.textContent.length > 20;
+      if (begun) document.querySelector('button[aria-label="Stop"]').click();
+      return begun;
+    });
+  });
   const text = await story().textContent();
   assert.match(await page.locator(".numbers").last().innerText(), /stopped/);
   assert.ok(text.length > 20);
@@ -101,9 +100,7 @@ test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () =
   await shot(page, "3-stopped");
 
   await setSettings({ "Max tokens": "20" });
-  await field().fill(golden.prompt);
-  await field().press("Enter");
-  await done();
+  await send(page, golden.prompt);
   const again = await story().textContent();
   assert.ok(again.length > 10 && golden.newText.startsWith(again), "the model works after a stop");
   assert.equal(await stopped.textContent(), text, "nothing came after the stop");

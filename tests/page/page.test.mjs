@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { doublePage } from "./support/double-page.mjs";
-import { field, pick, send, STATES } from "./support/states.mjs";
+import { answered, field, pick, send, STATES } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -130,8 +130,8 @@ test("a message is edited in a conversation of its own, an answer regenerated ot
   await page.locator(".turn.user p").getByText("Continue.", { exact: true }).waitFor();
   await page.waitForFunction(() => document.querySelectorAll('article[data-state="done"]').length === 2);
   await focused(page);
-  await page.getByRole("button", { name: "Regenerate", exact: true }).click();
-  await page.waitForFunction(() => document.querySelectorAll('article[data-state="done"]').length === 2);
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+  assert.equal(await page.locator('article[data-state="done"]').count(), 2);
   await focused(page);
   await page.getByRole("button", { name: "Edit this message", exact: true }).first().click();
   await page.getByRole("textbox", { name: "Your message", exact: true }).fill("other words");

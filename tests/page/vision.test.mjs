@@ -6,6 +6,7 @@ import { launch, shot, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { PACKAGE, PAGE, ROOT } from "./support/places.mjs";
 import { serve } from "./support/server.mjs";
+import { answered } from "./support/states.mjs";
 
 const PATIENCE = 300_000;
 const options = { timeout: PATIENCE };
@@ -284,9 +285,8 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   await question.press("Enter");
   await answers().nth(1).waitFor();
   assert.match(await answers().nth(1).locator(".numbers").textContent(), /prompt [\d,]+, [1-9][\d,]* cached/);
-  await page.getByRole("button", { name: "Regenerate", exact: true }).click();
-  await page.locator("article.turn[data-state=running]").waitFor();
-  await page.waitForFunction(() => document.querySelectorAll("article.turn[data-state=done]").length === 2);
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+  assert.equal(await answers().count(), 2);
   await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
   await pictures().getByText(/encoded in/).waitFor();
   const film = await page.evaluateHandle(async () => {

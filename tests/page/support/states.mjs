@@ -3,11 +3,22 @@
 /** The field of the composer. */
 export const field = (page) => page.locator(".composer textarea");
 
+/** Does what begins an answer, and waits until it is complete: a short one is over before a look from here finds it running. */
+export async function answered(page, act) {
+  const running = 'article[data-state="running"]';
+  await page.evaluate((running) => {
+    window.begun = false;
+    const look = () => (window.begun ||= document.querySelector(running) !== null);
+    new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributeFilter: ["data-state"] });
+  }, running);
+  await act();
+  await page.waitForFunction((running) => window.begun && !document.querySelector(running), running);
+}
+
 /** Sends a text and waits for the answer. */
 export async function send(page, text) {
   await field(page).fill(text);
-  await field(page).press("Enter");
-  await page.waitForFunction(() => document.querySelector('article[data-state="done"]') && !document.querySelector('article[data-state="running"]'));
+  await answered(page, () => field(page).press("Enter"));
 }
 
 /** Asks the picker for a repository. */
