@@ -34,11 +34,20 @@ export class Engine {
     if (options.model === "kills/pages" && options.maxContext !== 1024) await killed();
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
-    const steps = String(options.model).includes("endless") ? Infinity : String(options.model).includes("late") ? 25 : 3;
-    for (let i = 1; i <= steps; i++) {
-      onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
-      await pause(i > 3 ? 100 : 1);
-      if (options.signal.aborted) fail("aborted", "loading was aborted");
+    // Loads of these end when they are told to, or never.
+    const late = String(options.model).includes("late");
+    const endless = late || String(options.model).includes("endless");
+    const channel = new BroadcastChannel("late");
+    let told = false;
+    channel.onmessage = () => (told = late);
+    try {
+      for (let i = 1; (endless && !told) || i <= 3; i++) {
+        onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
+        await pause(i > 3 ? 100 : 1);
+        if (options.signal.aborted) fail("aborted", "loading was aborted");
+      }
+    } finally {
+      channel.close();
     }
     onProgress({ phase: "ready", loaded: 3, total: 3, share: 1, bytesPerSecond: 1, fromCache: false });
     return new Engine(options);
