@@ -340,22 +340,30 @@ fn lasting_troubles_end_in_an_error_that_says_why() {
 
 #[test]
 fn a_server_that_never_answers_is_given_up_soon() {
+    let socket = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = |socket: &std::net::TcpListener| socket.local_addr().expect("an address").port();
+    let (server, _) = single();
+    let unreachable = |port: u16| {
+        let options = HubOptions { endpoint: Some(format!("http://127.0.0.1:{port}")), ..options(&server) };
+        let error = block_on(open(&options)).expect_err("nobody is there");
+        assert_eq!(error.code(), "network");
+        assert!(error.to_string().contains("cannot be reached"), "{error}");
+    };
+    // Nothing listens on the port of a socket that is closed again.
+    unreachable(port(&socket()));
     // Each connection is closed as soon as it is there.
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = socket.local_addr().expect("an address").port();
+    let silent = socket();
+    let silent_port = port(&silent);
     let tries = Arc::new(AtomicU32::new(0));
     let counter = tries.clone();
     std::thread::spawn(move || {
-        for _ in socket.incoming() {
+        for connection in silent.incoming() {
             counter.fetch_add(1, Ordering::SeqCst);
+            drop(connection);
         }
     });
-    let (server, _) = single();
-    let options = HubOptions { endpoint: Some(format!("http://127.0.0.1:{port}")), ..options(&server) };
-    let error = block_on(open(&options)).expect_err("nobody is there");
-    assert_eq!(error.code(), "network");
-    assert!(error.to_string().contains("cannot be reached"), "{error}");
-    assert_eq!(tries.load(Ordering::SeqCst), options.retry.first_attempts);
+    unreachable(silent_port);
+    assert_eq!(tries.load(Ordering::SeqCst), RetryPolicy::default().first_attempts);
 }
 
 #[test]
