@@ -297,6 +297,7 @@ test("a GPU that is not there yet is asked for again, and searches go without it
       // Not what a test machine has, which searches would leave alone.
       return { info: { isFallbackAdapter: false }, requestDevice: () => adapter.requestDevice() };
     };
+    // As many tries, a twentieth of a second apart, as a busy machine may take.
     const scored = async (tries, ...answers) => {
       let asked = 0;
       GPU.prototype.requestAdapter = () => answers[Math.min(asked++, answers.length - 1)]();
