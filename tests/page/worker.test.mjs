@@ -59,12 +59,12 @@ test("aborts and picked files cross to the worker", async () => {
     const load = new AbortController();
     const code = await jerboa.loadModel("a/b", { signal: load.signal, onProgress: () => load.abort() }).catch((e) => e.code);
     const model = await jerboa.loadModel([new File(["{}"], "config.json")]);
-    const words = Array.from({ length: 200 }, (_, i) => `w${i}`).join(" ");
+    const words = Array.from({ length: 2000 }, (_, i) => `w${i}`).join(" ");
     const controller = new AbortController();
     const generation = model.generate(words, { signal: controller.signal });
     for await (const _ of generation) controller.abort();
     const { finishReason, ids } = await generation.details;
-    return { code, model: model.info.model, finishReason, some: ids.length > 0 && ids.length < 200 };
+    return { code, model: model.info.model, finishReason, some: ids.length > 0 && ids.length < 2000 };
   });
   assert.deepEqual(result, { code: "aborted", model: "files", finishReason: "abort", some: true });
 });
