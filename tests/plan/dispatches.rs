@@ -80,7 +80,7 @@ fn a_token_of_published_models_takes_few_dispatches() {
     }
     assert!(
         wrong.is_empty(),
-        "dispatches of a token are others than here and in docs/optimizations.md:\n{}",
+        "dispatches of a token are others than here and in docs/benchmarks.md:\n{}",
         wrong.join("\n")
     );
 }
