@@ -32,7 +32,7 @@ after(async () => {
   await server?.close();
 });
 
-const ready = () => page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+const ready = () => page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
 const field = () => page.getByRole("textbox", { name: "Text to continue", exact: true });
 const story = () => page.locator(".generated").last();
 
@@ -47,7 +47,7 @@ async function setSettings(values) {
 
 test("the page opens with the bundled model", { timeout: PATIENCE }, async () => {
   await ready();
-  assert.match(await page.getByRole("main").innerText(), /no chat template: it does not answer, it continues/);
+  assert.match(await page.getByRole("main").innerText(), /no chat template: it continues your text, it does not answer/);
   assert.match(await page.getByRole("button", { name: /stories260K/ }).innerText(), /260K parameters · 1\.\d MB/);
   await shot(page, "1-opened");
 });

@@ -19,7 +19,7 @@ after(() => site?.close());
 /** A page with a chat model. */
 async function chatting(options, name = "org/chat") {
   const opened = await site.open(options);
-  await opened.page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await opened.page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await pick(opened.page, name);
   await opened.page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
   return opened;
@@ -30,11 +30,11 @@ const focused = (page) => page.waitForFunction(() => document.activeElement?.clo
 
 test("the first screen says what this is, on which GPU, and offers a chat model", options, async () => {
   const { page, context } = await site.open();
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   const text = await page.getByRole("main").innerText();
-  assert.match(text, /run in this page, on your own GPU/);
+  assert.match(text, /running in your browser, on your own GPU/);
   assert.match(text, /Runs on \S+/);
-  assert.match(text, /software renderer/, "this Chromium computes on the processor, and the page says so");
+  assert.match(text, /without a GPU|No GPU found/, "this Chromium computes on the CPU, and the page says so");
   await page.getByRole("button", { name: /^Chat with / }).click();
   await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
   await context.close();
@@ -89,13 +89,13 @@ test("a name that is none is refused in the dialog; a load that fails leaves the
   const dialog = page.getByRole("dialog");
   assert.match(await dialog.getByRole("alert").innerText(), /organisation\/model/);
   // The device has room for 2 GB: only what takes more is marked.
-  await dialog.getByRole("button", { name: /Phi-3 mini.*Likely too large/s }).waitFor();
-  assert.equal(await dialog.getByText("Likely too large").count(), 1);
+  await dialog.getByRole("button", { name: /Phi-3 mini.*Probably too large/s }).waitFor();
+  assert.equal(await dialog.getByText("Probably too large").count(), 1);
   await dialog.getByRole("textbox", { name: "From Hugging Face", exact: true }).fill("no/such");
   await dialog.getByRole("button", { name: "Load", exact: true }).click();
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
-  assert.match(await alert.innerText(), /no\/such could not be loaded\. org\/chat is still here\.[^]*Check the name/);
+  assert.match(await alert.innerText(), /no\/such could not be loaded\. org\/chat stays loaded\.[^]*Check the name/);
   await send(page, "still works");
   await page.getByRole("button", { name: "Dismiss", exact: true }).click();
   await alert.waitFor({ state: "detached" });
@@ -110,13 +110,13 @@ test("a load can be cancelled, and its bar goes once from nothing to all", optio
       if (bar) window.shares.push(Number(bar.getAttribute("aria-valuenow")));
     }).observe(document, { subtree: true, childList: true, attributes: true });
   });
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   const shares = await page.evaluate(() => window.shares);
   assert.ok(shares.length > 0 && shares.every((share, i) => i === 0 || share >= shares[i - 1]), String(shares));
   await pick(page, "org/endless");
   await page.getByRole("button", { name: "Cancel", exact: true }).click();
   await page.getByRole("region", { name: "Loading", exact: true }).waitFor({ state: "detached" });
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await context.close();
 });
 
@@ -159,11 +159,11 @@ test("a message is edited in a conversation of its own, an answer regenerated ot
 
 test("a model for something else is named, with where it belongs; errors are told to people", options, async () => {
   const { page, context } = await site.open();
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await pick(page, "org/embedder");
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
-  assert.match(await alert.innerText(), /org\/embedder does not write\.[^]*embedding model/);
+  assert.match(await alert.innerText(), /org\/embedder cannot generate text\.[^]*embedding model/);
   await alert.getByRole("link", { name: "Open the Embedding tab", exact: true }).click();
   await page.getByRole("region", { name: "Documents", exact: true }).waitFor();
   await pick(page, "org/chat");
@@ -210,7 +210,7 @@ test("nothing sticks out on the narrowest phone, and all can be reached", option
 
 test("what cannot be loaded is said in a sentence, and another model can be chosen", options, async () => {
   const { page, context } = await site.open();
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await pick(page, "no/such");
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
@@ -218,7 +218,7 @@ test("what cannot be loaded is said in a sentence, and another model can be chos
   await page.getByRole("button", { name: "Choose another model", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Comes with/ }).click();
   await alert.waitFor({ state: "detached" });
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await context.close();
 });
 

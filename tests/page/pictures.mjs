@@ -22,7 +22,7 @@ try {
     }
   };
   await page.goto(server.url);
-  await page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await take("chat");
 } finally {
   await browser.close();

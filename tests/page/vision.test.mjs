@@ -253,14 +253,14 @@ test("a conversation encodes each picture once; the tower goes and comes back", 
   assert.match(found.rendered, /Look:<\|vision_start\|><\|image_pad\|><\|vision_end\|>What is it\?/);
 });
 
-const pictures = () => page.getByRole("region", { name: "Pictures", exact: true });
+const pictures = () => page.getByRole("region", { name: "Images", exact: true });
 const answers = () => page.locator("article.turn[data-state=done]");
 
 test("the tab opens with a model that says what it is", options, async () => {
   problems = watch(page);
   await page.goto(`${server.url}/#vision`);
   await pictures().waitFor();
-  assert.match(await page.getByRole("main").innerText(), /Its answers are noise/);
+  assert.match(await page.getByRole("main").innerText(), /its answers are meaningless/);
   await shot(page, "vision-1-opened");
 });
 
@@ -287,7 +287,7 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   assert.match(await answers().nth(1).locator(".numbers").textContent(), /prompt [\d,]+, [1-9][\d,]* cached/);
   await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
   assert.equal(await answers().count(), 2);
-  await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
+  await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
   await pictures().getByText(/encoded in/).waitFor();
   const film = await page.evaluateHandle(async () => {
     const transfer = new DataTransfer();
@@ -295,12 +295,12 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
     return transfer;
   });
   await pictures().dispatchEvent("drop", { dataTransfer: film });
-  await pictures().getByText("Its frames are read with the question", { exact: false }).waitFor();
+  await pictures().getByText("The model sees its frames", { exact: false }).waitFor();
   await question.press("Enter");
   await answers().nth(2).waitFor();
   assert.match(await answers().nth(2).innerText(), /^\s*[a-z]+ [a-z]+/);
   assert.equal(await page.locator(".shots-told video").count(), 1);
-  await pictures().getByRole("button", { name: "Add an example picture", exact: true }).click();
+  await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
   await pictures().getByText(/known already|encoded in/).waitFor();
   await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await pictures().getByText(/JPEG, PNG, WebP and GIF are read/).waitFor();

@@ -1,24 +1,24 @@
-/** What the page says, in one place. Knows no component. */
+/** All text of the page. */
 
 export const APP = {
-  claim: "Chat with language models that run in this page, on your own GPU.",
-  privacy: "Nothing that you write leaves this device.",
-  runsOn: (gpu: string, software: boolean) => `Runs on ${gpu}${software ? ", a software renderer: everything works, slowly" : ""}.`,
-  software: "This browser computes on the processor (a software renderer): everything works, slowly.",
+  claim: "Chat with language models running in your browser, on your own GPU.",
+  privacy: "What you type never leaves your device.",
+  runsOn: (gpu: string, software: boolean) => `Runs on ${gpu}${software ? ", without a GPU: everything is slow" : ""}.`,
+  software: "No GPU found: running on the CPU, so everything is slow.",
   noScript: "This page runs language models in the browser and needs JavaScript.",
 };
 
-/** The tabs, in their order, by their places in the address. */
+/** Names of the tabs, in order, by their fragment in the address. */
 export const TAB_NAMES = { chat: "Chat", vision: "Vision", embedding: "Embedding", stt: "STT", tts: "TTS" } as const;
 
-/** What the other tabs are for, on the first screen. */
+/** Links to the other tabs on the first screen. */
 export const ALSO = {
-  label: "More that runs here",
+  label: "Also in this demo",
   tabs: [
-    { id: "vision", name: "Pictures", does: "Ask about what is in them." },
-    { id: "embedding", name: "Search", does: "Your notes, by meaning." },
-    { id: "stt", name: "Speech to text", does: "A microphone or any file." },
-    { id: "tts", name: "Text to speech", does: "Heard while it is made." },
+    { id: "vision", name: "Images", does: "Ask questions about a picture." },
+    { id: "embedding", name: "Search", does: "Search your notes by meaning." },
+    { id: "stt", name: "Speech to text", does: "From the microphone or a file." },
+    { id: "tts", name: "Text to speech", does: "Plays while it is generated." },
   ],
 } as const;
 
@@ -32,7 +32,7 @@ export const LINKS = [
 
 export const LOAD = {
   starting: "Starting the engine (1.3 MB, once)",
-  waiting: "Waiting for another tab that loads the same model",
+  waiting: "Waiting: another tab is loading the same model",
   config: "Reading the configuration",
   tokenizer: "Reading the tokenizer",
   download: "Downloading",
@@ -41,40 +41,40 @@ export const LOAD = {
   ready: "Ready",
   cancel: "Cancel",
   failed: (name: string) => `${name} could not be loaded.`,
-  kept: (name: string) => `${name} is still here.`,
+  kept: (name: string) => `${name} stays loaded.`,
   again: "Try again",
   token: "Enter a token",
   other: "Choose another model",
   dismiss: "Dismiss",
-  tooLarge: (room: string) => `Likely too large: models have about ${room} here.`,
+  tooLarge: (room: string) => `Probably too large: about ${room} available for models.`,
   kernels: (done: number, all: number) => `${done} of ${all} kernels`,
 };
 
 export const CHAT = {
-  waits: "Sent as soon as the model is ready",
-  begin: "Begin a text.",
+  waits: "Will be sent when the model is ready",
+  begin: "Start a story.",
   ask: "Ask something.",
   none: "No model is loaded.",
-  continues: "This model has no chat template: it does not answer, it continues the text that you begin.",
-  tiny: "Or try the tiny story teller of this page. It has no chat template: it does not answer, it continues what you begin.",
+  continues: "This model has no chat template: it continues your text, it does not answer questions.",
+  tiny: "Or try the tiny storyteller built into this page. It continues your text; it does not answer questions.",
   chooseChat: "Choose another",
   firstModel: (name: string) => `Chat with ${name}`,
   first: (size: string, memory: string, licence: string) => `A download of ${size}, once · ${memory} of GPU memory · ${licence}`,
   stories: ["Once upon a time", "One day, a little girl named Lily", "The dog was sad because"],
   questions: ["Explain what a GPU does, in three sentences.", "Write a haiku about the desert at night.", "What should I cook with eggs and spinach?"],
-  notForText: (name: string) => `${name} does not write.`,
-  vectors: "It is an embedding model: it finds texts that are alike.",
-  ranks: "It is a reranker: it orders texts by how well they answer a question.",
-  noTokenizer: "Its files hold no tokenizer, so it cannot read text.",
+  notForText: (name: string) => `${name} cannot generate text.`,
+  vectors: "It is an embedding model: it finds similar texts.",
+  ranks: "It is a reranker: it ranks texts by relevance.",
+  noTokenizer: "It has no tokenizer, so it cannot process text.",
   toEmbedding: "Open the Embedding tab",
-  /** What a chat model is told to go on with an answer that was cut. */
+  /** Sent to continue an answer that reached its token limit. */
   goOn: "Continue.",
-  contextHint: "Changes count from the next answer on. What is empty follows the model's own configuration.",
+  contextHint: "Applies from the next answer. Empty fields use the model's defaults.",
 };
 
 export const HISTORY = {
   title: "Conversations",
-  none: "Conversations are kept on this device, under their first words.",
+  none: "Your conversations are saved on this device.",
   fresh: "New conversation",
   open: "Open",
   remove: (name: string) => `Delete ${name}`,
@@ -83,37 +83,37 @@ export const HISTORY = {
 };
 
 export const VISION = {
-  pictures: "Pictures",
-  open: "Add pictures",
-  openBoth: "Add pictures or videos",
-  frames: "Its frames are read with the question, its sound is not.",
-  noVideos: (name: string) => `${name} takes pictures, no videos.`,
+  pictures: "Images",
+  open: "Add images",
+  openBoth: "Add images or videos",
+  frames: "The model sees its frames, not its sound.",
+  noVideos: (name: string) => `${name} accepts images, not videos.`,
   camera: "Camera",
   take: "Take the picture",
   photo: "Photo",
-  noCamera: (why: string) => `No camera can be used here: ${why}`,
-  example: "Add an example picture",
+  noCamera: (why: string) => `The camera is not available: ${why}`,
+  example: "Add an example image",
   exampleName: "House and tree",
-  unnamed: "Picture",
-  looking: "The model looks at it…",
-  looked: (name: string) => `${name} is read.`,
+  unnamed: "Image",
+  looking: "Processing the image…",
+  looked: (name: string) => `${name} processed.`,
   answered: "The answer is complete.",
-  begin: "Drop, paste or open a picture or a video and ask about it. Later questions can name it too: it is not read again.",
-  usual: "What does this picture show?",
+  begin: "Drop, paste or open an image or a video and ask about it. You can refer to it later; it is processed only once.",
+  usual: "What does this image show?",
   usualVideo: "What happens in this video?",
   conversation: "Conversation",
   fresh: "New conversation",
-  encoded: (time: string) => `Pictures were encoded in ${time} before.`,
-  noise: "This small model of random numbers comes with the page and shows how pictures run. Its answers are noise. Choose a real one above.",
-  bundledNote: "Comes with this page and works offline. Random numbers: its answers are noise.",
-  blind: (name: string) => `${name} takes no pictures.`,
-  blindWhy: "It reads text alone. Choose a model that sees.",
+  encoded: (time: string) => `Images processed in ${time}.`,
+  noise: "This tiny demo model has random weights, so its answers are meaningless. Choose a real model above.",
+  bundledNote: "Built into this page, works offline. Random weights: its answers are meaningless.",
+  blind: (name: string) => `${name} does not support images.`,
+  blindWhy: "Choose a vision model.",
 };
 
 export const EMBEDDING = {
   wrongTask: (name: string) => `${name} is not an embedding model.`,
   generates: "It generates text. Choose a model for sentence embeddings.",
-  ranks: "It ranks texts for a question. Choose a model for sentence embeddings.",
+  ranks: "It ranks documents for a query. Choose a model for sentence embeddings.",
   failed: "That did not work.",
 };
 
@@ -135,15 +135,15 @@ export const TTS = {
   begins: "The first sound is on its way…",
 };
 
-/** What an error means to somebody who did not write the page. Errors without an entry speak for themselves. */
+/** Messages for visitors by error code; codes without an entry show the error's own message. */
 export const ERRORS: Readonly<Record<string, string>> = {
-  gated: "This model asks for consent: accept its terms on its page at Hugging Face, then enter an access token that can read it.",
-  context_full: "The conversation is longer than what the model can hold. Start a new one, let the oldest turns be forgotten (Settings), or load the model with a longer context (Advanced).",
-  out_of_memory: "The GPU has too little memory for this. Choose a smaller model or one of 4 bits, or a shorter context under Advanced.",
+  gated: "This model requires you to accept its terms: accept them on its page at Hugging Face, then enter an access token that can read it.",
+  context_full: "The conversation is longer than the model's context. Start a new one, drop the oldest messages (Settings), or load the model with a longer context (Advanced).",
+  out_of_memory: "Not enough GPU memory. Choose a smaller or 4-bit model, or a shorter context under Advanced.",
   device_lost: "The GPU was reset, or the browser took it away. Load the model again.",
-  chat_template: "This model was not made for conversations in this form.",
-  worker: "The part of the page that runs the model ended. Load the model again.",
-  assets: "A part of this page could not be fetched. Check the connection and reload.",
-  internal: "Something went wrong inside the page. Load the model again; if it stays, the details below help whoever mends it.",
-  unloaded: "The model is gone. Choose it again.",
+  chat_template: "This model's chat template does not support this conversation.",
+  worker: "The model's worker stopped. Load the model again.",
+  assets: "Part of this page could not be downloaded. Check the connection and reload.",
+  internal: "Something went wrong. Load the model again; if it happens again, include the details below in a bug report.",
+  unloaded: "The model was unloaded. Choose it again.",
 };

@@ -35,7 +35,7 @@ const sheet = (name) => async (page) => {
 
 /** Each goes on from the one before. */
 export const STATES = [
-  ["welcome", (page) => page.getByRole("heading", { name: "Begin a text.", exact: true }).waitFor()],
+  ["welcome", (page) => page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor()],
   ["story", (page) => send(page, "Once upon a time there was a little jerboa who lived under a fig tree.")],
   ["loading", async (page) => {
     await pick(page, "org/endless");
@@ -86,7 +86,7 @@ export const STATES = [
   ["vision", async (page) => {
     await page.getByRole("link", { name: "Vision", exact: true }).click();
     await pick(page, "org/seeing");
-    await page.getByRole("button", { name: "Add an example picture" }).waitFor();
+    await page.getByRole("button", { name: "Add an example image" }).waitFor();
   }],
   ["stt-empty", async (page) => {
     await page.getByRole("link", { name: "STT", exact: true }).click();
