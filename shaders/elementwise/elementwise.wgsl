@@ -1,4 +1,5 @@
-// One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0].
+// One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0],
+// 7 a between b[0] and b[1].
 // Rows of inputs may lie in wider rows (views); one column of a may serve all of b's (a_step 0). More rows than a grid is high lie
 // side by side in it: those behind the last are left out where the output ends.
 struct Params {
@@ -45,6 +46,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
                     let z = left * exp(clamp(right, -80.0, 80.0));
                     y = sign(z) * log(abs(z) + sqrt(z * z + 1.0));
                 }
+#ifdef BINARY
+                case 7u: { y = clamp(left, right, b[params.b_offset + 1u]); }
+#endif
                 default: { y = left * params.scale; }
             }
             out[params.out_offset + row * params.out_stride + c] = y;

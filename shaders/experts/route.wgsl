@@ -23,6 +23,9 @@ struct Params {
 #ifdef BIAS
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 #endif
+#ifdef GAIN
+@group(0) @binding(4) var<storage, read> gain: array<f32>;
+#endif
 
 const WG: u32 = 128u;
 const MOST: u32 = 512u;
@@ -35,6 +38,9 @@ var<workgroup> groups: array<f32, MOST>;
 var<workgroup> partial: array<f32, WG>;
 var<workgroup> eighths: array<f32, 8>;
 var<workgroup> chosen: array<f32, 16>;
+#ifdef GAIN
+var<workgroup> gains: array<f32, 16>;
+#endif
 
 fn load(row: u32, e: u32) -> f32 {
     return x[params.x_offset + row * params.x_stride + e];
@@ -167,6 +173,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
         let place = rank(e);
         if (place < params.picks) {
             chosen[place] = scores[e];
+#ifdef GAIN
+            gains[place] = gain[e];
+#endif
             out[to + place] = f32(e);
         }
     }
@@ -178,6 +187,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
             for (var p = 0u; p < params.picks; p++) { all += chosen[p]; }
             factor /= all;
         }
+#ifdef GAIN
+        factor *= gains[lid];
+#endif
         out[to + params.picks + lid] = chosen[lid] * factor;
     }
 #endif

@@ -123,7 +123,6 @@ const SIZES: &[(&str, [u64; 3])] = &[
 
 /// Those that are refused, and what is said of them.
 const REFUSED: &[(&str, &str)] = &[
-    ("google__gemma-4-26B-A4B", "enable_moe_block is not supported"),
     ("ibm-granite__granite-3.1-1b-a400m-instruct", "'GraniteMoeForCausalLM' is not supported"),
     ("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "layers of kind 'E' is not supported"),
     ("zai-org__GLM-5.1", "'GlmMoeDsaForCausalLM' is not supported"),

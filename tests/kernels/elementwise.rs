@@ -131,6 +131,23 @@ fn the_last_row_is_that_of_the_step() {
     }
 }
 
+/// Numbers within limits that the checkpoint has, which may be infinite.
+#[test]
+fn numbers_are_clipped_to_stored_limits() {
+    for cols in [6, 300] {
+        let a = random(1, 3 * cols);
+        for limits in [[-0.3f32, 0.2], [0.1, 0.4], [f32::NEG_INFINITY, 0.25], [f32::NEG_INFINITY, f32::INFINITY]] {
+            let mut case = Case::new();
+            let input = case.input(&a, cols);
+            let weight = case.vector(&limits);
+            let out = case.b.node("op", Op::Clip(weight), &[input], cols);
+            let found = case.run(gpu(), out, &Setting::default(), &[many(2), few(1)]);
+            let expected: Vec<f32> = a.iter().map(|v| v.max(limits[0]).min(limits[1])).collect();
+            assert_eq!(found, expected, "{cols} columns within {limits:?}");
+        }
+    }
+}
+
 /// Rows times a vector, and times a number that the checkpoint has.
 #[test]
 fn rows_times_a_vector_or_a_number() {

@@ -14,7 +14,7 @@ use jerboa::reference::matmul::rms_norm;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run, run_all};
 
 fn routing(experts: u32, picks: u32, score: Score) -> Routing<usize> {
-    Routing { experts, picks, score, bias: None, groups: None, renormalize: false, eps: 0.0, scale: 1.0 }
+    Routing { experts, picks, score, bias: None, groups: None, renormalize: false, eps: 0.0, scale: 1.0, gain: None }
 }
 
 /// Routes rows of logits; numbers must be equal and weights close.
@@ -26,8 +26,8 @@ fn check_route(what: &str, r: &Routing<usize>, logits: &[f32], bias: &[f32]) {
     let out = bytes(&vec![f32::NAN; rows * 2 * picks]);
     let found = floats(&run(gpu(), &launch, rows as u32, &[bytes(logits), out, bytes(bias)])[1]);
     for (row, found) in found.chunks(2 * picks).enumerate() {
-        let bias = r.bias.map(|_| bias);
-        for (p, (expert, weight)) in route(&logits[row * experts..][..experts], bias, r).into_iter().enumerate() {
+        let given = [r.bias.map(|_| bias), r.gain.map(|_| bias)];
+        for (p, (expert, weight)) in route(&logits[row * experts..][..experts], given, r).into_iter().enumerate() {
             assert_eq!(found[p], expert as f32, "{what}, row {row}: {found:?}");
             let error = (f64::from(found[picks + p]) - weight).abs();
             assert!(error < 1e-5 * weight.abs().max(1.0), "{what}, row {row}, pick {p}: {error:e}");
@@ -45,6 +45,8 @@ fn routers_choose_and_weigh_as_their_twin() {
         let bias: Vec<f32> = random(5, experts).iter().map(|v| v * 0.2).collect();
         let (e, k) = (experts as u32, picks);
         check_route("Qwen3 without norm", &routing(e, k, Score::Softmax), &logits, &bias);
+        let gemma4 = Routing { renormalize: true, gain: Some(2), ..routing(e, k, Score::Softmax) };
+        check_route("Gemma 4", &gemma4, &logits, &bias);
         check_route("Mixtral", &Routing { renormalize: true, ..routing(e, k, Score::Softmax) }, &logits, &bias);
         let lfm2 = Routing { renormalize: true, eps: 1e-6, scale: 1.5, bias: Some(2), ..routing(e, k, Score::Sigmoid) };
         check_route("LFM2", &lfm2, &logits, &bias);

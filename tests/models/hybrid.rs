@@ -52,6 +52,10 @@ fn gguf_files_give_the_reference_logits() {
         ("gemma4", "gemma4"),
         ("gemma3n", "gemma3n"),
         ("qwen3_next", "qwen3_next"),
+        ("olmo3", "olmo3"),
+        ("olmoe", "olmoe"),
+        ("ernie4_5_moe", "ernie4_5_moe"),
+        ("gemma4_moe", "gemma4_moe"),
         // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
         ("gpt_oss", "gpt_oss_mxfp4"),
         // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own: make_bitnet_gguf.py.

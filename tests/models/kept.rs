@@ -17,13 +17,16 @@ fn logits(session: &Session) -> Vec<f32> {
 }
 
 /// Families with windows in some layers or in all, states of one size, latent attention; short steps make rings small.
-const FAMILIES: [&str; 10] = [
+const FAMILIES: [&str; 13] = [
     "gemma2",
     "gemma3",
     "gemma3n",
     "gemma4",
+    "gemma4_moe",
+    "olmo3",
     "gpt_oss",
     "deepseek_v3",
+    "glm4_moe_lite",
     "lfm2_moe",
     "qwen3_next",
     "granite_hybrid",

@@ -47,7 +47,8 @@ equal_the_reference! {
     qwen2_untied, qwen3, qwen3_f16, phi3, phi3_longrope, phi4_mini, gemma, gemma2, gemma3, gemma4, gemma4_kv, granite,
     olmo2, exaone4, glm4, ernie4_5, helium, hunyuan_dense, starcoder2, phi2, gpt_neox, gpt2, lfm2, lfm2_bias, qwen3_5,
     qwen3_5_odd, granite_hybrid, nemotron_h, mixtral, qwen3_moe, gpt_oss, gpt_oss_mxfp4, phimoe, deepseek_v2,
-    deepseek_v3, qwen3_5_moe, qwen3_next, lfm2_moe, gemma3n,
+    deepseek_v3, qwen3_5_moe, qwen3_next, lfm2_moe, gemma3n, olmo3, olmo3_odd, olmoe, olmoe_odd, ernie4_5_moe,
+    ernie4_5_moe_odd, glm4_moe_lite, glm4_moe_lite_odd, gemma4_moe, gemma4_moe_odd,
     ;
     // What is rounded to 8 bits turns a last bit into a whole step now and then.
     1e-2:
@@ -128,7 +129,9 @@ fn equals_the_reference(name: &str, limit: f64) {
 
 #[test]
 fn chunks_kv_modes_and_features_do_not_change_the_answer() {
-    for name in ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3", "gemma3", "gpt2", "qwen3_moe", "deepseek_v3"] {
+    let dense = ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3", "gemma3", "gpt2", "olmo3"];
+    let sparse = ["qwen3_moe", "deepseek_v3", "olmoe", "ernie4_5_moe", "glm4_moe_lite", "gemma4_moe"];
+    for name in dense.into_iter().chain(sparse) {
         for (kv, device, options, limit) in [
             (Kv::F32, exact(), RunOptions { chunk: 7, ..RunOptions::default() }, 2e-4),
             (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),

@@ -69,6 +69,11 @@ fn hybrids_and_experts() {
         "qwen3_5_moe",
         "qwen3_next",
         "lfm2_moe",
+        "olmo3",
+        "olmoe",
+        "ernie4_5_moe",
+        "glm4_moe_lite",
+        "gemma4_moe",
     ];
     on_units(&names, 1e-2);
 }

@@ -56,6 +56,7 @@ const SHAPE: &[(&str, u64)] = &[
     ("qk_nope_head_dim", 64),
     ("qk_rope_head_dim", 64),
     ("v_head_dim", 64),
+    ("moe_layer_end_index", 27),
 ];
 
 /// Lists that have an entry for each layer.

@@ -138,6 +138,7 @@ fn gemma3() {
 fn gemma4() {
     check("gemma4");
     check("gemma4_std");
+    check("gemma4_clip");
 }
 
 #[test]

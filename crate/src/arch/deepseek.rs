@@ -1,6 +1,6 @@
-//! DeepSeek-V2 and V3 with R1: latent attention, experts in groups, shared experts. Keys and values are kept as plain heads,
-//! not as latents.
-//! Reference: transformers `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`.
+//! DeepSeek-V2 and V3 with R1, GLM-4.7-Flash: latent attention, experts in groups, shared experts. Keys and values are kept
+//! as plain heads, not as latents.
+//! Reference: transformers `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`, `modeling_glm4_moe_lite.py`.
 
 use super::blocks::Dense;
 use super::blocks::experts::{ExpertsSpec, Shared};
@@ -9,6 +9,7 @@ use super::config::Config;
 use super::family::Family;
 use crate::ir::{Graph, Score};
 use crate::{Error, Result};
+use serde_json::Value;
 
 pub(super) static FAMILIES: &[Family] = &[
     Family {
@@ -32,6 +33,17 @@ pub(super) static FAMILIES: &[Family] = &[
         decoder: Some(v3),
         ..Family::NONE
     },
+    Family {
+        classes: &["Glm4MoeLiteForCausalLM"],
+        model_types: &["glm4_moe_lite"],
+        silent: concat!(
+            r#"{"rms_norm_eps": 1e-5, "n_routed_experts": 64, "n_shared_experts": 1, "moe_intermediate_size": 1536, "#,
+            r#""q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "#,
+            r#""v_head_dim": 256, "num_experts_per_tok": 4, "first_k_dense_replace": 1, "routed_scaling_factor": 1.8}"#
+        ),
+        decoder: Some(v3),
+        ..Family::NONE
+    },
 ];
 
 /// `DeepseekV2ForCausalLM`.
@@ -47,7 +59,7 @@ fn v2(config: Config<'_>) -> Result<Graph> {
     graph(config, experts, true)
 }
 
-/// `DeepseekV3ForCausalLM`.
+/// `DeepseekV3ForCausalLM`, `Glm4MoeLiteForCausalLM`.
 fn v3(config: Config<'_>) -> Result<Graph> {
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     (experts.score, experts.choice, experts.eps) = (Score::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
@@ -72,8 +84,8 @@ fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Res
     let mut plain = config.0.clone();
     plain["head_dim"] = latent.head_dim().into();
     plain["num_key_value_heads"] = latent.heads.into();
-    plain["rope_parameters"] = serde_json::Value::Null;
-    plain["rope_scaling"] = serde_json::Value::Null;
+    plain["rope_parameters"] = Value::Null;
+    plain["rope_scaling"] = Value::Null;
     let mut dense = Dense::from_config(Config(&plain), false)?;
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
     let shared = config.get("n_shared_experts").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
@@ -81,9 +93,11 @@ fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Res
     experts.shared = (shared > 0).then_some(Shared { name: "shared_experts", size, gate: None });
     let first = config.get("first_k_dense_replace").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
     let every = config.count_or("moe_layer_freq", 1)?;
+    let listed = |index| config.get("mlp_layer_types").and_then(|list| list.get(index)).and_then(Value::as_str);
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         layer.latent = Some(latent.clone());
-        layer.experts = (index >= first && index % every == 0).then(|| experts.clone());
+        let sparse = listed(index).map_or(index >= first && index % every == 0, |kind| kind == "sparse");
+        layer.experts = sparse.then(|| experts.clone());
     }
     dense.graph()
 }

@@ -1,6 +1,7 @@
-//! Ernie 4.5 without experts, and Helium: Llama with rotation of neighbouring columns.
-//! Reference: transformers `modeling_ernie4_5.py`, `modeling_helium.py`.
+//! Ernie 4.5, with experts or without, and Helium: Llama with rotation of neighbouring columns.
+//! Reference: transformers `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`, `modeling_helium.py`.
 
+use super::blocks::experts::{ExpertsSpec, Shared};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
@@ -16,6 +17,32 @@ pub(super) static FAMILIES: &[Family] = &[
         silent: r#"{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 5e5}"#,
         decoder: Some(ernie),
         gguf: &[Architecture { fixed, ..Architecture::new("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM") }],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Ernie4_5_MoeForCausalLM"],
+        model_types: &["ernie4_5_moe"],
+        silent: concat!(
+            r#"{"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_num_experts": 64, "moe_k": 6, "#,
+            r#""moe_intermediate_size": 1536, "moe_num_shared_experts": 2, "moe_layer_start_index": 1}"#
+        ),
+        decoder: Some(moe),
+        gguf: &[Architecture {
+            experts: true,
+            names: &[
+                ("exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"),
+                ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
+                ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
+                ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
+            ],
+            fields: &[
+                ("expert_shared_count", "moe_num_shared_experts"),
+                ("leading_dense_block_count", "moe_layer_start_index"),
+                ("interleave_moe_layer_step", "moe_layer_interval"),
+            ],
+            fixed,
+            ..Architecture::new("ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM")
+        }],
         ..Family::NONE
     },
     Family {
@@ -40,6 +67,27 @@ fn ernie(config: Config<'_>) -> Result<Graph> {
     dense.attentions(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
     dense.mlps(|m| m.bias = bias);
     dense.interleave();
+    dense.graph()
+}
+
+/// `Ernie4_5_MoeForCausalLM`: a softmax whose choice has a bias, experts that every token takes.
+fn moe(config: Config<'_>) -> Result<Graph> {
+    config.only(&[("use_bias", "false")])?;
+    let mut dense = llama::dense(config, true)?;
+    dense.interleave();
+    let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    (experts.choice, experts.renormalize) = (Some("moe_statics.e_score_correction_bias"), true);
+    // The published bound of the sum is far below what it can be.
+    experts.eps = config.number_or("moe_norm_min", 1e-12)? as f32;
+    let whole = |field: &str, default: f64| config.number_or(field, default).map(|n| n as i64);
+    let size = whole("moe_num_shared_experts", 0.0)?.max(0) as usize * experts.inner;
+    experts.shared = (size > 0).then_some(Shared { name: "shared_experts", size, gate: None });
+    let (first, last) = (whole("moe_layer_start_index", 0.0)?, whole("moe_layer_end_index", -1.0)?);
+    let every = config.count_or("moe_layer_interval", 1)?;
+    for (index, layer) in dense.layers.iter_mut().enumerate() {
+        let within = index as i64 >= first && (last == -1 || index as i64 <= last);
+        layer.experts = (within && (index + 1).is_multiple_of(every)).then(|| experts.clone());
+    }
     dense.graph()
 }
 

@@ -1,6 +1,8 @@
 //! Gemma 4 (text): heads of another width in full layers, norms of values, keys and values that the last layers share,
-//! embeddings of each layer's own, a scalar at the end of each layer. Reference: transformers `modeling_gemma4.py`.
+//! embeddings of each layer's own, experts beside the MLP, a scalar at the end of each layer.
+//! Reference: transformers `modeling_gemma4.py`.
 
+use super::blocks::experts::{ExpertsSpec, FUSED, First, picked};
 use super::blocks::{
     AttentionSpec, Dense, MlpSpec, NormSpec, Projections, attention, embed, mlp, norm, norm_each, product,
 };
@@ -9,33 +11,46 @@ use super::family::Family;
 use super::qwen::head_norm;
 use super::vision::gemma4::GEMMA4;
 use crate::format::gguf::{Architecture, Gguf, Value as Meta};
-use crate::ir::{Activation, Builder, Graph, Ids, Mask, Op, StateId, ValueId};
+use crate::ir::{Activation, Builder, Graph, Ids, Linear, Mask, Norm, Op, StateId, ValueId, WeightKind};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
+
+/// Files without experts; those with them have the same name.
+const IN_GGUF: Architecture = Architecture {
+    names: &[
+        ("ffn_norm", "pre_feedforward_layernorm"),
+        ("inp_gate", "per_layer_input_gate"),
+        ("proj", "per_layer_projection"),
+        ("post_norm", "post_per_layer_input_norm"),
+        ("layer_output_scale.weight", "layer_scalar"),
+        ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+        ("per_layer_model_proj", "model.per_layer_model_projection"),
+        ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+        ("ffn_gate_inp.scale", "router.scale"),
+        ("ffn_gate_inp", "router.proj"),
+        ("ffn_gate_up_exps", "experts.{e}.gate_up_proj"),
+        ("ffn_gate_exps", "experts.{e}.gate_proj"),
+        ("ffn_up_exps", "experts.{e}.up_proj"),
+        ("ffn_down_exps.scale", "router.per_expert_scale"),
+        ("ffn_down_exps", "experts.{e}.down_proj"),
+        ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
+        ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
+        ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
+    ],
+    fields: &[
+        ("attention.shared_kv_layers", "num_kv_shared_layers"),
+        ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+    ],
+    fixed: of_gguf,
+    ..Architecture::new("gemma4", "gemma4_text", "Gemma4ForCausalLM")
+};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
     model_types: &["gemma4_text", "gemma4"],
     silent: r#"{"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}}"#,
     decoder: Some(gemma4),
-    gguf: &[Architecture {
-        names: &[
-            ("ffn_norm", "pre_feedforward_layernorm"),
-            ("inp_gate", "per_layer_input_gate"),
-            ("proj", "per_layer_projection"),
-            ("post_norm", "post_per_layer_input_norm"),
-            ("layer_output_scale.weight", "layer_scalar"),
-            ("per_layer_token_embd", "model.embed_tokens_per_layer"),
-            ("per_layer_model_proj", "model.per_layer_model_projection"),
-            ("per_layer_proj_norm", "model.per_layer_projection_norm"),
-        ],
-        fields: &[
-            ("attention.shared_kv_layers", "num_kv_shared_layers"),
-            ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
-        ],
-        fixed: of_gguf,
-        ..Architecture::new("gemma4", "gemma4_text", "Gemma4ForCausalLM")
-    }],
+    gguf: &[IN_GGUF, Architecture { experts: true, ..IN_GGUF }],
     sees: Some(GEMMA4),
     ..Family::NONE
 }];
@@ -72,6 +87,8 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
         ("num_global_key_value_heads", json!(of_kind(false))),
         ("intermediate_size", json!(least)),
         ("use_double_wide_mlp", json!(widths.iter().max() > least)),
+        ("enable_moe_block", json!(own(0, "ffn_gate_inp"))),
+        (FUSED, json!(own(0, "ffn_gate_up_exps"))),
         ("vocab_size_per_layer_input", json!(table)),
         ("rope_parameters", rope),
         ("rope_scaling", Value::Null),
@@ -82,13 +99,6 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
 
 /// `Gemma4ForCausalLM`, and the text part of `Gemma4ForConditionalGeneration`.
 fn gemma4(config: Config<'_>) -> Result<Graph> {
-    if config.flag_or("enable_moe_block", false) {
-        return Err(Error::UnsupportedOption {
-            architecture: config.architecture(),
-            option: "enable_moe_block".into(),
-            hint: "The engine runs Gemma 4 without experts: E2B, E4B and the dense one.".into(),
-        });
-    }
     let mut dense = Dense::from_config(config, true)?;
     dense.embed_scale = (dense.hidden as f32).sqrt();
     dense.logits_softcap = config.number_or("final_logit_softcapping", 0.0)? as f32;
@@ -128,6 +138,7 @@ pub(super) fn unshared(config: Config<'_>) -> Error {
 struct Layer {
     attention: AttentionSpec,
     mlp: MlpSpec,
+    experts: Option<ExpertsSpec>,
     full: bool,
     shares: bool,
 }
@@ -140,6 +151,7 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
     let window = config.count_or("sliding_window", 512)?;
     let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
     let wide = config.count_or("global_head_dim", 512)?;
+    let experts = config.flag_or("enable_moe_block", false).then(|| experts(config, act)).transpose()?;
     let mut out = Vec::with_capacity(count);
     for (index, layer) in dense.layers.iter().enumerate() {
         let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
@@ -173,9 +185,18 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
         if double && shares {
             mlp.size *= 2;
         }
-        out.push(Layer { attention, mlp, full, shares });
+        out.push(Layer { attention, mlp, experts: experts.clone(), full, shares });
     }
     Ok(out)
+}
+
+/// The experts, whose gate and up are one tensor unless the checkpoint says otherwise.
+fn experts(config: Config<'_>, act: Activation) -> Result<ExpertsSpec> {
+    let mut spec = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    if config.flag_or(FUSED, true) {
+        spec.first = First::Fused("gate_up_proj");
+    }
+    Ok(ExpertsSpec { act, renormalize: true, gain: Some("router.per_expert_scale"), ..spec })
 }
 
 fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms: NormSpec, x: ValueId) -> ValueId {
@@ -185,9 +206,29 @@ fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms
     let mixed = norm(b, &name("post_attention_layernorm"), norms, mixed);
     let x = b.add(&name("attention_residual"), x, mixed);
     let read = norm(b, &name("pre_feedforward_layernorm"), norms, x);
-    let outer = mlp(b, &name("mlp"), &layer.mlp, read);
+    let mut outer = mlp(b, &name("mlp"), &layer.mlp, read);
+    if let Some(experts) = &layer.experts {
+        let own = norm(b, &name("post_feedforward_layernorm_1"), norms, outer);
+        let routed = routed(b, path, experts, norms, x);
+        outer = b.add(&name("experts_added"), own, routed);
+    }
     let outer = norm(b, &name("post_feedforward_layernorm"), norms, outer);
     b.add(&name("mlp_residual"), x, outer)
+}
+
+/// What the experts make of the rows that the MLP reads, whose norm is their own; the router has another one.
+fn routed(b: &mut Builder, path: &str, experts: &ExpertsSpec, norms: NormSpec, x: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let cols = b.cols(x);
+    let gain = Some(b.vector(&name("router.scale"), cols));
+    let seen = Norm { gain, bias: None, layer: false, offset: 0.0, eps: norms.eps };
+    let seen = b.node(&name("router.norm"), Op::Norm(seen), &[x], cols);
+    let weight = b.weight(&name("router.proj.weight"), experts.count, cols, WeightKind::Router);
+    let router = Linear { scale: (cols as f32).powf(-0.5), ..Linear::new(weight, None) };
+    let logits = b.node(&name("router.proj"), Op::Linear(router), &[seen], experts.count);
+    let read = norm(b, &name("pre_feedforward_layernorm_2"), norms, x);
+    let mixed = picked(b, path, experts, read, logits);
+    norm(b, &name("post_feedforward_layernorm_2"), norms, mixed)
 }
 
 /// What each layer gets of the token beside the residual stream: its columns of a table of all layers, mixed with a

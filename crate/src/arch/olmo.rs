@@ -1,30 +1,105 @@
-//! OLMo 2: norms after each part and none before, norms over whole projections of q and k.
-//! Reference: transformers `modeling_olmo2.py`.
+//! OLMo 2: norms after each part and none before, norms over whole projections of q and k. OLMo 3: the same with windows, and
+//! a rotation of its own in full layers. OLMoE: those norms of q and k in a decoder with norms before each part and experts.
+//! Reference: transformers `modeling_olmo2.py`, `modeling_olmo3.py`, `modeling_olmoe.py`.
 
-use super::blocks::{Names, QkNorm};
+use super::blocks::experts::ExpertsSpec;
+use super::blocks::{Dense, Names, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::{llama, qwen};
 use crate::Result;
-use crate::format::{gguf, mlc};
+use crate::format::gguf::{self, Gguf, Value as Meta};
+use crate::format::mlc;
 use crate::ir::Graph;
+use serde_json::{Map, Value, json};
 
-pub(super) static FAMILIES: &[Family] = &[Family {
-    classes: &["Olmo2ForCausalLM"],
-    model_types: &["olmo2"],
-    silent: r#"{"rms_norm_eps": 1e-5}"#,
-    decoder: Some(olmo2),
-    gguf: &[gguf::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM")],
-    mlc: &[mlc::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM")],
-    ..Family::NONE
-}];
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["Olmo2ForCausalLM"],
+        model_types: &["olmo2"],
+        silent: r#"{"rms_norm_eps": 1e-5}"#,
+        decoder: Some(olmo2),
+        gguf: &[gguf::Architecture { fixed: of_gguf, ..gguf::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM") }],
+        mlc: &[mlc::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM")],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["Olmo3ForCausalLM"],
+        model_types: &["olmo3"],
+        silent: r#"{"rms_norm_eps": 1e-5}"#,
+        decoder: Some(olmo3),
+        ..Family::NONE
+    },
+    Family {
+        classes: &["OlmoeForCausalLM"],
+        model_types: &["olmoe"],
+        silent: r#"{"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8}"#,
+        decoder: Some(olmoe),
+        gguf: &[gguf::Architecture { experts: true, ..gguf::Architecture::new("olmoe", "olmoe", "OlmoeForCausalLM") }],
+        ..Family::NONE
+    },
+];
 
-/// `Olmo2ForCausalLM`.
-fn olmo2(config: Config<'_>) -> Result<Graph> {
+/// The rotation's base where a file of OLMo 3 names none.
+const BASE: f64 = 500_000.0;
+
+/// Files of OLMo 3 have OLMo 2's name, and windows.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    gguf::usual(file, out);
+    if file.number("attention.sliding_window").is_none_or(|window| window < 1.0) {
+        return;
+    }
+    let fields = [("model_type", json!("olmo3")), ("architectures", json!(["Olmo3ForCausalLM"]))];
+    out.extend(fields.map(|(key, value)| (key.to_string(), value)));
+    if let Some(Meta::Ints(slides)) = file.field("attention.sliding_window_pattern") {
+        let kind = |slides: &i64| if *slides != 0 { "sliding_attention" } else { "full_attention" };
+        out.insert("layer_types".into(), json!(slides.iter().map(kind).collect::<Vec<_>>()));
+    }
+}
+
+/// What all have: Llama with norms over whole projections of q and k.
+fn body(config: Config<'_>) -> Result<Dense> {
     let mut dense = llama::dense(config, false)?;
-    dense.names = Names::POST;
     dense.mlps(|m| m.bias = false);
     let spec = dense.norm;
     dense.attentions(|a| a.qk_norm = Some(QkNorm { whole: true, ..qwen::head_norm(spec) }));
+    Ok(dense)
+}
+
+/// `Olmo2ForCausalLM`.
+fn olmo2(config: Config<'_>) -> Result<Graph> {
+    Dense { names: Names::POST, ..body(config)? }.graph()
+}
+
+/// `Olmo3ForCausalLM`: three layers with a window, then one without.
+fn olmo3(config: Config<'_>) -> Result<Graph> {
+    let mut dense = Dense { names: Names::POST, ..body(config)? };
+    let window = config.count_or("sliding_window", 4096)?;
+    let head_dim = dense.layers[0].attention.head_dim;
+    // Older files have one set, which full layers scale by.
+    let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
+    let full = match by_kind {
+        true => config.rope_of_kind("full_attention", head_dim, BASE)?,
+        false => config.rope(head_dim, BASE)?,
+    };
+    let slid = config.rope_of_kind("sliding_attention", head_dim, BASE)?;
+    dense.windows(|index| {
+        let slides = config.layer_type(index).map_or((index + 1) % 4 != 0, |t| t == "sliding_attention");
+        if slides { window } else { 0 }
+    });
+    dense.attentions(|a| {
+        let slides = a.mask != crate::ir::Mask::Causal { window: 0 };
+        a.rope = Some(if slides { slid.clone() } else { full.clone() });
+    });
+    dense.graph()
+}
+
+/// `OlmoeForCausalLM`.
+fn olmoe(config: Config<'_>) -> Result<Graph> {
+    // The published models clip nothing.
+    config.only(&[("clip_qkv", "null")])?;
+    let mut dense = body(config)?;
+    let experts = ExpertsSpec::from_config(config, "intermediate_size")?;
+    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
     dense.graph()
 }

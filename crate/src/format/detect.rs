@@ -183,14 +183,14 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// MLX stacks experts as `switch_mlp`, others as tensors of `experts`; graphs have them one by one.
+/// MLX stacks experts as `switch_mlp` or `experts.switch_glu`, others as tensors of `experts`; graphs have them one by one.
 fn split_experts(weights: &mut Weights) {
     let stacks = |s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3;
     let stacked: Vec<WeightSource> = weights.sources.values().filter(stacks).cloned().collect();
     for source in stacked {
         let &[experts, n, k] = &source.shape[..] else { continue };
         let Some((path, part)) = source.name.split_once(".experts.") else { continue };
-        let part = part.trim_end_matches(".weight");
+        let part = part.trim_end_matches(".weight").trim_start_matches("switch_glu.");
         for e in 0..experts.min(4096) {
             let name = format!("{path}.experts.{e}.{part}.weight");
             if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {

@@ -55,7 +55,7 @@ impl Graph {
             Op::Add | Op::Mul | Op::Gated(_) | Op::Experts(_) => 2,
             Op::Norm(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow | Op::Gather { .. } | Op::Pool(_) => 1,
             Op::Route(_) | Op::Blend { .. } | Op::AddSoft { .. } => 1,
-            Op::NormEach(..) | Op::Times(_) | Op::Round(_) => 1,
+            Op::NormEach(..) | Op::Times(_) | Op::Clip(_) | Op::Round(_) => 1,
             Op::NormAdd(_) => node.inputs.len().clamp(2, 3),
             Op::Beside => node.inputs.len().max(1),
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => 1,
@@ -113,7 +113,10 @@ impl Graph {
                 let whole = parts.iter().map(|p| p.cols).sum::<usize>() <= *head_dim;
                 inside && whole && heads * head_dim == out && matches!(parts.len(), 1 | 2)
             }
-            Op::Route(r) => cols(0) == r.experts && out == 2 * r.picks,
+            Op::Route(r) => {
+                r.gain.map_or(Ok(()), |gain| self.check_vector(gain, r.experts))?;
+                cols(0) == r.experts && out == 2 * r.picks
+            }
             Op::Experts(e) => {
                 let w = self.weight(e.weight);
                 let fits = w.cols == cols(0) && w.rows() == e.count * e.rows();
@@ -167,6 +170,10 @@ impl Graph {
             Op::Times(by) => {
                 let len = self.weight(*by).rows();
                 self.check_vector(*by, if len == 1 { 1 } else { out })?;
+                cols(0) == out
+            }
+            Op::Clip(limits) => {
+                self.check_vector(*limits, 2)?;
                 cols(0) == out
             }
             Op::Gather { order } => {

@@ -106,6 +106,7 @@ impl Graph {
                 format!("{} + residual{scale}{by}", describe_norm(&n.norm))
             }
             Op::Times(by) => format!("times {}", name(*by)),
+            Op::Clip(limits) => format!("clip[{}]", name(*limits)),
             Op::Round(None) => "round".into(),
             Op::Round(Some(norm)) => format!("round after {}", describe_norm(norm)),
             Op::Pool(pooling) => format!("pool {pooling:?}"),
@@ -170,6 +171,9 @@ impl Graph {
         }
         if r.scale != 1.0 {
             text += &format!(", * {}", r.scale);
+        }
+        if let Some(gain) = r.gain {
+            text += &format!(", * {}", self.first_part(gain));
         }
         text + "]"
     }

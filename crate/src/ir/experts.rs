@@ -44,6 +44,8 @@ pub struct Routing {
     pub eps: f32,
     /// Multiplies the weights.
     pub scale: f32,
+    /// `[experts]`, multiplies the weights too.
+    pub gain: Option<WeightId>,
 }
 
 /// The first product of the picked experts, with activation: a row of `each` times [`Self::span`] columns.

@@ -265,6 +265,8 @@ pub enum Op {
     NormEach(Norm, usize),
     /// `a * w`: a vector of as many columns, or of one number.
     Times(WeightId),
+    /// `a`, no lower than a vector's first number and no higher than its second.
+    Clip(WeightId),
     /// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it; a norm may come before.
     Round(Option<Norm>),
     /// A norm of each row that is added to another row, or two; inputs x and those.
@@ -288,8 +290,8 @@ impl Op {
             Op::Norm(n) | Op::NormEach(n, _) | Op::Round(Some(n)) => vec![n.gain, n.bias],
             Op::NormAdd(n) => vec![n.norm.gain, n.norm.bias, n.by],
             Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
-            Op::Gather { order: vector } | Op::Times(vector) => vec![Some(*vector)],
-            Op::Route(r) => vec![r.bias],
+            Op::Gather { order: vector } | Op::Times(vector) | Op::Clip(vector) => vec![Some(*vector)],
+            Op::Route(r) => vec![r.bias, r.gain],
             Op::Experts(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
             Op::Mix(e) => vec![Some(e.weight), e.bias],
             Op::ShortConv(c) => vec![Some(c.weight), c.bias],
@@ -319,7 +321,7 @@ impl Op {
             Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
             Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
             Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => None,
-            Op::NormEach(..) | Op::Times(_) | Op::Round(_) | Op::NormAdd(_) => None,
+            Op::NormEach(..) | Op::Times(_) | Op::Clip(_) | Op::Round(_) | Op::NormAdd(_) => None,
         }
     }
 }

@@ -23,6 +23,8 @@ pub enum Elementwise {
     Asinh,
     /// a * b[0]
     Times,
+    /// a between b[0] and b[1]
+    Clip,
 }
 
 /// One launch over `[rows, cols]` (`single`: over one row).
@@ -42,6 +44,7 @@ pub fn elementwise<B: Clone>(
         Elementwise::Scale(factor) => (4, 0, factor),
         Elementwise::Asinh => (5, 0, 0.0),
         Elementwise::Times => (6, 0, 0.0),
+        Elementwise::Clip => (7, 0, 0.0),
     };
     let second = inputs.get(1);
     let variant = Variant::new(Kernel::Elementwise).flag_if("BINARY", second.is_some()).set("OP", code);

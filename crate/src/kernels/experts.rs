@@ -30,6 +30,8 @@ pub struct Routing<B> {
     pub eps: f32,
     /// Multiplies the weights.
     pub scale: f32,
+    /// `[experts]`, multiplies the weights too.
+    pub gain: Option<B>,
 }
 
 impl<B: Clone> Routing<B> {
@@ -43,11 +45,13 @@ impl<B: Clone> Routing<B> {
             })
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("GROUPS", self.groups.is_some())
-            .flag_if("PAIRS", self.groups.is_some_and(|g| g.pairs));
+            .flag_if("PAIRS", self.groups.is_some_and(|g| g.pairs))
+            .flag_if("GAIN", self.gain.is_some());
         Launch::new(label, variant, GridSpec::Rows { units: 1, per: 1 })
             .bind("x", logits.buffer.clone())
             .bind("out", out.buffer.clone())
             .bind_opt("bias", self.bias.clone())
+            .bind_opt("gain", self.gain.clone())
             .set("experts", self.experts)
             .set("picks", self.picks)
             .set("x_offset", logits.offset)

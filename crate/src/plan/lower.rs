@@ -233,6 +233,11 @@ impl Lowering<'_> {
                 let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
                 self.launches.push(elementwise(&name, op, &inputs, &out, cols, single));
             }
+            Op::Clip(limits) => {
+                let inputs = [self.view(node.inputs[0]), View { buffer: Slot::Vector(*limits), offset: 0, stride: 0 }];
+                let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
+                self.launches.push(elementwise(&name, Elementwise::Clip, &inputs, &out, cols, single));
+            }
             Op::Round(n) => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
                 let (n, single) = (n.as_ref().map(row_norm), self.single(node.output));

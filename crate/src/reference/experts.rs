@@ -4,7 +4,7 @@ use super::elementwise::activate;
 use crate::kernels::experts::{Routing, Score};
 
 /// The experts of one row with their weights, best first; of equal scores the lower number comes first.
-pub fn route<B>(logits: &[f32], bias: Option<&[f32]>, r: &Routing<B>) -> Vec<(usize, f64)> {
+pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B>) -> Vec<(usize, f64)> {
     let logits: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     if r.score == Score::Mixer {
         return mixer(&logits, r);
@@ -31,7 +31,8 @@ pub fn route<B>(logits: &[f32], bias: Option<&[f32]>, r: &Routing<B>) -> Vec<(us
     let chosen = first(&order, r.picks as usize);
     let all: f64 = chosen.iter().map(|e| f64::from(scores[*e])).sum();
     let divisor = if r.renormalize { all + f64::from(r.eps) } else { 1.0 };
-    chosen.into_iter().map(|e| (e, f64::from(scores[e]) * f64::from(r.scale) / divisor)).collect()
+    let gain = |e: usize| gain.map_or(1.0, |g| f64::from(g[e]));
+    chosen.into_iter().map(|e| (e, f64::from(scores[e]) * f64::from(r.scale) * gain(e) / divisor)).collect()
 }
 
 /// The places of the `count` largest.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""GGUF files of the tiny hybrids in ../models, as llama.cpp's converter makes them.   usage: make_gguf_hybrids.py ../quant [NAME...]
+"""GGUF files of tiny hybrids and mixtures in ../models, as llama.cpp's converter makes them.   usage: make_gguf_hybrids.py ../quant [NAME...]
 
-Needs numpy, torch, safetensors, gguf 0.19.0. Tensors are F32, matrices of the two newest BF16; the goldens are those of
+Needs numpy, torch, safetensors, gguf 0.19.0. Tensors are F32, matrices of the newer ones BF16; the goldens are those of
 ../models. What the converter does to them is written from its description: norms of Qwen3.5 hold their weight plus one (but for the gated one), A_log is
 kept as -exp(A_log), rotations of Gemma 4's full layers are factors of the frequencies, heads of values take turns with the key heads (value head h of key head k lies at h * key_heads + k), q
 and k of Granite lie in the order of interleaved rotation, its MLP's gate and up are apart. Qwen3-Next's gates of values lie apart
-from queries, keys and values, whose heads are side by side, while beta and a stay together; its experts are stacked, as are
+from queries, keys and values, whose heads are side by side, while beta and a stay together; experts are stacked, as are
 AltUp's projections of Gemma 3n, whose shares of gates become deviations of the normal distribution. Tokenizers are left out.
 """
 import json, os, re, sys
@@ -58,6 +58,10 @@ def deviations(share): return float(torch.distributions.Normal(0, 1).icdf(torch.
 def lfm2(name, x, c):
     return x.reshape(x.shape[0], -1) if name.endswith("conv.conv.weight") else x
 
+def plain(name, x, c): return x
+
+def grouped(c): return {"attention.head_count_kv": c["num_key_value_heads"], "rope.dimension_count": c["hidden_size"] // c["num_attention_heads"]}
+
 def kv_heads(c, attends): return [c["num_key_value_heads"] if attends(i) else 0 for i in range(c["num_hidden_layers"])]
 
 CASES = {
@@ -82,12 +86,23 @@ CASES = {
         "attention.sliding_window": c["sliding_window"], "attention.sliding_window_pattern": [t == "sliding_attention" for t in c["layer_types"]], "attention.shared_kv_layers": c["num_kv_shared_layers"],
         "embedding_length_per_layer_input": c["hidden_size_per_layer_input"], "altup.num_inputs": c["altup_num_inputs"], "altup.active_idx": c["altup_active_idx"],
         "activation_sparsity_scale": [deviations(share) for share in c["activation_sparsity_pattern"]], "rope.freq_base": c["rope_parameters"]["full_attention"]["rope_theta"]}),
+    "olmo3": ("olmo2", plain, lambda c: {**grouped(c), "attention.sliding_window": c["sliding_window"], "attention.sliding_window_pattern": [t == "sliding_attention" for t in c["layer_types"]],
+        "rope.freq_base": c["rope_theta"], "rope.scaling.type": "yarn", "rope.scaling.factor": c["rope_scaling"]["factor"], "rope.scaling.original_context_length": c["rope_scaling"]["original_max_position_embeddings"]}),
+    "olmoe": ("olmoe", plain, lambda c: {**grouped(c), "expert_count": c["num_experts"], "expert_used_count": c["num_experts_per_tok"], "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
+    "ernie4_5_moe": ("ernie4_5-moe", plain, lambda c: {**grouped(c), "expert_count": c["moe_num_experts"], "expert_used_count": c["moe_k"], "expert_feed_forward_length": c["moe_intermediate_size"],
+        "expert_shared_count": c["moe_num_shared_experts"], "expert_shared_feed_forward_length": c["moe_intermediate_size"], "leading_dense_block_count": c["moe_layer_start_index"],
+        "interleave_moe_layer_step": c["moe_layer_interval"], "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
     "lfm2": ("lfm2", lfm2, lambda c: {"shortconv.l_cache": c["conv_L_cache"], "rope.freq_base": c["rope_parameters"]["rope_theta"]}),
 }
+CASES["gemma4_moe"] = ("gemma4", plain, lambda c: {**CASES["gemma4"][2](c), "attention.head_count_kv": [c["num_key_value_heads" if t == "sliding_attention" else "num_global_key_value_heads"] for t in c["layer_types"]],
+    "expert_count": c["num_experts"], "expert_used_count": c["top_k_experts"], "expert_feed_forward_length": c["moe_intermediate_size"]})
 # What the converter renames before it looks names up.
-EARLIER = {".dt_bias": ".dt_proj.bias", ".layer_scalar": ".layer_scalar.weight", ".correct_output_scale": ".correct_output_scale.weight"}
+EARLIER = {".dt_bias": ".dt_proj.bias", ".layer_scalar": ".layer_scalar.weight", ".correct_output_scale": ".correct_output_scale.weight",
+    "e_score_correction_bias": "e_score_correction.bias", ".experts.gate_up_proj": ".experts.gate_up_proj.weight", ".experts.down_proj": ".experts.down_proj.weight"}
+# What it names by hand.
+OWN = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
 # Those whose matrices are kept as they are stored; conversion widens these.
-HALVES, WIDE = ("qwen3next", "gemma3n"), ("conv1d", "altup_predict_coef", "altup_correct_coef", "ffn_gate_inp.")
+HALVES, WIDE = ("qwen3next", "gemma3n", "olmo2", "olmoe", "ernie4_5-moe", "gemma4_moe"), ("conv1d", "altup_predict_coef", "altup_correct_coef", "ffn_gate_inp.")
 WIDTHS = {"lfm2": 48, "granitehybrid": 44}
 
 def write(out, folder):
@@ -95,18 +110,19 @@ def write(out, folder):
     c = json.load(open(f"{MODELS}/{folder}/config.json"))
     os.makedirs(f"{out}/gguf_{folder}", exist_ok=True)
     w = gguf.GGUFWriter(f"{out}/gguf_{folder}/model.gguf", arch)
-    kinds = c["layer_types"]
+    kinds = c.get("layer_types", [])
     numbers = {"embedding_length": c["hidden_size"], "block_count": c["num_hidden_layers"], "feed_forward_length": WIDTHS.get(arch, c["intermediate_size"]), "context_length": c["max_position_embeddings"],
-        "attention.head_count": c["num_attention_heads"], "attention.head_count_kv": kv_heads(c, lambda i: kinds[i] == "full_attention"),
+        "attention.head_count": c["num_attention_heads"], "attention.head_count_kv": kv_heads(c, lambda i: kinds[i:i + 1] == ["full_attention"]),
         "attention.layer_norm_rms_epsilon": c.get("rms_norm_eps", c.get("norm_eps")), **fields(c)}
     for key, value in numbers.items():
         key = f"{arch}.{key}"
         if isinstance(value, list): w.add_array(key, value)
+        elif isinstance(value, str): w.add_string(key, value)
         elif isinstance(value, float): w.add_float32(key, value)
         else: w.add_uint32(key, value)
     names = gguf.get_tensor_name_map({n: a for a, n in gguf.MODEL_ARCH_NAMES.items()}[arch], c["num_hidden_layers"])
     def add(name, x):
-        if arch in HALVES and x.ndim > 1 and not any(part in name for part in WIDE):
+        if (arch in HALVES or folder in HALVES) and x.ndim > 1 and not any(part in name for part in WIDE):
             x = gguf.quants.quantize(np.ascontiguousarray(x, dtype=np.float32), gguf.GGMLQuantizationType.BF16)
             w.add_tensor(name, x, raw_shape=x.shape, raw_dtype=gguf.GGMLQuantizationType.BF16)
         else: w.add_tensor(name, np.ascontiguousarray(x, dtype=np.float32))
@@ -127,7 +143,8 @@ def write(out, folder):
             continue
         for part, x in parts.items():
             for old, new in EARLIER.items(): part = part.replace(old, new)
-            found = names.get_name(part, try_suffixes=(".weight", ".bias"))
+            own = next((f"blk.{part.split('.')[2]}.{new}" for old, new in OWN.items() if part.endswith(old)), None)
+            found = own or names.get_name(part, try_suffixes=(".weight", ".bias"))
             assert found, part
             add(found, x)
     for name, parts in stacks.items():

@@ -80,6 +80,12 @@ CASES = {
  "gemma4_kv": causal("Gemma4ForCausalLM", "Gemma4TextConfig", small(num_hidden_layers=3, intermediate_size=40, global_head_dim=24, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=8,
         hidden_size_per_layer_input=0, num_kv_shared_layers=0, layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
     "attention_k_eq_v: global layers have no v_proj (values are the key projection before k_norm and rope, then v_norm), own kv-head count, no per-layer embeddings; config.json with the library's newer per_layer_config"),
+ "gemma4_moe": causal("Gemma4ForCausalLM", "Gemma4TextConfig", small(num_hidden_layers=3, intermediate_size=40, global_head_dim=32, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=8, hidden_size_per_layer_input=0, num_kv_shared_layers=0,
+        final_logit_softcapping=2.5, enable_moe_block=True, num_experts=8, top_k_experts=3, moe_intermediate_size=20, layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+    "as 26B-A4B: top-3 of 8 experts beside the MLP, a router with a norm of its own and a factor for each expert, keys that are values in full layers; config.json as published", published={"global_head_dim": 32, "num_global_key_value_heads": 1}),
+ "gemma4_moe_odd": causal("Gemma4ForCausalLM", "Gemma4TextConfig", small(vocab_size=253, hidden_size=40, head_dim=20, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, intermediate_size=36, global_head_dim=24, sliding_window=5, vocab_size_per_layer_input=253,
+        hidden_size_per_layer_input=12, num_kv_shared_layers=1, enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=12, layer_types=["sliding_attention", "full_attention", "full_attention"], tie_word_embeddings=False),
+    "experts beside per-layer embeddings and shared keys and values, one kv head of 20 columns, window 5, untied", length=41, published={"global_head_dim": 24}),
  "phi3": causal("Phi3ForCausalLM", "Phi3Config", base(head_dim=..., sliding_window=8, tie_word_embeddings=False), "fused qkv_proj and gate_up_proj, window 8", dtype=F16, legacy=True),
  "phi3_longrope": causal("Phi3ForCausalLM", "Phi3Config", small(head_dim=..., num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128, original_max_position_embeddings=24,
         rope_parameters=rope("longrope", short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7], long_factor=[1.3, 1.6, 1.9, 2.6, 4.0, 5.0, 6.0, 9.0], original_max_position_embeddings=24)),
@@ -87,6 +93,12 @@ CASES = {
  "phi4_mini": causal("Phi3ForCausalLM", "Phi3Config", small(head_dim=..., rope_parameters=rope(partial_rotary_factor=0.5)),
     "phi3 layout with partial rotary (first half of each head) and tied head", legacy=True),
  "olmo2": causal("Olmo2ForCausalLM", "Olmo2Config", small(head_dim=...), "norms after attention and MLP (none before), qk-norm over the whole projection"),
+ "olmo3": causal("Olmo3ForCausalLM", "Olmo3Config", small(head_dim=..., num_hidden_layers=4, sliding_window=8, tie_word_embeddings=False,
+        rope_parameters=dict(sliding_attention=rope(theta=5e5), full_attention=rope("yarn", 5e5, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, attention_factor=1.2079441541679836))),
+    "olmo2 with windows of 8 in three of four layers, yarn in the full ones only; config.json in the older form (rope_theta + rope_scaling)", legacy=True),
+ "olmo3_odd": causal("Olmo3ForCausalLM", "Olmo3Config", small(head_dim=..., vocab_size=253, hidden_size=40, num_attention_heads=2, num_key_value_heads=1, intermediate_size=36, sliding_window=5, attention_bias=True,
+        layer_types=["full_attention", "sliding_attention"], rope_parameters=dict(sliding_attention=rope(theta=1e4), full_attention=rope("linear", 1e6, factor=4.0))),
+    "one kv head of 20 columns, biases of attention, window 5, a rotation for each kind of layer, tied", length=41),
  "granite": causal("GraniteForCausalLM", "GraniteConfig", small(head_dim=..., embedding_multiplier=1.7, residual_multiplier=0.7, attention_multiplier=0.15, logits_scaling=1.2), "embedding, residual, attention and logits multipliers"),
  "gpt2": causal("GPT2LMHeadModel", "GPT2Config", dict(vocab_size=256, n_embd=32, n_layer=2, n_head=4, n_positions=128, n_inner=80, initializer_range=0.145, bos_token_id=1, eos_token_id=2),
     "learned positions, Conv1D weights stored [in,out], LayerNorm, gelu_new"),
@@ -119,6 +131,20 @@ CASES = {
  # ---- mixtures of experts
  "mixtral": causal("MixtralForCausalLM", "MixtralConfig", small(num_local_experts=4, num_experts_per_tok=2, intermediate_size=32), "softmax over all experts, top-2, renormalised", legacy=True),
  "qwen3_moe": causal("Qwen3MoeForCausalLM", "Qwen3MoeConfig", small(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, norm_topk_prob=True, mlp_only_layers=[1]), "top-2 of 6 renormalised, layer 1 dense"),
+ "olmoe": causal("OlmoeForCausalLM", "OlmoeConfig", small(head_dim=..., num_key_value_heads=4, num_experts=8, num_experts_per_tok=3, intermediate_size=20, tie_word_embeddings=False), "norms over whole projections of q and k, top-3 of 8 whose weights stay as the softmax has them"),
+ "olmoe_odd": causal("OlmoeForCausalLM", "OlmoeConfig", small(head_dim=..., vocab_size=253, hidden_size=40, num_attention_heads=2, num_key_value_heads=1, num_experts=5, num_experts_per_tok=2, intermediate_size=12, attention_bias=True, norm_topk_prob=True),
+    "biases of attention, renormalised, one kv head of 20 columns, tied", length=41),
+ "ernie4_5_moe": causal("Ernie4_5_MoeForCausalLM", "Ernie4_5_MoeConfig", small(head_dim=..., num_hidden_layers=3, moe_num_experts=8, moe_k=3, moe_intermediate_size=20, moe_num_shared_experts=2),
+    "interleaved rotary, one dense layer, softmax router with a bias that selects, two shared experts"),
+ "ernie4_5_moe_odd": causal("Ernie4_5_MoeForCausalLM", "Ernie4_5_MoeConfig", small(head_dim=..., vocab_size=253, hidden_size=40, num_attention_heads=2, num_key_value_heads=1, intermediate_size=36, num_hidden_layers=4, moe_num_experts=5, moe_k=2, moe_intermediate_size=12,
+        moe_num_shared_experts=0, moe_layer_start_index=0, moe_layer_end_index=2, moe_layer_interval=2, tie_word_embeddings=False),
+    "experts in layer 1 alone (every second one up to layer 2), none shared, one kv head of 20 columns, untied", length=41),
+ "glm4_moe_lite": causal("Glm4MoeLiteForCausalLM", "Glm4MoeLiteConfig", small(head_dim=..., num_hidden_layers=3, num_key_value_heads=4, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, tie_word_embeddings=False,
+        kv_lora_rank=16, q_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=24, rope_parameters=rope(theta=1e6)),
+    "GLM-4.7-Flash: latent attention with values as wide as keys, sigmoid router with a bias that selects, a shared expert, one dense layer"),
+ "glm4_moe_lite_odd": causal("Glm4MoeLiteForCausalLM", "Glm4MoeLiteConfig", small(head_dim=..., vocab_size=253, num_attention_heads=3, num_key_value_heads=3, moe_intermediate_size=12, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=2, n_group=4, topk_group=2,
+        norm_topk_prob=False, rope_interleave=False, attention_bias=True, mlp_layer_types=["sparse", "dense"], kv_lora_rank=12, q_lora_rank=None, qk_rope_head_dim=12, qk_nope_head_dim=8, v_head_dim=8),
+    "no latent of queries, rotation of halves, biases, experts first, groups, two shared experts, weights as they are", length=41),
  "gpt_oss": causal("GptOssForCausalLM", "GptOssConfig", base(hidden_size=64, num_attention_heads=4, num_local_experts=4, num_experts_per_tok=2, intermediate_size=32, sliding_window=8, layer_types=SF, tie_word_embeddings=False,
         rope_parameters=rope("yarn", 150000.0, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, truncate=False)),
     "attention sinks, window 8 in even layers, yarn without truncation, clamped SwiGLU with interleaved gate/up columns, biased router and experts; bf16 experts whose values are exact in MXFP4", mxfp4=True),
@@ -284,7 +310,8 @@ def legacy_config(path):
     c = json.load(open(path)); r = c.pop("rope_parameters", None)
     if "dtype" in c: c["torch_dtype"] = c.pop("dtype")
     if r and "full_attention" in r:                                       # gemma3: two bases
-        full = dict(r["full_attention"]); c["rope_theta"] = full.pop("rope_theta"); c["rope_local_base_freq"] = r["sliding_attention"]["rope_theta"]
+        full = dict(r["full_attention"]); c["rope_theta"] = full.pop("rope_theta")
+        if c["model_type"].startswith("gemma"): c["rope_local_base_freq"] = r["sliding_attention"]["rope_theta"]
         c["rope_scaling"] = None if full.get("rope_type") == "default" else full
     elif r:
         r = dict(r); c["rope_theta"] = r.pop("rope_theta"); 

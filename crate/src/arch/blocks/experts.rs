@@ -60,6 +60,8 @@ pub struct ExpertsSpec {
     pub eps: f32,
     /// Multiplies the weights.
     pub scale: f32,
+    /// A vector that multiplies the weights too.
+    pub gain: Option<&'static str>,
     /// The first product.
     pub first: First,
     /// The name of the second product.
@@ -77,9 +79,11 @@ impl ExpertsSpec {
     /// # Errors
     /// `Config` or `UnsupportedOption` by the field.
     pub fn from_config(config: Config<'_>, inner: &str) -> Result<Self> {
-        let names = ["num_experts", "num_local_experts", "n_routed_experts"];
-        let field = names.into_iter().find(|f| config.get(f).is_some()).unwrap_or(names[0]);
-        let (count, each) = (config.count(field)?, config.count("num_experts_per_tok")?);
+        let either =
+            |names: &[&'static str]| names.iter().find(|f| config.get(f).is_some()).unwrap_or(&names[0]).to_owned();
+        let count =
+            config.count(either(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]))?;
+        let each = config.count(either(&["num_experts_per_tok", "moe_k", "top_k_experts"]))?;
         let fused = config.flag_or(FUSED, false);
         let spec = Self {
             count,
@@ -94,6 +98,7 @@ impl ExpertsSpec {
             renormalize: config.flag_or("norm_topk_prob", false),
             eps: 0.0,
             scale: 1.0,
+            gain: None,
             first: if fused { First::Fused("gate_up_proj") } else { First::Apart(["gate_proj", "up_proj"]) },
             second: "down_proj",
             bias: false,
@@ -155,6 +160,14 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
         sum = b.add(&name("shared_residual"), rest, y);
     }
     let logits = b.router(&name(spec.router.0), x, spec.count, spec.router.1);
+    let routed = picked(b, path, spec, x, logits);
+    b.add(&name("experts_residual"), sum, routed)
+}
+
+/// What the experts that `logits` pick make of `x`, with tensors under `path`.
+pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logits: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let cols = b.cols(x);
     let routing = Routing {
         experts: spec.count,
         picks: spec.each,
@@ -164,6 +177,7 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
         renormalize: spec.renormalize,
         eps: spec.eps,
         scale: spec.scale,
+        gain: spec.gain.map(|n| b.vector(&name(n), spec.count)),
     };
     let picks = b.node(&name("picks"), Op::Route(routing), &[logits], 2 * spec.each);
     let first = ExpertsIn {
@@ -191,8 +205,7 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
         }
     });
     let second = ExpertsOut { weight, bias, count: spec.count, each: spec.each, inner: spec.inner, residual: false };
-    let routed = b.node(&name("mixed"), Op::Mix(second), &[inner, picks], cols);
-    b.add(&name("experts_residual"), sum, routed)
+    b.node(&name("mixed"), Op::Mix(second), &[inner, picks], cols)
 }
 
 fn expert(path: &str, e: usize, part: &str) -> String {

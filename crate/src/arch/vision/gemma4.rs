@@ -20,13 +20,6 @@ fn sight(config: Config<'_>) -> Sight {
 }
 
 fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
-    if config.flag_or("use_clipped_linears", false) {
-        return Err(Error::UnsupportedOption {
-            architecture: all.architecture(),
-            option: "use_clipped_linears of vision_config".into(),
-            hint: "The engine sees with towers that have no clipped products.".into(),
-        });
-    }
     let eps = config.number_or("rms_norm_eps", 1e-6)? as f32;
     let heads = config.count("num_attention_heads")?;
     let hidden = config.count("hidden_size")?;
@@ -45,12 +38,13 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let table = Table::Sum(config.count_or("position_embedding_size", 10_240)?);
     let size = config.count("intermediate_size")?;
     let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
+    let mlp = Mlp { size, act, clips: config.flag_or("use_clipped_linears", false) };
     let mut b = Builder::new(&all.architecture());
     let places = "patch_embedder.position_embedding_table";
     let cols = 3 * patch * patch;
     let mut h = embedded(&mut b, &vit, "patch_embedder.input_proj", cols, false, table, places);
     for index in 0..config.layers("num_hidden_layers")? {
-        h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, (size, act), h);
+        h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, &mlp, h);
     }
     let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], hidden);
     let mut scaled = b.node("scaled", Op::Scale((hidden as f32).sqrt()), &[pooled], hidden);
@@ -87,12 +81,33 @@ fn standardized(b: &mut Builder, x: ValueId) -> ValueId {
     b.node("standardized", Op::Times(scale), &[centered], cols)
 }
 
-fn layer(b: &mut Builder, path: &str, vit: &Vit, (size, act): (usize, Activation), h: ValueId) -> ValueId {
+/// What a layer has beside its attention.
+struct Mlp {
+    size: usize,
+    act: Activation,
+    /// Whether products, those of attention too, clip what they read and what they give.
+    clips: bool,
+}
+
+/// A product that may clip what it reads and what it gives, by limits that the checkpoint has.
+fn product(b: &mut Builder, name: &str, x: ValueId, rows: usize, clips: bool) -> ValueId {
+    let clipped = |b: &mut Builder, part: &str, x: ValueId| {
+        let limits = ["min", "max"].map(|end| (format!("{name}.{part}_{end}"), 1));
+        let (limits, cols) = (b.joined(limits), b.cols(x));
+        b.node(&format!("{name}.{part}"), Op::Clip(limits), &[x], cols)
+    };
+    let x = if clips { clipped(b, "input", x) } else { x };
+    let y = b.linear(&format!("{name}.linear"), x, rows, false);
+    if clips { clipped(b, "output", y) } else { y }
+}
+
+fn layer(b: &mut Builder, path: &str, vit: &Vit, mlp: &Mlp, h: ValueId) -> ValueId {
+    let &Mlp { size, act, clips } = mlp;
     let name = |part: &str| format!("{path}.{part}");
     let rms = |b: &mut Builder, part: &str, x: ValueId| norm(b, &format!("{path}.{part}"), x, false, vit.eps, 0.0);
     let x = rms(b, "input_layernorm", h);
     let wide = vit.heads * vit.head_dim;
-    let project = |b: &mut Builder, part: &str| b.linear(&format!("{path}.self_attn.{part}.linear"), x, wide, false);
+    let project = |b: &mut Builder, part: &str| product(b, &format!("{path}.self_attn.{part}"), x, wide, clips);
     let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|part| project(b, part));
     let bare = Norm { gain: None, bias: None, layer: false, offset: 0.0, eps: vit.eps };
     let v = b.node(&name("self_attn.v_norm"), Op::NormEach(bare, vit.head_dim), &[v], wide);
@@ -100,14 +115,14 @@ fn layer(b: &mut Builder, path: &str, vit: &Vit, (size, act): (usize, Activation
     let gains = b.vectors(&gains, vit.head_dim);
     let normed = HeadNorm { gains, offset: 0.0, eps: vit.eps, after_rope: false, values: false };
     let mixed = vit.attention_of(b, path, [q, k, v], false, 1.0, Some(normed));
-    let x = b.linear(&name("self_attn.o_proj.linear"), mixed, vit.hidden, false);
+    let x = product(b, &name("self_attn.o_proj"), mixed, vit.hidden, clips);
     let x = rms(b, "post_attention_layernorm", x);
     let h = b.add(&name("attention_residual"), h, x);
     let x = rms(b, "pre_feedforward_layernorm", h);
-    let gate = b.linear(&name("mlp.gate_proj.linear"), x, size, false);
-    let up = b.linear(&name("mlp.up_proj.linear"), x, size, false);
+    let gate = product(b, &name("mlp.gate_proj"), x, size, clips);
+    let up = product(b, &name("mlp.up_proj"), x, size, clips);
     let x = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
-    let x = b.linear(&name("mlp.down_proj.linear"), x, vit.hidden, false);
+    let x = product(b, &name("mlp.down_proj"), x, vit.hidden, clips);
     let x = rms(b, "post_feedforward_layernorm", x);
     b.add(&name("mlp_residual"), h, x)
 }

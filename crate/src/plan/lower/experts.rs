@@ -25,6 +25,7 @@ impl Lowering<'_> {
             renormalize: r.renormalize,
             eps: r.eps,
             scale: r.scale,
+            gain: r.gain.map(Slot::Vector),
         };
         self.launches.push(routing.launch(name, &self.view(node.inputs[0]), &self.view(node.output)));
         Ok(())
