@@ -119,6 +119,11 @@ const SIZES: &[(&str, [u64; 3])] = &[
     ("openai__gpt-oss-20b", [20_914, 13_674, 821]),
     ("deepseek-ai__DeepSeek-V3", [671_026, 420_321, 196_494]),
     ("Supabase__gte-small", [33, 26, 0]),
+    ("allenai__OLMoE-1B-7B-0125-Instruct", [6919, 4427, 4294]),
+    ("allenai__Olmo-3-7B-Think", [7298, 4973, 6106]),
+    ("baidu__ERNIE-4.5-21B-A3B-PT", [21_825, 13_773, 1879]),
+    ("google__gemma-4-26B-A4B", [25_233, 16_142, 985]),
+    ("zai-org__GLM-4.7-Flash", [29_943, 19_032, 31_541]),
 ];
 
 /// Those that are refused, and what is said of them.

@@ -247,7 +247,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     for (row, input) in x.chunks_exact(x_stride).enumerate() {
         let input = &input[..cols];
         let normed = (case.norm && !many).then(|| rms_norm(input, &gain[..cols], 1.0, EPS));
-        let picked = route(&logits[row * experts..][..experts], None, &r);
+        let picked = route(&logits[row * experts..][..experts], [None; 2], &r);
         let y = twin.of(normed.as_deref().unwrap_or(input), &picked);
         let rest = &residual[row * cols..][..cols];
         expected.extend(y.iter().zip(rest).map(|(y, r)| y + if case.residual { *r } else { 0.0 }));
