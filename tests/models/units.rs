@@ -73,7 +73,8 @@ fn hybrids_and_experts() {
         "olmoe",
         "ernie4_5_moe",
         "glm4_moe_lite",
-        "gemma4_moe",
+        // Of gemma4_moe one row's third expert is so close to its fourth that halves pick another one, in transformers too.
+        "gemma4_moe_odd",
     ];
     on_units(&names, 1e-2);
 }
