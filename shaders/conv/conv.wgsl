@@ -1,7 +1,8 @@
 // Causal depthwise convolution over TAPS rows. `memory` keeps the last TAPS - 1 inputs of the rows before this step, oldest
 // first, and counts as zeros at position 0. A thread takes one channel and some rows with its inputs in registers.
 // FEW runs over all rows of the step and moves the memory on; MANY takes a tile of rows and leaves it; ADVANCE, which comes
-// after MANY, only moves it on. GATED multiplies the inputs by `gate_in` and the outputs by `gate_out`.
+// after MANY, only moves it on. GATED multiplies the inputs by `gate_in` and the outputs by `gate_out`. Three runs of channels
+// have a scale each, which multiplies their inputs.
 struct Params {
     channels: u32,
     tile: u32,
@@ -14,6 +15,13 @@ struct Params {
     out_offset: u32,
     out_stride: u32,
     act: u32,
+#ifndef ADVANCE
+    second: u32,
+    third: u32,
+    first_scale: f32,
+    second_scale: f32,
+    third_scale: f32,
+#endif
 }
 #import common/state
 #import common/activation
@@ -77,6 +85,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (c >= params.channels || first >= end) {
         return;
     }
+#ifndef ADVANCE
+    var scale = params.first_scale;
+    if (c >= params.second) { scale = params.second_scale; }
+    if (c >= params.third) { scale = params.third_scale; }
+#endif
     // The inputs of the window, oldest first; the last one is the row's own.
     var window: array<f32, TAPS>;
 #for i in 1..TAPS
@@ -89,12 +102,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         window[TAPS - 1u] = input(row, c);
 #ifndef ADVANCE
         var y = 0.0;
-#ifdef BIAS
-        y = bias[c];
-#endif
 #for i in 0..TAPS
         y += weight[c * TAPS + $iu] * window[$iu];
 #endfor
+        y *= scale;
+#ifdef BIAS
+        y += bias[c];
+#endif
         y = activate(params.act, y);
 #ifdef GATED
         y *= gate_out[params.gate_offset + row * params.gate_stride + c];

@@ -1,5 +1,5 @@
 // RMSNorm of runs of a row's columns with a gate, in place or with APART into `out`: norm(x) · gain · silu(z), or with GATE_FIRST norm(x · silu(z)) ·
-// gain. A workgroup takes one run of one row. The gain is one for all runs, or with GATE_FIRST as long as the row.
+// gain. A workgroup takes one run of one row, whose gain lies gain_step columns behind that of the run before.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -9,6 +9,7 @@ struct Params {
     out_offset: u32,
     out_stride: u32,
     gain_offset: u32,
+    gain_step: u32,
     eps: f32,
 }
 #import common/activation
@@ -38,6 +39,7 @@ fn given(at: u32, gate: u32) -> f32 {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let run = wid.x * params.cols;
     let at = params.x_offset + wid.y * params.x_stride + run;
+    let gain_at = params.gain_offset + wid.x * params.gain_step;
     let gate = params.z_offset + wid.y * params.z_stride + run;
     var squares = 0.0;
     // Four columns at a time are on their way together.
@@ -61,10 +63,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let factor = inverseSqrt(sum / f32(params.cols) + params.eps);
     for (var c = lid; c < params.cols; c += WG) {
 #ifdef GATE_FIRST
-        let y = given(at + c, gate + c) * factor * gain[params.gain_offset + run + c];
+        let y = given(at + c, gate + c) * factor * gain[gain_at + c];
 #else
         let v = z[gate + c];
-        let y = x[at + c] * factor * gain[params.gain_offset + c] * v * sigmoid(v);
+        let y = x[at + c] * factor * gain[gain_at + c] * v * sigmoid(v);
 #endif
 #ifdef APART
         out[params.out_offset + wid.y * params.out_stride + run + c] = y;

@@ -19,6 +19,7 @@ struct Params {
     b_offset: u32,
     b_stride: u32,
     raw: u32,
+    dt_scale: f32,
     dt_low: f32,
     dt_high: f32,
 }

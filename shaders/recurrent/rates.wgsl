@@ -10,7 +10,7 @@ fn softplus(x: f32) -> f32 {
 }
 
 fn rates(row: u32, head: u32) -> vec2<f32> {
-    let dt = softplus(a[params.a_offset + row * params.a_stride + head] + gains[params.heads + head]);
+    let dt = softplus(a[params.a_offset + row * params.a_stride + head] * params.dt_scale + gains[params.heads + head]);
     var rate = gains[head];
     if (params.raw == 0u) { rate = -exp(clamp(rate, -80.0, 80.0)); }
 #ifdef DELTA

@@ -1,5 +1,7 @@
 // The chunks of a linear recurrence one after another, from what recurrent/prepare made of each: a workgroup of 128 threads
-// takes 16 columns of a head's values and keeps their memory [dk][16] in workgroup memory from the first chunk to the last.
+// takes 16 columns of a head's values and keeps their memory [keys][16] in workgroup memory from the first chunk to the last.
+// Heads with more keys than there is room for take a launch for each run of keys from `first_key` on; all but the first add
+// what they read to `out`. Not so with DELTA, whose rows must see the whole memory before they write.
 struct Params {
     heads: u32,
     key_heads: u32,
@@ -12,6 +14,8 @@ struct Params {
     x_stride: u32,
     out_offset: u32,
     out_stride: u32,
+    first_key: u32,
+    keys: u32,
 }
 #import common/state
 #import common/kv
@@ -41,12 +45,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (rows == 0u) {
         return;
     }
-    let dk4 = params.dk / 4u;
+    let dk4 = params.keys / 4u;
     let dv4 = params.dv / 4u;
     let blocks = (dv4 + 3u) / 4u;
     let head = wid.x / blocks;
     let key_head = head / params.per_key % params.key_heads;
     let first4 = wid.x % blocks * 4u;
+    let memory_at = head * params.dk + params.first_key;
 #ifdef DELTA
     let width = dk4 + dv4 + 9u;
     let scores = dk4 + dv4;
@@ -59,8 +64,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let own4 = first4 + lid % 4u;
     for (var key = own_key; key < 128u; key += 32u) {
         var value = vec4<f32>(0.0);
-        if (state.pos > 0u && key < params.dk && own4 < dv4) {
-            value = kv_unpack(memory[(head * params.dk + key) * dv4 + own4]);
+        if (state.pos > 0u && key < params.keys && own4 < dv4) {
+            value = kv_unpack(memory[(memory_at + key) * dv4 + own4]);
         }
         kept[key * 4u + lid % 4u] = value;
     }
@@ -73,7 +78,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var chunk = 0u; chunk * 32u < rows; chunk++) {
         let row0 = chunk * 32u;
         let base = (chunk * params.heads + head) * 32u * width;
-        let start = min(row0 + own, rows - 1u) * params.x_stride / 4u + key_head * dk4;
+        let start = min(row0 + own, rows - 1u) * params.x_stride / 4u + (key_head * params.dk + params.first_key) / 4u;
         workgroupBarrier();
         if (lid < 32u) { factors[lid] = parts[base + lid * width + scores + 8u]; }
         workgroupBarrier();
@@ -148,7 +153,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (quarter + $hu * 4u < dk4) { key$h = x[k_at + $hu * 4u]; }
 #endfor
         workgroupBarrier();
-        for (var j = 0u; j < 32u; j++) {
+        // Scores are of all keys, so that one launch takes them in.
+        for (var j = 0u; j < 32u && params.first_key == 0u; j++) {
             y += tile[j * 8u + rg] * fresh[j * 4u + column / 4u][column % 4u];
         }
 #for e in 0..4
@@ -159,7 +165,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             out[params.out_offset + row * params.out_stride + at] = y[$e];
 #else
             let given = x[(params.v_offset + row * params.x_stride + at) / 4u][at % 4u];
-            out[params.out_offset + row * params.out_stride + at] = y[$e] + given * gains[2u * params.heads + head];
+            let to = params.out_offset + row * params.out_stride + at;
+            var besides = given * gains[2u * params.heads + head];
+            if (params.first_key > 0u) { besides = out[to]; }
+            out[to] = y[$e] + besides;
 #endif
         }
 #endfor
@@ -181,7 +190,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
     workgroupBarrier();
-    for (var key = own_key; key < params.dk; key += 32u) {
-        if (own4 < dv4) { memory[(head * params.dk + key) * dv4 + own4] = kv_pack(kept[key * 4u + lid % 4u]); }
+    for (var key = own_key; key < params.keys; key += 32u) {
+        if (own4 < dv4) { memory[(memory_at + key) * dv4 + own4] = kv_pack(kept[key * 4u + lid % 4u]); }
     }
 }

@@ -20,6 +20,7 @@ struct Params {
     out_offset: u32,
     out_stride: u32,
     raw: u32,
+    dt_scale: f32,
     dt_low: f32,
     dt_high: f32,
     eps: f32,

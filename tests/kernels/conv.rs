@@ -20,6 +20,7 @@ struct Case {
     bias: bool,
     act: u32,
     gated: bool,
+    scales: [(usize, f32); 3],
 }
 
 impl Case {
@@ -46,6 +47,7 @@ impl Case {
             weight: 1,
             bias: self.bias.then_some(2),
             act: self.act,
+            scales: self.scales.map(|(first, scale)| (first as u32, scale)),
             gates: self.gated.then(|| [view(0, 0), view(0, channels)]),
             memory: 3,
             state: 4,
@@ -77,7 +79,8 @@ impl Case {
         let times = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).collect::<Vec<f32>>();
         let seen = if self.gated { times(&x, &gate_in) } else { x };
         let mut kept = vec![0.0; (taps - 1) * channels];
-        let spec = twin::Conv { taps, weight: &weight, bias: self.bias.then_some(&bias), act: self.act };
+        let own_bias = self.bias.then_some(&bias[..]);
+        let spec = twin::Conv { taps, weight: &weight, bias: own_bias, act: self.act, scales: self.scales };
         let mut expected = spec.of(&seen, &mut kept);
         if self.gated {
             expected = times(&expected, &gate_out);
@@ -88,7 +91,8 @@ impl Case {
     }
 }
 
-const PLAIN: Case = Case { channels: 70, taps: 4, bias: false, act: 1, gated: false };
+const UNSCALED: [(usize, f32); 3] = [(0, 1.0); 3];
+const PLAIN: Case = Case { channels: 70, taps: 4, bias: false, act: 1, gated: false, scales: UNSCALED };
 
 #[test]
 fn rows_may_be_cut_anywhere() {
@@ -113,6 +117,14 @@ fn filters_of_every_length_with_bias_and_gates() {
     }
 }
 
+/// Scales are those of the inputs: not of the bias, nor of what the memory keeps.
+#[test]
+fn runs_of_channels_have_scales() {
+    for scales in [[(0, 0.5), (33, 1.5), (66, -2.0)], [(0, 3.0), (0, 0.25), (69, 1.0)]] {
+        Case { bias: true, scales, ..PLAIN }.check(&[(Many, 19), (Few, 2), (Many, 3)]);
+    }
+}
+
 /// After a stop a step has no rows: the memory stays as it is, also at position 0.
 #[test]
 fn a_step_without_rows_changes_nothing() {
@@ -124,6 +136,7 @@ fn a_step_without_rows_changes_nothing() {
         weight: 1,
         bias: None,
         act: 0,
+        scales: UNSCALED.map(|(first, scale)| (first as u32, scale)),
         gates: None,
         memory: 2,
         state: 3,

@@ -83,6 +83,8 @@ struct Case {
     runs: usize,
     /// All rows pick the same experts.
     same: bool,
+    /// Squared ReLU without a gate, as Nemotron 3 has it.
+    plain: bool,
 }
 
 const CASE: Case = Case {
@@ -98,6 +100,7 @@ const CASE: Case = Case {
     norm: false,
     runs: 1,
     same: false,
+    plain: false,
 };
 
 const EPS: f32 = 1e-5;
@@ -135,9 +138,10 @@ fn view(buffer: usize, stride: usize) -> View<usize> {
 /// Runs a layer in one plan for few rows or one for many, and its twin; the normalised mean square error.
 fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     let Case { layout, experts, each, rows, cols, inner, .. } = case;
-    let (gate_up, gate_up_values) = weights(layout, experts * 2 * inner, cols, 21);
+    let first_rows = if case.plain { inner } else { 2 * inner };
+    let (gate_up, gate_up_values) = weights(layout, experts * first_rows, cols, 21);
     let (down, down_values) = weights(layout, experts * cols, inner, 22);
-    let (gate_up_bias, down_bias) = (random(6, experts * 2 * inner), random(7, experts * cols));
+    let (gate_up_bias, down_bias) = (random(6, experts * first_rows), random(7, experts * cols));
     let (x_stride, span) = (cols.next_multiple_of(4), inner.next_multiple_of(4));
     let mut x = random(3, rows * x_stride);
     x.chunks_exact_mut(x_stride).for_each(|row| row[cols..].fill(f32::NAN));
@@ -167,13 +171,14 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         launches.push(buckets.launch("sort", &view(picks, 2 * each), state));
     }
     let clamp = case.turns.then_some([1.702, 0.7]);
+    let act = if case.plain { 7 } else { 1 };
     let run = experts.div_ceil(case.runs);
     for second in [false, true] {
         let mut parts = None;
         for (index, first) in (0..experts).step_by(run).enumerate() {
             let count = run.min(experts - first);
             let of = |n: usize| (first * n, (first + count) * n);
-            let (packed, rows_each) = if second { (&down, cols) } else { (&gate_up, 2 * inner) };
+            let (packed, rows_each) = if second { (&down, cols) } else { (&gate_up, first_rows) };
             let (from, to) = of(rows_each);
             let weight = b.planes(packed, from, to);
             let (input, output) = match (second, many) {
@@ -199,8 +204,8 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             };
             m.experts = Some(taken.clone());
             if !second {
-                m.gated = Some(if case.turns { 1 } else { inner as u32 });
-                m.act = if clamp.is_some() { 0 } else { 1 };
+                m.gated = (!case.plain).then_some(if case.turns { 1 } else { inner as u32 });
+                m.act = if clamp.is_some() { 0 } else { act };
                 m.norm = (case.norm && !many).then_some(NormPrologue { gain: gain_at, offset: 1.0, eps: EPS });
             } else if !many && index == 0 {
                 m.residual = case.residual.then(|| view(residual_at, cols));
@@ -239,8 +244,9 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         down_bias: case.bias.then_some(&down_bias[..]),
         cols,
         inner,
+        gated: !case.plain,
         turns: case.turns,
-        act: 1,
+        act,
         clamp,
     };
     let mut expected = Vec::new();
@@ -280,6 +286,22 @@ fn experts_of_few_rows() {
             let error = check(gpu, gpu.caps(), case, false);
             assert!(error < 1e-9, "{layout}: {error:e}");
         }
+    }
+}
+
+/// Without gates, in few rows and in many.
+#[test]
+fn experts_without_gates() {
+    for (index, layout) in [Layout::Dense(Float::BF16), affine(4, 32), Layout::Q4K, Layout::Q6K].into_iter().enumerate()
+    {
+        let case = Case { layout, plain: true, bias: index == 2, residual: index != 1, runs: 1 + index % 2, ..CASE };
+        for (rows, many) in [(1, false), (3, false), (70, true)] {
+            let error = check(gpu(), gpu().caps(), Case { rows, norm: index == 3 && !many, ..case }, many);
+            assert!(error < 1e-9, "{layout}, {rows} rows: {error:e}");
+        }
+        // Whole blocks.
+        let error = check(gpu(), gpu().caps(), Case { cols: 172, inner: 204, rows: 2, ..case }, false);
+        assert!(error < 1e-7, "{layout} by blocks: {error:e}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::matmul::View;
-use jerboa::kernels::recurrent::{GatedNorm, Recurrent, Rule};
+use jerboa::kernels::recurrent::{GatedNorm, MAX_DELTA_KEY, MAX_SSM_KEY, Recurrent, Rule};
 use jerboa::reference::recurrent as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
@@ -31,6 +31,8 @@ struct Case {
 /// The gated delta rule at the size of a tiny checkpoint.
 const DELTA: Case =
     Case { delta: true, heads: 4, key_heads: 2, turns: false, key_dim: 8, value_dim: 12, kv: Kv::F32, raw: false };
+/// What multiplies dt of Mamba-2.
+const DT_SCALE: f32 = 0.75;
 const SSM: Case = Case { delta: false, heads: 6, key_heads: 2, key_dim: 20, value_dim: 16, ..DELTA };
 
 /// What a run leaves: the outputs' distance from the twin's, and the memory's.
@@ -74,7 +76,7 @@ impl Case {
                 let z = view(1, (2 * heads).next_multiple_of(4), rest_cols);
                 Rule::Delta { b: view(1, heads, rest_cols), z, eps: 1e-5 }
             } else {
-                Rule::Ssm { limits }
+                Rule::Ssm { limits, dt_scale: DT_SCALE }
             },
             gains: 2,
             raw: self.raw,
@@ -82,7 +84,8 @@ impl Case {
             memory: 3,
             state: 4,
         };
-        assert!(Recurrent::<u8>::fits(dk as u32, dv as u32));
+        let widest = if self.delta { MAX_DELTA_KEY } else { MAX_SSM_KEY };
+        assert!(Recurrent::<u8>::fits(widest, dk as u32, dv as u32));
         let stale = bytes(&vec![0x7000_7000u32; self.kv.bytes(heads * dk * dv) / 4]);
         let (mut memory, mut found, mut pos) = (stale, Vec::new(), 0);
         for (form, rows) in cuts {
@@ -122,6 +125,7 @@ impl Case {
             bias: &bias,
             share: (!self.delta).then_some(&last),
             limits: if self.delta { [0.0, f32::INFINITY] } else { limits },
+            dt_scale: if self.delta { 1.0 } else { DT_SCALE },
         };
         let mut kept = vec![0.0; heads * dk * dv];
         let mut expected = spec.of(twin::Rows { q: &q, k: &k, v: &v, a: &a, b: &b }, &mut kept);
@@ -165,6 +169,19 @@ fn heads_of_every_shape() {
     }
 }
 
+/// Mamba-2's keys that a launch of the scan does not hold at once.
+#[test]
+fn states_of_over_128_columns() {
+    for (key_dim, value_dim, key_heads) in [(256, 64, 2), (256, 128, 1), (132, 12, 2), (200, 60, 1)] {
+        for kv in [Kv::F32, Kv::Packed] {
+            let case = Case { heads: 2, key_heads, key_dim, value_dim, kv, ..SSM };
+            let errors = case.run(&TURNS);
+            let limit = if kv == Kv::F32 { 1e-10 } else { 1e-5 };
+            assert!(errors.out < limit && errors.memory < limit, "{case:?}: {:e}, {:e}", errors.out, errors.memory);
+        }
+    }
+}
+
 #[test]
 fn heads_share_keys_in_runs_or_in_turns() {
     let turns = [(Many, 5), (Few, 1)];
@@ -198,11 +215,13 @@ fn halves_hold_over_long_contexts() {
 
 #[test]
 fn gated_norms() {
-    for (runs, cols, first) in [(4, 12, false), (1, 300, true), (3, 64, true), (2, 70, false)] {
+    let cases = [(4, 12, false, false), (1, 300, true, true), (3, 64, true, true), (2, 70, false, false)];
+    for (runs, cols, first, apiece) in [&cases[..], &[(3, 20, false, true), (2, 300, true, false)]].concat() {
         let (rows, all) = (3, runs * cols);
         let (x, z) = (random(1, rows * all), random(2, rows * (all + 5)));
-        let gain = random(3, if first { all } else { cols });
-        let norm = GatedNorm { gain: 2, gain_offset: 1, first, eps: 1e-5 };
+        let gain = random(3, if apiece { all } else { cols });
+        let gain_step = if apiece { cols as u32 } else { 0 };
+        let norm = GatedNorm { gain: 2, gain_offset: 1, gain_step, first, eps: 1e-5 };
         let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
         let gains = [&[f32::NAN][..], &gain].concat();
         let run = |apart: bool| {

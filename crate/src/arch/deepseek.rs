@@ -90,7 +90,7 @@ fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Res
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
     let shared = config.get("n_shared_experts").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
     let size = shared * experts.inner;
-    experts.shared = (shared > 0).then_some(Shared { name: "shared_experts", size, gate: None });
+    experts.shared = (shared > 0).then_some(Shared::new("shared_experts", size));
     let first = config.get("first_k_dense_replace").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
     let every = config.count_or("moe_layer_freq", 1)?;
     let listed = |index| config.get("mlp_layer_types").and_then(|list| list.get(index)).and_then(Value::as_str);

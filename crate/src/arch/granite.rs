@@ -1,6 +1,8 @@
-//! Granite 3: Llama with multipliers of embeddings, residuals, scores and logits.
-//! Reference: transformers `modeling_granite.py`.
+//! Granite 3: Llama with multipliers of embeddings, residuals, scores and logits; and its mixtures of experts, perhaps with a
+//! shared expert. Reference: transformers `modeling_granite.py`, `modeling_granitemoe.py`, `modeling_granitemoeshared.py`.
 
+use super::blocks::experts::{ExpertsSpec, Shared};
+use super::blocks::{Dense, Inner};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
@@ -8,16 +10,55 @@ use crate::Result;
 use crate::format::gguf::Architecture;
 use crate::ir::Graph;
 
-pub(super) static FAMILIES: &[Family] = &[Family {
-    classes: &["GraniteForCausalLM"],
-    model_types: &["granite"],
-    decoder: Some(granite),
-    gguf: &[Architecture { interleaved: true, ..Architecture::new("granite", "granite", "GraniteForCausalLM") }],
-    ..Family::NONE
-}];
+pub(super) static FAMILIES: &[Family] = &[
+    Family {
+        classes: &["GraniteForCausalLM"],
+        model_types: &["granite"],
+        decoder: Some(granite),
+        gguf: &[Architecture { interleaved: true, ..Architecture::new("granite", "granite", "GraniteForCausalLM") }],
+        ..Family::NONE
+    },
+    Family {
+        classes: &["GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"],
+        model_types: &["granitemoe", "granitemoeshared"],
+        silent: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
+        decoder: Some(granite_moe),
+        gguf: &[Architecture {
+            experts: true,
+            interleaved: true,
+            names: &[
+                ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+                ("ffn_gate_exps", "block_sparse_moe.experts.{e}.gate_proj"),
+                ("ffn_up_exps", "block_sparse_moe.experts.{e}.up_proj"),
+                ("ffn_down_exps", "block_sparse_moe.experts.{e}.down_proj"),
+                ("ffn_gate_shexp", "shared_mlp.gate_proj"),
+                ("ffn_up_shexp", "shared_mlp.up_proj"),
+                ("ffn_down_shexp", "shared_mlp.output_linear"),
+            ],
+            fields: &[("expert_shared_feed_forward_length", "shared_intermediate_size")],
+            ..Architecture::new("granitemoe", "granitemoeshared", "GraniteMoeSharedForCausalLM")
+        }],
+        ..Family::NONE
+    },
+];
 
 /// `GraniteForCausalLM`.
 fn granite(config: Config<'_>) -> Result<Graph> {
+    dense(config)?.graph()
+}
+
+/// `GraniteMoeForCausalLM`, `GraniteMoeSharedForCausalLM`.
+fn granite_moe(config: Config<'_>) -> Result<Graph> {
+    let mut dense = dense(config)?;
+    dense.names.mlp = "block_sparse_moe";
+    let shared = config.number_or("shared_intermediate_size", 0.0)? as usize;
+    let experts = experts(config, shared)?;
+    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
+    dense.graph()
+}
+
+/// Llama with the family's multipliers.
+fn dense(config: Config<'_>) -> Result<Dense> {
     let mut dense = llama::dense(config, false)?;
     let number = |field: &str| Ok::<_, crate::Error>(config.number_or(field, 1.0)? as f32);
     let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
@@ -25,5 +66,25 @@ fn granite(config: Config<'_>) -> Result<Graph> {
     dense.logits_scale = 1.0 / number("logits_scaling")?;
     dense.attentions(|a| (a.scale, a.out_scale) = (scale, residual));
     dense.mlps(|m| m.out_scale = residual);
-    dense.graph()
+    Ok(dense)
+}
+
+/// Experts under `block_sparse_moe`, weighed by the softmax over the chosen ones, with a shared expert of so many inner
+/// columns beside them; 0 for none.
+pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> {
+    let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
+    (experts.router, experts.renormalize) = (("router.layer", false), true);
+    experts.out_scale = config.number_or("residual_multiplier", 1.0)? as f32;
+    experts.shared = (shared > 0).then_some(Shared {
+        projections: (shared_mlp(config), "output_linear"),
+        beside: true,
+        ..Shared::new("shared_mlp", shared)
+    });
+    Ok(experts)
+}
+
+/// The first projection of the MLP that every token takes: one tensor, in GGUF files two.
+pub(super) fn shared_mlp(config: Config<'_>) -> Inner {
+    let apart = config.text(super::family::CONVERTED) == Some("gguf");
+    if apart { Inner::Gated(["gate_proj", "up_proj"]) } else { Inner::GatedFused("input_linear") }
 }

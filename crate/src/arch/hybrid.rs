@@ -9,21 +9,25 @@ use crate::ir::{
 };
 
 /// A causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`; `gates` multiply its inputs and its
-/// outputs.
+/// outputs, `scales` the inputs from a column on.
 fn causal_conv(
     b: &mut Builder,
     name: &str,
     (taps, bias, act): (usize, bool, Activation),
     x: ValueId,
     gates: &[ValueId],
+    scales: [(usize, f32); 3],
 ) -> ValueId {
     let channels = b.cols(x);
     let weight = b.vector(&format!("{name}.weight"), channels * taps);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), channels));
     let state = b.state(StateSpec::Conv { channels, taps });
     let inputs = [&[x], gates].concat();
-    b.node(name, Op::ShortConv(ShortConv { weight, bias, taps, act, state }), &inputs, channels)
+    b.node(name, Op::ShortConv(ShortConv { weight, bias, taps, act, scales, state }), &inputs, channels)
 }
+
+/// Inputs of a convolution as they are.
+const UNSCALED: [(usize, f32); 3] = [(0, 1.0); 3];
 
 /// Some of a value's columns.
 fn columns<const N: usize>(b: &mut Builder, path: &str, of: ValueId, parts: [(&str, usize); N]) -> [ValueId; N] {
@@ -48,7 +52,8 @@ pub fn short_conv(b: &mut Builder, path: &str, spec: &ConvSpec, x: ValueId) -> V
     let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
     let all = b.linear(&name("in_proj"), x, 3 * cols, spec.bias);
     let [before, after, inner] = columns(b, path, all, [("B", cols), ("C", cols), ("x", cols)]);
-    let mixed = causal_conv(b, &name("conv"), (spec.taps, spec.bias, Activation::None), inner, &[before, after]);
+    let mixed =
+        causal_conv(b, &name("conv"), (spec.taps, spec.bias, Activation::None), inner, &[before, after], UNSCALED);
     b.linear(&name("out_proj"), mixed, cols, spec.bias)
 }
 
@@ -91,7 +96,7 @@ pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> V
         }
     };
     let ([qkv, z], [beta, a]) = (both(spec.fused[0], parts[0]), both(spec.fused[1], parts[1]));
-    let qkv = causal_conv(b, &name("conv1d"), (spec.taps, false, Activation::Silu), qkv, &[]);
+    let qkv = causal_conv(b, &name("conv1d"), (spec.taps, false, Activation::Silu), qkv, &[], UNSCALED);
     let gains = [("A_log", heads), ("dt_bias", heads), ("norm.weight", spec.value_dim)];
     let op = Recurrent {
         heads,
@@ -125,16 +130,33 @@ pub struct SsmSpec {
     pub taps: usize,
     /// Bias of the convolution.
     pub conv_bias: bool,
-    /// Biases of both products.
+    /// Bias of the input projection.
     pub bias: bool,
+    /// Bias of the output projection.
+    pub out_bias: bool,
     /// The least and the largest dt.
     pub limits: [f32; 2],
     /// Whether `A_log` holds the negative rates themselves.
     pub raw: bool,
     /// Added to the output norm's mean square.
     pub eps: f32,
+    /// The order of the output's norm and its gate.
+    pub gate: SsmGate,
+    /// Multiply the gate, x, B, C and dt as `in_proj` gives them.
+    pub scales: [f32; 5],
     /// Multiplies what comes out.
     pub out_scale: f32,
+}
+
+/// What a Mamba-2 mixer does with its gate z before the output projection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SsmGate {
+    /// `norm(x * silu(z))`.
+    BeforeNorm,
+    /// `norm(x) * silu(z)`.
+    AfterNorm,
+    /// `x * silu(z)`.
+    Alone,
 }
 
 /// A Mamba-2 mixer with tensors under `path`; gives columns of `x`.
@@ -143,9 +165,12 @@ pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
     let SsmSpec { heads, groups, state, .. } = *spec;
     let (inner, shared) = (heads * spec.head_dim, groups * state);
     let mixed = inner + 2 * shared;
-    let all = b.linear(&name("in_proj"), x, inner + mixed + heads, spec.bias);
+    // The gate's multiplier goes into the projection, the others make up for it where they are used.
+    let [z_scale, x_scale, b_scale, c_scale, dt_scale] = spec.scales;
+    let all = product(b, &name("in_proj"), x, inner + mixed + heads, spec.bias, Activation::None, z_scale);
+    let scales = [(0, x_scale), (inner, b_scale), (inner + shared, c_scale)].map(|(first, s)| (first, s / z_scale));
     let [z, given, dt] = columns(b, path, all, [("z", inner), ("xBC", mixed), ("dt", heads)]);
-    let given = causal_conv(b, &name("conv1d"), (spec.taps, spec.conv_bias, Activation::Silu), given, &[]);
+    let given = causal_conv(b, &name("conv1d"), (spec.taps, spec.conv_bias, Activation::Silu), given, &[], scales);
     let op = Recurrent {
         heads,
         key_heads: groups,
@@ -153,17 +178,21 @@ pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
         key_dim: state,
         value_dim: spec.head_dim,
         columns: [inner + shared, inner, 0],
-        rule: Rule::Ssm { limits: spec.limits },
+        rule: Rule::Ssm { limits: spec.limits, dt_scale: dt_scale / z_scale },
         gains: b.joined(["A_log", "dt_bias", "D"].map(|part| (name(part), heads))),
         raw: spec.raw,
         state: b.state(StateSpec::Matrix { heads, rows: state, cols: spec.head_dim }),
     };
     let read = b.node(&name("ssm"), Op::Recurrent(op), &[given, dt], inner);
-    let gain = b.vector(&name("norm.weight"), inner);
-    let op = Op::GatedNorm(GatedNorm { gain, runs: groups, eps: spec.eps });
-    let normed = b.node(&name("norm"), op, &[read, z], inner);
+    let gated = if spec.gate == SsmGate::Alone {
+        b.node(&name("gated"), Op::Gated(Activation::Silu), &[z, read], inner)
+    } else {
+        let (gain, first) = (b.vector(&name("norm.weight"), inner), spec.gate == SsmGate::BeforeNorm);
+        let op = Op::GatedNorm(GatedNorm { gain, runs: groups, first, eps: spec.eps });
+        b.node(&name("norm"), op, &[read, z], inner)
+    };
     let cols = b.cols(x);
-    product(b, &name("out_proj"), normed, cols, spec.bias, Activation::None, spec.out_scale)
+    product(b, &name("out_proj"), gated, cols, spec.out_bias, Activation::None, spec.out_scale)
 }
 
 /// What a part of a layer does.
@@ -182,6 +211,8 @@ pub enum Mixer {
     Mlp(MlpSpec),
     /// Experts.
     Experts(ExpertsSpec),
+    /// Several that read the same rows, by the paths of their tensors under the layer; what they give is added up.
+    Parallel(Vec<(&'static str, Mixer)>),
 }
 
 impl Mixer {
@@ -256,14 +287,22 @@ impl Hybrid {
 
     fn part(&self, b: &mut Builder, layer: &str, part: &Part, x: ValueId) -> ValueId {
         let read = norm(b, &format!("{layer}.{}", part.norm), self.norm, x);
-        let path = format!("{layer}.{}", part.path);
-        let made = match &part.mixer {
+        self.mix(b, layer, (part.path, &part.mixer), read, x)
+    }
+
+    /// `x` plus what a mixer makes of `read`.
+    fn mix(&self, b: &mut Builder, layer: &str, part: (&str, &Mixer), read: ValueId, x: ValueId) -> ValueId {
+        let path = format!("{layer}.{}", part.0);
+        let made = match part.1 {
             Mixer::Attention(spec) => attention(b, &path, spec, read),
             Mixer::Conv(spec) => short_conv(b, &path, spec, read),
             Mixer::Delta(spec) => delta_net(b, &path, spec, read),
             Mixer::Ssm(spec) => ssm(b, &path, spec, read),
             Mixer::Mlp(spec) => mlp(b, &path, spec, read),
             Mixer::Experts(spec) => return add_experts(b, &path, spec, read, x),
+            Mixer::Parallel(all) => {
+                return all.iter().fold(x, |x, (path, mixer)| self.mix(b, layer, (path, mixer), read, x));
+            }
         };
         b.add(&format!("{path}.residual"), x, made)
     }

@@ -1,14 +1,17 @@
-//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM` without experts) and Nemotron-H, whose
-//! layers are one part each. Reference: transformers `modeling_granitemoehybrid.py`, `modeling_nemotron_h.py`.
+//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM`, dense or with experts) and Nemotron-H
+//! with Nemotron 3, whose layers are one part each. Reference: transformers `modeling_granitemoehybrid.py`,
+//! `modeling_nemotron_h.py`.
 
+use super::blocks::experts::{ExpertsSpec, First, Latent, Shared};
 use super::blocks::{Dense, Inner, MlpSpec, NormSpec};
 use super::config::Config;
 use super::family::Family;
-use super::hybrid::{Hybrid, Mixer, Part, SsmSpec};
+use super::granite;
+use super::hybrid::{Hybrid, Mixer, Part, SsmGate, SsmSpec};
 use crate::format::gguf::{Architecture, Gguf, usual};
-use crate::ir::Graph;
+use crate::ir::{Graph, Score};
 use crate::kernels::conv::MAX_TAPS;
-use crate::kernels::recurrent::Recurrent;
+use crate::kernels::recurrent::{MAX_SSM_KEY, Recurrent};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -16,58 +19,148 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["GraniteMoeHybridForCausalLM"],
         model_types: &["granitemoehybrid"],
-        silent: r#"{"num_local_experts": 8}"#,
-        decoder: Some(granite),
-        gguf: &[Architecture {
-            interleaved: true,
-            names: &[
-                ("ffn_gate", "shared_mlp.gate_proj"),
-                ("ffn_up", "shared_mlp.up_proj"),
-                ("ffn_down", "shared_mlp.output_linear"),
-                ("ssm_in", "mamba.in_proj"),
-                ("ssm_conv1d", "mamba.conv1d"),
-                ("ssm_a", "mamba.A_log"),
-                ("ssm_d", "mamba.D"),
-                ("ssm_dt.bias", "mamba.dt_bias"),
-                ("ssm_norm", "mamba.norm"),
-                ("ssm_out", "mamba.out_proj"),
-            ],
-            fields: &[
-                ("ssm.conv_kernel", "mamba_d_conv"),
-                ("ssm.state_size", "mamba_d_state"),
-                ("ssm.group_count", "mamba_n_groups"),
-                ("ssm.time_step_rank", "mamba_n_heads"),
-                ("feed_forward_length", "shared_intermediate_size"),
-            ],
-            fixed: of_gguf,
-            ..Architecture::new("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM")
-        }],
+        silent: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
+        decoder: Some(granite_hybrid),
+        gguf: &[
+            granite_in_gguf(false, &[("feed_forward_length", "shared_intermediate_size")]),
+            granite_in_gguf(true, &[("expert_shared_feed_forward_length", "shared_intermediate_size")]),
+        ],
         ..Family::NONE
     },
     Family {
         classes: &["NemotronHForCausalLM"],
         model_types: &["nemotron_h"],
-        silent: r#"{"num_key_value_heads": 8}"#,
+        silent: concat!(
+            r#"{"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "#,
+            r#""moe_shared_expert_intermediate_size": 7688}"#
+        ),
         decoder: Some(nemotron),
         prefixes: &[("backbone.", "model.")],
+        gguf: &[nemotron_in_gguf("nemotron_h", false), nemotron_in_gguf("nemotron_h_moe", true)],
         ..Family::NONE
     },
 ];
 
+/// How GGUF files hold Granite 4, dense or with experts; `shared` is the width of the MLP that every token takes.
+const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'static str)]) -> Architecture {
+    Architecture {
+        experts,
+        interleaved: true,
+        names: &[
+            ("ffn_gate", "shared_mlp.gate_proj"),
+            ("ffn_up", "shared_mlp.up_proj"),
+            ("ffn_down", "shared_mlp.output_linear"),
+            ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+            ("ffn_gate_exps", "block_sparse_moe.experts.{e}.gate_proj"),
+            ("ffn_up_exps", "block_sparse_moe.experts.{e}.up_proj"),
+            ("ffn_down_exps", "block_sparse_moe.experts.{e}.down_proj"),
+            ("ffn_gate_shexp", "shared_mlp.gate_proj"),
+            ("ffn_up_shexp", "shared_mlp.up_proj"),
+            ("ffn_down_shexp", "shared_mlp.output_linear"),
+            ("ssm_in", "mamba.in_proj"),
+            ("ssm_conv1d", "mamba.conv1d"),
+            ("ssm_a", "mamba.A_log"),
+            ("ssm_d", "mamba.D"),
+            ("ssm_dt.bias", "mamba.dt_bias"),
+            ("ssm_norm", "mamba.norm"),
+            ("ssm_out", "mamba.out_proj"),
+        ],
+        fields: shared,
+        fixed: of_gguf,
+        ..Architecture::new("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM")
+    }
+}
+
 /// What llama.cpp's conversion did: rates lie as they are used, gate and up are apart; and which layers have attention.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    usual(file, out);
+    ssm_of_gguf(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
     let kind = |layer| if file.has(&format!("blk.{layer}.ssm_a")) { "mamba" } else { "attention" };
     out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
-    if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
-        out.insert("mamba_d_head".into(), json!((inner / heads.max(1.0)) as u64));
-    }
     if file.number("rope.dimension_count").is_some_and(|n| n > 0.0) {
         out.insert("position_embedding_type".into(), json!("rope"));
     }
+}
+
+/// What GGUF files say of Mamba-2: its sizes, and that rates lie as they are used.
+pub(super) fn ssm_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    usual(file, out);
+    for (field, key) in [
+        ("ssm.conv_kernel", "mamba_d_conv"),
+        ("ssm.state_size", "mamba_d_state"),
+        ("ssm.group_count", "mamba_n_groups"),
+        ("ssm.time_step_rank", "mamba_n_heads"),
+    ] {
+        if let Some(value) = file.number(field) {
+            out.insert(key.into(), json!(value as u64));
+        }
+    }
+    if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
+        out.insert("mamba_d_head".into(), json!((inner / heads.max(1.0)) as u64));
+    }
     // Not a field of any config.json: what only such files do.
     out.insert("mamba_as_in_gguf".into(), json!(true));
+}
+
+/// What GGUF files say of Nemotron-H: kinds of layers by their tensors, sizes by the names of its config.json.
+fn nemotron_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    ssm_of_gguf(file, out);
+    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
+    let kinds = [("ssm_a", "mamba"), ("attn_q.weight", "attention"), ("ffn_gate_inp.weight", "moe")];
+    let kind = |layer| kinds.iter().find(|k| file.has(&format!("blk.{layer}.{}", k.0))).map_or("mlp", |k| k.1);
+    out.insert("layers_block_type".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
+    for (ours, theirs) in [
+        ("mamba_d_conv", "conv_kernel"),
+        ("mamba_d_state", "ssm_state_size"),
+        ("mamba_n_groups", "n_groups"),
+        ("mamba_n_heads", "mamba_num_heads"),
+        ("mamba_d_head", "mamba_head_dim"),
+    ] {
+        out.get(ours).cloned().map(|value| out.insert(theirs.into(), value));
+    }
+}
+
+/// How GGUF files hold Nemotron-H, dense or with experts under a name of its own.
+const fn nemotron_in_gguf(name: &'static str, experts: bool) -> Architecture {
+    Architecture {
+        experts,
+        names: &[
+            ("token_embd", "model.embeddings"),
+            ("output_norm", "model.norm_f"),
+            ("attn_norm", "norm"),
+            ("attn_q", "mixer.q_proj"),
+            ("attn_k", "mixer.k_proj"),
+            ("attn_v", "mixer.v_proj"),
+            ("attn_output", "mixer.o_proj"),
+            ("ffn_up", "mixer.up_proj"),
+            ("ffn_down", "mixer.down_proj"),
+            ("ffn_gate_inp", "mixer.gate"),
+            ("exp_probs_b.bias", "mixer.gate.e_score_correction_bias"),
+            ("ffn_up_exps", "mixer.experts.{e}.up_proj"),
+            ("ffn_down_exps", "mixer.experts.{e}.down_proj"),
+            ("ffn_up_shexp", "mixer.shared_experts.up_proj"),
+            ("ffn_down_shexp", "mixer.shared_experts.down_proj"),
+            ("ffn_latent_down", "mixer.fc1_latent_proj"),
+            ("ffn_latent_up", "mixer.fc2_latent_proj"),
+            ("ssm_in", "mixer.in_proj"),
+            ("ssm_conv1d", "mixer.conv1d"),
+            ("ssm_a", "mixer.A_log"),
+            ("ssm_d", "mixer.D"),
+            ("ssm_dt.bias", "mixer.dt_bias"),
+            ("ssm_norm", "mixer.norm"),
+            ("ssm_out", "mixer.out_proj"),
+        ],
+        fields: &[
+            ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+            ("expert_weights_norm", "norm_topk_prob"),
+            ("expert_weights_scale", "routed_scaling_factor"),
+            ("expert_group_count", "n_group"),
+            ("expert_group_used_count", "topk_group"),
+            ("moe_latent_size", "moe_latent_size"),
+        ],
+        fixed: nemotron_of_gguf,
+        ..Architecture::new(name, "nemotron_h", "NemotronHForCausalLM")
+    }
 }
 
 fn unsupported<T>(config: Config<'_>, option: String, hint: &str) -> Result<T> {
@@ -75,12 +168,12 @@ fn unsupported<T>(config: Config<'_>, option: String, hint: &str) -> Result<T> {
 }
 
 /// Refuses sizes that the kernels do not have.
-fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
+pub(super) fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
     let SsmSpec { heads, head_dim, groups, state, taps, .. } = spec;
-    let known = Recurrent::<()>::fits(state as u32, head_dim as u32) && heads % groups == 0;
+    let known = Recurrent::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32) && heads % groups == 0;
     if !known || !(2..=MAX_TAPS as usize).contains(&taps) {
         let hint =
-            "The engine has states of up to 128 columns, heads whose columns are multiples of 4, kernels of 2 to 8.";
+            "The engine has states of up to 256 columns, heads whose columns are multiples of 4, kernels of 2 to 8.";
         return unsupported(
             config,
             format!("Mamba-2 with {heads} heads of {head_dim}, state {state}, kernel {taps}"),
@@ -91,7 +184,7 @@ fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
 }
 
 /// One end of `time_step_limit`, which JSON has no infinity for.
-fn limit(config: Config<'_>, index: usize, default: f32) -> f32 {
+pub(super) fn limit(config: Config<'_>, index: usize, default: f32) -> f32 {
     let found = config.get("time_step_limit").and_then(|l| l.get(index)).and_then(Value::as_f64);
     found.map_or(default, |v| v as f32)
 }
@@ -104,18 +197,18 @@ fn kind<'a>(config: Config<'a>, layer: usize) -> &'a str {
         None | Some("linear_attention" | "mamba" | "M") => "mamba",
         Some("full_attention" | "attention" | "*") => "attention",
         Some("mlp" | "-") => "mlp",
+        Some("moe" | "E") => "moe",
         Some(other) => other,
     }
 }
 
 /// `GraniteMoeHybridForCausalLM`.
-fn granite(config: Config<'_>) -> Result<Graph> {
-    if config.number_or("num_local_experts", 0.0)? > 0.0 {
-        let hint = "The engine runs Granite 4 without experts: granite-4.0-h-350m, -1b and -micro.";
-        return unsupported(config, "num_local_experts".into(), hint);
-    }
+fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
+    let shared = config.count_or("shared_intermediate_size", 1024)?;
+    let sparse = config.number_or("num_local_experts", 0.0)? > 0.0;
+    let experts = if sparse { Some(granite::experts(config, shared)?) } else { None };
     let mut own = config.0.clone();
-    own["intermediate_size"] = json!(config.count_or("shared_intermediate_size", 1024)?);
+    own["intermediate_size"] = json!(shared);
     let mut dense = Dense::from_config(Config(&own), false)?;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
     let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
@@ -128,9 +221,7 @@ fn granite(config: Config<'_>) -> Result<Graph> {
         }
     });
     dense.mlps(|m| {
-        let apart = config.flag_or("mamba_as_in_gguf", false);
-        m.inner = if apart { Inner::Gated(["gate_proj", "up_proj"]) } else { Inner::GatedFused("input_linear") };
-        (m.down, m.out_scale) = ("output_linear", residual);
+        (m.inner, m.down, m.out_scale) = (granite::shared_mlp(config), "output_linear", residual);
     });
     let heads = config.count_or("mamba_n_heads", 128)?;
     let inner = config.count_or("mamba_expand", 2)? * dense.hidden;
@@ -144,9 +235,12 @@ fn granite(config: Config<'_>) -> Result<Graph> {
             taps: config.count_or("mamba_d_conv", 4)?,
             conv_bias: config.flag_or("mamba_conv_bias", true),
             bias: config.flag_or("mamba_proj_bias", false),
+            out_bias: config.flag_or("mamba_proj_bias", false),
             limits: [limit(config, 0, 0.0), limit(config, 1, f32::MAX)],
             raw: config.flag_or("mamba_as_in_gguf", false),
             eps: dense.norm.eps,
+            gate: SsmGate::BeforeNorm,
+            scales: [1.0; 5],
             out_scale: residual,
         },
     )?;
@@ -155,10 +249,13 @@ fn granite(config: Config<'_>) -> Result<Graph> {
             "mamba" => ("mamba", Mixer::Ssm(ssm.clone())),
             _ => ("self_attn", Mixer::Attention(layer.attention.clone())),
         };
-        let mlp = Mixer::Mlp(layer.mlp.clone());
+        let (below, mlp) = match &experts {
+            Some(experts) => ("block_sparse_moe", Mixer::Experts(experts.clone())),
+            None => ("shared_mlp", Mixer::Mlp(layer.mlp.clone())),
+        };
         vec![
             Part { norm: "input_layernorm", path, mixer },
-            Part { norm: "post_attention_layernorm", path: "shared_mlp", mixer: mlp },
+            Part { norm: "post_attention_layernorm", path: below, mixer: mlp },
         ]
     });
     Hybrid {
@@ -175,6 +272,26 @@ fn granite(config: Config<'_>) -> Result<Graph> {
         layers: layers.collect(),
     }
     .graph()
+}
+
+/// The experts of Nemotron 3: MLPs without gates, a sigmoid router with a bias that selects, a wider shared expert; perhaps
+/// within a latent.
+fn nemotron_experts(config: Config<'_>) -> Result<ExpertsSpec> {
+    config.only(&[("mlp_bias", "false")])?;
+    let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
+    experts.act = config.activation("mlp_hidden_act", "relu2")?;
+    (experts.score, experts.choice, experts.eps) = (Score::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
+    experts.renormalize = config.flag_or("norm_topk_prob", true);
+    experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
+    experts.grouped(config, true)?;
+    experts.first = First::Plain("up_proj");
+    let shared = Shared::new("shared_experts", config.count("moe_shared_expert_intermediate_size")?);
+    experts.shared = Some(Shared { projections: (Inner::Plain("up_proj"), "down_proj"), ..shared });
+    if config.get("moe_latent_size").is_some() {
+        let names = ["fc1_latent_proj", "fc2_latent_proj"];
+        experts.latent = Some(Latent { names, cols: config.count("moe_latent_size")? });
+    }
+    Ok(experts)
 }
 
 /// `NemotronHForCausalLM`.
@@ -201,9 +318,12 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
             taps: config.count_or("conv_kernel", 4)?,
             conv_bias: config.flag_or("use_conv_bias", true),
             bias: config.flag_or("use_bias", false),
+            out_bias: config.flag_or("use_bias", false),
             limits: [config.number_or("time_step_min", 0.001)? as f32, f32::MAX],
-            raw: false,
+            raw: config.flag_or("mamba_as_in_gguf", false),
             eps: norm.eps,
+            gate: SsmGate::BeforeNorm,
+            scales: [1.0; 5],
             out_scale: 1.0,
         },
     )?;
@@ -222,8 +342,9 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
                 bias: config.flag_or("mlp_bias", false),
                 ..layer.mlp.clone()
             }),
+            "moe" => Mixer::Experts(nemotron_experts(config)?),
             other => {
-                let hint = "The engine runs Nemotron-H without experts: Mamba-2, attention and MLP layers.";
+                let hint = "The engine knows Mamba-2 (M), attention (*), MLP (-) and experts (E).";
                 return unsupported(config, format!("layers of kind '{other}'"), hint);
             }
         };

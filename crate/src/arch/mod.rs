@@ -10,6 +10,7 @@ mod deepseek;
 pub mod encoder;
 mod ernie;
 mod exaone;
+mod falcon_h1;
 pub mod family;
 mod gemma;
 mod gemma3;
@@ -70,6 +71,7 @@ pub static FAMILIES: &[&[Family]] = &[
     lfm2_moe::FAMILIES,
     qwen3_5::FAMILIES,
     mamba2::FAMILIES,
+    falcon_h1::FAMILIES,
     olmo::FAMILIES,
     exaone::FAMILIES,
     glm::FAMILIES,

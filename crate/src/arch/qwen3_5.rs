@@ -13,7 +13,7 @@ use crate::format::RowOrder;
 use crate::format::gguf::{Architecture, Gguf, usual};
 use crate::ir::Graph;
 use crate::kernels::conv::MAX_TAPS;
-use crate::kernels::recurrent::Recurrent;
+use crate::kernels::recurrent::{MAX_DELTA_KEY, Recurrent};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -137,7 +137,7 @@ fn qwen3_next(config: Config<'_>) -> Result<Graph> {
 /// The experts, with one that every token takes.
 fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
     let size = config.count_or("shared_expert_intermediate_size", 512)?;
-    let shared = Some(Shared { name: "shared_expert", size, gate: Some("shared_expert_gate") });
+    let shared = Some(Shared { gate: Some("shared_expert_gate"), ..Shared::new("shared_expert", size) });
     Ok(ExpertsSpec { shared, ..ExpertsSpec::from_config(config, "moe_intermediate_size")? })
 }
 
@@ -204,7 +204,7 @@ fn delta(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
         raw,
         eps,
     };
-    let known = Recurrent::<()>::fits(spec.key_dim as u32, spec.value_dim as u32)
+    let known = Recurrent::<()>::fits(MAX_DELTA_KEY, spec.key_dim as u32, spec.value_dim as u32)
         && (2..=MAX_TAPS as usize).contains(&spec.taps)
         && spec.heads.is_multiple_of(spec.key_heads);
     if !known {

@@ -14,6 +14,8 @@ pub struct ShortConv {
     pub taps: usize,
     /// Applied to the sums.
     pub act: Activation,
+    /// What multiplies the inputs from a column on, by the first column; the last that begins before a column counts.
+    pub scales: [(usize, f32); 3],
     /// The inputs before a step ([`StateSpec::Conv`](super::StateSpec::Conv)).
     pub state: StateId,
 }
@@ -30,6 +32,8 @@ pub enum Rule {
     Ssm {
         /// The least and the largest dt.
         limits: [f32; 2],
+        /// Multiplies dt before its bias.
+        dt_scale: f32,
     },
 }
 
@@ -60,13 +64,15 @@ pub struct Recurrent {
     pub state: StateId,
 }
 
-/// `norm(x * silu(z)) * gain` with a norm for each run of columns; inputs x, z.
+/// `norm(x * silu(z)) * gain`, or `norm(x) * gain * silu(z)`, with a norm for each run of columns; inputs x, z.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatedNorm {
     /// `[cols]`.
     pub gain: WeightId,
     /// Runs of columns, each with its norm.
     pub runs: usize,
+    /// Whether the gate comes before the norm.
+    pub first: bool,
     /// Added to the mean square.
     pub eps: f32,
 }

@@ -25,6 +25,8 @@ pub struct Conv<B> {
     pub bias: Option<B>,
     /// Applied to the sums; a number of shaders/common/activation.wgsl.
     pub act: u32,
+    /// What multiplies the inputs from a column on, by the first column, in order.
+    pub scales: [(u32, f32); 3],
     /// What multiplies the inputs, and what multiplies the outputs.
     pub gates: Option<[View<B>; 2]>,
     /// `[taps - 1][channels]`: the inputs before this step, oldest first; zeros at position 0 whatever is in it.
@@ -49,6 +51,11 @@ impl<B: Clone> Conv<B> {
         let mut launch = self.launch(form, x, out);
         launch.variant = launch.variant.flag_if("BIAS", self.bias.is_some());
         launch
+            .set("second", self.scales[1].0)
+            .set("third", self.scales[2].0)
+            .set_f32("first_scale", self.scales[0].1)
+            .set_f32("second_scale", self.scales[1].1)
+            .set_f32("third_scale", self.scales[2].1)
             .bind("weight", self.weight.clone())
             .bind("out", out.buffer.clone())
             .bind_opt("gate_out", self.gates.as_ref().map(|g| g[1].buffer.clone()))

@@ -11,8 +11,12 @@ use crate::device::registry::{Kernel, Variant};
 const CHUNK: u32 = 32;
 /// Columns of values that a workgroup of the scan takes.
 const BLOCK: u32 = 16;
-/// The longest keys that chunks are computed with.
-pub const MAX_KEY: u32 = 128;
+/// The most keys of a head that a launch of the scan holds.
+const SCAN_KEYS: u32 = 128;
+/// The longest keys of the delta rule.
+pub const MAX_DELTA_KEY: u32 = SCAN_KEYS;
+/// The longest keys of Mamba-2.
+pub const MAX_SSM_KEY: u32 = 256;
 
 /// What a row does to the memory of a head, whose decay is `exp(rate * dt)`.
 #[derive(Debug, Clone)]
@@ -30,6 +34,8 @@ pub enum Rule<B> {
     Ssm {
         /// The least and the largest dt.
         limits: [f32; 2],
+        /// Multiplies dt before its bias.
+        dt_scale: f32,
     },
 }
 
@@ -79,11 +85,11 @@ impl<B: Clone> Recurrent<B> {
         self.key_dim.div_ceil((1024 / self.value_dim).max(1)).next_power_of_two()
     }
 
-    /// Whether the kernels hold a head of these sizes.
-    pub fn fits(key_dim: u32, value_dim: u32) -> bool {
+    /// Whether the kernels hold a head of these sizes, of a rule with keys of up to `max_key` columns.
+    pub fn fits(max_key: u32, key_dim: u32, value_dim: u32) -> bool {
         let slices = 1024 / value_dim.max(1);
         let fours = key_dim.is_multiple_of(4) && value_dim.is_multiple_of(4);
-        fours && (4..=MAX_KEY).contains(&key_dim) && slices > 0 && key_dim.div_ceil(slices) <= 32
+        fours && (4..=max_key).contains(&key_dim) && slices > 0 && key_dim.div_ceil(slices) <= 32
     }
 
     /// Words that a row of a head leaves for the scan.
@@ -119,17 +125,27 @@ impl<B: Clone> Recurrent<B> {
         let prepare = self.launch(" chunks", Variant::new(Kernel::RecurrentPrepare), grid).bind("parts", parts.clone());
         let units = self.heads * self.value_dim.div_ceil(BLOCK);
         let variant = stored(Variant::new(Kernel::RecurrentScan), self.kv);
-        let scan = self
-            .launch("", variant, GridSpec::Fixed { units })
-            .bind_opt("gains", (!self.delta()).then(|| self.gains.clone()))
-            .bind("parts", parts.clone())
-            .bind("memory", self.memory.clone())
-            .bind("out", out.buffer.clone())
-            .set("out_offset", out.offset)
-            .set("out_stride", out.stride);
-        let mut launches = vec![self.rates(prepare), scan];
+        let scan = |first: u32| {
+            self.launch("", variant.clone(), GridSpec::Fixed { units })
+                .bind_opt("gains", (!self.delta()).then(|| self.gains.clone()))
+                .bind("parts", parts.clone())
+                .bind("memory", self.memory.clone())
+                .bind("out", out.buffer.clone())
+                .set("out_offset", out.offset)
+                .set("out_stride", out.stride)
+                .set("first_key", first)
+                .set("keys", SCAN_KEYS.min(self.key_dim - first))
+        };
+        let mut launches = vec![self.rates(prepare)];
+        launches.extend((0..self.key_dim).step_by(SCAN_KEYS as usize).map(scan));
         if let Rule::Delta { z, eps, .. } = &self.rule {
-            let norm = GatedNorm { gain: self.gains.clone(), gain_offset: 2 * self.heads, first: false, eps: *eps };
+            let norm = GatedNorm {
+                gain: self.gains.clone(),
+                gain_offset: 2 * self.heads,
+                gain_step: 0,
+                first: false,
+                eps: *eps,
+            };
             launches.push(norm.launch(&format!("{} norm", self.label), out, z, None, self.heads, self.value_dim));
         }
         launches
@@ -154,9 +170,9 @@ impl<B: Clone> Recurrent<B> {
 
     /// Gives a launch what its decays come from.
     fn rates(&self, launch: Launch<B>) -> Launch<B> {
-        let (b, limits) = match &self.rule {
-            Rule::Delta { b, .. } => (Some(b), [0.0, 0.0]),
-            Rule::Ssm { limits } => (None, *limits),
+        let (b, limits, dt_scale) = match &self.rule {
+            Rule::Delta { b, .. } => (Some(b), [0.0, 0.0], 1.0),
+            Rule::Ssm { limits, dt_scale } => (None, *limits, *dt_scale),
         };
         launch
             .bind("a", self.a.buffer.clone())
@@ -167,6 +183,7 @@ impl<B: Clone> Recurrent<B> {
             .set("b_offset", b.map_or(0, |b| b.offset))
             .set("b_stride", b.map_or(0, |b| b.stride))
             .set("raw", u32::from(self.raw))
+            .set_f32("dt_scale", dt_scale)
             .set_f32("dt_low", limits[0])
             .set_f32("dt_high", limits[1].min(f32::MAX))
     }
@@ -179,10 +196,12 @@ fn stored(variant: Variant, kv: Kv) -> Variant {
 /// RMSNorm of runs of columns with a gate.
 #[derive(Debug, Clone)]
 pub struct GatedNorm<B> {
-    /// The gain: one for all runs, or where the gate is first as long as the row.
+    /// The gain.
     pub gain: B,
     /// Where it begins.
     pub gain_offset: u32,
+    /// Columns of the gain from one run's to the next one's; 0 where all runs share them.
+    pub gain_step: u32,
     /// The gate comes before the norm.
     pub first: bool,
     /// Added to the mean square.
@@ -217,6 +236,7 @@ impl<B: Clone> GatedNorm<B> {
             .set("out_offset", out.map_or(0, |o| o.offset))
             .set("out_stride", out.map_or(0, |o| o.stride))
             .set("gain_offset", self.gain_offset)
+            .set("gain_step", self.gain_step)
             .set_f32("eps", self.eps)
     }
 }

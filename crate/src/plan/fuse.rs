@@ -112,7 +112,7 @@ pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u3
 /// A product that nothing hangs on yet.
 fn plain(node: &Node) -> Option<&Linear> {
     match &node.op {
-        Op::Linear(l) if l.norm.is_none() && !l.gated && !l.residual && l.softcap == 0.0 && l.scale == 1.0 => Some(l),
+        Op::Linear(l) if l.norm.is_none() && !l.gated && !l.residual && l.softcap == 0.0 => Some(l),
         _ => None,
     }
 }
@@ -148,6 +148,7 @@ fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> Layout) -> 
                 let w = graph.weight(l.weight);
                 l.bias.is_some() == linear.bias.is_some()
                     && l.act == linear.act
+                    && l.scale == linear.scale
                     && w.kind == WeightKind::Matrix
                     && layout(w).iter().all(|l| *l == kind)
             })

@@ -13,6 +13,8 @@ pub struct Conv<'a> {
     pub bias: Option<&'a [f32]>,
     /// A number of shaders/common/activation.wgsl.
     pub act: u32,
+    /// What multiplies the inputs from a channel on, by the first channel, in order.
+    pub scales: [(usize, f32); 3],
 }
 
 impl Conv<'_> {
@@ -25,7 +27,8 @@ impl Conv<'_> {
             for c in 0..channels {
                 let seen = (0..self.taps)
                     .map(|t| f64::from(self.weight[c * self.taps + t]) * f64::from(memory[t * channels + c]));
-                let sum = seen.sum::<f64>() + self.bias.map_or(0.0, |b| f64::from(b[c]));
+                let scale = self.scales.iter().rfind(|s| s.0 <= c).map_or(1.0, |s| f64::from(s.1));
+                let sum = scale * seen.sum::<f64>() + self.bias.map_or(0.0, |b| f64::from(b[c]));
                 out.push(activate(self.act, sum as f32));
             }
             memory.drain(..channels);

@@ -57,12 +57,12 @@ fn mixer<B>(logits: &[f64], r: &Routing<B>) -> Vec<(usize, f64)> {
     picks
 }
 
-/// The weights of gated experts, dense.
+/// The weights of experts, dense.
 #[derive(Debug, Clone)]
 pub struct Gated<'a> {
-    /// `[experts][2 * inner][cols]`.
+    /// `[experts][2 * inner][cols]`, without gates `[experts][inner][cols]`.
     pub gate_up: &'a [f32],
-    /// `[experts][2 * inner]`.
+    /// One for each of its rows.
     pub gate_up_bias: Option<&'a [f32]>,
     /// `[experts][cols][inner]`.
     pub down: &'a [f32],
@@ -72,9 +72,11 @@ pub struct Gated<'a> {
     pub cols: usize,
     /// Columns in between.
     pub inner: usize,
+    /// `act(gate) * up` rather than `act(up)`.
+    pub gated: bool,
     /// Whether the rows of gate and up take turns.
     pub turns: bool,
-    /// The activation of the gate.
+    /// The activation.
     pub act: u32,
     /// GPT-OSS's gate instead: its factor in the sigmoid and its limit.
     pub clamp: Option<[f32; 2]>,
@@ -98,12 +100,15 @@ impl Gated<'_> {
 
     fn hidden(&self, x: &[f32], expert: usize) -> Vec<f32> {
         let project = |row: usize| {
-            let row = expert * 2 * self.inner + row;
+            let row = expert * if self.gated { 2 * self.inner } else { self.inner } + row;
             dot(x, &self.gate_up[row * self.cols..(row + 1) * self.cols])
                 + self.gate_up_bias.map_or(0.0, |b| f64::from(b[row]))
         };
         let pair = |i: usize| if self.turns { (2 * i, 2 * i + 1) } else { (i, i + self.inner) };
         let one = |i: usize| {
+            if !self.gated {
+                return activate(self.act, project(i) as f32);
+            }
             let (gate, up) = (project(pair(i).0) as f32, project(pair(i).1) as f32);
             match self.clamp {
                 Some([alpha, limit]) => {

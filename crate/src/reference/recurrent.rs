@@ -37,6 +37,8 @@ pub struct Recurrent<'a> {
     pub share: Option<&'a [f32]>,
     /// The least and the largest dt of Mamba-2.
     pub limits: [f32; 2],
+    /// Multiplies dt before its bias.
+    pub dt_scale: f32,
 }
 
 impl Recurrent<'_> {
@@ -60,7 +62,7 @@ impl Recurrent<'_> {
         let (mut q, mut k) = (wide(&rows.q[at..at + dk]), wide(&rows.k[at..at + dk]));
         let v = wide(&rows.v[(row * self.heads + head) * dv..][..dv]);
         let number = row * self.heads + head;
-        let dt = (f64::from(rows.a[number]) + f64::from(self.bias[head])).exp().ln_1p();
+        let dt = (f64::from(rows.a[number]) * f64::from(self.dt_scale) + f64::from(self.bias[head])).exp().ln_1p();
         let dt = dt.clamp(f64::from(self.limits[0]), f64::from(self.limits[1]));
         let decay = (-f64::from(self.log_rate[head]).exp() * dt).exp();
         let own = &mut memory[head * dk * dv..][..dk * dv];
@@ -90,8 +92,8 @@ fn unit(x: &mut [f64], length: f64) {
     x.iter_mut().for_each(|v| *v *= factor);
 }
 
-/// RMSNorm of runs of `cols` columns: `norm(x) · gain · silu(z)`, or with `first` `norm(x · silu(z)) · gain`, whose gain has
-/// the `gain.len()` columns of a row.
+/// RMSNorm of runs of `cols` columns: `norm(x) · gain · silu(z)`, or with `first` `norm(x · silu(z)) · gain`; the gain has the
+/// columns of one run or of a row.
 pub fn gated_norm(x: &[f32], z: &[f32], gain: &[f32], cols: usize, eps: f32, first: bool) -> Vec<f32> {
     let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
     let gated = |i: usize| f64::from(x[i]) * if first { silu(z[i]) } else { 1.0 };

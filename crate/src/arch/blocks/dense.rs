@@ -145,6 +145,7 @@ impl Dense {
             sub_norm: None,
             down: "down_proj",
             bias: false,
+            gate_scale: 1.0,
             out_scale: 1.0,
             round,
         };

@@ -20,6 +20,8 @@ pub enum First {
     Fused(&'static str),
     /// One tensor whose rows are the gate's and up's in turns.
     Turns(&'static str),
+    /// One tensor without a gate: `act(up)`.
+    Plain(&'static str),
 }
 
 /// An expert that every token takes.
@@ -31,6 +33,27 @@ pub struct Shared {
     pub size: usize,
     /// The product whose sigmoid multiplies it.
     pub gate: Option<&'static str>,
+    /// The names of its projections.
+    pub projections: (Inner, &'static str),
+    /// Whether its tensors lie beside the path of the routed experts instead of under it.
+    pub beside: bool,
+}
+
+impl Shared {
+    /// A gated MLP with the common names.
+    pub const fn new(name: &'static str, size: usize) -> Self {
+        let projections = (Inner::Gated(["gate_proj", "up_proj"]), "down_proj");
+        Self { name, size, gate: None, projections, beside: false }
+    }
+}
+
+/// Projections between the residual stream and narrower columns that the routed experts work in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Latent {
+    /// The names of the projections into and out of it.
+    pub names: [&'static str; 2],
+    /// Its columns.
+    pub cols: usize,
 }
 
 /// The experts of a layer.
@@ -70,6 +93,10 @@ pub struct ExpertsSpec {
     pub bias: bool,
     /// An expert that every token takes.
     pub shared: Option<Shared>,
+    /// What the routed experts read and write instead of the layer's own columns.
+    pub latent: Option<Latent>,
+    /// Multiplies the output of all experts, the shared one included.
+    pub out_scale: f32,
 }
 
 impl ExpertsSpec {
@@ -103,6 +130,8 @@ impl ExpertsSpec {
             second: "down_proj",
             bias: false,
             shared: None,
+            latent: None,
+            out_scale: 1.0,
         };
         if count > MOST.0 || each > MOST.1 || each > count {
             return Err(Error::UnsupportedOption {
@@ -139,24 +168,9 @@ pub const FUSED: &str = "fused_experts";
 /// `rest` plus what the experts make of `x`, with tensors under `path`.
 pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, rest: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let cols = b.cols(x);
     let mut sum = rest;
     if let Some(shared) = &spec.shared {
-        let inner = MlpSpec {
-            size: shared.size,
-            act: spec.act,
-            inner: Inner::Gated(["gate_proj", "up_proj"]),
-            sub_norm: None,
-            down: "down_proj",
-            bias: false,
-            out_scale: 1.0,
-            round: false,
-        };
-        let mut y = mlp(b, &name(shared.name), &inner, x);
-        if let Some(gate) = shared.gate {
-            let gate = b.router(&name(gate), x, 1, false);
-            y = b.node(&name("shared_gated"), Op::Gated(Activation::Sigmoid), &[gate, y], cols);
-        }
+        let y = shared_expert(b, path, spec, shared, x);
         sum = b.add(&name("shared_residual"), rest, y);
     }
     let logits = b.router(&name(spec.router.0), x, spec.count, spec.router.1);
@@ -176,17 +190,53 @@ pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logit
         groups: spec.groups,
         renormalize: spec.renormalize,
         eps: spec.eps,
-        scale: spec.scale,
+        scale: spec.scale * spec.out_scale,
         gain: spec.gain.map(|n| b.vector(&name(n), spec.count)),
     };
     let picks = b.node(&name("picks"), Op::Route(routing), &[logits], 2 * spec.each);
+    let Some(latent) = spec.latent else {
+        let routed = routed(b, path, spec, x, picks);
+        return b.add(&name("experts_residual"), sum, routed);
+    };
+    let outer = b.cols(x);
+    let narrow = b.linear(&name(latent.names[0]), x, latent.cols, false);
+    let routed = routed(b, path, spec, narrow, picks);
+    let wide = b.linear(&name(latent.names[1]), routed, outer, false);
+    b.add(&name("experts_residual"), sum, wide)
+}
+
+/// The expert that every token takes.
+fn shared_expert(b: &mut Builder, path: &str, spec: &ExpertsSpec, shared: &Shared, x: ValueId) -> ValueId {
+    let layer = path.rsplit_once('.').map_or(path, |(layer, _)| layer);
+    let (inner, down) = shared.projections;
+    let dense = MlpSpec {
+        size: shared.size,
+        act: spec.act,
+        inner,
+        sub_norm: None,
+        down,
+        bias: false,
+        gate_scale: 1.0,
+        out_scale: spec.out_scale,
+        round: false,
+    };
+    let y = mlp(b, &format!("{}.{}", if shared.beside { layer } else { path }, shared.name), &dense, x);
+    let Some(gate) = shared.gate else { return y };
+    let (gate, cols) = (b.router(&format!("{path}.{gate}"), x, 1, false), b.cols(x));
+    b.node(&format!("{path}.shared_gated"), Op::Gated(Activation::Sigmoid), &[gate, y], cols)
+}
+
+/// Both products of the chosen experts, summed by their weights.
+fn routed(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, picks: ValueId) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let cols = b.cols(x);
     let first = ExpertsIn {
         weight: first_weight(b, path, spec, cols),
         bias: spec.bias.then(|| first_bias(b, path, spec)),
         count: spec.count,
         each: spec.each,
         inner: spec.inner,
-        gated: true,
+        gated: !matches!(spec.first, First::Plain(_)),
         turns: matches!(spec.first, First::Turns(_)),
         act: spec.act,
         clamp: spec.clamp,
@@ -222,17 +272,16 @@ fn stack(b: &mut Builder, parts: impl Iterator<Item = (String, usize)>, cols: us
 }
 
 fn first_weight(b: &mut Builder, path: &str, spec: &ExpertsSpec, cols: usize) -> WeightId {
-    let inner = spec.inner;
-    let parts: Vec<(String, usize)> = match spec.first {
+    let one = |name: &str, rows: usize| (0..spec.count).map(|e| (expert(path, e, name), rows)).collect();
+    let (parts, rows): (Vec<(String, usize)>, usize) = match spec.first {
         First::Apart(names) => {
-            let of = |e: usize| names.map(|n| (expert(path, e, n), inner));
-            (0..spec.count).flat_map(of).collect()
+            let of = |e: usize| names.map(|n| (expert(path, e, n), spec.inner));
+            ((0..spec.count).flat_map(of).collect(), 2 * spec.inner)
         }
-        First::Fused(name) | First::Turns(name) => {
-            (0..spec.count).map(|e| (expert(path, e, name), 2 * inner)).collect()
-        }
+        First::Fused(name) | First::Turns(name) => (one(name, 2 * spec.inner), 2 * spec.inner),
+        First::Plain(name) => (one(name, spec.inner), spec.inner),
     };
-    stack(b, parts.into_iter(), cols, 2 * inner)
+    stack(b, parts.into_iter(), cols, rows)
 }
 
 fn first_bias(b: &mut Builder, path: &str, spec: &ExpertsSpec) -> WeightId {
@@ -245,5 +294,6 @@ fn first_bias(b: &mut Builder, path: &str, spec: &ExpertsSpec) -> WeightId {
         First::Fused(name) | First::Turns(name) => {
             b.vector(&format!("{path}.experts.{name}_bias"), spec.count * 2 * spec.inner)
         }
+        First::Plain(name) => b.vector(&format!("{path}.experts.{name}_bias"), spec.count * spec.inner),
     }
 }

@@ -29,6 +29,8 @@ pub struct MlpSpec {
     pub down: &'static str,
     /// Biases of all products.
     pub bias: bool,
+    /// Multiplies the gate before its activation; 1 where there is none.
+    pub gate_scale: f32,
     /// Multiplies what comes out.
     pub out_scale: f32,
     /// Whether what products read is rounded to 8 bits.
@@ -41,11 +43,13 @@ pub fn mlp(b: &mut Builder, path: &str, spec: &MlpSpec, x: ValueId) -> ValueId {
     let (size, x) = (spec.size, read(b, path, spec.round, x));
     let gates = match spec.inner {
         Inner::Gated([gate, up]) => {
-            let gate = b.linear(&name(gate), x, size, spec.bias);
-            Some((gate, b.linear(&name(up), x, size, spec.bias)))
+            // With one multiplier for both they still are one product; what comes out makes up for it.
+            let mut half = |part| product(b, &name(part), x, size, spec.bias, Activation::None, spec.gate_scale);
+            let gate = half(gate);
+            Some((gate, half(up)))
         }
         Inner::GatedFused(both) => {
-            let both = b.linear(&name(both), x, 2 * size, spec.bias);
+            let both = product(b, &name(both), x, 2 * size, spec.bias, Activation::None, spec.gate_scale);
             Some((b.view(&name("gate"), both, 0, size), b.view(&name("up"), both, size, size)))
         }
         Inner::Plain(_) => None,
@@ -60,5 +64,5 @@ pub fn mlp(b: &mut Builder, path: &str, spec: &MlpSpec, x: ValueId) -> ValueId {
         inner = norm(b, &name(sub), norms, inner);
     }
     let (cols, inner) = (b.cols(x), read(b, &name(spec.down), spec.round, inner));
-    product(b, &name(spec.down), inner, cols, spec.bias, Activation::None, spec.out_scale)
+    product(b, &name(spec.down), inner, cols, spec.bias, Activation::None, spec.out_scale / spec.gate_scale)
 }

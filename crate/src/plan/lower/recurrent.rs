@@ -32,6 +32,7 @@ impl Lowering<'_> {
             weight: Slot::Vector(conv.weight),
             bias: conv.bias.map(Slot::Vector),
             act: conv.act as u32,
+            scales: conv.scales.map(|(first, scale)| (first as u32, scale)),
             gates,
             memory: Slot::Sequence(conv.state, 0),
             state: Slot::CURSOR,
@@ -50,7 +51,7 @@ impl Lowering<'_> {
         let out = self.view(node.output);
         let rule = match (r.rule, &inputs[..]) {
             (ir::Rule::Delta { eps }, [_, _, b, z]) => Rule::Delta { b: b.clone(), z: z.clone(), eps },
-            (ir::Rule::Ssm { limits }, [_, _]) => Rule::Ssm { limits },
+            (ir::Rule::Ssm { limits, dt_scale }, [_, _]) => Rule::Ssm { limits, dt_scale },
             _ => return Err(Error::Internal(format!("{name}: {} inputs do not fit its rule", inputs.len()))),
         };
         let kernel = Recurrent {
@@ -82,7 +83,13 @@ impl Lowering<'_> {
     pub(super) fn gated_norm(&mut self, name: &str, norm: &ir::GatedNorm, node: &Node) {
         let (x, z, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
         let (runs, cols) = (norm.runs as u32, self.cols(node.output) / norm.runs as u32);
-        let kernel = GatedNorm { gain: Slot::Vector(norm.gain), gain_offset: 0, first: true, eps: norm.eps };
+        let kernel = GatedNorm {
+            gain: Slot::Vector(norm.gain),
+            gain_offset: 0,
+            gain_step: cols,
+            first: norm.first,
+            eps: norm.eps,
+        };
         self.launches.push(kernel.launch(name, &x, &z, Some(&out), runs, cols));
     }
 }

@@ -1,0 +1,128 @@
+//! Falcon-H1: a Mamba-2 mixer and attention side by side in every layer, with multipliers of nearly all projections, which
+//! are folded into what is there. Reference: transformers `modeling_falcon_h1.py`.
+
+use super::blocks::MlpSpec;
+use super::config::Config;
+use super::family::Family;
+use super::hybrid::{Hybrid, Mixer, Part, SsmGate, SsmSpec};
+use super::llama;
+use super::mamba2::{checked, limit, ssm_of_gguf};
+use crate::format::gguf::Architecture;
+use crate::ir::Graph;
+use crate::{Error, Result};
+use serde_json::{Value, json};
+
+pub(super) static FAMILIES: &[Family] = &[Family {
+    classes: &["FalconH1ForCausalLM"],
+    model_types: &["falcon_h1"],
+    silent: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "mamba_d_ssm": 1024}"#,
+    decoder: Some(falcon_h1),
+    gguf: &[Architecture {
+        names: &[
+            ("output_norm", "model.final_layernorm"),
+            // The conversion leaves the ending out.
+            ("ffn_norm", "pre_ff_layernorm.weight"),
+            ("ffn_norm.weight", "pre_ff_layernorm.weight"),
+            ("ffn_gate", "feed_forward.gate_proj"),
+            ("ffn_up", "feed_forward.up_proj"),
+            ("ffn_down", "feed_forward.down_proj"),
+            ("ssm_in", "mamba.in_proj"),
+            ("ssm_conv1d", "mamba.conv1d"),
+            ("ssm_a", "mamba.A_log"),
+            ("ssm_d", "mamba.D"),
+            ("ssm_dt.bias", "mamba.dt_bias"),
+            ("ssm_norm", "mamba.norm"),
+            ("ssm_out", "mamba.out_proj"),
+        ],
+        // The conversion multiplies the weights.
+        fixed: |file, out| {
+            ssm_of_gguf(file, out);
+            out.insert("mamba_d_ssm".into(), json!(file.number("ssm.inner_size").map(|n| n as u64)));
+            out.insert("mamba_rms_norm".into(), json!(file.has("blk.0.ssm_norm.weight")));
+            out.insert("mamba_norm_before_gate".into(), json!(false));
+        },
+        ..Architecture::new("falcon-h1", "falcon_h1", "FalconH1ForCausalLM")
+    }],
+    ..Family::NONE
+}];
+
+/// A list of as many multipliers; ones where there is none.
+fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; N]> {
+    let Some(list) = config.get(field) else { return Ok([1.0; N]) };
+    let values: Option<Vec<f32>> =
+        list.as_array().and_then(|l| l.iter().map(|v| v.as_f64().map(|v| v as f32)).collect());
+    // Others make up for the first ones, which must not be zero.
+    values.and_then(|v| v.try_into().ok()).filter(|v: &[f32; N]| v[0] != 0.0).ok_or_else(|| Error::Config {
+        file: "config.json".into(),
+        reason: format!("'{field}' is not a list of {N} multipliers"),
+    })
+}
+
+/// `FalconH1ForCausalLM`.
+fn falcon_h1(config: Config<'_>) -> Result<Graph> {
+    config.only(&[("attention_bias", "false"), ("mlp_bias", "false")])?;
+    let mut dense = llama::dense(config, false)?;
+    let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
+    let (given, kept) = (number("attention_in_multiplier")?, number("attention_out_multiplier")?);
+    let key = number("key_multiplier")?;
+    dense.attentions(|a| (a.scale, a.out_scale) = (a.scale * given * given * key, given * kept));
+    let [gate, down] = multipliers(config, "mlp_multipliers")?;
+    let ssm = ssm(config, dense.hidden, dense.norm.eps)?;
+    let layers = dense.layers.iter().map(|layer| {
+        let mixers = vec![("mamba", Mixer::Ssm(ssm.clone())), ("self_attn", Mixer::Attention(layer.attention.clone()))];
+        let mlp = MlpSpec { gate_scale: gate, out_scale: down, ..layer.mlp.clone() };
+        vec![
+            Part { norm: "input_layernorm", path: "", mixer: Mixer::Parallel(mixers) },
+            Part { norm: "pre_ff_layernorm", path: "feed_forward", mixer: Mixer::Mlp(mlp) },
+        ]
+    });
+    Hybrid {
+        name: dense.name.clone(),
+        embed: "model.embed_tokens",
+        path: "model.layers",
+        last: "model.final_layernorm",
+        hidden: dense.hidden,
+        vocab: dense.vocab,
+        embed_scale: number("embedding_multiplier")?,
+        logits_scale: number("lm_head_multiplier")?,
+        norm: dense.norm,
+        tied: dense.tied,
+        layers: layers.collect(),
+    }
+    .graph()
+}
+
+/// The Mamba-2 mixer of every layer.
+fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
+    let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
+    let given = number("ssm_in_multiplier")?;
+    let heads = config.count_or("mamba_n_heads", 128)?;
+    let inner = config.count_or("mamba_d_ssm", config.count_or("mamba_expand", 2)? * hidden)?;
+    let gate = match (config.flag_or("mamba_rms_norm", false), config.flag_or("mamba_norm_before_gate", true)) {
+        (false, _) => SsmGate::Alone,
+        (true, false) => SsmGate::BeforeNorm,
+        (true, true) => SsmGate::AfterNorm,
+    };
+    let spec = SsmSpec {
+        heads,
+        head_dim: config.get("mamba_d_head").and_then(Value::as_u64).map_or(inner / heads, |d| d as usize),
+        groups: config.count_or("mamba_n_groups", 1)?,
+        state: config.count_or("mamba_d_state", 256)?,
+        taps: config.count_or("mamba_d_conv", 4)?,
+        conv_bias: config.flag_or("mamba_conv_bias", true),
+        bias: config.flag_or("mamba_proj_bias", false),
+        out_bias: config.flag_or("projectors_bias", false),
+        limits: [limit(config, 0, 0.0), limit(config, 1, f32::MAX)],
+        raw: config.flag_or("mamba_as_in_gguf", false),
+        eps,
+        gate,
+        scales: multipliers(config, "ssm_multipliers")?,
+        out_scale: number("ssm_out_multiplier")?,
+    };
+    if given != 1.0 && spec.bias {
+        let hint = "The published models have no bias there.";
+        let option = "ssm_in_multiplier with mamba_proj_bias".into();
+        return Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() });
+    }
+    checked(config, SsmSpec { scales: spec.scales.map(|s| s * given), ..spec })
+}
