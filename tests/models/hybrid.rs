@@ -11,7 +11,16 @@ use pollster::block_on;
 
 #[test]
 fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
-    for name in ["lfm2", "qwen3_5", "granite_hybrid", "nemotron_h"] {
+    for name in [
+        "lfm2",
+        "qwen3_5",
+        "granite_hybrid",
+        "nemotron_h",
+        "granite_hybrid_moe",
+        "nemotron_h_moe",
+        "falcon_h1",
+        "falcon_h1_norm",
+    ] {
         let options = RunOptions { chunk: 37, ..with_kv(Kv::F32) };
         let (mut model, golden) = start(name, &exact(), options);
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
@@ -33,7 +42,7 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
 
 #[test]
 fn fusions_change_nothing() {
-    for name in ["lfm2_bias", "qwen3_5", "gemma4"] {
+    for name in ["lfm2_bias", "qwen3_5", "gemma4", "granite_hybrid_moe", "nemotron_h_latent", "falcon_h1"] {
         let options = RunOptions { fusions: Fusions::NONE, ..with_kv(Kv::F32) };
         let (mut model, golden) = start(name, &exact(), options);
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
@@ -56,6 +65,10 @@ fn gguf_files_give_the_reference_logits() {
         ("olmoe", "olmoe"),
         ("ernie4_5_moe", "ernie4_5_moe"),
         ("gemma4_moe", "gemma4_moe"),
+        ("granite_moe_shared", "granite_moe_shared"),
+        ("granite_hybrid_moe", "granite_hybrid_moe"),
+        ("nemotron_h_moe", "nemotron_h_moe"),
+        ("falcon_h1", "falcon_h1"),
         // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
         ("gpt_oss", "gpt_oss_mxfp4"),
         // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own: make_bitnet_gguf.py.

@@ -17,7 +17,7 @@ fn logits(session: &Session) -> Vec<f32> {
 }
 
 /// Families with windows in some layers or in all, states of one size, latent attention; short steps make rings small.
-const FAMILIES: [&str; 13] = [
+const FAMILIES: [&str; 15] = [
     "gemma2",
     "gemma3",
     "gemma3n",
@@ -31,6 +31,8 @@ const FAMILIES: [&str; 13] = [
     "qwen3_next",
     "granite_hybrid",
     "nemotron_h",
+    "nemotron_h_moe",
+    "falcon_h1",
 ];
 
 #[test]

@@ -49,6 +49,7 @@ equal_the_reference! {
     qwen3_5_odd, granite_hybrid, nemotron_h, mixtral, qwen3_moe, gpt_oss, gpt_oss_mxfp4, phimoe, deepseek_v2,
     deepseek_v3, qwen3_5_moe, qwen3_next, lfm2_moe, gemma3n, olmo3, olmo3_odd, olmoe, olmoe_odd, ernie4_5_moe,
     ernie4_5_moe_odd, glm4_moe_lite, glm4_moe_lite_odd, gemma4_moe, gemma4_moe_odd,
+    granite_moe, granite_moe_shared, granite_hybrid_moe, nemotron_h_moe, nemotron_h_latent, falcon_h1, falcon_h1_norm,
     ;
     // What is rounded to 8 bits turns a last bit into a whole step now and then.
     1e-2:
@@ -131,7 +132,8 @@ fn equals_the_reference(name: &str, limit: f64) {
 fn chunks_kv_modes_and_features_do_not_change_the_answer() {
     let dense = ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3", "gemma3", "gpt2", "olmo3"];
     let sparse = ["qwen3_moe", "deepseek_v3", "olmoe", "ernie4_5_moe", "glm4_moe_lite", "gemma4_moe"];
-    for name in dense.into_iter().chain(sparse) {
+    let hybrids = ["granite_moe_shared", "nemotron_h_moe", "falcon_h1"];
+    for name in dense.into_iter().chain(sparse).chain(hybrids) {
         for (kv, device, options, limit) in [
             (Kv::F32, exact(), RunOptions { chunk: 7, ..RunOptions::default() }, 2e-4),
             (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),

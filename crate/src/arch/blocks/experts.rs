@@ -181,7 +181,6 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
 /// What the experts that `logits` pick make of `x`, with tensors under `path`.
 pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logits: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let cols = b.cols(x);
     let routing = Routing {
         experts: spec.count,
         picks: spec.each,
@@ -194,15 +193,11 @@ pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logit
         gain: spec.gain.map(|n| b.vector(&name(n), spec.count)),
     };
     let picks = b.node(&name("picks"), Op::Route(routing), &[logits], 2 * spec.each);
-    let Some(latent) = spec.latent else {
-        let routed = routed(b, path, spec, x, picks);
-        return b.add(&name("experts_residual"), sum, routed);
-    };
+    let Some(latent) = spec.latent else { return routed(b, path, spec, x, picks) };
     let outer = b.cols(x);
     let narrow = b.linear(&name(latent.names[0]), x, latent.cols, false);
     let routed = routed(b, path, spec, narrow, picks);
-    let wide = b.linear(&name(latent.names[1]), routed, outer, false);
-    b.add(&name("experts_residual"), sum, wide)
+    b.linear(&name(latent.names[1]), routed, outer, false)
 }
 
 /// The expert that every token takes.
