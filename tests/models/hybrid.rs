@@ -5,9 +5,11 @@ use jerboa::exec::{Files, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
-use jerboa_tests::golden::{Golden, golden, greedy, open as files_of};
+use jerboa_tests::golden::{Golden, golden, greedy, load, open as files_of};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
+use safetensors::tensor::{SafeTensors, TensorView, serialize};
+use std::collections::BTreeMap;
 
 #[test]
 fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
@@ -49,6 +51,45 @@ fn fusions_change_nothing() {
         let error = relative_l2(&stepwise(&mut model, &ids), &expected);
         assert!(error < 3e-4, "{name}: {error:e}");
     }
+}
+
+/// MLX stacks experts without gates as `switch_mlp.fc1` and `fc2`.
+#[test]
+fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
+    let model = golden("models/nemotron_h_moe");
+    let folder = std::env::temp_dir().join(format!("jerboa-{}-switch-mlp", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(model.join("config.json"), folder.join("config.json")).expect("config.json");
+    let bytes = std::fs::read(model.join("model.safetensors")).expect("model.safetensors");
+    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let (mut plain, mut stacks) = (Vec::new(), BTreeMap::<String, (Vec<usize>, Vec<u8>)>::new());
+    // Experts by number, each behind the one before.
+    let mut names = file.names();
+    names.sort();
+    for name in names {
+        let tensor = file.tensor(name).expect("a tensor");
+        let Some((path, rest)) = name.split_once(".experts.") else {
+            plain.push((name.to_owned(), tensor));
+            continue;
+        };
+        let part = if rest.contains("up_proj") { "fc1" } else { "fc2" };
+        let stack = stacks.entry(format!("{path}.switch_mlp.{part}.weight")).or_default();
+        stack.0 = [&[stack.0.first().map_or(1, |count| count + 1)], tensor.shape()].concat();
+        stack.1.extend(tensor.data());
+    }
+    assert_eq!(stacks.len(), 4);
+    let dtype = plain[0].1.dtype();
+    let stacked = stacks
+        .iter()
+        .map(|(name, (shape, data))| (name.clone(), TensorView::new(dtype, shape.clone(), data).expect("a stack")));
+    let all: Vec<_> = plain.into_iter().chain(stacked).collect();
+    std::fs::write(folder.join("model.safetensors"), serialize(all, None).expect("a file")).expect("a file");
+    let mut session = load(open(&exact()), &folder, with_kv(Kv::F32)).expect("a model");
+    let reference = Golden::read(&model.join("golden.safetensors"));
+    let found = block_on(session.every_row(&reference.ids("input_ids"), false)).expect("logits");
+    let error = relative_l2(&found, &reference.floats("logits"));
+    assert!(error < 2e-4, "{error:e}");
+    std::fs::remove_dir_all(&folder).expect("the folder");
 }
 
 /// What llama.cpp's converter does to each family: tests/golden/scripts/make_gguf_hybrids.py.

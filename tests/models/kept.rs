@@ -91,7 +91,7 @@ fn ids(count: usize) -> Vec<u32> {
 /// A cache of all positions, windows without and with sinks, states of a convolution, a delta rule and Mamba-2.
 #[test]
 fn halves_hold_after_two_thousand_tokens() {
-    for name in ["qwen3", "gemma3", "gpt_oss", "lfm2", "qwen3_5", "granite_hybrid"] {
+    for name in ["qwen3", "gemma3", "gpt_oss", "lfm2", "qwen3_5", "granite_hybrid", "falcon_h1_norm"] {
         let long = ids(2008);
         let end = |device: &DeviceOptions, kv: Kv| {
             let options = RunOptions { max_context: Some(2304), ..with_kv(kv) };

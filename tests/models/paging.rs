@@ -25,7 +25,8 @@ fn logits(session: &Session) -> Vec<f32> {
 /// Two experts of each layer, or as many as a token picks: a prompt's picks come in parts, each token's in turns.
 #[test]
 fn two_experts_on_the_device_give_the_logits_of_all() {
-    for name in ["mixtral", "qwen3_moe", "gpt_oss", "gpt_oss_mxfp4", "deepseek_v3", "ernie4_5_moe", "gemma4_moe"] {
+    let latest = ["ernie4_5_moe", "gemma4_moe", "granite_moe_shared", "nemotron_h_moe"];
+    for name in ["mixtral", "qwen3_moe", "gpt_oss", "gpt_oss_mxfp4", "deepseek_v3"].into_iter().chain(latest) {
         let (mut model, golden) = load(name, Some(Resident::Count(2)), 512);
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
         let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));

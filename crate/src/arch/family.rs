@@ -338,6 +338,13 @@ mod tests {
             ("DeepseekV3ForCausalLM", json!({"scoring_func": "softmax"}), "scoring_func = softmax"),
             ("GPT2LMHeadModel", json!({"add_cross_attention": true}), "add_cross_attention = true"),
             ("GemmaForCausalLM", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention = true"),
+            ("FalconH1ForCausalLM", json!({"attention_bias": true}), "attention_bias = true"),
+            ("FalconH1ForCausalLM", json!({"ssm_multipliers": [0, 1, 1, 1, 1]}), "'ssm_multipliers' is not"),
+            (
+                "NemotronHForCausalLM",
+                json!({"layers_block_type": ["mamba", "moe"], "mlp_bias": true}),
+                "mlp_bias = true",
+            ),
             ("Glm4ForCausalLM", json!({"head_dim": 20, "partial_rotary_factor": 0.25}), "5 columns of a head of 20"),
         ] {
             let message = with(class, fields);

@@ -183,15 +183,19 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Granite's names of stacked experts, and those that others have for them.
-const GRANITE_STACKS: [(&str, &str); 2] =
-    [(".block_sparse_moe.input_linear", ".gate_up_proj"), (".block_sparse_moe.output_linear", ".down_proj")];
+/// Granite's names of stacked experts and MLX's of those without gates, beside those that others have for them.
+const STACKS: [(&str, &str); 4] = [
+    (".block_sparse_moe.input_linear", ".block_sparse_moe.experts.gate_up_proj"),
+    (".block_sparse_moe.output_linear", ".block_sparse_moe.experts.down_proj"),
+    (".switch_mlp.fc1", ".switch_mlp.up_proj"),
+    (".switch_mlp.fc2", ".switch_mlp.down_proj"),
+];
 
 /// MLX stacks experts as `switch_mlp` or `experts.switch_glu`, others as tensors of `experts`; graphs have them one by one.
 fn split_experts(weights: &mut Weights) {
     weights.rename(|name| {
-        let (stack, part) = GRANITE_STACKS.iter().find(|(stack, _)| name.contains(stack))?;
-        Some(name.replace(stack, &format!(".block_sparse_moe.experts{part}")))
+        let (stack, usual) = STACKS.iter().find(|(stack, _)| name.contains(stack))?;
+        Some(name.replace(stack, usual))
     });
     let stacks = |s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3;
     let stacked: Vec<WeightSource> = weights.sources.values().filter(stacks).cloned().collect();

@@ -17,7 +17,7 @@ for _ in range(2008):
 
 models, out = sys.argv[1:3]
 os.makedirs(out, exist_ok=True)
-for name in ["qwen3", "gemma3", "gpt_oss", "lfm2", "qwen3_5", "granite_hybrid"]:
+for name in ["qwen3", "gemma3", "gpt_oss", "lfm2", "qwen3_5", "granite_hybrid", "falcon_h1_norm"]:
     model = T.AutoModelForCausalLM.from_pretrained(f"{models}/{name}", dtype=torch.float32, attn_implementation="eager").eval()
     logits = model(torch.tensor([ids]), use_cache=False).logits[0, -9:].float().contiguous()
     save_file({"logits": logits}, f"{out}/{name}.safetensors")
