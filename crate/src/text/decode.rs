@@ -2,8 +2,8 @@
 //! stream costs the same per token at its start and after an hour. It knows no ids and no vocabulary.
 
 use serde_json::Value;
-use tokenizers::utils::byte_level::char_to_byte;
 
+use super::alphabet::char_to_byte;
 use super::tokenizer_error;
 use crate::Result;
 

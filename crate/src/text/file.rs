@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
 use super::tokenizer_error;
 use crate::Result;
@@ -42,20 +41,6 @@ pub(super) struct AddedEntry {
     pub normalized: bool,
     #[serde(default)]
     pub special: bool,
-}
-
-impl AddedEntry {
-    /// As the library has it.
-    pub fn token(&self) -> AddedToken {
-        AddedToken {
-            content: self.content.clone(),
-            single_word: self.single_word,
-            lstrip: self.lstrip,
-            rstrip: self.rstrip,
-            normalized: self.normalized,
-            special: self.special,
-        }
-    }
 }
 
 /// Parses the file. `text` must outlive the model, which is read from it later.

@@ -1,47 +1,29 @@
-//! Reads the vocabulary of tokenizer.json into the library's models. It knows the model's part of the file, not what is done with the text.
+//! Reads the model's part of tokenizer.json. It knows the file, not what is done with the text.
 //!
-//! The vocabulary and the merges are read straight into the library's maps, because its own reader holds them three
-//! times over and a page has little memory. Here too is what the library leaves to the honesty of the file.
+//! Vocabulary and merges go straight into the model's own lists: a page has little memory, and waits for them. Here too is
+//! what nobody should leave to the honesty of a file.
 
-use crate::util::lists::sort_by;
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tokenizers::models::bpe::{BpeConfig, Merges, PipelineBPE, Vocab};
-use tokenizers::models::{unigram::Unigram, wordlevel::WordLevel, wordpiece::WordPiece};
-use tokenizers::pipeline::PipelineModel;
-use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
-use super::components::{Components, Normalizers};
-use super::file::AddedEntry;
+use super::model::{Bpe, Kind, Merges, Model, Options, Unigram, Vocab};
 use super::tokenizer_error;
 use crate::Result;
 
 /// The largest id that is believed. Real vocabularies end at about 262,000; tables are as long as the largest id.
 const MAX_ID: u32 = 1 << 21;
-/// The longest token that the library's tables hold.
-const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
-
-/// The model's own tables and what encoding and decoding need to know of them.
-pub(super) struct Model {
-    pub model: PipelineModel,
-    /// Tokens of the model, without the added ones.
-    pub len: usize,
-    pub added: AddedVocabulary,
-    /// One more than the largest id of the model.
-    pub id_bound: u32,
-    /// What stands for characters that the vocabulary lacks.
-    pub unk: Option<u32>,
-}
+/// The longest token that is believed.
+pub(super) const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
 
 #[derive(Deserialize)]
-struct ModelFile {
+struct ModelFile<'a> {
     #[serde(default)]
     vocab: VocabFile,
-    merges: Option<MergesFile>,
+    #[serde(borrow)]
+    merges: Option<&'a RawValue>,
     unk_token: Option<String>,
     unk_id: Option<usize>,
     continuing_subword_prefix: Option<String>,
@@ -54,11 +36,32 @@ struct ModelFile {
 
 /// `vocab` as it stands: token to id, or, for Unigram, token and score in the order of the ids.
 #[derive(Default)]
-enum VocabFile {
-    #[default]
-    Missing,
-    Ids(Vocab),
-    Scores(Vec<(String, f64)>),
+struct VocabFile {
+    vocab: Vocab,
+    /// None where the tokens have ids.
+    scores: Option<Vec<f64>>,
+}
+
+/// Reads a string into a buffer that serves for all of them.
+struct Text<'a>(&'a mut String);
+
+impl<'de> DeserializeSeed<'de> for Text<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Text<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.clear();
+        self.0.push_str(text);
+        Ok(())
+    }
 }
 
 impl<'de> Deserialize<'de> for VocabFile {
@@ -69,182 +72,158 @@ impl<'de> Deserialize<'de> for VocabFile {
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("an object of ids or an array of [token, score] pairs")
             }
+            fn visit_unit<E>(self) -> Result<VocabFile, E> {
+                Ok(VocabFile::default())
+            }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<VocabFile, A::Error> {
                 let mut vocab = Vocab::default();
-                while let Some((token, id)) = map.next_entry::<String, u32>()? {
+                let mut token = String::new();
+                while map.next_key_seed(Text(&mut token))?.is_some() {
+                    let id: u32 = map.next_value()?;
                     if id >= MAX_ID || token.len() > MAX_TOKEN_BYTES {
                         return Err(A::Error::custom(format!("token {token:.40?} with id {id} is out of range")));
                     }
-                    vocab.insert(token, id);
+                    vocab.insert(&token, id);
                 }
-                Ok(VocabFile::Ids(vocab))
+                Ok(VocabFile { vocab, scores: None })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<VocabFile, A::Error> {
-                let mut scores = Vec::new();
+                let (mut vocab, mut scores) = (Vocab::default(), Vec::new());
                 while let Some((token, score)) = seq.next_element::<(String, f64)>()? {
                     if scores.len() >= MAX_ID as usize || token.len() > MAX_TOKEN_BYTES || !score.is_finite() {
                         return Err(A::Error::custom(format!("token {token:.40?} with score {score} is out of range")));
                     }
-                    scores.push((token, score));
+                    vocab.insert(&token, scores.len() as u32);
+                    scores.push(score);
                 }
-                Ok(VocabFile::Scores(scores))
+                Ok(VocabFile { vocab, scores: Some(scores) })
             }
         }
         deserializer.deserialize_any(V)
     }
 }
 
-/// `merges` as pairs; files from before 2024 have them as `"a b"`.
-struct MergesFile(Merges);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum MergeEntry<'a> {
-    Joined(#[serde(borrow)] Cow<'a, str>),
-    Pair((String, String)),
+/// Reads `merges`: pairs, or as in files from before 2024 `"a b"`.
+struct MergesFile<'a> {
+    vocab: &'a Vocab,
+    prefix: &'a str,
 }
 
-impl<'de> Deserialize<'de> for MergesFile {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = MergesFile;
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("an array of merges")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MergesFile, A::Error> {
-                let mut merges = Merges::new();
-                while let Some(entry) = seq.next_element::<MergeEntry>()? {
-                    match entry {
-                        MergeEntry::Pair(pair) => merges.push(pair),
-                        MergeEntry::Joined(line) if line.starts_with("#version") => {}
-                        MergeEntry::Joined(line) => match line.split_once(' ') {
-                            Some((a, b)) if !b.contains(' ') => merges.push((a.to_owned(), b.to_owned())),
-                            _ => return Err(A::Error::custom(format!("the merge {line:?} is not two tokens"))),
-                        },
-                    }
-                }
-                Ok(MergesFile(merges))
+impl<'de> Visitor<'de> for MergesFile<'_> {
+    type Value = Merges;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an array of merges")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merges, A::Error> {
+        let mut merges = Merges::default();
+        let (mut left, mut right) = (String::new(), String::new());
+        while let Some(skip) = seq.next_element_seed(MergeFile(&mut left, &mut right))? {
+            if !skip {
+                self.add(&mut left, &right, &mut merges).map_err(A::Error::custom)?;
             }
         }
-        deserializer.deserialize_seq(V)
+        Ok(merges)
     }
 }
 
-/// Builds the model and, against its vocabulary, the added tokens.
-pub(super) fn model(
-    raw: &RawValue,
-    components: &Components,
-    added: &[AddedEntry],
-    normalizers: &Normalizers,
-) -> Result<Model> {
-    let file: ModelFile =
-        serde_json::from_str(raw.get()).map_err(|e| tokenizer_error(format!("tokenizer.json, model: {e}")))?;
-    let wrap = |e: tokenizers::Error| tokenizer_error(format!("tokenizer.json, {} model: {e}", components.kind));
-    let missing = || tokenizer_error(format!("tokenizer.json: the {} model has no usable vocab", components.kind));
-    let unk_of = |vocab: &Vocab, default: &str| vocab.get(file.unk_token.as_deref().unwrap_or(default)).copied();
-    match (components.kind.as_str(), file.vocab) {
-        ("BPE", VocabFile::Ids(vocab)) => {
-            let merges = file.merges.map(|m| m.0).unwrap_or_default();
-            let prefix = file.continuing_subword_prefix.filter(|p| !p.is_empty());
-            let unk = unk_of(&vocab, "");
-            check_merges(&vocab, &merges, prefix.as_deref())?;
-            let (len, id_bound) = (vocab.len(), id_bound(&vocab));
-            let added = added_vocabulary(added, len, normalizers, |t| vocab.get(t).copied())?;
-            let config = BpeConfig {
-                vocab,
-                merges,
-                byte_level: components.byte_level,
+impl MergesFile<'_> {
+    fn add(&self, left: &mut String, right: &str, merges: &mut Merges) -> Result<(), String> {
+        let ids = self.vocab.get(left).zip(self.vocab.get(right));
+        let length = left.len();
+        left.push_str(right.get(self.prefix.len()..).unwrap_or_default());
+        let found = ids.zip(self.vocab.get(left)).filter(|_| right.len() >= self.prefix.len());
+        left.truncate(length);
+        let ((l, r), merged) = found
+            .ok_or_else(|| format!("the merge of {left:?} and {right:?} names a token that is not in the vocabulary"))?;
+        merges.push(l, r, merged);
+        Ok(())
+    }
+}
+
+/// Reads one merge into two buffers; true where it is a comment.
+struct MergeFile<'a>(&'a mut String, &'a mut String);
+
+impl<'de> DeserializeSeed<'de> for MergeFile<'_> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MergeFile<'_> {
+    type Value = bool;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a merge of two tokens")
+    }
+    fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<bool, E> {
+        if line.starts_with("#version") {
+            return Ok(true);
+        }
+        let parts = line.split_once(' ').filter(|(_, right)| !right.contains(' '));
+        let (left, right) = parts.ok_or_else(|| E::custom(format!("the merge {line:?} is not two tokens")))?;
+        self.0.clear();
+        self.0.push_str(left);
+        self.1.clear();
+        self.1.push_str(right);
+        Ok(false)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<bool, A::Error> {
+        let both = seq.next_element_seed(Text(self.0))?.and(seq.next_element_seed(Text(self.1))?);
+        match both {
+            Some(()) => Ok(false),
+            None => Err(A::Error::custom("a merge is not two tokens")),
+        }
+    }
+}
+
+/// Builds the model of type `kind`. `byte_level`: its words are given as they are, its vocabulary is in GPT-2's alphabet.
+pub(super) fn model(raw: &RawValue, kind: &str, byte_level: bool) -> Result<Model> {
+    let wrong = |e: serde_json::Error| tokenizer_error(format!("tokenizer.json, model: {e}"));
+    let file: ModelFile = serde_json::from_str(raw.get()).map_err(wrong)?;
+    let VocabFile { vocab, scores } = file.vocab;
+    let unk = |default: &str| vocab.get(file.unk_token.as_deref().unwrap_or(default));
+    let kind = match (kind, scores) {
+        ("BPE", None) => {
+            let prefix = file.continuing_subword_prefix.unwrap_or_default();
+            let merges = match file.merges {
+                Some(merges) => serde_json::Deserializer::from_str(merges.get())
+                    .deserialize_seq(MergesFile { vocab: &vocab, prefix: &prefix })
+                    .map_err(wrong)?,
+                None => Merges::default(),
+            };
+            let options = Options {
+                byte_level,
                 unk_token: file.unk_token,
                 continuing_subword_prefix: prefix,
-                end_of_word_suffix: file.end_of_word_suffix.filter(|s| !s.is_empty()),
+                end_of_word_suffix: file.end_of_word_suffix.unwrap_or_default(),
                 fuse_unk: file.fuse_unk.unwrap_or(false),
                 byte_fallback: file.byte_fallback.unwrap_or(false),
                 ignore_merges: file.ignore_merges.unwrap_or(false),
-                ..BpeConfig::default()
             };
-            Ok(Model {
-                model: PipelineModel::BPE(PipelineBPE::from_config(config).map_err(wrap)?),
-                len,
-                added,
-                id_bound,
-                unk,
-            })
+            Kind::Bpe(Bpe::new(&vocab, merges, options)?)
         }
-        ("Unigram", VocabFile::Scores(scores)) => {
-            let unigram = Unigram::from(scores, file.unk_id, file.byte_fallback.unwrap_or(false)).map_err(wrap)?;
-            let (len, unk) = (unigram.get_vocab_size(), file.unk_id.and_then(|id| u32::try_from(id).ok()));
-            let added = added_vocabulary(added, len, normalizers, |t| unigram.token_to_id(t))?;
-            Ok(Model { model: PipelineModel::Unigram(unigram), len, added, id_bound: len as u32, unk })
+        ("Unigram", Some(scores)) => {
+            let count = scores.len();
+            if file.unk_id.is_some_and(|id| id >= count) {
+                return Err(tokenizer_error("tokenizer.json, model: `unk_id` is not an id of the vocabulary"));
+            }
+            let unk = file.unk_id.map(|id| id as u32);
+            Kind::Unigram(Unigram::new(&vocab, scores, unk, file.byte_fallback.unwrap_or(false)))
         }
-        ("WordPiece", VocabFile::Ids(vocab)) => {
-            let unk = unk_of(&vocab, "[UNK]");
-            let (len, id_bound) = (vocab.len(), id_bound(&vocab));
-            let added = added_vocabulary(added, len, normalizers, |t| vocab.get(t).copied())?;
-            let model = WordPiece::builder()
-                .vocab(vocab)
-                .unk_token(file.unk_token.unwrap_or_else(|| "[UNK]".to_owned()))
-                .continuing_subword_prefix(file.continuing_subword_prefix.unwrap_or_else(|| "##".to_owned()))
-                .max_input_chars_per_word(file.max_input_chars_per_word.unwrap_or(100).min(1 << 16))
-                .build()
-                .and_then(TryInto::try_into)
-                .map_err(wrap)?;
-            Ok(Model { model: PipelineModel::WordPiece(model), len, added, id_bound, unk })
+        ("WordPiece", None) => Kind::WordPiece {
+            unk: unk("[UNK]"),
+            prefix: file.continuing_subword_prefix.unwrap_or_else(|| "##".to_owned()),
+            max_chars: file.max_input_chars_per_word.unwrap_or(100).min(1 << 16),
+        },
+        ("WordLevel", None) => Kind::WordLevel { unk: unk("<unk>") },
+        ("BPE" | "Unigram" | "WordPiece" | "WordLevel", _) => {
+            return Err(tokenizer_error(format!("tokenizer.json: the {kind} model has no usable vocab")));
         }
-        ("WordLevel", VocabFile::Ids(vocab)) => {
-            let unk = unk_of(&vocab, "<unk>");
-            let (len, id_bound) = (vocab.len(), id_bound(&vocab));
-            let added = added_vocabulary(added, len, normalizers, |t| vocab.get(t).copied())?;
-            let spelling = file.unk_token.unwrap_or_else(|| "<unk>".to_owned());
-            let model = WordLevel::builder().vocab(vocab).unk_token(spelling).build().map_err(wrap)?;
-            Ok(Model { model: PipelineModel::WordLevel(model), len, added, id_bound, unk })
-        }
-        ("BPE" | "Unigram" | "WordPiece" | "WordLevel", _) => Err(missing()),
-        (other, _) => Err(tokenizer_error(format!(
-            "tokenizer.json: the model type {other:?} is not supported (BPE, Unigram, WordPiece and WordLevel are)"
-        ))),
-    }
-}
-
-fn id_bound(vocab: &Vocab) -> u32 {
-    vocab.values().max().map_or(0, |id| id + 1)
-}
-
-/// The library trusts that a merge's result is a token no longer than the longest one; a damaged file may break that.
-fn check_merges(vocab: &Vocab, merges: &Merges, prefix: Option<&str>) -> Result<()> {
-    let cut = prefix.map_or(0, str::len);
-    let mut joined = String::new();
-    for (left, right) in merges {
-        joined.clear();
-        joined.push_str(left);
-        let fits = right.get(cut..).is_some_and(|rest| {
-            joined.push_str(rest);
-            [left, right, &joined].iter().all(|token| vocab.contains_key(token.as_str()))
-        });
-        if !fits {
+        (other, _) => {
             return Err(tokenizer_error(format!(
-                "tokenizer.json: the merge of {left:?} and {right:?} names a token that is not in the vocabulary"
+                "tokenizer.json: the model type {other:?} is not supported (BPE, Unigram, WordPiece and WordLevel are)"
             )));
         }
-    }
-    Ok(())
-}
-
-/// Adds the tokens in the order of their ids: the library gives new ones the next free id, as it did when they were made.
-fn added_vocabulary(
-    added: &[AddedEntry],
-    vocab_size: usize,
-    normalizers: &Normalizers,
-    token_to_id: impl Fn(&str) -> Option<u32>,
-) -> Result<AddedVocabulary> {
-    let mut order: Vec<&AddedEntry> = added.iter().collect();
-    sort_by(&mut order, |a, b| a.id.cmp(&b.id));
-    if let Some(bad) = order.iter().find(|e| e.content.len() > MAX_TOKEN_BYTES) {
-        return Err(tokenizer_error(format!("tokenizer.json: the added token {} is too long", bad.id)));
-    }
-    let mut vocabulary = AddedVocabulary::new();
-    vocabulary
-        .add_tokens(order.iter().map(|e| e.token()), vocab_size, token_to_id, Some(normalizers))
-        .map_err(|e| tokenizer_error(format!("tokenizer.json, added_tokens: {e}")))?;
-    Ok(vocabulary)
+    };
+    Ok(Model { vocab, kind })
 }

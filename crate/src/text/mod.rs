@@ -6,18 +6,25 @@
 //! the special tokens of the template and none that a message tries to smuggle in; [`StreamDecoder`] turns sampled ids
 //! into text without ever showing half a character; [`StopStrings`] cuts the text at the caller's stop strings.
 
+mod alphabet;
 mod chat;
 mod components;
 mod date;
 mod decode;
 mod file;
 mod guard;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod library;
 mod load;
+mod model;
 mod normalize;
 mod pair;
 mod pattern;
 mod python;
 mod scripts;
+mod slow;
+mod split;
+mod spm;
 mod stop;
 mod stream;
 mod tokenizer;
@@ -25,6 +32,7 @@ mod tokenizer;
 pub use chat::{ChatInput, ChatTemplate};
 pub use date::Clock;
 pub use guard::Prompt;
+pub use slow::SlowTokenizerFiles;
 pub use stop::StopStrings;
 pub use stream::StreamDecoder;
 pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerFiles};

@@ -283,10 +283,10 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests {
     use super::*;
-    use crate::text::components::frame;
+    use crate::text::library::frame;
     use serde_json::json;
     use tokenizers::pipeline;
 

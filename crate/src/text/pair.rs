@@ -1,10 +1,14 @@
 //! How a tokenizer frames one text or a pair of texts: the special tokens around and between them, and the kinds of tokens.
 //! It knows ids, not what they stand for.
 
-use tokenizers::pipeline::PipelineToken;
+use serde_json::Value;
+
+use super::components::flatten;
+use super::tokenizer_error;
+use crate::Result;
 
 /// The tokens around one text, and around and between two.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Frame {
     /// Before a single text.
     pub prefix: Vec<u32>,
@@ -15,7 +19,7 @@ pub(super) struct Frame {
 }
 
 /// The form of a pair: ids with their kinds.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Pair {
     pub prefix: Vec<(u32, u32)>,
     pub infix: Vec<(u32, u32)>,
@@ -23,12 +27,126 @@ pub(super) struct Pair {
     pub kinds: [u32; 2],
 }
 
-/// A run of a template.
-pub(super) fn run(tokens: &[(PipelineToken, u8)]) -> Vec<(u32, u32)> {
-    tokens.iter().map(|(token, kind)| (token.id(), u32::from(*kind))).collect()
+/// A part of a template: ids with their kind, or a text (false: the first one) with its kind.
+enum Part {
+    Ids(Vec<u32>, u32),
+    Text(bool, u32),
+}
+
+impl Frame {
+    /// Reads the `post_processor` of the file.
+    pub fn load(node: &Value) -> Result<Frame> {
+        let mut members = Vec::new();
+        flatten(node, "processors", 0, &mut members)?;
+        let plain = Pair { kinds: [0, 1], ..Pair::default() };
+        let mut frame = Frame { pair: Some(plain), ..Frame::default() };
+        let mut adding = 0;
+        for member in members {
+            let found = match member.get("type").and_then(Value::as_str).unwrap_or_default() {
+                // It moves places in the text, of which nothing is made here.
+                "ByteLevel" => continue,
+                "TemplateProcessing" => template(member)?,
+                kind @ ("BertProcessing" | "RobertaProcessing") => classic(member, kind == "BertProcessing")?,
+                other => {
+                    return Err(tokenizer_error(format!(
+                        "tokenizer.json: the post-processor {other:?} is not supported"
+                    )));
+                }
+            };
+            if found.prefix.is_empty() && found.suffix.is_empty() && found.pair.as_ref().is_some_and(Pair::is_empty) {
+                continue;
+            }
+            adding += 1;
+            // The next one goes around what the one before made; what that means for pairs is not known.
+            frame = Frame {
+                prefix: [found.prefix, frame.prefix].concat(),
+                suffix: [frame.suffix, found.suffix].concat(),
+                pair: found.pair.filter(|_| adding == 1),
+            };
+        }
+        Ok(frame)
+    }
+}
+
+/// `[CLS] $A [SEP]` and `[CLS] $A [SEP] $B:1 [SEP]:1`, or `<s> $A </s>` and `<s> $A </s></s> $B </s>`.
+fn classic(entry: &Value, bert: bool) -> Result<Frame> {
+    let id = |name: &str| {
+        let id = entry.get(name).and_then(|pair| pair.get(1)).and_then(Value::as_u64).map(|id| id as u32);
+        id.ok_or_else(|| tokenizer_error(format!("tokenizer.json: the post-processor has no usable `{name}`")))
+    };
+    let (cls, sep) = (id("cls")?, id("sep")?);
+    let kind = u32::from(bert);
+    let infix = if bert { vec![(sep, 0)] } else { vec![(sep, 0); 2] };
+    let pair = Pair { prefix: vec![(cls, 0)], infix, suffix: vec![(sep, kind)], kinds: [0, kind] };
+    Ok(Frame { prefix: vec![cls], suffix: vec![sep], pair: Some(pair) })
+}
+
+fn template(entry: &Value) -> Result<Frame> {
+    let mut frame = Frame::default();
+    let mut seen = false;
+    for part in parts(entry, "single")? {
+        match part {
+            Part::Text(false, _) if !seen => seen = true,
+            Part::Text(..) => return Err(tokenizer_error("tokenizer.json: the template of one text has two texts")),
+            Part::Ids(ids, _) if seen => frame.suffix.extend(ids),
+            Part::Ids(ids, _) => frame.prefix.extend(ids),
+        }
+    }
+    if !seen {
+        return Err(tokenizer_error("tokenizer.json: the template of one text has no place for it"));
+    }
+    // A form of pairs that cannot be read is no reason to refuse single texts.
+    frame.pair = parts(entry, "pair").ok().and_then(pair);
+    Ok(frame)
+}
+
+fn pair(parts: Vec<Part>) -> Option<Pair> {
+    let mut pair = Pair::default();
+    let mut seen = 0;
+    for part in parts {
+        match (part, seen) {
+            (Part::Text(second, kind), 0 | 1) if second == (seen == 1) => {
+                pair.kinds[seen] = kind;
+                seen += 1;
+            }
+            (Part::Text(..), _) => return None,
+            (Part::Ids(ids, kind), _) => {
+                let run = [&mut pair.prefix, &mut pair.infix, &mut pair.suffix].into_iter().nth(seen)?;
+                run.extend(ids.into_iter().map(|id| (id, kind)));
+            }
+        }
+    }
+    (seen == 2).then_some(pair)
+}
+
+/// The parts of a template, in the spelling of the files or in that of the library's version 1.
+fn parts(entry: &Value, name: &str) -> Result<Vec<Part>> {
+    let wrong = |what: &Value| tokenizer_error(format!("tokenizer.json: the template `{name}` has a part {what:.80}"));
+    let list = entry.get(name).and_then(Value::as_array);
+    let list = list.ok_or_else(|| tokenizer_error(format!("tokenizer.json: the post-processor has no `{name}`")))?;
+    let read = |part: &Value| {
+        let body = part.get("Sequence").or_else(|| part.get("SpecialToken")).unwrap_or(part);
+        let kind = body.get("type_id").and_then(Value::as_u64).unwrap_or(0) as u32;
+        if let Some(text) = part.pointer("/Sequence/id").or_else(|| part.get("seq")).and_then(Value::as_str) {
+            return match text {
+                "A" | "B" => Ok(Part::Text(text == "B", kind)),
+                _ => Err(wrong(part)),
+            };
+        }
+        let spelling = part.pointer("/SpecialToken/id").and_then(Value::as_str);
+        let token = spelling.and_then(|spelling| entry.get("special_tokens")?.get(spelling)).unwrap_or(part);
+        let ids = token.get("ids").and_then(Value::as_array).ok_or_else(|| wrong(part))?;
+        let ids: Option<Vec<u32>> = ids.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok())).collect();
+        Ok(Part::Ids(ids.ok_or_else(|| wrong(part))?, kind))
+    };
+    list.iter().map(read).collect()
 }
 
 impl Pair {
+    fn is_empty(&self) -> bool {
+        self.prefix.is_empty() && self.infix.is_empty() && self.suffix.is_empty() && self.kinds == [0, 1]
+    }
+
     /// Two texts as one sequence of at most `most` tokens with their kinds; the longer text is cut first.
     pub fn join(&self, mut a: Vec<u32>, mut b: Vec<u32>, most: usize) -> (Vec<u32>, Vec<u32>) {
         let frame = self.prefix.len() + self.infix.len() + self.suffix.len();
@@ -58,6 +176,7 @@ fn longest_first(a: usize, b: usize, most: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_longer_text_is_cut_first() {
@@ -67,6 +186,33 @@ mod tests {
         assert_eq!(longest_first(40, 30, 11), (6, 5));
         assert_eq!(longest_first(30, 40, 11), (5, 6));
         assert_eq!(longest_first(30, 40, 0), (0, 0));
+    }
+
+    #[test]
+    fn old_and_new_spellings() {
+        let bert = Frame::load(&json!({"type": "BertProcessing", "sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}));
+        let old = Frame::load(&json!({"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+            "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
+            "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101], "tokens": ["[CLS]"]}, "[SEP]": {"id": "[SEP]", "ids": [102], "tokens": ["[SEP]"]}}}));
+        let new = Frame::load(&json!({"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
+            "single": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}],
+            "pair": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}, {"seq": "B", "type_id": 1}, {"ids": [102], "type_id": 1}]}]}));
+        let [bert, old, new] = [bert, old, new].map(|frame| frame.expect("a frame"));
+        assert_eq!((&bert, &new), (&old, &old));
+        assert_eq!((old.prefix, old.suffix), (vec![101], vec![102]));
+        let roberta = Frame::load(&json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}));
+        let pair = roberta.expect("a frame").pair.expect("a pair");
+        assert_eq!(pair.join(vec![7], vec![8], 9), (vec![0, 7, 2, 2, 8, 2], vec![0; 6]));
+        let two = Frame::load(&json!({"type": "Sequence", "processors": [
+            {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
+            {"type": "TemplateProcessing", "single": [{"ids": [5]}, {"seq": "A"}], "pair": []}]}));
+        assert_eq!(two.expect("a frame"), Frame { prefix: vec![5, 0], suffix: vec![2], pair: None });
+        for wrong in [json!({"type": "Elephant"}), json!({"type": "BertProcessing"}), json!({"type": "TemplateProcessing"}),
+            json!({"type": "TemplateProcessing", "single": []}), json!({"type": "TemplateProcessing", "single": [{"seq": "A"}, {"seq": "A"}]}),
+            json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]})] {
+            assert!(Frame::load(&wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

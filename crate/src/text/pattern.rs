@@ -8,6 +8,7 @@ mod parse;
 use super::tokenizer_error;
 use crate::Result;
 use class::Class;
+pub(super) use class::{is_punctuation, is_word};
 use parse::{Node, parse};
 
 #[derive(Debug)]

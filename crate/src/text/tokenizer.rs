@@ -7,20 +7,20 @@ mod special;
 use std::cell::RefCell;
 
 use serde_json::Value;
-use tokenizers::pipeline::{Model as _, PipelineModel, PreTokenizerScratch};
-use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
-use super::components::{self, Normalizers, Splitters};
+use super::components::Normalizers;
 use super::decode::{Decoder, Piece};
 use super::file;
 use super::guard::Prompt;
 use super::load;
+use super::model::Model;
 use super::pair::Frame;
+use super::split::Splitters;
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::lists;
 use crate::util::map::SortedMap;
-use added::{Added, added_by_id, merge_added_tokens};
+use added::{Added, Matcher, added_by_id, merge_added_tokens};
 use encode::{Honour, Scratch};
 pub use special::SpecialTokens;
 
@@ -41,16 +41,14 @@ pub struct TokenizerFiles<'a> {
 ///
 /// Truncation and padding of the file are not applied: the caller knows the length of the context.
 pub struct Tokenizer {
-    model: PipelineModel,
-    added: AddedVocabulary,
+    model: Model,
+    matcher: Matcher,
+    normalized_matcher: Matcher,
     added_by_id: SortedMap<u32, Added>,
     special_spellings: Vec<String>,
     normalizers: Normalizers,
-    metaspace: Normalizers,
     splitters: Splitters,
-    prefix_space: bool,
     frame: Frame,
-    unk: Option<u32>,
     decoder: Decoder,
     vocab_size: usize,
     id_bound: u32,
@@ -80,37 +78,33 @@ impl Tokenizer {
         let mut file = file::parse(files.tokenizer)?;
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
-        let mut parts = components::load_components(&mut file)?;
-        let (normalizers, metaspace) = Normalizers::load(&mut parts)?;
-        let splitters = Splitters::load(&mut parts)?;
-        let frame = components::affixes(&mut parts)?;
-        let load::Model { model, len, added, id_bound, unk } =
-            load::model(file.model, &parts, &file.added_tokens, &normalizers)?;
-        let decoder = Decoder::new(&decoder, parts.byte_level)?;
+        let kind = file::model_kind(file.model)?;
+        let normalizers = Normalizers::load(&file.normalizer)?;
+        let splitters = Splitters::load(&file.pre_tokenizer, kind == "BPE")?;
+        let frame = Frame::load(&file.post_processor)?;
+        let model = load::model(file.model, &kind, splitters.byte_level)?;
+        let decoder = Decoder::new(&decoder, splitters.byte_level)?;
 
-        let added_by_id = added_by_id(&added, &file.added_tokens, &normalizers)?;
+        let added_by_id = added_by_id(file.added_tokens, &model.vocab, &normalizers)?;
         let mut special_tokens = SpecialTokens::default();
         special_tokens.fill(&config);
         special_tokens.fill(&map);
-        let scratch = Scratch { model: model.init_scratch(), split: PreTokenizerScratch::default(), spans: Vec::new() };
         let special_spellings = added_by_id.values().filter(|a| a.special).map(|a| a.content.clone()).collect();
         let mut tokenizer = Tokenizer {
-            vocab_size: len + added_by_id.keys().filter(|id| model.id_to_token(**id).is_none()).count(),
-            id_bound: added_by_id.keys().map(|id| id + 1).max().unwrap_or(0).max(id_bound),
+            vocab_size: model.vocab.len() + added_by_id.keys().filter(|id| model.vocab.token(**id).is_none()).count(),
+            id_bound: added_by_id.keys().map(|id| id + 1).max().unwrap_or(0).max(model.vocab.id_bound()),
+            matcher: Matcher::new(&added_by_id, false),
+            normalized_matcher: Matcher::new(&added_by_id, true),
             model,
-            added,
             added_by_id,
             special_spellings,
             normalizers,
-            metaspace,
             splitters,
-            prefix_space: parts.prefix_space,
             frame,
-            unk,
             decoder,
             special_tokens,
             eos_ids: Vec::new(),
-            scratch: RefCell::new(scratch),
+            scratch: RefCell::default(),
         };
         lists::sort_by(&mut tokenizer.special_spellings, Ord::cmp);
         tokenizer.eos_ids = tokenizer.find_eos_ids(&generation);
@@ -187,17 +181,17 @@ impl Tokenizer {
         self.decoder.clone()
     }
 
-    /// The id of a token as the vocabulary spells it. A search through the vocabulary: not for hot loops.
+    /// The id of a token as the vocabulary spells it.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         let added = self.added_by_id.iter().find(|(_, added)| added.content == token).map(|(id, _)| *id);
-        added.or_else(|| (0..self.id_bound).find(|id| self.model.id_to_token(*id).as_deref() == Some(token)))
+        added.or_else(|| self.model.vocab.get(token))
     }
 
     /// A token as the vocabulary spells it (`Ġthe`, `▁the`, `<0x0A>`).
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         match self.added_by_id.get(&id) {
             Some(added) => Some(added.content.clone()),
-            None => self.model.id_to_token(id),
+            None => self.model.vocab.token(id).map(str::to_owned),
         }
     }
 
@@ -243,7 +237,7 @@ impl Tokenizer {
             // The reference knows special tokens by their spelling, so one whose decoded form differs is not skipped.
             Some(added) if added.special && skip_special && added.form == added.content => None,
             Some(added) => Some(Piece { text: added.form.clone(), added: true }),
-            None => self.model.id_to_token(id).map(|text| Piece { text, added: false }),
+            None => self.model.vocab.token(id).map(|text| Piece { text: text.to_owned(), added: false }),
         }
     }
 }

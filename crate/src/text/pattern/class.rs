@@ -54,6 +54,24 @@ fn folds_into(c: char, from: char, to: char) -> bool {
         .any(|other| other.is_some_and(|o| (from..=to).contains(&o)))
 }
 
+fn tag_of(c: char) -> u8 {
+    let mut buffer = [0; 4];
+    let mut tags = [0; 4];
+    let bytes = c.encode_utf8(&mut buffer).as_bytes();
+    classify_scalar(bytes, &mut tags[..bytes.len()]);
+    tags[0]
+}
+
+/// Punctuation as BERT has it: Unicode's and all of ASCII's signs.
+pub(in super::super) fn is_punctuation(c: char) -> bool {
+    in_mask(tag_of(c), mask::PUNCT)
+}
+
+/// What words are made of (`\w`).
+pub(in super::super) fn is_word(c: char) -> bool {
+    Category::Word.has(c)
+}
+
 /// Nl, the numbers that are letters: in \p{N}, not in \d.
 const LETTER_NUMBERS: [(char, char); 12] = [
     ('\u{16EE}', '\u{16F0}'),
@@ -75,11 +93,7 @@ impl Category {
         if self == Category::Space {
             return c.is_whitespace();
         }
-        let mut buffer = [0; 4];
-        let mut tags = [0; 4];
-        let bytes = c.encode_utf8(&mut buffer).as_bytes();
-        classify_scalar(bytes, &mut tags[..bytes.len()]);
-        let tag = tags[0];
+        let tag = tag_of(c);
         // The tables count the ASCII symbols as punctuation.
         let ascii_symbol = matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~');
         match self {

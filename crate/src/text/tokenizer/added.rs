@@ -1,21 +1,29 @@
-//! Added tokens: those of tokenizer.json and tokenizer_config.json together, by the ids that they got.
+//! Added tokens: those of tokenizer.json and tokenizer_config.json together, by the ids that they get, and where a text has
+//! them. Knows not which of them are honoured.
 
-use super::super::components::{self, Normalizers};
+use super::super::components::Normalizers;
 use super::super::file::AddedEntry;
+use super::super::load::MAX_TOKEN_BYTES;
+use super::super::model::Vocab;
+use super::super::pattern::is_word;
+use super::super::tokenizer_error;
 use crate::Result;
+use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
 use serde::Deserialize;
 use serde_json::Value;
-use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 /// An added token by its id.
 pub(super) struct Added {
     /// As it is written in a text.
     pub content: String,
-    /// As it is decoded: normalized, if it is matched so.
+    /// As it is matched and decoded: normalized, if it is matched so.
     pub form: String,
     pub special: bool,
     pub normalized: bool,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
 }
 
 #[derive(Deserialize)]
@@ -43,23 +51,93 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedEntry>, config: &Value) ->
     Ok(())
 }
 
-/// The added tokens by the ids that they got.
+/// The added tokens by their ids: a token of the model has the model's, the others get the next free one in their order,
+/// as the library gave them when they were made.
 pub(super) fn added_by_id(
-    vocabulary: &AddedVocabulary,
-    entries: &[AddedEntry],
+    mut entries: Vec<AddedEntry>,
+    vocab: &Vocab,
     normalizers: &Normalizers,
 ) -> Result<SortedMap<u32, Added>> {
-    let mut by_id = SortedMap::new();
-    for entry in entries {
-        let form = if entry.normalized {
-            components::normalize(normalizers, &entry.content, 1)?.into_owned()
-        } else {
-            entry.content.clone()
-        };
-        if let Some(id) = vocabulary.token_to_id(&form) {
-            let content = entry.content.clone();
-            by_id.insert(id, Added { content, form, special: entry.special, normalized: entry.normalized });
+    sort_by(&mut entries, |a, b| a.id.cmp(&b.id));
+    let mut by_id: SortedMap<u32, Added> = SortedMap::new();
+    let mut ids = Vocab::default();
+    let mut next = vocab.len() as u32;
+    for entry in entries.into_iter().filter(|entry| !entry.content.is_empty()) {
+        if entry.content.len() > MAX_TOKEN_BYTES {
+            return Err(tokenizer_error(format!("tokenizer.json: the added token {} is too long", entry.id)));
         }
+        let id = ids.get(&entry.content).or_else(|| vocab.get(&entry.content)).unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+        ids.insert(&entry.content, id);
+        let AddedEntry { content, special, normalized, single_word, lstrip, rstrip, .. } = entry;
+        let form = if normalized { normalizers.normalize(&content)?.into_owned() } else { content.clone() };
+        by_id.insert(id, Added { content, form, special, normalized, single_word, lstrip, rstrip });
     }
     Ok(by_id)
+}
+
+/// Finds added tokens in a text: of those that begin at a place the longest one.
+pub(super) struct Matcher {
+    forms: Vocab,
+    /// Whether a token begins with a byte.
+    first: [bool; 256],
+    /// The lengths of tokens, longest first.
+    lengths: Vec<usize>,
+}
+
+/// An added token in a text.
+pub(super) struct Match {
+    pub id: u32,
+    /// With the white space that it takes along.
+    pub start: usize,
+    pub end: usize,
+    /// The token alone.
+    pub core: (usize, usize),
+}
+
+impl Matcher {
+    /// A matcher of the tokens that are found in normalized text, or of the others.
+    pub fn new(added: &SortedMap<u32, Added>, normalized: bool) -> Matcher {
+        let mut matcher = Matcher { forms: Vocab::default(), first: [false; 256], lengths: Vec::new() };
+        for (id, token) in added.iter().filter(|(_, token)| token.normalized == normalized && !token.form.is_empty()) {
+            matcher.forms.insert(&token.form, *id);
+            matcher.first[usize::from(token.form.as_bytes()[0])] = true;
+            matcher.lengths.push(token.form.len());
+        }
+        matcher.lengths.sort_unstable_by(|a, b| b.cmp(a));
+        matcher.lengths.dedup();
+        matcher
+    }
+
+    /// The first token from `from` on. White space that belongs to it begins at `done` at the earliest.
+    pub fn find(&self, text: &str, from: usize, done: usize, added: &SortedMap<u32, Added>) -> Option<Match> {
+        let mut at = from;
+        while at < text.len() {
+            let Some((id, end)) = self.at(text, at) else {
+                at += 1;
+                continue;
+            };
+            let token = added.get(&id)?;
+            let whole = |neighbour: Option<char>| neighbour.is_none_or(|c| !is_word(c));
+            let (before, after) = (&text[..at], &text[end..]);
+            if token.single_word && !(whole(before.chars().next_back()) && whole(after.chars().next())) {
+                at = end;
+                continue;
+            }
+            let start = if token.lstrip { before.trim_end().len().max(done) } else { at };
+            let stop = if token.rstrip { text.len() - after.trim_start().len() } else { end };
+            return Some(Match { id, start, end: stop, core: (at, end) });
+        }
+        None
+    }
+
+    /// The longest token that begins at a place, and its end.
+    fn at(&self, text: &str, at: usize) -> Option<(u32, usize)> {
+        if !self.first[usize::from(text.as_bytes()[at])] {
+            return None;
+        }
+        self.lengths.iter().find_map(|length| Some((self.forms.get(text.get(at..at + length)?)?, at + length)))
+    }
 }

@@ -1,0 +1,310 @@
+//! Byte-pair encoding: the characters or bytes of a word, merged by rank. Knows no file and no special tokens.
+//!
+//! Source of what it computes: `models/bpe` of the `tokenizers` library, version 0.23.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::super::alphabet::{byte_to_char, push_mapped};
+use super::super::tokenizer_error;
+use super::vocab::{NONE, Vocab};
+use crate::Result;
+
+/// Words that are remembered with their ids.
+const MAX_CACHED: usize = 1 << 14;
+/// The longest word that is remembered, in bytes.
+const MAX_CACHED_BYTES: usize = 64;
+
+/// Pairs of ids that become one, by rank, and a hash table of their ranks.
+#[derive(Default)]
+pub(in super::super) struct Merges {
+    pairs: Vec<[u32; 3]>,
+    table: Vec<u32>,
+}
+
+impl Merges {
+    /// Adds the merge of the next rank. Of two merges of the same pair the later one counts.
+    pub fn push(&mut self, left: u32, right: u32, merged: u32) {
+        if (self.pairs.len() + 1) * 2 > self.table.len() {
+            let size = (self.table.len() * 2).max(64);
+            self.table.clear();
+            self.table.resize(size, NONE);
+            for rank in 0..self.pairs.len() {
+                let [left, right, _] = self.pairs[rank];
+                let slot = self.find(left, right);
+                self.table[slot] = rank as u32;
+            }
+        }
+        let slot = self.find(left, right);
+        self.table[slot] = self.pairs.len() as u32;
+        self.pairs.push([left, right, merged]);
+    }
+
+    fn find(&self, left: u32, right: u32) -> usize {
+        let mask = self.table.len() - 1;
+        let key = (u64::from(left) << 32 | u64::from(right)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut slot = (key >> 32) as usize & mask;
+        while let Some([l, r, _]) = self.pairs.get(self.table[slot] as usize) {
+            if (*l, *r) == (left, right) {
+                break;
+            }
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// The rank of a pair and what it becomes.
+    fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let rank = self.table[self.find(left, right)];
+        self.pairs.get(rank as usize).map(|pair| (rank, pair[2]))
+    }
+}
+
+/// What of a model of this kind is no table.
+#[derive(Default)]
+pub(in super::super) struct Options {
+    /// The vocabulary is written in GPT-2's alphabet, and words are given as they are.
+    pub byte_level: bool,
+    pub unk_token: Option<String>,
+    pub continuing_subword_prefix: String,
+    pub end_of_word_suffix: String,
+    pub fuse_unk: bool,
+    pub byte_fallback: bool,
+    pub ignore_merges: bool,
+}
+
+/// The model.
+pub(in super::super) struct Bpe {
+    merges: Merges,
+    options: Options,
+    /// The id of each byte's character.
+    bytes: Box<[u32; 256]>,
+    /// The id of each byte's `<0x41>`.
+    fallback: Box<[u32; 256]>,
+    unk: u32,
+}
+
+/// Buffers of a model of this kind, and the words that it met.
+#[derive(Default)]
+pub(in super::super) struct Scratch {
+    ids: Vec<u32>,
+    links: Vec<[u32; 2]>,
+    queue: BinaryHeap<Reverse<[u32; 3]>>,
+    word: String,
+    words: Vocab,
+    ends: Vec<u32>,
+    word_ids: Vec<u32>,
+}
+
+impl Bpe {
+    /// A model whose merges were read against `vocab`.
+    ///
+    /// # Errors
+    /// `Tokenizer` when characters may be unknown and the token for them is.
+    pub fn new(vocab: &Vocab, merges: Merges, options: Options) -> Result<Bpe> {
+        let mut text = [0; 4];
+        let bytes = Box::new(std::array::from_fn(|b| {
+            vocab.get(byte_to_char(b as u8).encode_utf8(&mut text)).unwrap_or(NONE)
+        }));
+        let fallback = Box::new(std::array::from_fn(|b| vocab.get(&format!("<0x{b:02X}>")).unwrap_or(NONE)));
+        let unk = options.unk_token.as_ref().map(|token| vocab.get(token).unwrap_or(NONE));
+        let all = if options.byte_level { &bytes } else { &fallback };
+        let complete = (options.byte_level || options.byte_fallback) && !all.contains(&NONE);
+        if let (Some(token), Some(NONE), false) = (options.unk_token.as_ref(), unk, complete) {
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the unk_token {token:?} is not in the vocabulary. Add it, or set unk_token to null"
+            )));
+        }
+        Ok(Bpe { merges, options, bytes, fallback, unk: unk.unwrap_or(NONE) })
+    }
+
+    /// What stands for characters that the vocabulary lacks.
+    pub fn unk(&self) -> Option<u32> {
+        (self.unk != NONE).then_some(self.unk)
+    }
+
+    /// Appends the ids of a word.
+    pub fn encode(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        if let Some(known) = scratch.words.get(word) {
+            let start = if known == 0 { 0 } else { scratch.ends[known as usize - 1] };
+            return out.extend(&scratch.word_ids[start as usize..scratch.ends[known as usize] as usize]);
+        }
+        let before = out.len();
+        self.encode_new(vocab, word, scratch, out);
+        if word.len() <= MAX_CACHED_BYTES {
+            if scratch.ends.len() >= MAX_CACHED {
+                (scratch.words, scratch.ends, scratch.word_ids) = Default::default();
+            }
+            scratch.words.insert(word, scratch.ends.len() as u32);
+            scratch.word_ids.extend(&out[before..]);
+            scratch.ends.push(scratch.word_ids.len() as u32);
+        }
+    }
+
+    fn encode_new(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+        let Options { byte_level, ignore_merges, byte_fallback, .. } = self.options;
+        let affixes = self.options.continuing_subword_prefix.len() + self.options.end_of_word_suffix.len() > 0;
+        let by_bytes = byte_level && !affixes && !byte_fallback;
+        scratch.word.clear();
+        if byte_level && (ignore_merges || !by_bytes) {
+            push_mapped(word, &mut scratch.word);
+        } else if !byte_level {
+            scratch.word.push_str(word);
+        }
+        if let Some(id) = vocab.get(&scratch.word).filter(|_| ignore_merges) {
+            return out.push(id);
+        }
+        scratch.ids.clear();
+        let mut pending = NONE;
+        if by_bytes {
+            for byte in word.bytes() {
+                self.add(self.bytes[usize::from(byte)], "", &mut pending, &mut scratch.ids);
+            }
+        } else {
+            let mut piece = String::new();
+            let mut rest = scratch.word.chars();
+            let mut first = true;
+            while let Some(character) = rest.next() {
+                piece.clear();
+                if !std::mem::take(&mut first) {
+                    piece.push_str(&self.options.continuing_subword_prefix);
+                }
+                piece.push(character);
+                if rest.as_str().is_empty() {
+                    piece.push_str(&self.options.end_of_word_suffix);
+                }
+                let id = vocab.get(&piece).unwrap_or(NONE);
+                self.add(id, &piece, &mut pending, &mut scratch.ids);
+            }
+        }
+        if pending != NONE {
+            scratch.ids.push(pending);
+        }
+        self.merge(scratch);
+        out.extend(scratch.ids.iter().filter(|id| **id != NONE));
+    }
+
+    /// Adds one symbol: its id, its bytes, or the token for what is unknown, which waits in `pending` for more of its kind.
+    /// What has none of these is left out.
+    fn add(&self, id: u32, piece: &str, pending: &mut u32, ids: &mut Vec<u32>) {
+        if id != NONE {
+            if *pending != NONE {
+                ids.push(std::mem::replace(pending, NONE));
+            }
+            return ids.push(id);
+        }
+        if self.options.byte_fallback {
+            let bytes = piece.bytes().map(|byte| self.fallback[usize::from(byte)]);
+            if bytes.clone().all(|id| id != NONE) {
+                // As in the library, an unknown character that waits comes after these.
+                return ids.extend(bytes);
+            }
+        }
+        if *pending != NONE && !self.options.fuse_unk {
+            ids.push(*pending);
+        }
+        *pending = self.unk;
+    }
+
+    /// Merges the symbols of a word, the lowest rank first and the leftmost of one rank; merged ones become `NONE`.
+    fn merge(&self, scratch: &mut Scratch) {
+        let Scratch { ids, links, queue, .. } = scratch;
+        if ids.len() < 2 {
+            return;
+        }
+        links.clear();
+        links.extend((0..ids.len() as u32).map(|at| [at.wrapping_sub(1), at + 1]));
+        let end = ids.len();
+        queue.clear();
+        let pair = |ids: &[u32], left: u32, right: u32| {
+            let found = self.merges.get(*ids.get(left as usize)?, *ids.get(right as usize)?);
+            found.map(|(rank, merged)| Reverse([rank, left, merged]))
+        };
+        queue.extend((1..end as u32).filter_map(|at| pair(ids, at - 1, at)));
+        while let Some(Reverse([_, at, merged])) = queue.pop() {
+            let next = links[at as usize][1];
+            // Entries whose symbols were merged otherwise are stale.
+            if ids[at as usize] == NONE || pair(ids, at, next).is_none_or(|now| now.0[2] != merged) {
+                continue;
+            }
+            let after = links[next as usize][1];
+            ids[at as usize] = merged;
+            ids[next as usize] = NONE;
+            links[at as usize][1] = after;
+            if let Some(link) = links.get_mut(after as usize) {
+                link[0] = at;
+            }
+            let before = links[at as usize][0];
+            queue.extend(pair(ids, before, at).into_iter().chain(pair(ids, at, after)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(tokens: &[&str], merges: &[(&str, &str)], options: Options) -> (Vocab, Bpe) {
+        let mut vocab = Vocab::default();
+        (0..).zip(tokens).for_each(|(id, token)| vocab.insert(token, id));
+        let mut all = Merges::default();
+        for (left, right) in merges {
+            let cut = options.continuing_subword_prefix.len();
+            let merged = vocab.get(&format!("{left}{}", &right[cut..])).expect("a token");
+            all.push(vocab.get(left).expect("a token"), vocab.get(right).expect("a token"), merged);
+        }
+        let bpe = Bpe::new(&vocab, all, options).expect("a model");
+        (vocab, bpe)
+    }
+
+    fn ids((vocab, bpe): &(Vocab, Bpe), word: &str) -> Vec<u32> {
+        let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+        bpe.encode(vocab, word, &mut scratch, &mut out);
+        let first = std::mem::take(&mut out);
+        bpe.encode(vocab, word, &mut scratch, &mut out);
+        assert_eq!(first, out, "a word that was met before");
+        out
+    }
+
+    #[test]
+    fn the_lowest_rank_goes_first() {
+        let tokens = ["a", "b", "c", "ab", "bc", "abc", "aa"];
+        let abc = model(&tokens, &[("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a")], Options::default());
+        assert_eq!(ids(&abc, "abc"), [5]);
+        assert_eq!(ids(&abc, "abab"), [3, 3]);
+        assert_eq!(ids(&abc, "aaa"), [6, 0]);
+        assert_eq!(ids(&abc, "aaabcb"), [6, 5, 1]);
+        assert_eq!(ids(&abc, "azb"), [3], "what has no token is left out, and its neighbours meet");
+        assert!(ids(&abc, "").is_empty());
+    }
+
+    #[test]
+    fn bytes_without_a_token() {
+        let tokens = ["?", "a", "Ġ", "Ġa"];
+        let plain = || Options { byte_level: true, ..Options::default() };
+        assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], plain()), " a\u{4}é a"), [3, 3]);
+        let unk = |fuse_unk| Options { unk_token: Some("?".into()), fuse_unk, ..plain() };
+        assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], unk(false)), "\u{4}éa"), [0, 0, 0, 1]);
+        assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], unk(true)), "\u{4}éa\u{4}"), [0, 1, 0]);
+        let whole = Options { ignore_merges: true, ..plain() };
+        assert_eq!(ids(&model(&tokens, &[], whole), " a"), [3]);
+    }
+
+    #[test]
+    fn fallback_affixes_and_missing_tokens() {
+        let tokens = ["<unk>", "a", "<0xC3>", "<0xA9>", "##b", "b</w>", "ab</w>"];
+        let fallback = || Options { byte_fallback: true, unk_token: Some("<unk>".into()), ..Options::default() };
+        assert_eq!(ids(&model(&tokens, &[], fallback()), "aé"), [1, 2, 3]);
+        assert_eq!(ids(&model(&tokens, &[], fallback()), "ü\u{e9}"), [2, 3, 0], "one byte of ü is missing");
+        let suffix = Options { end_of_word_suffix: "</w>".into(), ..Options::default() };
+        assert_eq!(ids(&model(&tokens, &[("a", "b</w>")], suffix), "ab"), [6]);
+        let prefix = Options { continuing_subword_prefix: "##".into(), ..Options::default() };
+        assert_eq!(ids(&model(&tokens, &[], prefix), "ab"), [1, 4]);
+        let vocab = Vocab::default();
+        let missing = Options { unk_token: Some("<nothing>".into()), ..Options::default() };
+        assert!(Bpe::new(&vocab, Merges::default(), missing).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! The models of tokenizer.json: from the words of a text to ids. Knows neither files nor special tokens.
+
+mod bpe;
+mod unigram;
+mod vocab;
+
+use super::tokenizer_error;
+use crate::Result;
+
+pub(super) use bpe::{Bpe, Merges, Options, Scratch};
+pub(super) use unigram::Unigram;
+pub(super) use vocab::Vocab;
+
+/// Start and end of a word in its text, in bytes.
+pub(super) type Span = (usize, usize);
+
+/// A model with its vocabulary.
+pub(super) struct Model {
+    pub vocab: Vocab,
+    pub kind: Kind,
+}
+
+/// What a model does with a word.
+pub(super) enum Kind {
+    Bpe(Bpe),
+    Unigram(Unigram),
+    /// The longest token that a word begins with, and so on; `prefix` marks what continues a word.
+    WordPiece {
+        unk: Option<u32>,
+        prefix: String,
+        max_chars: usize,
+    },
+    /// Words as they are.
+    WordLevel {
+        unk: Option<u32>,
+    },
+}
+
+impl Model {
+    /// What stands for what the vocabulary lacks.
+    pub fn unk(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Bpe(bpe) => bpe.unk(),
+            Kind::Unigram(unigram) => unigram.unk(),
+            Kind::WordPiece { unk, .. } | Kind::WordLevel { unk } => *unk,
+        }
+    }
+
+    /// Appends the ids of the words of `text`.
+    pub fn encode(&self, text: &str, words: &[Span], scratch: &mut Scratch, out: &mut Vec<u32>) -> Result<()> {
+        for (start, end) in words {
+            let word = text.get(*start..*end).filter(|word| !word.is_empty());
+            let Some(word) = word else { continue };
+            match &self.kind {
+                Kind::Bpe(bpe) => bpe.encode(&self.vocab, word, scratch, out),
+                Kind::Unigram(unigram) => unigram.encode(&self.vocab, word, out)?,
+                Kind::WordPiece { unk, prefix, max_chars } => {
+                    let before = out.len();
+                    if word.chars().count() > *max_chars || !self.pieces(word, prefix, out) {
+                        out.truncate(before);
+                        out.push(known(*unk)?);
+                    }
+                }
+                Kind::WordLevel { unk } => out.push(self.vocab.get(word).map_or_else(|| known(*unk), Ok)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the pieces of a word; false where a part of it has none.
+    fn pieces(&self, word: &str, prefix: &str, out: &mut Vec<u32>) -> bool {
+        let mut rest = word;
+        let mut piece = String::new();
+        while !rest.is_empty() {
+            piece.clear();
+            if rest.len() < word.len() {
+                piece.push_str(prefix);
+            }
+            let mark = piece.len();
+            piece.push_str(rest);
+            let id = loop {
+                if let Some(id) = self.vocab.get(&piece) {
+                    break id;
+                }
+                if piece.pop().is_none() || piece.len() <= mark {
+                    return false;
+                }
+            };
+            out.push(id);
+            rest = &rest[piece.len() - mark..];
+        }
+        true
+    }
+}
+
+fn known(unk: Option<u32>) -> Result<u32> {
+    unk.ok_or_else(|| tokenizer_error("a word is not in the vocabulary, which has no unk_token of tokenizer.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_and_words() {
+        let mut vocab = Vocab::default();
+        (0..).zip(["[UNK]", "play", "##ing", "##s", "p"]).for_each(|(id, token)| vocab.insert(token, id));
+        let encode = |model: &Model, text: &str| {
+            let mut out = Vec::new();
+            model.encode(text, &[(0, text.len())], &mut Scratch::default(), &mut out).ok().map(|()| out)
+        };
+        let kind = Kind::WordPiece { unk: Some(0), prefix: "##".into(), max_chars: 8 };
+        let mut model = Model { vocab, kind };
+        assert_eq!(encode(&model, "playing"), Some(vec![1, 2]));
+        assert_eq!(encode(&model, "playings"), Some(vec![1, 2, 3]));
+        assert_eq!(encode(&model, "playé"), Some(vec![0]));
+        assert_eq!(encode(&model, "playplays"), Some(vec![0]), "more than 8 characters");
+        model.kind = Kind::WordLevel { unk: None };
+        assert_eq!(encode(&model, "play"), Some(vec![1]));
+        assert!(encode(&model, "playing").is_none());
+        model.kind = Kind::WordLevel { unk: Some(0) };
+        assert_eq!(encode(&model, "playing"), Some(vec![0]));
+    }
+}

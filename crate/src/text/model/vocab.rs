@@ -1,0 +1,150 @@
+//! Tokens by id and ids by token, in a few long lists: a vocabulary of 150,000 tokens loads without an allocation for each.
+//! Knows no model.
+
+/// No entry, no id.
+pub(in super::super) const NONE: u32 = u32::MAX;
+
+/// A vocabulary. Several tokens may share an id, of which the last one is the id's spelling.
+#[derive(Debug, Default)]
+pub(in super::super) struct Vocab {
+    /// All tokens, one after the other.
+    text: String,
+    /// Where each entry ends in `text`.
+    ends: Vec<u32>,
+    /// The id of each entry.
+    ids: Vec<u32>,
+    /// The entry of each id.
+    by_id: Vec<u32>,
+    /// Entries by the hash of their tokens, in open addressing.
+    table: Vec<u32>,
+}
+
+/// FNV-1a, which can go on byte by byte.
+#[derive(Clone, Copy)]
+pub(super) struct Hash(u64);
+
+impl Hash {
+    pub fn new() -> Hash {
+        Hash(0xcbf2_9ce4_8422_2325)
+    }
+
+    pub fn add(self, bytes: &[u8]) -> Hash {
+        Hash(bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+    }
+
+    fn slot(self, mask: usize) -> usize {
+        (self.0 ^ self.0 >> 29) as usize & mask
+    }
+}
+
+impl Vocab {
+    /// Adds a token, or gives a known one another id.
+    pub fn insert(&mut self, token: &str, id: u32) {
+        if (self.ends.len() + 1) * 2 > self.table.len() {
+            self.grow();
+        }
+        let slot = self.find(token, Hash::new().add(token.as_bytes()));
+        let entry = match self.table[slot] {
+            NONE => {
+                self.text.push_str(token);
+                self.table[slot] = self.ends.len() as u32;
+                self.ends.push(self.text.len() as u32);
+                self.ids.push(id);
+                self.ids.len() - 1
+            }
+            known => {
+                self.ids[known as usize] = id;
+                known as usize
+            }
+        };
+        if id as usize >= self.by_id.len() {
+            self.by_id.resize(id as usize + 1, NONE);
+        }
+        self.by_id[id as usize] = entry as u32;
+    }
+
+    fn grow(&mut self) {
+        let size = (self.table.len() * 2).max(64);
+        self.table.clear();
+        self.table.resize(size, NONE);
+        for entry in 0..self.ends.len() {
+            let mut slot = Hash::new().add(self.entry(entry as u32).as_bytes()).slot(size - 1);
+            while self.table[slot] != NONE {
+                slot = (slot + 1) & (size - 1);
+            }
+            self.table[slot] = entry as u32;
+        }
+    }
+
+    fn entry(&self, entry: u32) -> &str {
+        let at = entry as usize;
+        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        &self.text[start..self.ends[at] as usize]
+    }
+
+    /// The place of a token in the table, or the free one where it would stand.
+    fn find(&self, token: &str, hash: Hash) -> usize {
+        let mask = self.table.len() - 1;
+        let mut slot = hash.slot(mask);
+        while self.table[slot] != NONE && self.entry(self.table[slot]) != token {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// The id of a token.
+    pub fn get(&self, token: &str) -> Option<u32> {
+        self.get_hashed(token, Hash::new().add(token.as_bytes()))
+    }
+
+    /// The id of a token whose hash is known.
+    pub(super) fn get_hashed(&self, token: &str, hash: Hash) -> Option<u32> {
+        if self.table.is_empty() {
+            return None;
+        }
+        self.ids.get(self.table[self.find(token, hash)] as usize).copied()
+    }
+
+    /// The token of an id.
+    pub fn token(&self, id: u32) -> Option<&str> {
+        let entry = self.by_id.get(id as usize).copied().filter(|entry| *entry != NONE)?;
+        Some(self.entry(entry))
+    }
+
+    /// The number of different tokens.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// One more than the largest id.
+    pub fn id_bound(&self) -> u32 {
+        self.by_id.len() as u32
+    }
+
+    /// The length of the longest token, in bytes.
+    pub fn longest(&self) -> usize {
+        (0..self.ends.len() as u32).map(|entry| self.entry(entry).len()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_and_ids_find_each_other() {
+        let mut vocab = Vocab::default();
+        assert_eq!((vocab.get("a"), vocab.token(0), vocab.id_bound()), (None, None, 0));
+        for id in 0..5000 {
+            vocab.insert(&format!("t{id}"), id * 2);
+        }
+        assert!((0..5000).all(|id| vocab.get(&format!("t{id}")) == Some(id * 2)));
+        assert!((0..5000).all(|id| vocab.token(id * 2) == Some(format!("t{id}").as_str())));
+        assert_eq!((vocab.get("t"), vocab.get("t5000"), vocab.token(1), vocab.token(9999)), (None, None, None, None));
+        assert_eq!((vocab.len(), vocab.id_bound(), vocab.longest()), (5000, 9999, 5));
+        // The last id of a token and the last token of an id count.
+        vocab.insert("t1", 7);
+        vocab.insert("", 7);
+        assert_eq!((vocab.get("t1"), vocab.get(""), vocab.token(7), vocab.len()), (Some(7), Some(7), Some(""), 5001));
+    }
+}

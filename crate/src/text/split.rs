@@ -1,0 +1,504 @@
+//! The pre-tokenizers of tokenizer.json: a text is cut into words, and some of them rewrite it. It knows their entries in
+//! the file, not the vocabulary.
+//!
+//! Source of what each does: `pre_tokenizers` of the `tokenizers` library, version 0.23. Regular expressions that nearly all
+//! files have run on bitcannon's splitters, the others on [`Pattern`].
+
+use std::borrow::Cow;
+
+use bitcannon::regexes;
+use serde_json::Value;
+
+use super::alphabet::push_mapped;
+use super::components::{field, flatten, switch};
+use super::model::Span;
+use super::pattern::{Pattern, is_punctuation};
+use super::scripts::Scripts;
+use super::tokenizer_error;
+use crate::Result;
+
+/// What becomes of the matches of a pattern and of what lies between.
+#[derive(Clone, Copy)]
+enum Behavior {
+    Removed,
+    Isolated,
+    MergedWithPrevious,
+    MergedWithNext,
+    Contiguous,
+}
+
+/// A stretch of text, and whether the pattern matched it.
+type Segment = (Span, bool);
+
+/// When a Metaspace puts its character before a text.
+#[derive(Clone, Copy, PartialEq)]
+enum Scheme {
+    Always,
+    First,
+    Never,
+}
+
+/// One pre-tokenizer.
+enum Step {
+    Native(Native),
+    Pattern { pattern: Pattern, behavior: Behavior, invert: bool },
+    Literal { text: String, behavior: Behavior, invert: bool },
+    Chars { are: fn(char) -> bool, behavior: Behavior },
+    Length(usize),
+    Scripts(Scripts),
+    Metaspace { replacement: char, scheme: Scheme, split: bool },
+    PrefixSpace,
+    Alphabet,
+}
+
+/// The splitters that keep all of a text.
+#[derive(Clone, Copy, PartialEq)]
+enum Native {
+    Gpt2,
+    Cl100k,
+    Qwen,
+    O200k,
+    Tekken,
+    Kimi,
+    DeepSeek,
+}
+
+/// The pre-tokenizers in their order.
+pub(super) struct Splitters {
+    steps: Vec<Step>,
+    /// Words are handed over as they are; the vocabulary is written in GPT-2's alphabet of bytes.
+    pub byte_level: bool,
+}
+
+/// A text that was rewritten on the way, and its words.
+struct State<'a> {
+    text: Cow<'a, str>,
+    /// The first word begins where its sequence begins.
+    first: bool,
+}
+
+impl Splitters {
+    /// Reads the `pre_tokenizer` of the file. A model that knows bytes does the mapping of a last ByteLevel itself.
+    pub fn load(node: &Value, model_knows_bytes: bool) -> Result<Splitters> {
+        let mut members = Vec::new();
+        flatten(node, "pretokenizers", 0, &mut members)?;
+        let mut steps = Vec::new();
+        let mut rest = members.as_slice();
+        if let [a, b, c, others @ ..] = rest
+            && let (Some(a), Some(b), Some(c)) = (isolated(a), isolated(b), isolated(c))
+            && is_deepseek(a, b, c)
+        {
+            steps.push(Step::Native(Native::DeepSeek));
+            rest = others;
+        }
+        for member in rest {
+            load_step(member, &mut steps)?;
+        }
+        let byte_level = model_knows_bytes && matches!(steps.last(), Some(Step::Alphabet));
+        if byte_level {
+            steps.pop();
+        }
+        Ok(Splitters { steps, byte_level })
+    }
+
+    /// Cuts `text` into words. `first`: its sequence begins with it.
+    pub fn split<'a>(&self, text: &'a str, first: bool, words: &mut Vec<Span>) -> Result<Cow<'a, str>> {
+        if u32::try_from(text.len()).is_err() {
+            return Err(tokenizer_error("the text is longer than 4 GB"));
+        }
+        words.clear();
+        words.push((0, text.len()));
+        let mut state = State { text: Cow::Borrowed(text), first };
+        for step in &self.steps {
+            step.apply(&mut state, words)?;
+        }
+        Ok(state.text)
+    }
+}
+
+/// The expression of a `Split` that keeps matches and gaps apart.
+fn isolated(member: &Value) -> Option<&str> {
+    let plain = member.get("behavior").and_then(Value::as_str) == Some("Isolated") && !switch(member, "invert", false);
+    member.pointer("/pattern/Regex").and_then(Value::as_str).filter(|_| plain)
+}
+
+/// DeepSeek's three expressions, which are one native splitter together and none of them is alone: the third has line ends
+/// as they are where bitcannon's text has escapes.
+fn is_deepseek(a: &str, b: &str, c: &str) -> bool {
+    let big = regexes::DEEPSEEK_BIG.replace(r"\r\n", "\r\n");
+    a == regexes::DEEPSEEK_NUM && b == "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+" && c == big
+}
+
+/// The native splitter of an expression.
+fn native(regex: &str) -> Option<Native> {
+    Some(match regex {
+        regexes::GPT2 => Native::Gpt2,
+        regexes::CL100K => Native::Cl100k,
+        regexes::O200K => Native::O200k,
+        regexes::TEKKEN => Native::Tekken,
+        regexes::KIMI_K2 => Native::Kimi,
+        _ if regexes::CL100K.replace("{1,3}", "") == regex => Native::Qwen,
+        _ => return None,
+    })
+}
+
+fn load_step(entry: &Value, steps: &mut Vec<Step>) -> Result<()> {
+    let chars = |are, behavior| Step::Chars { are, behavior };
+    let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+    let step = match kind {
+        "Split" => load_split(entry)?,
+        "ByteLevel" => {
+            if switch(entry, "add_prefix_space", false) {
+                steps.push(Step::PrefixSpace);
+            }
+            if switch(entry, "use_regex", true) {
+                steps.push(Step::Native(Native::Gpt2));
+            }
+            Step::Alphabet
+        }
+        "Metaspace" => load_metaspace(entry)?,
+        "BertPreTokenizer" => {
+            steps.push(chars(char::is_whitespace, Behavior::Removed));
+            chars(is_punctuation, Behavior::Isolated)
+        }
+        "Whitespace" => {
+            Step::Pattern { pattern: Pattern::new(r"\w+|[^\w\s]+")?, behavior: Behavior::Removed, invert: true }
+        }
+        "WhitespaceSplit" => chars(char::is_whitespace, Behavior::Removed),
+        "Punctuation" => chars(is_punctuation, behavior(entry)?),
+        "Digits" => {
+            let apart = switch(entry, "individual_digits", false);
+            chars(char::is_numeric, if apart { Behavior::Isolated } else { Behavior::Contiguous })
+        }
+        "CharDelimiterSplit" => {
+            let text = one_char(entry, "/delimiter")?.to_string();
+            Step::Literal { text, behavior: Behavior::Removed, invert: false }
+        }
+        "FixedLength" => {
+            let length = entry.get("length").map_or(Some(5), Value::as_u64).filter(|length| *length > 0);
+            let wrong = || tokenizer_error("tokenizer.json: FixedLength has no usable `length`");
+            Step::Length(length.ok_or_else(wrong)? as usize)
+        }
+        "UnicodeScripts" => Step::Scripts(Scripts::new()),
+        other => {
+            return Err(tokenizer_error(format!("tokenizer.json: the pre-tokenizer {other:?} is not supported")));
+        }
+    };
+    steps.push(step);
+    Ok(())
+}
+
+fn one_char(entry: &Value, at: &str) -> Result<char> {
+    let text = field(entry, at)?;
+    let mut chars = text.chars();
+    let only = chars.next().filter(|_| chars.next().is_none());
+    only.ok_or_else(|| tokenizer_error(format!("tokenizer.json: {at} must be one character, not {text:.40?}")))
+}
+
+fn load_split(entry: &Value) -> Result<Step> {
+    let (behavior, invert) = (behavior(entry)?, switch(entry, "invert", false));
+    let Some(regex) = entry.pointer("/pattern/Regex").and_then(Value::as_str) else {
+        let text = field(entry, "/pattern/String")?.to_owned();
+        if text.is_empty() {
+            return Err(tokenizer_error("tokenizer.json: a Split has an empty pattern"));
+        }
+        return Ok(Step::Literal { text, behavior, invert });
+    };
+    // What covers the whole text leaves no gaps: these are the same.
+    let whole = matches!((behavior, invert), (Behavior::Isolated, false) | (Behavior::Removed, true));
+    Ok(match native(regex).filter(|_| whole) {
+        Some(native) => Step::Native(native),
+        None => Step::Pattern { pattern: Pattern::new(regex)?, behavior, invert },
+    })
+}
+
+fn load_metaspace(entry: &Value) -> Result<Step> {
+    let scheme = match entry.get("prepend_scheme").filter(|scheme| !scheme.is_null()).map(Value::as_str) {
+        None | Some(Some("always")) => Scheme::Always,
+        Some(Some("first")) => Scheme::First,
+        Some(Some("never")) => Scheme::Never,
+        Some(_) => return Err(tokenizer_error("tokenizer.json: the `prepend_scheme` of a Metaspace is not known")),
+    };
+    // Before there were schemes, `add_prefix_space` said whether a space comes first.
+    if !switch(entry, "add_prefix_space", true) && scheme != Scheme::Never && entry.get("prepend_scheme").is_some() {
+        return Err(tokenizer_error("tokenizer.json: a Metaspace has an `add_prefix_space` against its `prepend_scheme`"));
+    }
+    let scheme = if switch(entry, "add_prefix_space", true) { scheme } else { Scheme::Never };
+    Ok(Step::Metaspace { replacement: one_char(entry, "/replacement")?, scheme, split: switch(entry, "split", true) })
+}
+
+fn behavior(entry: &Value) -> Result<Behavior> {
+    Ok(match entry.get("behavior").map_or(Some("Isolated"), Value::as_str) {
+        Some("Isolated") => Behavior::Isolated,
+        Some("Removed") => Behavior::Removed,
+        Some("MergedWithPrevious") => Behavior::MergedWithPrevious,
+        Some("MergedWithNext") => Behavior::MergedWithNext,
+        Some("Contiguous") => Behavior::Contiguous,
+        other => return Err(tokenizer_error(format!("tokenizer.json: the split behavior {other:?} is not known"))),
+    })
+}
+
+impl Step {
+    fn apply(&self, state: &mut State, words: &mut Vec<Span>) -> Result<()> {
+        match self {
+            Step::Metaspace { .. } | Step::PrefixSpace | Step::Alphabet => {
+                self.rewrite(state, words);
+                if let Step::Metaspace { replacement, split: true, .. } = self {
+                    let mark = replacement.to_string();
+                    each(words, &state.text, |text, out| {
+                        behave(literal(text, &mark, false), Behavior::MergedWithNext, out);
+                        Ok(())
+                    })?;
+                }
+                Ok(())
+            }
+            Step::Native(native) => each(words, &state.text, |text, out| {
+                native.split(text.as_bytes(), out);
+                Ok(())
+            }),
+            Step::Pattern { pattern, behavior, invert } => each(words, &state.text, |text, out| {
+                behave(pattern.segments(text, *invert).map_err(tokenizer_error)?, *behavior, out);
+                Ok(())
+            }),
+            Step::Literal { text: pattern, behavior, invert } => each(words, &state.text, |text, out| {
+                behave(literal(text, pattern, *invert), *behavior, out);
+                Ok(())
+            }),
+            Step::Chars { are, behavior } => each(words, &state.text, |text, out| {
+                behave(char_runs(text, *are), *behavior, out);
+                Ok(())
+            }),
+            Step::Length(length) => each(words, &state.text, |text, out| {
+                let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).step_by(*length).collect();
+                let ends = starts.iter().copied().skip(1).chain([text.len()]);
+                out.extend(starts.iter().copied().zip(ends));
+                Ok(())
+            }),
+            Step::Scripts(scripts) => each(words, &state.text, |text, out| {
+                scripts.split(text, out);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Writes the words anew, one after the other.
+    fn rewrite(&self, state: &mut State, words: &mut [Span]) {
+        let mut text = String::with_capacity(state.text.len() + words.len() * 3);
+        for (index, (from, to)) in words.iter_mut().enumerate() {
+            let word = state.text.get(*from..*to).unwrap_or_default();
+            let first = index == 0 && *from == 0 && state.first;
+            *from = text.len();
+            match self {
+                Step::Metaspace { replacement, scheme, .. } => {
+                    let wanted = *scheme == Scheme::Always || *scheme == Scheme::First && first;
+                    if wanted && !word.starts_with([' ', *replacement]) {
+                        text.push(*replacement);
+                    }
+                    text.extend(word.chars().map(|c| if c == ' ' { *replacement } else { c }));
+                }
+                Step::PrefixSpace => {
+                    if !word.starts_with(' ') {
+                        text.push(' ');
+                    }
+                    text.push_str(word);
+                }
+                _ => push_mapped(word, &mut text),
+            }
+            *to = text.len();
+            if index == 0 {
+                state.first = first;
+            }
+        }
+        state.text = Cow::Owned(text);
+    }
+}
+
+/// Cuts each word into smaller ones.
+fn each(words: &mut Vec<Span>, text: &str, mut cut: impl FnMut(&str, &mut Vec<Span>) -> Result<()>) -> Result<()> {
+    let mut found = Vec::new();
+    for (start, end) in std::mem::take(words) {
+        found.clear();
+        cut(text.get(start..end).unwrap_or_default(), &mut found)?;
+        words.extend(found.iter().filter(|word| word.0 < word.1).map(|word| (start + word.0, start + word.1)));
+    }
+    Ok(())
+}
+
+/// The occurrences of a text and the gaps between them.
+fn literal(text: &str, pattern: &str, invert: bool) -> Vec<Segment> {
+    let mut out = Vec::new();
+    let mut last = 0;
+    for (at, found) in text.match_indices(pattern) {
+        out.push(((last, at), invert));
+        out.push(((at, at + found.len()), !invert));
+        last = at + found.len();
+    }
+    out.push(((last, text.len()), invert));
+    out.retain(|((start, end), _)| start < end);
+    out
+}
+
+/// Each character of a kind, and the runs of others.
+fn char_runs(text: &str, are: fn(char) -> bool) -> Vec<Segment> {
+    let mut out: Vec<Segment> = Vec::new();
+    for (at, c) in text.char_indices() {
+        let end = at + c.len_utf8();
+        match out.last_mut() {
+            Some((run, false)) if !are(c) => run.1 = end,
+            _ => out.push(((at, end), are(c))),
+        }
+    }
+    out
+}
+
+/// Appends to an empty list what is kept of the segments of a text.
+fn behave(segments: Vec<Segment>, behavior: Behavior, out: &mut Vec<Span>) {
+    let mut previous = false;
+    for (span, matched) in segments {
+        let joins = match behavior {
+            Behavior::Removed if matched => continue,
+            Behavior::Removed | Behavior::Isolated => false,
+            Behavior::Contiguous => matched == previous,
+            Behavior::MergedWithPrevious => matched && !previous,
+            // A match goes with what follows it, unless that is a match too.
+            Behavior::MergedWithNext => previous && !matched,
+        };
+        match out.last_mut() {
+            Some(last) if joins => last.1 = span.1,
+            _ => out.push(span),
+        }
+        previous = matched;
+    }
+}
+
+impl Native {
+    fn split(self, text: &[u8], out: &mut Vec<Span>) {
+        let words = text.len().div_ceil(64) + 1;
+        let mut tags = vec![0; text.len()];
+        bitcannon::classify::classify(text, &mut tags);
+        let mut bits = vec![0u64; words * 4];
+        let (starts, rest) = bits.split_at_mut(words);
+        let (flag, later) = rest.split_at_mut(words);
+        let mut spans = vec![bitcannon::Span::default(); text.len() + 1];
+        let count = match self {
+            Native::Gpt2 => bitcannon::bitcannon_byte_level(text, &tags, starts, flag, &mut spans),
+            Native::Cl100k => bitcannon::bitcannon_cl100k(text, &tags, starts, flag, &mut spans),
+            Native::Qwen => bitcannon::bitcannon_qwen(text, &tags, starts, flag, &mut spans),
+            Native::O200k => bitcannon::bitcannon_o200k(text, &tags, starts, flag, later, &mut spans),
+            Native::Tekken => bitcannon::bitcannon_tekken(text, &tags, starts, flag, later, &mut spans),
+            Native::Kimi => bitcannon::bitcannon_kimi(text, &tags, starts, flag, later, &mut spans),
+            Native::DeepSeek => bitcannon::bitcannon_deepseek(text, &tags, starts, &mut spans),
+        };
+        out.extend(spans.iter().take(count).map(|span| (span.start as usize, span.end as usize)));
+    }
+}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    use super::super::library::frame;
+    use super::*;
+    use serde_json::json;
+    use tokenizers::pipeline::{PreTokenizer as _, PreTokenizerScratch};
+
+    const TEXTS: [&str; 9] = [
+        "a",
+        "--",
+        "-a--b c-",
+        " Hey  man, it's 12345!? ",
+        "caf\u{e9} e\u{301}\u{1F600} \u{4f60}\u{597d}\u{3002}\r\n\r\n  \u{661}\u{662}\u{bd}\u{2167} x_y",
+        "\u{5e9}\u{5dc}\u{5d5}\u{5dd} \u{939}\u{93f}\u{928}\u{94d} don't I'LL \t\u{a0}\u{3000}end",
+        "\u{2581}a \u{2581}",
+        "def f(x):\n    return x**2  # 10_000\n",
+        "\u{1F1E9}\u{1F1EA}\u{200d}\u{fe0f}",
+    ];
+
+    fn words(own: &Splitters, text: &str, first: bool) -> Vec<String> {
+        let mut words = Vec::new();
+        let text = own.split(text, first, &mut words).expect("splits");
+        words.iter().map(|(start, end)| text[*start..*end].to_owned()).collect()
+    }
+
+    #[test]
+    fn each_does_what_the_library_does() {
+        let mut entries = vec![
+            json!({"type": "BertPreTokenizer"}),
+            json!({"type": "Whitespace"}),
+            json!({"type": "WhitespaceSplit"}),
+            json!({"type": "Digits", "individual_digits": true}),
+            json!({"type": "Digits", "individual_digits": false}),
+            json!({"type": "CharDelimiterSplit", "delimiter": "-"}),
+            json!({"type": "FixedLength", "length": 3}),
+        ];
+        for behavior in ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] {
+            entries.push(json!({"type": "Punctuation", "behavior": behavior}));
+            for invert in [false, true] {
+                entries.push(
+                    json!({"type": "Split", "pattern": {"String": "-"}, "behavior": behavior, "invert": invert}),
+                );
+            }
+        }
+        for regex in [regexes::GPT2, regexes::CL100K, regexes::O200K, regexes::TEKKEN, regexes::KIMI_K2] {
+            let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+            entries.push(split(regex));
+        }
+        let qwen = regexes::CL100K.replace("{1,3}", "");
+        entries.push(json!({"type": "Split", "pattern": {"Regex": qwen}, "behavior": "Removed", "invert": true}));
+        let (mut scratch, mut compared) = (PreTokenizerScratch::default(), 0);
+        for entry in entries {
+            let Ok(library) = frame("pre_tokenizer", entry.clone()) else { continue };
+            let own = Splitters::load(&entry, true).expect("known");
+            for text in TEXTS {
+                let mut found = Vec::new();
+                library.get_pre_tokenizer().pre_tokenize(text, &mut scratch, &mut found).expect("splits");
+                let expected: Vec<String> = found.iter().map(|span| text[span.range()].to_owned()).collect();
+                assert_eq!(words(&own, text, true), expected, "{entry}: {text:?}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 200, "{compared}");
+    }
+
+    #[test]
+    fn what_rewrites_a_text_goes_anywhere() {
+        let load = |members: Value| Splitters::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known");
+        // Falcon's order: what follows sees the alphabet of bytes.
+        let own = load(json!([{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "ByteLevel", "add_prefix_space": false}, {"type": "Digits", "individual_digits": true}]));
+        assert!(!own.byte_level);
+        assert_eq!(words(&own, "a, 12\u{e9}", true), ["a", ",", "\u{120}", "1", "2", "\u{c3}\u{a9}"]);
+        let own = load(json!([{"type": "WhitespaceSplit"}, {"type": "ByteLevel", "add_prefix_space": true, "use_regex": false}]));
+        assert!(own.byte_level);
+        assert_eq!(words(&own, "a b", true), [" a", " b"]);
+        let metaspace = |scheme| json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": scheme});
+        let own = load(json!([{"type": "WhitespaceSplit"}, metaspace("first")]));
+        assert_eq!(words(&own, "a b_c", true), ["_a", "b", "_c"]);
+        assert_eq!(words(&own, "a b", false), ["a", "b"]);
+        assert_eq!(words(&own, " a b", true), ["a", "b"], "no word begins where the text does");
+        assert_eq!(words(&load(json!([metaspace("always")])), "a  b ", false), ["_a", "_", "_b", "_"]);
+        assert_eq!(words(&load(json!([metaspace("never"), {"type": "Digits"}])), " a1", true), ["_a", "1"]);
+        let three = [regexes::DEEPSEEK_NUM, "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+", regexes::DEEPSEEK_BIG];
+        let split = |regex: String| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+        let native = load(three.iter().map(|regex| split(regex.replace(r"\r\n", "\r\n"))).collect());
+        let each = load(three.iter().map(|regex| split((*regex).to_owned())).collect());
+        assert_eq!((native.steps.len(), each.steps.len()), (1, 3));
+        for text in TEXTS {
+            assert_eq!(words(&native, text, true), words(&each, text, true), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for wrong in [
+            json!({"type": "Elephant"}),
+            json!({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated"}),
+            json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Sideways"}),
+            json!({"type": "Split", "behavior": "Isolated"}),
+            json!({"type": "Metaspace", "replacement": "__"}),
+            json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "later"}),
+            json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "add_prefix_space": false}),
+            json!({"type": "FixedLength", "length": 0}),
+            json!({"type": "CharDelimiterSplit"}),
+        ] {
+            assert!(Splitters::load(&wrong, true).is_err(), "{wrong}");
+        }
+    }
+}
