@@ -3,5 +3,6 @@
 
 mod files;
 mod malformed;
+mod slow;
 mod templates;
 mod tokenizers;

@@ -1,21 +1,31 @@
 //! `tokenize`, `render-chat` and `perplexity`: what turns on a model's text side.
 
 use crate::open::{on_model, with_texts};
-use crate::options::{Given, Result, told, value};
+use crate::options::{Given, Result, flag, told, value};
 use crate::out;
 use clap::Command;
-use jerboa::text::ChatInput;
+use jerboa::task::TextParts;
+use jerboa::text::{ChatInput, EncodeOptions};
 use serde_json::json;
 
 pub fn tokenize_command(command: Command) -> Command {
     with_texts(on_model(command))
+        .arg(flag("special", "Parse special tokens that the text spells").overrides_with("no-special"))
+        .arg(flag("no-special", "Take them as text (the default)").overrides_with("special"))
 }
 
 pub async fn tokenize(given: &Given) -> Result<()> {
     let text = given.whole_text()?;
-    let ids = given.loaded().await?.text.tokenizer().and_then(|t| t.encode(&text, true)).map_err(told)?;
+    let options = EncodeOptions { add_special: true, parse_special: given.has("special") };
+    let parts = text_parts(given).await?;
+    let ids = parts.tokenizer().and_then(|t| t.encode_with_options(&text, options)).map_err(told)?;
     out::line(format_args!("{ids:?}"));
     Ok(())
+}
+
+/// The model's text side, without the model.
+async fn text_parts(given: &Given) -> Result<TextParts> {
+    TextParts::open(&given.source().await?).await.map_err(told)
 }
 
 pub fn render_command(command: Command) -> Command {
@@ -24,7 +34,7 @@ pub fn render_command(command: Command) -> Command {
 
 pub async fn render(given: &Given) -> Result<()> {
     let input = ChatInput { add_generation_prompt: true, messages: given.messages()?, ..ChatInput::default() };
-    out::text(given.loaded().await?.text.render(&input).map_err(told)?.text);
+    out::text(text_parts(given).await?.render(&input).map_err(told)?.text);
     Ok(())
 }
 

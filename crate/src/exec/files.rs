@@ -216,6 +216,18 @@ impl Files {
         Ok(())
     }
 
+    /// The header of the GGUF file that was named, or else of the one that people take.
+    pub(crate) async fn gguf_header(source: &Source) -> Result<Option<Gguf>> {
+        let name = match source.gguf() {
+            Some(file) => Some(file.to_string()),
+            None => usual_gguf(&source.list().await?),
+        };
+        match name {
+            Some(file) => Self::header(source, &file).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The header of a GGUF file.
     async fn header(source: &Source, file: &str) -> Result<Gguf> {
         let info = source.info(file).await?;

@@ -50,7 +50,8 @@ impl Language {
             Ok(())
         };
         let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
-        let warnings = source.warnings().iter().map(ToString::to_string).chain(model.notes.iter().cloned()).collect();
+        let told = source.warnings().iter().map(ToString::to_string).chain(text.warning());
+        let warnings = told.chain(model.notes.iter().cloned()).collect();
         let origin = Origin { name: name.to_string(), revision: source.commit(), warnings };
         Ok(Language { model, text: Rc::new(text), origin })
     }

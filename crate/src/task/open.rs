@@ -236,7 +236,7 @@ async fn embedder(
     let files = Files::with_modules(source, config, &folders).await?;
     let encoder = Encoder::load(gpu, source, files, &head, longest, options).await?;
     progress.phase(Phase::Ready);
-    warnings.extend(source.warnings().iter().map(ToString::to_string));
+    warnings.extend(source.warnings().iter().map(ToString::to_string).chain(text.warning()));
     let (name, revision) = (name.to_string(), source.commit());
     Ok(Embedder { encoder, text: Rc::new(text), config: sentence, name, revision, warnings, sight: None })
 }
@@ -284,7 +284,7 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, config: Value, options:
         });
     }
     progress.phase(Phase::Ready);
-    let warnings = source.warnings().iter().map(ToString::to_string).collect();
+    let warnings = source.warnings().iter().map(ToString::to_string).chain(text.warning()).collect();
     let (name, revision) = (name.to_string(), source.commit());
     Ok(Reranker { encoder, text: Rc::new(text), asking, sigmoid, name, revision, warnings })
 }

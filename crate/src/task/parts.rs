@@ -1,10 +1,11 @@
 //! The parts of a checkpoint that text needs: its files as they are read, and the tokenizer and the chat template that they
 //! make. Knows no weights.
 
+use crate::exec::Files;
 use crate::format::gguf::Gguf;
 use crate::format::mlc_chat;
 use crate::hub::Source;
-use crate::text::{ChatInput, ChatTemplate, Tokenizer, TokenizerFiles};
+use crate::text::{ChatInput, ChatTemplate, SlowTokenizerFiles, Tokenizer, TokenizerFiles};
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
 use serde_json::{Value, json};
@@ -16,14 +17,41 @@ pub struct TextParts {
     template: Option<ChatTemplate>,
 }
 
+/// What a checkpoint without a tokenizer is told, at its load and where a text is given.
+const NO_TOKENIZER: &str = "no tokenizer: there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
+     vocab.txt. Add one of them to read and write text, or give token ids";
+
 impl TextParts {
+    /// Reads tokenizer and chat template alone: neither an architecture nor weights are needed, and a GGUF file will do.
+    ///
+    /// # Errors
+    /// `Tokenizer` when there is none, or when it cannot be used.
+    pub async fn open(source: &Source) -> Result<TextParts> {
+        let mut files = TextFiles::default();
+        if source.gguf().is_none() {
+            files = TextFiles::of_source(source).await?.with_conversation(source).await?;
+        }
+        if files.tokenizer.is_none()
+            && let Some(gguf) = Files::gguf_header(source).await?
+        {
+            files = TextFiles::of_gguf(&gguf)?;
+        }
+        let parts = files.parts()?;
+        parts.tokenizer()?;
+        Ok(parts)
+    }
+
+    /// What a load without a tokenizer has to say.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.tokenizer.is_none().then(|| format!("There is {NO_TOKENIZER}."))
+    }
+
     /// The tokenizer.
     ///
     /// # Errors
     /// `Tokenizer` when the checkpoint has none: then only ids can be given.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        let reason = || "the checkpoint has no tokenizer.json; give token ids instead of text".into();
-        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: reason() })
+        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: NO_TOKENIZER.into() })
     }
 
     /// Whether conversations can be rendered.
@@ -48,6 +76,33 @@ impl TextParts {
     }
 }
 
+/// The tokenizer.json that older files make.
+async fn slow_tokenizer(source: &Source, tokenizer_config: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+    let read = |name| source.read_optional(name);
+    let (vocab, merges, word_pieces) = try_join3(read("vocab.json"), read("merges.txt"), read("vocab.txt")).await?;
+    let mut sentencepiece = None;
+    for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"] {
+        if sentencepiece.is_none() && vocab.is_none() {
+            sentencepiece = read(name).await?;
+        }
+    }
+    if vocab.is_none() && word_pieces.is_none() && sentencepiece.is_none() {
+        return Ok(None);
+    }
+    let (added_tokens, config) = try_join(read("added_tokens.json"), read("config.json")).await?;
+    let config: Value = config.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let files = SlowTokenizerFiles {
+        vocab: vocab.as_deref(),
+        merges: merges.as_deref(),
+        word_pieces: word_pieces.as_deref(),
+        sentencepiece: sentencepiece.as_deref(),
+        added_tokens: added_tokens.as_deref(),
+        tokenizer_config,
+        model_type: config.get("model_type").and_then(Value::as_str),
+    };
+    Ok(files.to_tokenizer_json()?.map(String::into_bytes))
+}
+
 /// The files that text needs, as they are read.
 #[derive(Default)]
 pub(super) struct TextFiles {
@@ -67,6 +122,10 @@ impl TextFiles {
         let others = try_join3(read("generation_config.json"), read("chat_template.jinja"), read("chat_template.json"));
         let ((tokenizer, tokenizer_config, special_tokens_map), (generation_config, jinja, template_json)) =
             try_join(vocabulary, others).await?;
+        let tokenizer = match tokenizer {
+            Some(bytes) => Some(bytes),
+            None => slow_tokenizer(source, tokenizer_config.as_deref()).await?,
+        };
         Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
     }
 

@@ -35,7 +35,7 @@ pub use guard::Prompt;
 pub use slow::SlowTokenizerFiles;
 pub use stop::StopStrings;
 pub use stream::StreamDecoder;
-pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerFiles};
+pub use tokenizer::{EncodeOptions, SpecialTokens, Tokenizer, TokenizerFiles};
 
 use crate::Error;
 

@@ -37,6 +37,16 @@ pub struct TokenizerFiles<'a> {
     pub generation_config: Option<&'a [u8]>,
 }
 
+/// How [`Tokenizer::encode_with_options`] reads a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EncodeOptions {
+    /// Puts the tokens around the text that the file asks for (`<s>`, `[CLS]` and `[SEP]`, …).
+    pub add_special: bool,
+    /// Makes tokens of what is spelled like a special token, as a prompt for fill-in-the-middle needs; otherwise that is
+    /// text like any other.
+    pub parse_special: bool,
+}
+
 /// Turns text into the ids of a checkpoint and back, exactly as its `tokenizers` file says.
 ///
 /// Truncation and padding of the file are not applied: the caller knows the length of the context.
@@ -134,6 +144,12 @@ impl Tokenizer {
     /// Encodes a text whose author may write special tokens, as transformers does by default.
     pub fn encode_trusted(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         self.encode_with(text, add_special, Honour::Except(&[]))
+    }
+
+    /// Encodes a text with special tokens parsed or not, as the options say.
+    pub fn encode_with_options(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
+        let honour = if options.parse_special { Honour::Except(&[]) } else { Honour::None };
+        self.encode_with(text, options.add_special, honour)
     }
 
     /// Encodes a text for an encoder: with the tokens around it, cut so that there are at most `most` of them in all, and

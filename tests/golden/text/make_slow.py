@@ -1,0 +1,122 @@
+"""Tokenizers without a tokenizer.json, and the ids that transformers gives: slow/NAME has the files as a repository would
+have them, and strings.json.gz with texts and ids. Needs transformers 5.23, tokenizers 0.23 and sentencepiece.
+
+usage: make_slow.py [NAME...]
+"""
+
+import gzip
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import sentencepiece
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..", "..")
+TEXTS = [
+    "The baker put the bread into the oven, and the bread was good.",
+    "  two  spaces   and\ttabs\n\nlines ",
+    "don't I'LL we've 12345 3.14 1,000,000 $5 50%",
+    "caf\u00e9 na\u00efve \u00c5ngstr\u00f6m e\u0301 \ufb01 \u00bd \uff21\uff22 \u2460",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \u3053\u3093\u306b\u3061\u306f \u043f\u0440\u0438\u0432\u0435\u0442 \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "\U0001f600\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467 \u0000\u0004\u007f\ufeff\u00a0\u3000end",
+    "def f(x):\n    return x**2  # <s> </s> <unk> <pad> <mask> [CLS] [MASK]\n",
+    "<s>a</s> b <extra_id_0> c <|endoftext|> d<|im_end|> <user> e",
+    "\u2581a \u2581\u2581 b",
+    "",
+    " ",
+    "a",
+]
+
+
+def corpus():
+    lines = []
+    for name in ["README.md", "CONTRIBUTING.md", "docs/architecture.md"]:
+        lines += [line.strip() for line in open(os.path.join(ROOT, name), encoding="utf-8") if line.strip()]
+    return lines[:400]
+
+
+def sentencepiece_model(folder, name, **options):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as text:
+        text.write("\n".join(corpus()))
+        text.flush()
+        sentencepiece.SentencePieceTrainer.train(
+            input=text.name, model_prefix=os.path.join(folder, "m"), minloglevel=2, num_threads=1,
+            user_defined_symbols=["<user>"], **options)
+    os.rename(os.path.join(folder, "m.model"), os.path.join(folder, name))
+    os.remove(os.path.join(folder, "m.vocab"))
+
+
+def byte_level(folder, special, alphabet=True):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    first = pre_tokenizers.ByteLevel.alphabet() if alphabet else []
+    tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=first))
+    model = json.loads(tokenizer.to_str())["model"]
+    json.dump(model["vocab"], open(os.path.join(folder, "vocab.json"), "w"), ensure_ascii=False)
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8").write("#version: 0.2\n" + "\n".join(merges) + "\n")
+
+
+def word_pieces(folder):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator((line.lower() for line in corpus()), trainers.WordPieceTrainer(vocab_size=600, special_tokens=special))
+    vocab = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8").write("\n".join(token for token, _ in vocab) + "\n")
+
+
+SPM = dict(vocab_size=400, character_coverage=0.995)
+BYTES = dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, **{**SPM, "vocab_size": 700})
+CASES = {
+    "qwen2": ("Qwen2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}),
+    "gpt2": ("GPT2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"], alphabet=False), {}),
+    "gpt2-prefix-bos": ("GPT2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {"add_prefix_space": True, "add_bos_token": True}),
+    "roberta": ("RobertaTokenizer", lambda to: byte_level(to, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]), {"mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}}),
+    "bert": ("BertTokenizer", word_pieces, {}),
+    "bert-cased": ("BertTokenizer", word_pieces, {"do_lower_case": False, "strip_accents": False}),
+    "llama": ("LlamaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"add_bos_token": True, "add_eos_token": False}),
+    "llama-legacy": ("LlamaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"legacy": True, "add_bos_token": True}),
+    "gemma": ("GemmaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", pad_id=0, eos_id=1, bos_id=2, unk_id=3, pad_piece="<pad>", eos_piece="<eos>", bos_piece="<bos>", **BYTES), {"add_bos_token": True}),
+    "t5": ("T5Tokenizer", lambda to: sentencepiece_model(to, "spiece.model", model_type="unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **SPM), {"extra_ids": 100}),
+    "xlm-roberta": ("XLMRobertaTokenizer", lambda to: sentencepiece_model(to, "sentencepiece.bpe.model", model_type="unigram", normalization_rule_name="identity", **SPM), {}),
+}
+
+
+def make(name):
+    kind, build, config = CASES[name]
+    folder = os.path.join(HERE, "slow", name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    build(folder)
+    config = {"tokenizer_class": kind, **config}
+    json.dump(config, open(os.path.join(folder, "tokenizer_config.json"), "w"), indent=1)
+    tokenizer = getattr(transformers, kind).from_pretrained(folder)
+    cases = []
+    for text in TEXTS:
+        cases.append({
+            "text": text,
+            "ids": tokenizer(text, add_special_tokens=False)["input_ids"],
+            "ids_special": tokenizer(text)["input_ids"],
+            "decoded": tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"], skip_special_tokens=True, clean_up_tokenization_spaces=False),
+        })
+    out = json.dumps({"transformers": transformers.__version__, "vocab_size": len(tokenizer), "cases": cases}).encode()
+    with open(os.path.join(folder, "strings.json.gz"), "wb") as file:
+        file.write(gzip.compress(out, mtime=0))
+    # The character map of T5's is 240 KB.
+    for name_of_model in [f for f in os.listdir(folder) if f.endswith(".model")]:
+        path = os.path.join(folder, name_of_model)
+        with open(path + ".gz", "wb") as file:
+            file.write(gzip.compress(open(path, "rb").read(), mtime=0))
+        os.remove(path)
+    size = sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder))
+    print(f"{name}: {len(tokenizer)} tokens, {size} bytes")
+
+
+for name in sys.argv[1:] or CASES:
+    make(name)
