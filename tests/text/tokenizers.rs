@@ -138,3 +138,16 @@ fn all_recorded_tokenizers() {
     }
     assert_eq!(wrong, 0);
 }
+
+/// Published tokenizers that are not ours to hand on: tests/golden/text/make_published.py writes the folder.
+#[test]
+fn published_tokenizers_at_hand() {
+    let Some(folder) = std::env::var_os("JERBOA_TOKENIZERS") else {
+        println!("skipped: JERBOA_TOKENIZERS names no folder of published tokenizers");
+        return;
+    };
+    let folders: Vec<_> = files::list(Path::new(&folder)).into_iter().filter(|dir| dir.is_dir()).collect();
+    assert!(!folders.is_empty(), "no tokenizers in {}", folder.display());
+    let wrong: usize = folders.iter().map(|dir| run(dir, false).wrong.len()).sum();
+    assert_eq!(wrong, 0);
+}

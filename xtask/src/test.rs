@@ -164,7 +164,7 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
 
 /// What only the engine in a browser stands on, and is long to compile optimised. What stands on this machine as well, such as what
 /// naga needs, is not among them: it would be built once more.
-const UNOPTIMISED: [&str; 5] = ["bitvec", "minijinja", "minijinja-contrib", "ptr_hash", "tk-encode"];
+const UNOPTIMISED: [&str; 2] = ["minijinja", "minijinja-contrib"];
 
 /// Builds and runs crate/tests and what it needs, no more: wasm-pack would compile the unit tests and the examples for wasm32 too, of
 /// which no browser runs any. The crate is not optimised, which is quick to compile; what the native tests built for this machine, such

@@ -50,8 +50,8 @@ impl Language {
             Ok(())
         };
         let model = Model::load_while(gpu, source, files, options, Box::pin(build)).await?;
-        let told = source.warnings().iter().map(ToString::to_string).chain(text.warning());
-        let warnings = told.chain(model.notes.iter().cloned()).collect();
+        let mut warnings: Vec<String> = source.warnings().iter().map(ToString::to_string).collect();
+        warnings.extend(text.warning().into_iter().chain(model.notes.iter().cloned()));
         let origin = Origin { name: name.to_string(), revision: source.commit(), warnings };
         Ok(Language { model, text: Rc::new(text), origin })
     }

@@ -121,7 +121,8 @@ impl Step {
     }
 }
 
-#[cfg(all(test, not(target_arch = "wasm32")))]
+#[cfg(not(target_arch = "wasm32"))]
+#[cfg(test)]
 mod tests {
     use super::super::library::frame;
     use super::*;

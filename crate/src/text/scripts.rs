@@ -48,7 +48,8 @@ impl Scripts {
     }
 }
 
-#[cfg(all(test, not(target_arch = "wasm32")))]
+#[cfg(not(target_arch = "wasm32"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::text::library::frame;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::spm::Spm;
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::base64;
 
 /// Stands for a space in SentencePiece's pieces.
 const SPACE: &str = "\u{2581}";
@@ -299,7 +300,7 @@ impl Builder {
             .collect();
         own.into_iter().for_each(|token| self.add(token));
         let map = (!spm.charsmap.is_empty()).then(|| {
-            let map = crate::format::gguf::tokenizer::base64(&spm.charsmap);
+            let map = base64::encode(&spm.charsmap);
             json!({ "type": "Precompiled", "precompiled_charsmap": map })
         });
         let words = |scheme: &str| {

@@ -393,7 +393,8 @@ impl Native {
     }
 }
 
-#[cfg(all(test, not(target_arch = "wasm32")))]
+#[cfg(not(target_arch = "wasm32"))]
+#[cfg(test)]
 mod tests {
     use super::super::library::frame;
     use super::*;

@@ -1,5 +1,6 @@
-//! What every room may use and none owns: time, short lists, and hashes. Knows nothing of models.
+//! What every room may use and none owns: time, short lists, hashes and base64. Knows nothing of models.
 
+pub(crate) mod base64;
 pub(crate) mod clock;
 pub(crate) mod lists;
 pub mod map;

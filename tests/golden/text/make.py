@@ -93,4 +93,5 @@ def main():
     print(len(texts), "strings")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 //! The tokenizer inside a GGUF file as the tokenizer.json and tokenizer_config.json of the original. Runs no tokenizer.
 
 use super::{Gguf, Value as Meta};
+use crate::util::base64;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -263,7 +264,7 @@ impl Vocabulary<'_> {
         let normalizer = match self.gguf.metadata.get("tokenizer.ggml.precompiled_charsmap") {
             Some(Meta::Ints(bytes)) if !bytes.is_empty() => {
                 let bytes: Vec<u8> = bytes.iter().map(|b| *b as u8).collect();
-                json!({"type": "Precompiled", "precompiled_charsmap": base64(&bytes)})
+                json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&bytes)})
             }
             _ => Value::Null,
         };
@@ -327,27 +328,5 @@ impl Vocabulary<'_> {
             special.insert(text.into(), json!({"id": text, "ids": [id], "tokens": [text]}));
         }
         json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special})
-    }
-}
-
-/// Base64 with padding, as tokenizer.json holds binary tables.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let n = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
-        for i in 0..4 {
-            let digit = DIGITS[(n >> (18 - 6 * i) & 63) as usize];
-            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn base64_pads() {
-        assert_eq!(["", "f", "fo", "foo"].map(|s| super::base64(s.as_bytes())), ["", "Zg==", "Zm8=", "Zm9v"]);
     }
 }
