@@ -73,7 +73,10 @@ impl Pattern {
             if last < start {
                 out.push(((last, start), invert));
             }
-            out.push(((start, end), !invert));
+            // A match of nothing cuts where it stands.
+            if start < end {
+                out.push(((start, end), !invert));
+            }
             last = end;
         })?;
         if last < text.len() {
@@ -87,6 +90,9 @@ impl Pattern {
         let mut out: Option<String> = None;
         let mut last = 0;
         self.each_match(text, |start, end| {
+            if start == end {
+                return;
+            }
             let out = out.get_or_insert_with(String::new);
             out.push_str(text.get(last..start).unwrap_or_default());
             out.push_str(content);
@@ -111,7 +117,12 @@ impl Pattern {
                     found(at, end);
                     at = end;
                 }
-                _ => at += char_at(text, at).map_or(1, char::len_utf8),
+                empty => {
+                    if empty.is_some() {
+                        found(at, at);
+                    }
+                    at += char_at(text, at).map_or(1, char::len_utf8);
+                }
             }
         }
         Ok(())
@@ -257,6 +268,7 @@ mod tests {
         assert_eq!(cut(r"[^\s\p{L}]{2,3}", "a12345b"), ["a", "123", "45", "b"]);
         assert_eq!(cut(r"\p{L}\p{M}*", "e\u{301}x"), ["e\u{301}", "x"]);
         assert_eq!(cut(r"[a-c\-]+?|\d", "ab-1"), ["a", "b", "-", "1"]);
+        assert_eq!(cut(r"(?=(\d{3})+(?!\d))", "a1234567"), ["a1", "234", "567"]);
     }
 
     #[test]
