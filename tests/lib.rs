@@ -1,5 +1,6 @@
 //! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors, comparison.
 
+pub mod gguf;
 pub mod golden;
 
 use jerboa::gpu::{Backend, DeviceOptions, Force, Gpu, Pipeline, StepDesc, Usage};

@@ -6,6 +6,7 @@ mod large;
 mod malformed;
 mod mlc;
 mod models;
+mod parts;
 mod props;
 mod run;
 mod seeds;

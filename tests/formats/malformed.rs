@@ -249,7 +249,7 @@ fn quantised_tensors_that_do_not_fit() {
 }
 
 #[test]
-fn gguf_files_in_parts_are_refused() {
+fn gguf_files_without_their_other_parts_are_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file =
@@ -261,7 +261,8 @@ fn gguf_files_in_parts_are_refused() {
         Files::open(&source, None).await
     });
     std::fs::remove_dir_all(&folder).expect("removed");
-    assert!(opened.expect_err("in parts").to_string().contains("the other 2 parts"));
+    let message = opened.expect_err("in parts").to_string();
+    assert!(message.contains("x-00002-of-00003.gguf") && message.contains("part 2 of 3"), "{message}");
 }
 
 /// Without a usable size in the configuration, groups have the usual one that fits, also where the last is short.

@@ -150,7 +150,7 @@ fn gguf_tokenizer_of_gemma_4_lists_its_merges() {
         (key("add_bos_token"), Meta::Bool(true)),
     ];
     let (file, metadata) = ("test".to_string(), metadata.into_iter().collect());
-    let gguf = Gguf { file, size: 0, metadata, tensors: SortedMap::new() };
+    let gguf = Gguf { file, size: 0, metadata, tensors: SortedMap::new(), parts: Vec::new() };
     let json = gguf.tokenizer().expect("a tokenizer").to_string();
     let tokenizer = jerboa::text::Tokenizer::from_json(json.as_bytes()).expect("a tokenizer");
     for (text, ids) in [("ab a", vec![1, 3, 7, 3]), (" ab", vec![1, 6, 4]), ("ß", vec![1, 8 + 0xc3, 8 + 0x9f])] {

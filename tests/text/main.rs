@@ -2,6 +2,7 @@
 //! tests/golden/text always, those of ../shared/refs when that folder is there.
 
 mod files;
+mod gguf;
 mod malformed;
 mod slow;
 mod templates;

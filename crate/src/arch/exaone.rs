@@ -22,7 +22,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// What the conversion to GGUF leaves out: of four layers the last has no window, where there are windows.
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     gguf::usual(file, out);
-    out.insert("sliding_window_pattern".into(), json!(4));
+    out.entry("sliding_window_pattern").or_insert(json!(4));
 }
 
 /// `Exaone4ForCausalLM`.

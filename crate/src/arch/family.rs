@@ -237,14 +237,19 @@ pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
 /// How the family of a GGUF file is held there.
 ///
 /// # Errors
-/// `UnknownArchitecture` with those that are known.
+/// `UnknownArchitecture` with those that are known; `UnsupportedOption` for layers of different sizes where the family's are
+/// alike.
 pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
     let all = || families().flat_map(|f| f.gguf);
     let name = file.architecture();
-    all().find(|a| a.name == name && a.experts == file.has_experts()).ok_or_else(|| {
+    let found = all().find(|a| a.name == name && a.experts == file.has_experts()).ok_or_else(|| {
         let supported: Vec<&str> = all().map(|a| a.name).collect();
         Error::UnknownArchitecture { name: format!("GGUF {name}"), supported: supported.join(", ") }
-    })
+    })?;
+    if !found.uneven {
+        file.uniform()?;
+    }
+    Ok(found)
 }
 
 /// How files beside GGUF models hold towers: one of each kind.

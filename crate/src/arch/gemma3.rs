@@ -34,8 +34,8 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// What the conversion to GGUF leaves out.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     fixed(file, out);
+    out.entry("sliding_window_pattern").or_insert(json!(6));
     let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
-    set("sliding_window_pattern", json!(6));
     if file.architecture() == "gemma-embedding" {
         set("use_bidirectional_attention", json!(true));
     }

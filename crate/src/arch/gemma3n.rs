@@ -46,6 +46,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("altup.active_idx", "altup_active_idx"),
         ],
         fixed: of_gguf,
+        uneven: true,
         ..Architecture::new("gemma3n", "gemma3n_text", "Gemma3nForCausalLM")
     }],
     ..Family::NONE

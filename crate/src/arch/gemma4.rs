@@ -42,6 +42,7 @@ const IN_GGUF: Architecture = Architecture {
         ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
     ],
     fixed: of_gguf,
+    uneven: true,
     ..Architecture::new("gemma4", "gemma4_text", "Gemma4ForCausalLM")
 };
 

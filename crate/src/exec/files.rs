@@ -156,19 +156,13 @@ impl Files {
     }
 
     async fn gguf(source: &Source, file: &str) -> Result<Files> {
-        let header = Self::header(source, file).await?;
-        if let Some(count) = header.int("split.count").filter(|count| *count > 1) {
-            return Err(Error::MissingFile {
-                file: format!("the other {} parts of {file}", count - 1),
-                place: source.name().into(),
-                hint: "A GGUF file in parts is not read; take one that is whole, or merge it with gguf-split.".into(),
-            });
-        }
+        let header = Self::parts(source, file).await?;
+        let file = header.file.as_str();
         let checkpoint = header.checkpoint();
         let mut factors = RopeFactors::default();
         for (name, values) in FACTOR_TENSORS.iter().zip([&mut factors.all, &mut factors.long, &mut factors.short]) {
             if let Some(tensor) = checkpoint.tensors.get(*name).filter(|t| t.bytes() < 1 << 16) {
-                let bytes = source.read_range(file, tensor.range.clone()).await?;
+                let bytes = read(source, &checkpoint, tensor.file, &tensor.range).await?;
                 values.extend((0..bytes.len() / 4).filter_map(|i| Float::F32.get(&bytes, i)));
             }
         }
@@ -177,10 +171,11 @@ impl Files {
         if family.rows {
             crate::arch::order_rows(&config, &mut weights)?;
         }
+        let file = file.to_string();
         let mut files = Files { config, checkpoint, weights, gguf: Some(header) };
         let seen = |p: &Projector| p.models.contains(&family.name);
         if crate::arch::projectors().any(seen)
-            && let Some(tower) = clip::beside(file, &source.list().await?)
+            && let Some(tower) = clip::beside(&file, &source.list().await?)
         {
             let header = Self::header(source, &tower).await?;
             match crate::arch::projectors().find(|p| seen(p) && p.name == header.projector()) {
@@ -228,6 +223,36 @@ impl Files {
         }
     }
 
+    /// The header of a GGUF model with the tensors of all its parts, of which any may be named.
+    async fn parts(source: &Source, file: &str) -> Result<Gguf> {
+        let first = gguf::part_name(file, 1).unwrap_or_else(|| file.to_string());
+        let lost = |number: usize, name: String, count: usize| Error::MissingFile {
+            file: name,
+            place: source.name().into(),
+            hint: format!("It is part {number} of {count} of {file}; put all parts beside each other."),
+        };
+        let present = async |name: &str| Ok::<_, Error>(source.info(name).await?.is_some());
+        let in_parts = gguf::part_of(file).map_or(1, |(_, _, count)| count);
+        if first != file && !present(&first).await? {
+            return Err(lost(1, first, in_parts));
+        }
+        let mut header = Self::header(source, &first).await?;
+        let count = header.part_count();
+        for number in 2..=count {
+            let name = gguf::part_name(&first, number).filter(|_| count == in_parts).ok_or_else(|| {
+                let reason = format!(
+                    "it is a part of {count} that was renamed; the parts are found as NAME-00001-of-{count:05}.gguf"
+                );
+                Error::Malformed { file: first.clone(), format: "GGUF", reason }
+            })?;
+            if !present(&name).await? {
+                return Err(lost(number, name, count));
+            }
+            header.append(Self::header(source, &name).await?)?;
+        }
+        Ok(header)
+    }
+
     /// The header of a GGUF file.
     async fn header(source: &Source, file: &str) -> Result<Gguf> {
         let info = source.info(file).await?;
@@ -253,19 +278,19 @@ impl Files {
     }
 }
 
-/// The file that people take from a repository of GGUF files: 4 bits where there are, else the next best; never a part
-/// of one, nor the part of a model that sees.
-fn usual_gguf(names: &[String]) -> Option<String> {
+/// The file that people take from a repository of GGUF files: 4 bits where there are, else the next best, whole rather than
+/// in parts; never a later part, nor the part of a model that sees.
+pub(crate) fn usual_gguf(names: &[String]) -> Option<String> {
     const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
-    let whole = |name: &&String| {
+    let part = |name: &str| gguf::part_of(name).map(|(_, number, _)| number);
+    let first = |name: &&String| {
+        name.to_lowercase().ends_with(".gguf") && !clip::is_tower(name) && part(name).is_none_or(|number| number == 1)
+    };
+    let rank = |name: &&String| {
         let lower = name.to_lowercase();
-        lower.ends_with(".gguf") && !lower.contains("-of-") && !clip::is_tower(name)
+        (ORDER.iter().position(|kind| lower.contains(kind)).unwrap_or(ORDER.len()), part(name).is_some())
     };
-    let rank = |name: &String| {
-        let name = name.to_lowercase();
-        ORDER.iter().position(|kind| name.contains(kind)).unwrap_or(ORDER.len())
-    };
-    names.iter().filter(whole).min_by_key(|name| rank(name)).cloned()
+    names.iter().filter(first).min_by_key(rank).cloned()
 }
 
 fn changed(source: &Source) -> Error {

@@ -11,7 +11,7 @@ use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
 use super::{CachedModel, Chunk, HubOptions, Store, cache, parts, tensors};
-use crate::format::gguf::clip::is_tower;
+use crate::format::gguf::{clip::is_tower, part_of};
 use crate::format::safetensors::Header;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
@@ -365,7 +365,8 @@ impl std::fmt::Debug for Source {
 
 /// The one GGUF file that is a model, where nothing says that the model is another.
 fn only_gguf(names: &[String]) -> Option<String> {
-    let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_tower(name);
+    let later = |name: &str| part_of(name).is_some_and(|(_, number, _)| number > 1);
+    let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_tower(name) && !later(name);
     let mut found = names.iter().filter(is_model);
     let (first, second) = (found.next()?, found.next());
     (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())

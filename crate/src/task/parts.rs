@@ -8,7 +8,7 @@ use crate::hub::Source;
 use crate::text::{ChatInput, ChatTemplate, SlowTokenizerFiles, Tokenizer, TokenizerFiles};
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The parts that turn text into ids and back.
 #[derive(Debug, Default)]
@@ -168,14 +168,14 @@ impl TextFiles {
 
     /// What a GGUF file holds of them.
     pub(super) fn of_gguf(gguf: &Gguf) -> Result<Self> {
-        let tokenizer = match gguf.metadata.contains_key("tokenizer.ggml.tokens") {
+        let tokenizer = match gguf.has_tokenizer() {
             true => Some(gguf.tokenizer()?.to_string().into_bytes()),
             false => None,
         };
         Ok(Self {
             tokenizer,
             tokenizer_config: Some(gguf.tokenizer_config().to_string().into_bytes()),
-            generation_config: Some(json!({ "eos_token_id": gguf.stop_ids() }).to_string().into_bytes()),
+            generation_config: Some(gguf.generation_config().to_string().into_bytes()),
             ..Self::default()
         })
     }

@@ -3,6 +3,7 @@
 
 use super::names::Architecture;
 use super::{Gguf, Value as Meta};
+use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
 /// The tensors whose values the configuration needs: factors by which rotary frequencies are divided.
@@ -62,6 +63,18 @@ impl Gguf {
                 None => {}
             }
         }
+        // Layers behind the model's that predict further tokens are counted with it.
+        if let (Some(all), Some(further)) = (self.number("block_count"), self.number("nextn_predict_layers")) {
+            out.insert("num_hidden_layers".into(), json!((all - further).max(0.0) as u64));
+        }
+        match self.field("attention.sliding_window_pattern") {
+            Some(Meta::Int(every)) => drop(out.insert("sliding_window_pattern".into(), json!(every))),
+            Some(Meta::Ints(slides)) => {
+                let kind = |slides: &i64| if *slides != 0 { "sliding_attention" } else { "full_attention" };
+                out.insert("layer_types".into(), json!(slides.iter().map(kind).collect::<Vec<_>>()));
+            }
+            _ => {}
+        }
         self.vocabulary(&mut out);
         self.experts(&mut out);
         self.rope(factors, &mut out);
@@ -73,6 +86,36 @@ impl Gguf {
     /// Whether the file holds experts.
     pub fn has_experts(&self) -> bool {
         self.field("expert_count").and_then(Meta::as_i64).is_some_and(|n| n > 0)
+    }
+
+    /// How tokens become one vector: 0 none, 1 mean, 2 first, 3 last, 4 a score; None where the file does not say.
+    pub fn pooling_type(&self) -> Option<i64> {
+        self.field("pooling_type").and_then(Meta::as_i64)
+    }
+
+    /// Whether tokens see those before them only.
+    pub fn is_causal(&self) -> bool {
+        self.field("attention.causal") != Some(&Meta::Bool(false))
+    }
+
+    /// The layers behind pooling: rows and columns, the name of the original's module, whether there is a bias.
+    pub fn dense_layers(&self) -> Vec<([usize; 2], &'static str, bool)> {
+        let layer = |(tensor, module): (&str, &'static str)| match self.tensors.get(&format!("{tensor}.weight"))?.shape
+        {
+            ref shape if shape.len() == 2 => Some(([shape[0], shape[1]], module, self.has(&format!("{tensor}.bias")))),
+            _ => None,
+        };
+        [("dense_2", "2_Dense"), ("dense_3", "3_Dense")].into_iter().filter_map(layer).collect()
+    }
+
+    /// What is to be told to those who load the file.
+    pub fn notes(&self) -> Vec<String> {
+        let text = |key: &str| self.text(key).unwrap_or_default();
+        let cut = text("tokenizer.ggml.model") == "gpt2" && self.text("tokenizer.huggingface.json").is_none();
+        let unnamed = cut && matches!(text("tokenizer.ggml.pre"), "" | "default");
+        let note = "The file names no pre-tokenizer: text is cut as llama.cpp does then, which may cost quality. Convert \
+            the model again, or take another file of it.";
+        unnamed.then(|| note.to_string()).into_iter().collect()
     }
 
     /// Whether there is a tensor of that name.
@@ -131,8 +174,9 @@ impl Gguf {
             out.insert("partial_rotary_factor".into(), json!(rotary / head));
         }
         let original = self.number("rope.scaling.original_context_length").map(|n| n as u64);
-        let kind = self.text(&format!("{}.rope.scaling.type", self.architecture())).unwrap_or_default();
-        let factor = self.number("rope.scaling.factor").filter(|f| *f > 0.0);
+        let kind = self.text(&format!("{}.rope.scaling.type", self.architecture())).unwrap_or("linear");
+        let factor = self.number("rope.scaling.factor").or_else(|| self.number("rope.scale_linear"));
+        let factor = factor.filter(|f| *f > 0.0);
         let scaling = if !factors.long.is_empty() && !factors.short.is_empty() {
             Some(json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.long,
                 "short_factor": factors.short, "original_max_position_embeddings": original}))
@@ -145,11 +189,11 @@ impl Gguf {
             }))
         } else {
             match (kind, factor) {
+                ("linear", Some(1.0)) | ("none" | "linear" | "yarn", None) | ("none", _) => None,
                 ("linear", Some(factor)) => Some(json!({"rope_type": "linear", "type": "linear", "factor": factor})),
-                ("yarn", Some(factor)) => Some(json!({"rope_type": "yarn", "type": "yarn", "factor": factor,
-                    "original_max_position_embeddings": original,
-                    "attention_factor": self.number("rope.scaling.attn_factor")})),
-                _ => None,
+                ("yarn", Some(factor)) => Some(self.yarn(factor, original)),
+                // Refused by its name where the graph is built.
+                (other, _) => Some(json!({"rope_type": other, "type": other})),
             }
         };
         // Positions in three directions; the fourth number is always 0.
@@ -168,6 +212,43 @@ impl Gguf {
     }
 }
 
+impl Gguf {
+    /// YaRN with what the file sets of it; a factor of its own multiplies what follows from the length.
+    fn yarn(&self, factor: f64, original: Option<u64>) -> Value {
+        let number = |name: &str| self.number(&format!("rope.scaling.{name}"));
+        let usual = 1.0 + 0.1 * factor.max(1.0).ln();
+        let attention = match (number("yarn_attn_factor"), number("attn_factor")) {
+            (None, None) => None,
+            (whole, own) => Some(whole.unwrap_or(usual) * own.unwrap_or(1.0)),
+        };
+        let all = number("yarn_log_multiplier").filter(|all| *all != 0.0);
+        json!({"rope_type": "yarn", "type": "yarn", "factor": factor, "original_max_position_embeddings": original,
+            "attention_factor": attention, "beta_fast": number("yarn_beta_fast"), "beta_slow": number("yarn_beta_slow"),
+            "mscale": all.map(|_| 1.0), "mscale_all_dim": all})
+    }
+
+    /// Refuses per-layer sizes that differ where a family's layers are alike.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` by the name of the list.
+    pub fn uniform(&self) -> Result<()> {
+        for name in ["feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count"] {
+            let Some(Meta::Ints(list)) = self.field(name) else { continue };
+            // Layers of other kinds have none.
+            let mut sizes = list.iter().filter(|n| **n > 0);
+            let first = sizes.next();
+            if let Some(other) = sizes.find(|n| Some(*n) != first) {
+                return Err(Error::UnsupportedOption {
+                    architecture: format!("GGUF {}", self.architecture()),
+                    option: format!("{name} that differs between layers, {} and {other},", first.unwrap_or(&0)),
+                    hint: "The engine runs this family with layers of one size.".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Meta {
     /// The integer, if it is one.
     pub fn as_i64(&self) -> Option<i64> {
@@ -178,7 +259,7 @@ impl Meta {
     }
 
     /// A number, text or boolean as JSON; f32 values keep the digits they were written with.
-    fn json(&self) -> Option<Value> {
+    pub(super) fn json(&self) -> Option<Value> {
         Some(match self {
             Meta::Int(n) => json!(n),
             Meta::Float(x) => {

@@ -6,10 +6,15 @@
 pub mod clip;
 pub mod config;
 mod names;
+mod parts;
+mod pretokenizer;
+mod settings;
+mod special;
 pub mod tokenizer;
 
 use crate::util::map::SortedMap;
 pub use names::{Architecture, usual};
+pub use parts::{part_name, part_of};
 
 use super::encoding::{Encoding, Part, Role, WeightSource};
 use super::ggml::GgmlType;
@@ -58,6 +63,8 @@ pub struct GgufTensor {
     pub start: u64,
     /// Number of bytes; to the next tensor or the end where the type's size is unknown.
     pub bytes: u64,
+    /// The part of the model that holds it, from 0.
+    pub part: usize,
 }
 
 /// What the header of a GGUF file says.
@@ -71,6 +78,8 @@ pub struct Gguf {
     pub metadata: SortedMap<String, Value>,
     /// The tensors by name.
     pub tensors: SortedMap<String, GgufTensor>,
+    /// The files behind this one, where the model is in parts.
+    pub parts: Vec<CheckpointFile>,
 }
 
 /// Reads the header from the first bytes of a file of `size` bytes. None: more bytes are needed (twice as many, say).
@@ -242,7 +251,7 @@ fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
     }
     let data = (r.at as u64).next_multiple_of(alignment);
     let tensors = place(table, data, size)?;
-    Ok(Gguf { file: file.into(), size, metadata, tensors })
+    Ok(Gguf { file: file.into(), size, metadata, tensors, parts: Vec::new() })
 }
 
 /// One entry of the tensor table; `start` is still relative to the data.
@@ -273,7 +282,7 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
         Err(_) => 0,
     };
     shape.reverse();
-    Ok(GgufTensor { name, shape, kind, start, bytes })
+    Ok(GgufTensor { name, shape, kind, start, bytes, part: 0 })
 }
 
 /// Checks that the tensors lie in the file and not in one another.
@@ -341,11 +350,12 @@ impl Gguf {
         self.text("general.architecture").unwrap_or_default()
     }
 
-    /// The tensors as a checkpoint of one file; blocks appear as rows of bytes.
+    /// The tensors as a checkpoint; blocks appear as rows of bytes.
     pub fn checkpoint(&self) -> Checkpoint {
         let file = CheckpointFile { name: self.file.clone(), size: self.size };
+        let files = [file].into_iter().chain(self.parts.iter().cloned()).collect();
         let tensors = self.tensors.values().map(|t| (t.name.clone(), info(t))).collect();
-        Checkpoint { files: vec![file], tensors, metadata: SortedMap::new() }
+        Checkpoint { files, tensors, metadata: SortedMap::new() }
     }
 
     /// The weights by their HuggingFace names.
@@ -385,7 +395,7 @@ fn info(tensor: &GgufTensor) -> TensorInfo {
         _ => (Dtype::U8, vec![tensor.bytes as usize]),
     };
     let range = tensor.start..tensor.start + tensor.bytes;
-    TensorInfo { name: tensor.name.clone(), dtype, shape, file: 0, range }
+    TensorInfo { name: tensor.name.clone(), dtype, shape, file: tensor.part, range }
 }
 
 /// A tensor under a HuggingFace name.

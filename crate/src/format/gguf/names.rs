@@ -28,6 +28,8 @@ pub struct Architecture {
     pub rows: bool,
     /// Whether norms hold their weight plus one.
     pub norm_plus_one: bool,
+    /// Whether sizes may differ between layers.
+    pub uneven: bool,
     /// Metadata fields beyond the common ones: GGUF's name without the architecture, config.json's.
     pub fields: &'static [(&'static str, &'static str)],
     /// Adds to the configuration what the conversion leaves out because the family fixes it.
@@ -47,6 +49,7 @@ impl Architecture {
             interleaved: false,
             rows: false,
             norm_plus_one: false,
+            uneven: false,
             fields: &[],
             fixed: usual,
         }
@@ -61,8 +64,13 @@ pub fn usual(gguf: &Gguf, out: &mut Map<String, Value>) {
 }
 
 /// The common names of modules outside of layers.
-const OUTSIDE: [(&str, &str); 3] =
-    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+const OUTSIDE: [(&str, &str); 5] = [
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.norm"),
+    ("output", "lm_head"),
+    ("dense_2", "2_Dense/linear"),
+    ("dense_3", "3_Dense/linear"),
+];
 
 /// The common names of GGUF's `blk.N.*` modules in the originals' layers.
 const LAYER: [(&str, &str); 24] = [

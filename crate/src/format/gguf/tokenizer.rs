@@ -1,80 +1,46 @@
 //! The tokenizer inside a GGUF file as the tokenizer.json and tokenizer_config.json of the original. Runs no tokenizer.
 
+use super::pretokenizer::{Alphabet, DIGIT, GPT2, PreTokenizer, pre_tokenizer};
+use super::special::{NORMAL, Special, strips};
 use super::{Gguf, Value as Meta};
 use crate::util::base64;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-const UNKNOWN: i64 = 2;
-const CONTROL: i64 = 3;
-const USER_DEFINED: i64 = 4;
 /// Stands for a space in SentencePiece vocabularies.
 const SPACE: &str = "\u{2581}";
-
-const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
-const TAIL: &str = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const UPPER: &str = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]";
-const LOWER: &str = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]";
-const CASED_TAIL: &str = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// How text is split before byte-level merges, by `tokenizer.ggml.pre`.
-enum Pre {
-    /// GPT-2's pattern, built into ByteLevel.
-    Gpt2,
-    /// Single digits, then GPT-2's pattern.
-    Digits,
-    /// A pattern, and whether whole words that are tokens skip the merges.
-    Pattern(String, bool),
-}
-
-fn pre(name: &str) -> Option<Pre> {
-    let tiktoken = |digits: &str| format!(r"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}|{TAIL}");
-    let cased = |suffix: &str, digits: &str| {
-        let word = r"[^\r\n\p{L}\p{N}]?";
-        format!("{word}{UPPER}*{LOWER}+{suffix}|{word}{UPPER}+{LOWER}*{suffix}|{digits}|{CASED_TAIL}")
-    };
-    Some(match name {
-        "default" | "gpt-2" | "phi-2" | "olmo" | "mpt" | "jais" | "jina-es" | "jina-de" | "jina-en" | "roberta-bpe"
-        | "exaone4" | "trillion" | "gigachat" => Pre::Gpt2,
-        "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "granite-docling" => Pre::Digits,
-        "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "pixtral" | "lfm2" | "falcon-h1" | "midm-2.0" => {
-            Pre::Pattern(tiktoken(r"\p{N}{1,3}"), true)
-        }
-        "dbrx" | "smaug-bpe" | "chatglm-bpe" | "glm4" => Pre::Pattern(tiktoken(r"\p{N}{1,3}"), false),
-        "qwen2" | "deepseek-r1-qwen" | "stablelm2" | "hunyuan" | "megrez" | "kormo" => {
-            Pre::Pattern(tiktoken(r"\p{N}"), false)
-        }
-        "gpt-4o" | "llama4" | "kanana2" => Pre::Pattern(cased(&format!("{CONTRACTIONS}?"), r"\p{N}{1,3}"), false),
-        "tekken" => Pre::Pattern(cased("", r"\p{N}"), true),
-        _ => return None,
-    })
-}
 
 /// The vocabulary of a file.
 struct Vocabulary<'a> {
     gguf: &'a Gguf,
-    tokens: &'a [String],
+    tokens: Cow<'a, [String]>,
+    special: Special,
 }
 
 impl Gguf {
     /// The tokenizer.json of the original.
+    ///
+    /// # Errors
+    /// `Tokenizer` by the name of a tokenizer or a pre-tokenizer that is not known.
     pub fn tokenizer(&self) -> Result<Value> {
         if let Some(text) = self.text("tokenizer.huggingface.json") {
             return serde_json::from_str(text).map_err(|e| bad(format!("tokenizer.huggingface.json: {e}")));
         }
-        let Some(Meta::Texts(tokens)) = self.metadata.get("tokenizer.ggml.tokens") else {
-            return Err(bad("the GGUF file has no tokenizer.ggml.tokens".into()));
-        };
-        let v = Vocabulary { gguf: self, tokens };
-        let (body, decoder) = match self.text("tokenizer.ggml.model").unwrap_or_default() {
-            "gpt2" => v.byte_level()?,
-            "llama" => v.sentencepiece_bpe(true, &v.merges()?)?,
-            // The merges are in the file, and no space comes before a text.
-            "gemma4" => v.sentencepiece_bpe(false, &v.listed_merges())?,
+        let v = Vocabulary::of(self).ok_or_else(|| bad("the GGUF file has no tokenizer.ggml.tokens".into()))?;
+        let (body, decoder) = match self.tokenizer_model() {
+            "gpt2" | "gemma4" => v.merged()?,
+            "llama" => v.sentencepiece()?,
             "t5" => v.unigram()?,
             "bert" => v.wordpiece()?,
-            other => return Err(bad(format!("the GGUF tokenizer model '{other}' is not supported"))),
+            other => {
+                let known = "gpt2, llama, bert, t5 and gemma4 are";
+                return Err(bad(format!(
+                    "the GGUF file's tokenizer.ggml.model '{other}' is not supported ({known}). Give token ids instead \
+                     of text, or use another model"
+                )));
+            }
         };
         let mut out = Map::new();
         out.insert("version".into(), json!("1.0"));
@@ -82,54 +48,44 @@ impl Gguf {
         out.insert("padding".into(), Value::Null);
         out.insert("added_tokens".into(), v.added_tokens());
         out.extend(body);
-        out.insert("post_processor".into(), v.post_processor());
+        out.insert("post_processor".into(), v.post_processor()?);
         out.insert("decoder".into(), decoder);
         Ok(Value::Object(out))
     }
 
-    /// What tokenizer_config.json would say: special tokens and the chat template.
-    pub fn tokenizer_config(&self) -> Value {
-        let mut out = Map::new();
-        for (key, id) in [
-            ("bos_token", "bos_token_id"),
-            ("eos_token", "eos_token_id"),
-            ("unk_token", "unknown_token_id"),
-            ("pad_token", "padding_token_id"),
-            ("sep_token", "seperator_token_id"),
-            ("mask_token", "mask_token_id"),
-        ] {
-            if let Some(token) = self.token(id) {
-                out.insert(key.into(), json!(token));
-            }
-        }
-        for key in ["add_bos_token", "add_eos_token"] {
-            if let Some(add) = self.bool(&format!("tokenizer.ggml.{key}")) {
-                out.insert(key.into(), json!(add));
-            }
-        }
-        if let Some(template) = self.text("tokenizer.chat_template") {
-            out.insert("chat_template".into(), json!(template));
-        }
-        Value::Object(out)
+    /// Whether the file has a vocabulary to make a tokenizer of.
+    pub fn has_tokenizer(&self) -> bool {
+        let named = self.metadata.contains_key("tokenizer.ggml.tokens");
+        named && !matches!(self.tokenizer_model(), "none" | "no_vocab")
     }
 
-    /// The tokens that end a generation: end of sequence, of turn, of message.
+    /// The tokens that end a generation: end of sequence, of turn, of message, by id and by spelling.
     pub fn stop_ids(&self) -> Vec<u32> {
-        let mut ids = Vec::new();
-        for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
-            let id = self.int(&format!("tokenizer.ggml.{key}")).and_then(|id| u32::try_from(id).ok());
-            ids.extend(id.filter(|id| !ids.contains(id)));
-        }
-        ids
+        Vocabulary::of(self).map_or_else(Vec::new, |v| v.special.stops)
     }
 
-    /// The text of a special token.
-    fn token(&self, id: &str) -> Option<&str> {
-        let id = usize::try_from(self.int(&format!("tokenizer.ggml.{id}"))?).ok()?;
-        match self.metadata.get("tokenizer.ggml.tokens") {
-            Some(Meta::Texts(tokens)) => tokens.get(id).map(String::as_str),
+    fn tokenizer_model(&self) -> &str {
+        self.text("tokenizer.ggml.model").unwrap_or_default()
+    }
+
+    /// A special token and its text, by the name of its key: the file's, or the one that this kind of vocabulary has.
+    pub(super) fn token(&self, key: &str) -> Option<(i64, &str)> {
+        let Some(Meta::Texts(tokens)) = self.metadata.get("tokenizer.ggml.tokens") else { return None };
+        let text = |id: i64| Some((id, tokens.get(usize::try_from(id).ok()?)?.as_str()));
+        let usual = match (self.tokenizer_model(), key) {
+            ("llama", "bos_token_id") => Some(1),
+            ("llama", "eos_token_id") => Some(2),
+            ("llama", "unknown_token_id") => Some(0),
+            ("bert", "unknown_token_id") => Some(100),
+            ("bert", "seperator_token_id") => Some(102),
+            ("bert", "padding_token_id") | ("t5", "padding_token_id") => Some(0),
+            ("bert", "mask_token_id") => Some(103),
+            ("t5", "eos_token_id") => Some(1),
+            ("t5", "unknown_token_id") => Some(2),
             _ => None,
-        }
+        };
+        let named = self.int(&format!("tokenizer.ggml.{key}")).and_then(text);
+        named.or_else(|| text(usual?))
     }
 }
 
@@ -148,93 +104,144 @@ fn body(normalizer: Value, pre_tokenizer: Value, model: Value) -> Map<String, Va
     out
 }
 
-impl Vocabulary<'_> {
-    fn kind(&self, id: usize) -> i64 {
-        match self.gguf.metadata.get("tokenizer.ggml.token_type") {
-            Some(Meta::Ints(kinds)) => kinds.get(id).copied().unwrap_or(1),
-            _ => 1,
+/// The decoder of vocabularies that spell characters, with U+2581 for a space and `<0x0A>` for a byte.
+fn spelled(prefix: bool) -> Value {
+    let mut stages = vec![
+        json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    if prefix {
+        stages.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    }
+    json!({"type": "Sequence", "decoders": stages})
+}
+
+impl<'a> Vocabulary<'a> {
+    /// That of a file; None where it has none.
+    fn of(gguf: &'a Gguf) -> Option<Self> {
+        let Some(Meta::Texts(tokens)) = gguf.metadata.get("tokenizer.ggml.tokens") else { return None };
+        let mut tokens = Cow::Borrowed(tokens.as_slice());
+        if tokens.iter().any(String::is_empty) {
+            for (id, token) in tokens.to_mut().iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
+                *token = format!("[EMPTY_{id}]");
+            }
         }
+        let eos = gguf.token("eos_token_id").map(|(id, _)| id as usize);
+        let special = Special::of(gguf, &tokens, eos);
+        Some(Self { gguf, tokens, special })
+    }
+
+    fn kind(&self, id: usize) -> i64 {
+        self.special.kinds.get(id).copied().unwrap_or(NORMAL)
+    }
+
+    fn flag(&self, key: &str, default: bool) -> bool {
+        self.gguf.bool(&format!("tokenizer.ggml.{key}")).unwrap_or(default)
+    }
+
+    /// Whether there is a token for each byte, as there is where characters that are no tokens are spelled by their bytes.
+    fn spells_bytes(&self) -> bool {
+        let is_byte = |token: &&String| token.len() == 6 && token.starts_with("<0x") && token.ends_with('>');
+        self.tokens.iter().filter(is_byte).count() == 256
     }
 
     fn vocab(&self) -> Value {
         Value::Object(self.tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect())
     }
 
-    fn scores(&self) -> &[f64] {
-        match self.gguf.metadata.get("tokenizer.ggml.scores") {
-            Some(Meta::Floats(scores)) => scores,
-            _ => &[],
+    /// One for each token.
+    fn scores(&self) -> Result<Vec<f64>> {
+        let scores: Vec<f64> = match self.gguf.metadata.get("tokenizer.ggml.scores") {
+            Some(Meta::Floats(scores)) => scores.clone(),
+            Some(Meta::Ints(scores)) => scores.iter().map(|s| *s as f64).collect(),
+            _ => Vec::new(),
+        };
+        if scores.len() < self.tokens.len() {
+            return Err(bad(format!("{} scores for {} tokens in the GGUF file", scores.len(), self.tokens.len())));
         }
+        Ok(scores)
     }
 
     fn added_tokens(&self) -> Value {
-        let special = |id: usize| matches!(self.kind(id), CONTROL | UNKNOWN);
-        let added = |id: &usize| special(*id) || self.kind(*id) == USER_DEFINED;
         let entry = |id: usize| {
-            json!({"id": id, "content": self.tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": special(id)})
+            let [lstrip, rstrip] = strips(self.gguf, &self.tokens[id]);
+            json!({"id": id, "content": self.tokens[id], "single_word": false, "lstrip": lstrip, "rstrip": rstrip,
+                "normalized": false, "special": self.special.is_special(id)})
         };
-        Value::Array((0..self.tokens.len()).filter(added).map(entry).collect())
+        Value::Array((0..self.tokens.len()).filter(|id| self.special.is_added(*id)).map(entry).collect())
     }
 
-    fn byte_level(&self) -> Result<Parts> {
-        let Some(Meta::Texts(merges)) = self.gguf.metadata.get("tokenizer.ggml.merges") else {
+    /// The pre-tokenizer that the file names.
+    fn pre(&self) -> Result<PreTokenizer> {
+        let name = match self.gguf.tokenizer_model() {
+            "gemma4" => "gemma4",
+            _ => self.gguf.text("tokenizer.ggml.pre").filter(|name| !name.is_empty()).unwrap_or("default"),
+        };
+        pre_tokenizer(name).ok_or_else(|| {
+            bad(format!(
+                "the GGUF file's tokenizer.ggml.pre '{name}' is not known, to llama.cpp neither. Convert the model \
+                 again with a current llama.cpp, or take another file of it"
+            ))
+        })
+    }
+
+    /// Merges that the file lists, of bytes or of characters.
+    fn merged(&self) -> Result<Parts> {
+        let Some(Meta::Texts(listed)) = self.gguf.metadata.get("tokenizer.ggml.merges") else {
             return Err(bad("the GGUF file has no tokenizer.ggml.merges".into()));
         };
-        let name = self.gguf.text("tokenizer.ggml.pre").unwrap_or("default");
-        let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex});
-        let sequence =
-            |first: Value, regex: bool| json!({"type": "Sequence", "pretokenizers": [first, byte_level(regex)]});
-        let (pre_tokenizer, ignore_merges) = match pre(name) {
-            Some(Pre::Gpt2) => (byte_level(true), false),
-            Some(Pre::Digits) => (sequence(json!({"type": "Digits", "individual_digits": true}), true), false),
-            Some(Pre::Pattern(pattern, ignore)) => {
-                let split =
-                    json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
-                (sequence(split, false), ignore)
-            }
-            None => return Err(bad(format!("the GGUF file splits text as '{name}', which is not known"))),
+        let pre = self.pre()?;
+        let bytes = pre.alphabet == Alphabet::Bytes;
+        // A token may begin with a space itself, but for those that spell bytes.
+        let halves = |merge: &String| {
+            let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ')?.0;
+            Some(json!([&merge[..at], &merge[at + 1..]]))
         };
-        let model = json!({"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": ignore_merges,
-            "vocab": self.vocab(), "merges": merges});
-        Ok((body(Value::Null, pre_tokenizer, model), byte_level(true)))
+        let merges = if bytes { json!(listed) } else { listed.iter().filter_map(halves).collect() };
+        let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex});
+        let mut stages: Vec<Value> = Vec::new();
+        for (index, regex) in pre.splits.iter().enumerate() {
+            stages.push(match regex.as_str() {
+                GPT2 if bytes && index + 1 == pre.splits.len() => break,
+                DIGIT => json!({"type": "Digits", "individual_digits": true}),
+                regex => {
+                    json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
+                }
+            });
+        }
+        if bytes {
+            stages.push(byte_level(stages.len() < pre.splits.len()));
+        }
+        let pre_tokenizer = json!({"type": "Sequence", "pretokenizers": stages});
+        let unknown = self.gguf.token("unknown_token_id").filter(|_| !bytes);
+        let model = json!({"type": "BPE", "dropout": null, "unk_token": unknown.map(|(_, text)| text),
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !bytes,
+            "byte_fallback": !bytes && self.spells_bytes(), "ignore_merges": pre.ignore_merges, "vocab": self.vocab(), "merges": merges});
+        let normalizer = match pre.alphabet {
+            Alphabet::Spaces => json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE}),
+            _ => Value::Null,
+        };
+        let decoder = if bytes { byte_level(true) } else { spelled(false) };
+        Ok((body(normalizer, pre_tokenizer, model), decoder))
     }
 
     /// SentencePiece's BPE merges the pair with the best score of its whole: the same as merges in the order of scores.
-    fn sentencepiece_bpe(&self, prefix: bool, merges: &[[&str; 2]]) -> Result<Parts> {
-        let prefix = self.gguf.bool("tokenizer.ggml.add_space_prefix").unwrap_or(prefix);
+    fn sentencepiece(&self) -> Result<Parts> {
+        let prefix = self.flag("add_space_prefix", true);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
         let prepend = json!({"type": "Prepend", "prepend": SPACE});
         let normalizer = if prefix { json!({"type": "Sequence", "normalizers": [prepend, replace]}) } else { replace };
-        let model = json!({"type": "BPE", "dropout": null, "unk_token": self.gguf.token("unknown_token_id"),
-            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true,
-            "ignore_merges": false, "vocab": self.vocab(), "merges": merges});
-        let mut stages = vec![
-            json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
-            json!({"type": "ByteFallback"}),
-            json!({"type": "Fuse"}),
-        ];
-        if prefix {
-            stages.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-        }
-        Ok((body(normalizer, Value::Null, model), json!({"type": "Sequence", "decoders": stages})))
-    }
-
-    /// The merges that the file lists.
-    fn listed_merges(&self) -> Vec<[&str; 2]> {
-        match self.gguf.metadata.get("tokenizer.ggml.merges") {
-            Some(Meta::Texts(all)) => all.iter().filter_map(|m| m.split_once(' ').map(|(a, b)| [a, b])).collect(),
-            _ => Vec::new(),
-        }
+        let unknown = self.gguf.token("unknown_token_id").map(|(_, text)| text);
+        let model = json!({"type": "BPE", "dropout": null, "unk_token": unknown,
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": self.spells_bytes(),
+            "ignore_merges": false, "vocab": self.vocab(), "merges": self.scored_merges()?});
+        Ok((body(normalizer, Value::Null, model), spelled(prefix)))
     }
 
     /// All pairs of tokens whose joint text is a token, best score first.
-    fn merges(&self) -> Result<Vec<[&str; 2]>> {
-        let scores = self.scores();
-        if scores.len() != self.tokens.len() {
-            return Err(bad(format!("{} scores for {} tokens in the GGUF file", scores.len(), self.tokens.len())));
-        }
+    fn scored_merges(&self) -> Result<Vec<[&str; 2]>> {
+        let scores = self.scores()?;
         let ids: HashMap<&str, usize> = self.tokens.iter().enumerate().map(|(id, t)| (t.as_str(), id)).collect();
         let mut pairs: Vec<(f64, usize, usize, [&str; 2])> = Vec::new();
         for (id, token) in self.tokens.iter().enumerate() {
@@ -254,79 +261,105 @@ impl Vocabulary<'_> {
     }
 
     fn unigram(&self) -> Result<Parts> {
-        let scores = self.scores();
-        if scores.len() != self.tokens.len() {
-            return Err(bad(format!("{} scores for {} tokens in the GGUF file", scores.len(), self.tokens.len())));
-        }
+        let scores = self.scores()?;
         let vocab: Vec<Value> = self.tokens.iter().zip(scores).map(|(t, s)| json!([t, s])).collect();
-        let model = json!({"type": "Unigram", "unk_id": self.gguf.int("tokenizer.ggml.unknown_token_id"),
+        let model = json!({"type": "Unigram", "unk_id": self.gguf.token("unknown_token_id").map(|(id, _)| id),
             "vocab": vocab, "byte_fallback": false});
-        let normalizer = match self.gguf.metadata.get("tokenizer.ggml.precompiled_charsmap") {
+        let charsmap = match self.gguf.metadata.get("tokenizer.ggml.precompiled_charsmap") {
             Some(Meta::Ints(bytes)) if !bytes.is_empty() => {
                 let bytes: Vec<u8> = bytes.iter().map(|b| *b as u8).collect();
-                json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&bytes)})
+                Some(json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&bytes)}))
             }
-            _ => Value::Null,
+            _ => None,
         };
-        let prefix = self.gguf.bool("tokenizer.ggml.add_space_prefix").unwrap_or(true);
-        let scheme = if prefix { "always" } else { "never" };
-        let metaspace = json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": true});
-        let pre_tokenizer = if self.gguf.bool("tokenizer.ggml.remove_extra_whitespaces") == Some(false) {
-            metaspace.clone()
-        } else {
-            json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]})
-        };
-        Ok((body(normalizer, pre_tokenizer, model), metaspace))
+        let prefix = self.flag("add_space_prefix", false);
+        let metaspace =
+            |scheme: &str| json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": true});
+        if self.flag("remove_extra_whitespaces", false) {
+            // Every word begins with a space then, the first one too.
+            let words =
+                json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
+            return Ok((body(charsmap.unwrap_or_default(), words, model), metaspace("always")));
+        }
+        let prepend = prefix.then(|| json!({"type": "Prepend", "prepend": SPACE}));
+        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
+        let steps: Vec<Value> = charsmap.into_iter().chain(prepend).chain([replace]).collect();
+        let normalizer = json!({"type": "Sequence", "normalizers": steps});
+        Ok((body(normalizer, Value::Null, model), metaspace(if prefix { "always" } else { "never" })))
     }
 
     /// GGUF marks the beginnings of words where WordPiece marks what continues them.
     fn wordpiece(&self) -> Result<Parts> {
         let original = |(id, token): (usize, &String)| {
+            let whole = self.special.is_special(id) || token.starts_with('[') && token.ends_with(']');
             let text = match token.strip_prefix(SPACE) {
+                _ if whole => token.clone(),
                 Some(word) => word.to_string(),
-                None if self.kind(id) == 1 => format!("##{token}"),
-                None => token.clone(),
+                None => format!("##{token}"),
             };
             (text, json!(id))
         };
         let vocab: Map<String, Value> = self.tokens.iter().enumerate().map(original).collect();
-        let unknown = self.gguf.token("unknown_token_id").unwrap_or("[UNK]");
+        let unknown = self.gguf.token("unknown_token_id").map_or("[UNK]", |(_, text)| text);
         let model = json!({"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100, "vocab": vocab});
+        let lowercase = self.flag("normalizer.lowercase", true);
+        let strip_accents = self.flag("normalizer.strip_accents", lowercase);
         let normalizer = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-            "strip_accents": null, "lowercase": true});
+            "strip_accents": strip_accents, "lowercase": lowercase});
         let decoder = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
         Ok((body(normalizer, json!({"type": "BertPreTokenizer"}), model), decoder))
     }
 
-    /// Special tokens around a text.
-    fn post_processor(&self) -> Value {
-        let model = self.gguf.text("tokenizer.ggml.model").unwrap_or_default();
-        let pre = self.gguf.text("tokenizer.ggml.pre").unwrap_or_default();
-        let bert = model == "bert";
-        let bos_by_default = bert || model == "llama" || matches!(pre, "llama-bpe" | "llama3" | "llama-v3" | "tekken");
-        let add = |key: &str, default: bool| self.gguf.bool(&format!("tokenizer.ggml.{key}")).unwrap_or(default);
-        let id = |key: &str| self.gguf.int(&format!("tokenizer.ggml.{key}")).zip(self.gguf.token(key));
-        let first = if bert { id("cls_token_id").or_else(|| id("bos_token_id")) } else { id("bos_token_id") };
-        let last = if bert { id("seperator_token_id") } else { id("eos_token_id") };
-        let first = first.filter(|_| add("add_bos_token", bos_by_default));
-        let last = last.filter(|_| add(if bert { "add_sep_token" } else { "add_eos_token" }, bert || model == "t5"));
+    /// Special tokens around a text, and between two.
+    fn post_processor(&self) -> Result<Value> {
+        let (bos, eos, sep) = ("bos_token_id", "eos_token_id", "seperator_token_id");
+        let id = |key: &str, add: bool| self.gguf.token(key).filter(|_| add);
+        let [first, last, between] = match self.gguf.tokenizer_model() {
+            // These are there whatever the file says.
+            "bert" => {
+                let first = id(bos, true).or_else(|| id("cls_token_id", true));
+                let usual = || self.tokens.get(101).map(|text| (101, text.as_str()));
+                [first.or_else(usual), id(sep, true), None]
+            }
+            "llama" => [
+                id(bos, self.flag("add_bos_token", true)),
+                id(eos, self.flag("add_eos_token", false)),
+                id(sep, self.flag("add_sep_token", false)),
+            ],
+            "t5" => [
+                id(bos, self.flag("add_bos_token", false)),
+                id(eos, self.flag("add_eos_token", true)),
+                id(sep, self.flag("add_sep_token", false)),
+            ],
+            model => {
+                let pre = self.pre()?;
+                // Gemma 4 has it even where the file says no.
+                let forced = model == "gemma4" || pre.alphabet == Alphabet::Spaces && pre.add_bos;
+                [
+                    id(bos, forced || self.flag("add_bos_token", pre.add_bos)),
+                    id(eos, self.flag("add_eos_token", false)),
+                    id(sep, self.flag("add_sep_token", pre.add_sep)),
+                ]
+            }
+        };
         if first.is_none() && last.is_none() {
-            return Value::Null;
+            return Ok(Value::Null);
         }
         let token = |t: &Option<(i64, &str)>, kind: u32| {
             t.map(|(_, text)| json!({"SpecialToken": {"id": text, "type_id": kind}}))
         };
-        let sequence = |name: &str, kind: u32| json!({"Sequence": {"id": name, "type_id": kind}});
-        let single: Vec<Value> =
-            [token(&first, 0), Some(sequence("A", 0)), token(&last, 0)].into_iter().flatten().collect();
-        let again = if bert { None } else { token(&first, 1) };
-        let second = [again, Some(sequence("B", 1)), token(&last, 1)];
-        let pair: Vec<Value> = single.iter().cloned().chain(second.into_iter().flatten()).collect();
+        let sequence = |name: &str, kind: u32| Some(json!({"Sequence": {"id": name, "type_id": kind}}));
+        let list = |parts: &[Option<Value>]| Value::Array(parts.iter().flatten().cloned().collect());
+        let single = [token(&first, 0), sequence("A", 0), token(&last, 0)];
+        let second = [token(&between, 0), sequence("B", 1), token(&last, 1)];
         let mut special = Map::new();
-        for (id, text) in [first, last].into_iter().flatten() {
+        for (id, text) in [first, last, between].into_iter().flatten() {
             special.insert(text.into(), json!({"id": text, "ids": [id], "tokens": [text]}));
         }
-        json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special})
+        let pair = [&single[..], &second[..]].concat();
+        Ok(
+            json!({"type": "TemplateProcessing", "single": list(&single), "pair": list(&pair), "special_tokens": special}),
+        )
     }
 }
