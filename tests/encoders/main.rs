@@ -2,6 +2,7 @@
 
 mod families;
 mod folder;
+mod gguf;
 mod minilm;
 mod rerank;
 mod retrieval;

@@ -4,7 +4,7 @@
 
 use super::config::Config;
 use super::encoder::{Body, Positions, both_ways, dense, head_dim, labels, layer_norm, table};
-use super::family::Family;
+use super::family::{CONVERTED, Family};
 use crate::format::gguf::{Architecture, Gguf};
 use crate::ir::{Activation, Builder, Ids, Op, Pooling, ValueId};
 use crate::{Error, Result};
@@ -30,6 +30,8 @@ pub(super) static FAMILIES: &[Family] = &[
                 ("ffn_up", "intermediate.dense"),
                 ("ffn_down", "output.dense"),
                 ("layer_output_norm", "output.LayerNorm"),
+                ("cls", "classifier.dense"),
+                ("cls.output", "classifier.out_proj"),
             ],
             fixed,
             ..Architecture::new("bert", "bert", "BertModel")
@@ -50,7 +52,16 @@ pub(super) static FAMILIES: &[Family] = &[
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
     out.insert("hidden_act".into(), json!("gelu"));
-    out.insert("type_vocab_size".into(), json!(types.unwrap_or(2)));
+    // The rows before the first position are cut off, whatever the context is said to be.
+    if let Some(rows) = file.tensors.get("position_embd.weight").and_then(|t| t.shape.first()) {
+        out.insert("max_position_embeddings".into(), json!(rows));
+    }
+    out.insert("type_vocab_size".into(), json!(types.unwrap_or(0)));
+    let labels = file.tensors.get("cls.output.weight").and_then(|t| t.shape.first().copied());
+    if let Some(labels) = labels.filter(|_| file.has("cls.weight")) {
+        out.insert("architectures".into(), json!(["BertForSequenceClassification"]));
+        out.insert("num_labels".into(), json!(labels));
+    }
 }
 
 /// What the tensors of a layer are called.
@@ -222,6 +233,10 @@ fn classify(config: Config<'_>, b: &mut Builder, hidden: ValueId, act: Activatio
 
 /// `BertForSequenceClassification`.
 fn bert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+    // GGUF files hold the heads of RoBERTa's kind alone under this name.
+    if config.get(CONVERTED).is_some() {
+        return roberta_score(config, b, hidden);
+    }
     Ok(classify(config, b, hidden, Activation::Tanh, ["pooler.dense", "classifier"]))
 }
 

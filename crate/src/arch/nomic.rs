@@ -4,11 +4,42 @@
 use super::config::Config;
 use super::encoder::{Body, Positions, attend_fused, both_ways, head_dim, layer_norm, table};
 use super::family::Family;
+use crate::format::gguf::{Architecture, Gguf};
 use crate::ir::{Activation, Builder, Ids, Op};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] =
-    &[Family { model_types: &["nomic_bert"], encoder: Some(nomic_bert), ..Family::NONE }];
+    &[Family { model_types: &["nomic_bert"], encoder: Some(nomic_bert), gguf: &[IN_GGUF], ..Family::NONE }];
+
+const IN_GGUF: Architecture = Architecture {
+    layers: "encoder.layers",
+    names: &[
+        ("token_embd", "embeddings.word_embeddings"),
+        ("token_types", "embeddings.token_type_embeddings"),
+        ("token_embd_norm", "emb_ln"),
+        ("attn_qkv", "attn.Wqkv"),
+        ("attn_output", "attn.out_proj"),
+        ("attn_output_norm", "norm1"),
+        ("ffn_up", "mlp.fc11"),
+        ("ffn_gate", "mlp.fc12"),
+        ("ffn_down", "mlp.fc2"),
+        ("layer_output_norm", "norm2"),
+    ],
+    fixed: of_gguf,
+    ..Architecture::new("nomic-bert", "nomic_bert", "NomicBertModel")
+};
+
+/// What the conversion to GGUF leaves out.
+fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+    let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
+    let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first());
+    set("hidden_act", json!("silu"));
+    set("type_vocab_size", json!(types.unwrap_or(&1)));
+    set("qkv_proj_bias", json!(file.has("blk.0.attn_qkv.bias")));
+    set("mlp_fc1_bias", json!(file.has("blk.0.ffn_up.bias")));
+    set("mlp_fc2_bias", json!(file.has("blk.0.ffn_down.bias")));
+}
 
 /// `NomicBertModel`.
 fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {

@@ -31,6 +31,17 @@ impl Files {
         Self::read(source, gguf, true).await
     }
 
+    /// Opens the usual GGUF file of a place that lacks other weights; None where it has none.
+    ///
+    /// # Errors
+    /// Whatever the source or the container's reader reports.
+    pub async fn usual_gguf(source: &Source) -> Result<Option<Files>> {
+        match usual_gguf(&source.list().await?) {
+            Some(file) => Self::gguf(source, &file).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// Opens the files of a model that may be one which cannot be run.
     ///
     /// # Errors
@@ -280,7 +291,7 @@ impl Files {
 
 /// The file that people take from a repository of GGUF files: 4 bits where there are, else the next best, whole rather than
 /// in parts; never a later part, nor the part of a model that sees.
-pub(crate) fn usual_gguf(names: &[String]) -> Option<String> {
+fn usual_gguf(names: &[String]) -> Option<String> {
     const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
     let part = |name: &str| gguf::part_of(name).map(|(_, number, _)| number);
     let first = |name: &&String| {

@@ -5,7 +5,7 @@ use super::parts::{TextFiles, TextParts};
 use super::request::{GenerateRequest, Overflow};
 use super::sight::{Sight, listed, pictures_of};
 use crate::exec::{Files, MeasureOptions, Measurement, RunOptions, Session};
-use crate::format::mlc;
+use crate::format::{gguf::Gguf, mlc};
 use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
 use crate::sample::Params;
@@ -81,10 +81,25 @@ impl Loaded {
         name: &str,
         options: RunOptions,
     ) -> Result<Self> {
-        let progress = source.progress();
-        progress.phase(Phase::Config);
+        source.progress().phase(Phase::Config);
         let files = Files::open(source, gguf).await?;
+        Self::load_opened(gpu, source, files, name, options).await
+    }
+
+    /// Loads a model whose files are opened.
+    ///
+    /// # Errors
+    /// What the files, the configuration or the device refuse.
+    pub(super) async fn load_opened(
+        gpu: Gpu,
+        source: &Source,
+        files: Files,
+        name: &str,
+        options: RunOptions,
+    ) -> Result<Self> {
+        let progress = source.progress();
         progress.phase(Phase::Tokenizer);
+        let notes = files.gguf.as_ref().map(Gguf::notes).unwrap_or_default();
         let texts = match &files.gguf {
             Some(gguf) => TextFiles::of_gguf(gguf)?,
             None if mlc::is_mlc(&files.checkpoint) => {
@@ -99,13 +114,14 @@ impl Loaded {
         let defaults = Params::from_generation_config(&generation)?;
         progress.phase(Phase::Weights);
         let config = files.config.clone();
-        let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
+        let Language { model, text, mut origin } = Language::load(gpu, source, name, files, texts, options).await?;
         let mut eos = text.tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
         for id in ids_of(&generation).into_iter().chain(ids_of(&config)) {
             if !eos.contains(&id) {
                 eos.push(id);
             }
         }
+        origin.warnings.extend(notes);
         let session = Session::new(&model)?;
         session.ready().await?;
         progress.phase(Phase::Ready);

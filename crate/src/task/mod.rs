@@ -3,6 +3,7 @@
 
 mod embed;
 mod generate;
+mod gguf;
 mod language;
 mod loaded;
 mod open;

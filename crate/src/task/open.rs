@@ -1,6 +1,7 @@
 //! From a model's files to what it is for: generating, embedding or reranking, as its files or the caller say.
 
 use super::embed::Embedder;
+use super::gguf::{can_generate, gguf_sentence, gguf_task};
 use super::loaded::Loaded;
 use super::parts::{TextFiles, TextParts};
 use super::rerank::{Asking, Reranker};
@@ -9,6 +10,7 @@ use super::speak::Speaker;
 use super::transcribe::Transcriber;
 use crate::arch::{self, Head};
 use crate::exec::{Encoder, Files, RunOptions};
+use crate::format::gguf::Gguf;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
 use crate::ir::Pooling;
@@ -95,13 +97,14 @@ impl AnyModel {
         options: RunOptions,
     ) -> Result<Self> {
         source.progress().phase(Phase::Config);
-        let config = json(source, "config.json").await?;
+        // A file that is named holds the configuration itself.
+        let config = if source.gguf().is_some() { None } else { json(source, "config.json").await? };
         let sentence = match (&config, task) {
             (None, _) | (_, Some(Task::Generate)) => None,
             _ => SentenceConfig::read(source).await?,
         };
         let Some(config) = config else {
-            return Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?)));
+            return Self::of_container(gpu, source, name, task, options).await;
         };
         let guessed = || if codec.is_some() { Task::Speak } else { inferred_task(&config, sentence.is_some(), name) };
         match task.unwrap_or_else(guessed) {
@@ -112,11 +115,51 @@ impl AnyModel {
             }
             Task::Generate => Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?))),
             Task::Embed => {
-                let embedder = embedder(gpu, source, name, config, sentence, options).await?;
-                Ok(Self::Embed(Box::new(embedder)))
+                let given = Given::Folder { config, sentence };
+                Ok(Self::Embed(Box::new(embedder(gpu, source, name, given, options).await?)))
             }
-            Task::Rerank => Ok(Self::Rerank(Box::new(reranker(gpu, source, name, config, options).await?))),
+            Task::Rerank => {
+                let given = Given::Folder { config, sentence: None };
+                Ok(Self::Rerank(Box::new(reranker(gpu, source, name, given, options).await?)))
+            }
             Task::Transcribe => Ok(Self::Transcribe(Box::new(Transcriber::load(gpu, source, name, options).await?))),
+        }
+    }
+
+    /// Loads a model of files that hold its configuration too: GGUF, or what MLC makes.
+    async fn of_container(
+        gpu: Gpu,
+        source: &Source,
+        name: &str,
+        task: Option<Task>,
+        options: RunOptions,
+    ) -> Result<Self> {
+        let files = Files::open(source, None).await?;
+        let told = |header: &Gguf| gguf_task(header).unwrap_or_else(|| inferred_task(&files.config, false, name));
+        let own = files.gguf.as_ref().map_or(Task::Generate, told);
+        let refuse = |reason: String| Err(Error::Request { parameter: "task".into(), reason });
+        match (task.unwrap_or(own), &files.gguf) {
+            (Task::Generate, _) if own == Task::Embed && !can_generate(&files) => refuse(
+                "is 'generate', but this model reads texts both ways and makes vectors of them: use 'embed'".into(),
+            ),
+            (Task::Generate, _) => {
+                Ok(Self::Generate(Box::new(Loaded::load_opened(gpu, source, files, name, options).await?)))
+            }
+            (Task::Embed, Some(_)) => {
+                let given = Given::Gguf(Box::new(files));
+                Ok(Self::Embed(Box::new(embedder(gpu, source, name, given, options).await?)))
+            }
+            (Task::Rerank, Some(_)) => {
+                let given = Given::Gguf(Box::new(files));
+                Ok(Self::Rerank(Box::new(reranker(gpu, source, name, given, options).await?)))
+            }
+            (other, Some(_)) => refuse(format!(
+                "is '{}', but models in GGUF files generate, embed or rerank: use the original's safetensors",
+                other.name()
+            )),
+            (other, None) => {
+                refuse(format!("is '{}', but what MLC converts generates only: use the original's files", other.name()))
+            }
         }
     }
 
@@ -170,6 +213,14 @@ impl AnyModel {
     }
 }
 
+/// What a model that embeds or ranks is given as.
+enum Given {
+    /// config.json, and what sentence-transformers' files say.
+    Folder { config: Value, sentence: Option<SentenceConfig> },
+    /// A GGUF file.
+    Gguf(Box<Files>),
+}
+
 /// What a model is for, by its files; decoders that rank are known by their name alone.
 fn inferred_task(config: &Value, pools: bool, name: &str) -> Task {
     let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
@@ -195,16 +246,39 @@ fn model_max_length(tokenizer_config: Option<&[u8]>) -> Option<usize> {
     config.get("model_max_length").and_then(Value::as_u64).filter(|n| *n < 1 << 24).map(|n| n as usize)
 }
 
-async fn embedder(
-    gpu: Gpu,
-    source: &Source,
-    name: &str,
-    config: Value,
-    sentence: Option<SentenceConfig>,
-    options: RunOptions,
-) -> Result<Embedder> {
+/// The GGUF file of a folder that has a configuration and no other weights.
+///
+/// # Errors
+/// The one that said so, where there is no such file.
+async fn beside(source: &Source, error: Error) -> Result<Given> {
+    let found = match error {
+        Error::MissingFile { .. } => Files::usual_gguf(source).await?,
+        _ => None,
+    };
+    found.map(|files| Given::Gguf(Box::new(files))).ok_or(error)
+}
+
+/// The files that text needs, of a folder or of a GGUF file.
+async fn text_files(source: &Source, files: Option<&Files>, warnings: &mut Vec<String>) -> Result<TextFiles> {
+    match files.and_then(|files| files.gguf.as_ref()) {
+        Some(header) => {
+            warnings.extend(header.notes());
+            TextFiles::of_gguf(header)
+        }
+        None => TextFiles::of_source(source).await,
+    }
+}
+
+async fn embedder(gpu: Gpu, source: &Source, name: &str, given: Given, options: RunOptions) -> Result<Embedder> {
     let progress = source.progress();
     let mut warnings = Vec::new();
+    let (config, sentence, files) = match given {
+        Given::Folder { config, sentence } => (config, sentence, None),
+        Given::Gguf(files) => {
+            let sentence = gguf_sentence(&files, &mut warnings)?;
+            (files.full_config(), Some(sentence), Some(*files))
+        }
+    };
     let shared = arch::shared(&config);
     let mut sentence = sentence.unwrap_or_else(|| {
         if shared.is_some() {
@@ -218,7 +292,7 @@ async fn embedder(
     // An unsupported architecture is refused before anything large is fetched.
     let positions = arch::encoder(&config, &head)?.positions;
     progress.phase(Phase::Tokenizer);
-    let text = TextFiles::of_source(source).await?;
+    let text = text_files(source, files.as_ref(), &mut warnings).await?;
     if shared.is_some() {
         sentence.max_length = Some(positions.most);
     }
@@ -233,7 +307,16 @@ async fn embedder(
     }
     progress.phase(Phase::Weights);
     let folders: Vec<&str> = sentence.dense.iter().map(|d| d.path.as_str()).collect();
-    let files = Files::with_modules(source, config, &folders).await?;
+    let files = match files {
+        Some(files) => files,
+        None => match Files::with_modules(source, config, &folders).await {
+            Ok(files) => files,
+            Err(error) => {
+                let given = beside(source, error).await?;
+                return Box::pin(embedder(gpu, source, name, given, options)).await;
+            }
+        },
+    };
     let encoder = Encoder::load(gpu, source, files, &head, longest, options).await?;
     progress.phase(Phase::Ready);
     warnings.extend(source.warnings().iter().map(ToString::to_string).chain(text.warning()));
@@ -241,10 +324,15 @@ async fn embedder(
     Ok(Embedder { encoder, text: Rc::new(text), config: sentence, name, revision, warnings, sight: None })
 }
 
-async fn reranker(gpu: Gpu, source: &Source, name: &str, config: Value, options: RunOptions) -> Result<Reranker> {
+async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: RunOptions) -> Result<Reranker> {
     let progress = source.progress();
     progress.phase(Phase::Tokenizer);
-    let text = TextFiles::of_source(source).await?;
+    let (config, files) = match given {
+        Given::Folder { config, .. } => (config, None),
+        Given::Gguf(files) => (files.full_config(), Some(*files)),
+    };
+    let mut warnings = Vec::new();
+    let text = text_files(source, files.as_ref(), &mut warnings).await?;
     let longest = model_max_length(text.tokenizer_config.as_deref());
     let text = text.parts()?;
     let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
@@ -274,7 +362,16 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, config: Value, options:
         });
     }
     progress.phase(Phase::Weights);
-    let files = Files::safetensors(source, config).await?;
+    let files = match files {
+        Some(files) => files,
+        None => match Files::safetensors(source, config).await {
+            Ok(files) => files,
+            Err(error) => {
+                let given = beside(source, error).await?;
+                return Box::pin(reranker(gpu, source, name, given, options)).await;
+            }
+        },
+    };
     let encoder = Encoder::load(gpu, source, files, &head, longest, options).await?;
     if encoder.cols() != 1 {
         return Err(Error::UnsupportedOption {
@@ -284,7 +381,7 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, config: Value, options:
         });
     }
     progress.phase(Phase::Ready);
-    let warnings = source.warnings().iter().map(ToString::to_string).chain(text.warning()).collect();
+    warnings.extend(source.warnings().iter().map(ToString::to_string).chain(text.warning()));
     let (name, revision) = (name.to_string(), source.commit());
     Ok(Reranker { encoder, text: Rc::new(text), asking, sigmoid, name, revision, warnings })
 }
