@@ -5,6 +5,10 @@ use thiserror::Error;
 /// The result of every fallible function of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+fn near(names: &str) -> String {
+    if names.is_empty() { String::new() } else { format!("; the nearest that runs is {names}") }
+}
+
 /// What can go wrong, by the part of the engine that notices it.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
@@ -149,12 +153,14 @@ pub enum Error {
         reason: String,
     },
     /// An architecture that the engine does not know.
-    #[error("the architecture '{name}' is not supported. Supported: {supported}.")]
+    #[error(
+        "the architecture '{name}' is not supported{}. All that run: {}#what-runs", near(.nearest), env!("CARGO_PKG_REPOSITORY")
+    )]
     UnknownArchitecture {
         /// `architectures[0]` or `model_type` of config.json.
         name: String,
-        /// Those that are, by name.
-        supported: String,
+        /// Those like it that are, by name; empty where none is.
+        nearest: String,
     },
     /// A known architecture with an option that the engine does not run.
     #[error("{architecture}: {option} is not supported. {hint}")]

@@ -1,5 +1,5 @@
-//! Reading config.json: fields by name with errors that name them. It knows both spellings of the rope settings and
-//! nothing of any family.
+//! Reading config.json in the one form that `standard` gives it: fields by name with errors that name them. Knows nothing
+//! of any family.
 
 use crate::ir::{Activation, RopeScaling, RopeSpec};
 use crate::{Error, Result};
@@ -137,50 +137,73 @@ impl<'a> Config<'a> {
         Ok(())
     }
 
-    /// The rotation: `rope_parameters` of newer files, or `rope_theta` with `rope_scaling`.
+    /// The rotation of a model whose layers share one; where kinds of layers have their own, that of full attention.
     pub fn rope(self, head_dim: usize, default_base: f64) -> Result<RopeSpec> {
-        let parameters = self.get("rope_parameters").map(Config);
-        let scaling = parameters.or_else(|| self.get("rope_scaling").map(Config));
-        let outer = self.number_or("rope_theta", default_base)?;
-        let base = parameters.map_or(Ok(outer), |p| p.number_or("rope_theta", outer))?;
-        let outer = self.number_or("partial_rotary_factor", 1.0)?;
-        let partial = parameters.map_or(Ok(outer), |p| p.number_or("partial_rotary_factor", outer))?;
+        let all = self.get("rope_parameters").map(Config);
+        let kinds = all.and_then(|all| all.0.as_object()?.values().find(|own| own.is_object()).map(Config));
+        let full = all.and_then(|all| all.get("full_attention").filter(|own| own.is_object()).map(Config));
+        let base = self.number_or("rope_theta", default_base)?;
+        self.rope_of(full.or(kinds).or(all), head_dim, base)
+    }
+
+    /// The rotation of one kind of layers.
+    pub fn rope_of_kind(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
+        let own = self.get("rope_parameters").and_then(|p| p.get(kind)).filter(|p| p.is_object()).map(Config);
+        match own {
+            Some(own) => self.rope_of(Some(own), head_dim, base),
+            None => self.rope_of(Some(Config(&Value::Null)), head_dim, base),
+        }
+    }
+
+    /// The rotation of a layer by its kind, where kinds have their own: none where the file has a null there.
+    pub fn rope_of_layer(self, layer: usize, shared: &RopeSpec, head_dim: usize) -> Result<Option<RopeSpec>> {
+        let kind = self.layer_type(layer).unwrap_or_default();
+        match self.get("rope_parameters").and_then(|all| all.get(kind)) {
+            Some(Value::Null) => Ok(None),
+            Some(own) if own.is_object() => self.rope_of(Some(Config(own)), head_dim, shared.base).map(Some),
+            _ => Ok(Some(shared.clone())),
+        }
+    }
+
+    /// The rotation by its parameters.
+    fn rope_of(self, parameters: Option<Config<'_>>, head_dim: usize, base: f64) -> Result<RopeSpec> {
+        let own = |field: &str, default: f64| parameters.map_or(Ok(default), |p| p.number_or(field, default));
+        let base = own("rope_theta", base)?;
+        // The parameters have it already where the file has them.
+        let outer = if parameters.is_some() { 1.0 } else { self.number_or("partial_rotary_factor", 1.0)? };
+        let partial = own("partial_rotary_factor", outer)?;
         if !(0.0..=1.0).contains(&partial) {
             return Self::fault("partial_rotary_factor", &format!("is {partial}; it must be a share of a head"));
         }
-        let dim = (head_dim as f64 * partial) as usize;
+        // Proportional scaling leaves columns out by itself.
+        let whole = parameters.is_some_and(|p| p.rope_type() == Some("proportional"));
+        let dim = if whole { head_dim } else { (head_dim as f64 * partial) as usize };
         if !dim.is_multiple_of(2) {
             let reason = format!("is {partial}, {dim} columns of a head of {head_dim}; they are rotated in pairs");
             return Self::fault("partial_rotary_factor", &reason);
         }
-        let scaling = scaling.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
+        let scaling = parameters.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
         if base <= 1.0 {
             return Self::fault("rope_theta", &format!("is {base}; it must be over 1"));
         }
         Ok(RopeSpec { dim, base, scaling, interleaved: false })
     }
 
-    /// The rotation of one kind of layers: `rope_parameters` of newer files may have one set for each.
-    pub fn rope_of_kind(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
-        let own = self.get("rope_parameters").and_then(|p| p.get(kind)).filter(|p| p.is_object()).map(Config);
-        let scaling = own.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, head_dim))?;
-        let base = own.map_or(Ok(base), |s| s.number_or("rope_theta", base))?;
-        if base <= 1.0 {
-            return Self::fault("rope_theta", &format!("is {base}; it must be over 1"));
-        }
-        Ok(RopeSpec { dim: head_dim, base, scaling, interleaved: false })
+    fn rope_type(self) -> Option<&'a str> {
+        self.text("rope_type").or(self.text("type"))
     }
 
     fn scaling(self, s: Config<'_>, dim: usize) -> Result<RopeScaling> {
-        let kind = s.text("rope_type").or(s.text("type")).unwrap_or("default");
         let max_position = self.count_or("max_position_embeddings", 2048)?;
-        // Phi-3 has it beside the scaling, and there it counts.
-        let within = s.count_or("original_max_position_embeddings", max_position)?;
-        let original = self.count_or("original_max_position_embeddings", within)?;
+        let original = s.count_or("original_max_position_embeddings", max_position)?;
         let factor = s.number_or("factor", max_position as f64 / original as f64)?;
-        Ok(match kind {
-            "default" => RopeScaling::Default,
+        Ok(match s.rope_type().unwrap_or("default") {
+            // The sections of M-RoPE are read where positions are made.
+            "default" | "mrope" => RopeScaling::Default,
             "proportional" => {
+                if s.number_or("factor", 1.0)? != 1.0 {
+                    return Err(self.unknown_rope(&format!("rope scaling 'proportional' with a factor of {factor}")));
+                }
                 let share = s.number_or("partial_rotary_factor", 1.0)?;
                 RopeScaling::Proportional { pairs: (share.clamp(0.0, 1.0) * dim as f64 / 2.0) as usize }
             }
@@ -192,7 +215,7 @@ impl<'a> Config<'a> {
                 high_freq_factor: s.number_or("high_freq_factor", 4.0)?,
                 original_max_position: original,
             },
-            "yarn" if s.get("short_factor").is_none() => RopeScaling::Yarn {
+            "yarn" => RopeScaling::Yarn {
                 factor,
                 beta_fast: s.number_or("beta_fast", 32.0)?,
                 beta_slow: s.number_or("beta_slow", 1.0)?,
@@ -200,9 +223,7 @@ impl<'a> Config<'a> {
                 truncate: s.flag_or("truncate", true),
                 attention_factor: yarn_attention(s, factor)?,
             },
-            // Names that Phi-3's first files have for it.
-            "longrope" | "su" | "yarn" => {
-                let factor = s.number_or("factor", max_position as f64 / original as f64)?;
+            "longrope" => {
                 let by_length = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
                 RopeScaling::LongRope {
                     short: s.factors("short_factor", dim / 2)?,
@@ -211,14 +232,16 @@ impl<'a> Config<'a> {
                     attention_factor: s.number_or("attention_factor", by_length)?,
                 }
             }
-            other => {
-                return Err(Error::UnsupportedOption {
-                    architecture: self.architecture(),
-                    option: format!("rope scaling '{other}'"),
-                    hint: "The engine knows default, linear, dynamic, llama3, yarn, longrope and proportional.".into(),
-                });
-            }
+            other => return Err(self.unknown_rope(&format!("rope scaling '{other}'"))),
         })
+    }
+
+    fn unknown_rope(self, option: &str) -> Error {
+        Error::UnsupportedOption {
+            architecture: self.architecture(),
+            option: option.into(),
+            hint: "The engine knows default, mrope, linear, dynamic, llama3, yarn, longrope and proportional.".into(),
+        }
     }
 
     fn factors(self, field: &str, count: usize) -> Result<Vec<f64>> {

@@ -3,7 +3,7 @@
 
 use super::config::Config;
 use crate::ir::{
-    Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind,
+    Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -249,11 +249,6 @@ pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Resul
         return Err(Error::Config { file: "config.json".into(), reason });
     }
     config.head_dim(hidden, heads, WIDEST_HEAD)
-}
-
-/// The rotation of a kind of layers: `rope_parameters` by kind in newer files, else a field with the base.
-pub(super) fn rope_of(config: Config<'_>, kind: &str, field: &str, base: f64, dim: usize) -> Result<RopeSpec> {
-    config.rope_of_kind(kind, dim, config.number_or(field, base)?)
 }
 
 /// The row of the last token becomes the pooled row of each text, or all rows.

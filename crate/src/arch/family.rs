@@ -4,6 +4,7 @@
 use super::config::Config;
 use super::encoder::{Body, Score};
 use super::families;
+use super::standard::{RopeKinds, is_standard, standard};
 use super::vision::{self, Sees, Tower};
 use crate::format::gguf::clip::{Projector, UNSEEN};
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
@@ -32,6 +33,8 @@ pub struct Family {
     /// What transformers takes where a config.json is silent, as JSON, and the readers of fields would take another value:
     /// repositories of models that see leave such fields out of `text_config`.
     pub silent: &'static str,
+    /// The rotations of its kinds of layers, where those with a window have one of their own.
+    pub rope_kinds: Option<RopeKinds>,
     /// Makes the graph of a decoder.
     pub decoder: Option<fn(Config<'_>) -> Result<Graph>>,
     /// Makes the body of an encoder.
@@ -60,6 +63,7 @@ impl Family {
         classes: &[],
         model_types: &[],
         silent: "",
+        rope_kinds: None,
         decoder: None,
         encoder: None,
         score: None,
@@ -105,7 +109,8 @@ pub(super) fn sees(config: &Value) -> Option<&'static Sees> {
 /// # Errors
 /// `UnsupportedOption` for models without one, or with one that is not built; `Config` for damaged fields.
 pub fn tower(config: &Value) -> Result<Tower> {
-    let all = Config(config);
+    let config = text_config(config);
+    let (config, all) = (config.as_ref(), Config(&config));
     let refused = || Error::UnsupportedOption {
         architecture: all.architecture(),
         option: "pictures".into(),
@@ -140,36 +145,24 @@ pub fn sight(config: &Value) -> vision::Sight {
 
 /// The directions of a rotation's frequencies, where tokens stand in three.
 pub fn sections(config: &Value) -> Option<crate::vision::Sections> {
-    vision::sections(sees(config)?, Config(config))
+    vision::sections(sees(config)?, Config(&text_config(config)))
 }
 
 /// The field that tells that a configuration was made of another container's: what it leaves out is not there.
 pub const CONVERTED: &str = "converted";
 
-/// The configuration of the text model: where a file nests it in `text_config`, its fields are brought to the top; what
-/// the file leaves out is what transformers takes.
+/// The configuration in the one form that families read ([`standard`]): the text model's fields at the top, the rotation
+/// in one place, and what transformers takes where the file is silent.
 pub fn text_config(config: &Value) -> Cow<'_, Value> {
-    let text = config.get("text_config").and_then(Value::as_object);
-    let silent = either(Config(config)).map_or("", |family| family.silent);
-    let silent: Map<String, Value> = match config.get(CONVERTED) {
-        None => serde_json::from_str(silent).unwrap_or_default(),
-        Some(_) => Map::new(),
-    };
-    if text.is_none() && silent.is_empty() {
+    if is_standard(config) {
         return Cow::Borrowed(config);
     }
-    let mut out: Map<String, Value> = config.as_object().cloned().unwrap_or_default();
-    for (key, value) in text.into_iter().flatten() {
-        // The width of a space that a text part shares is the whole's.
-        let unset = value.is_null() || key == "projection_dim";
-        if key != "architectures" && key != "model_type" && !(unset && out.contains_key(key)) {
-            out.insert(key.clone(), value.clone());
-        }
-    }
-    for (key, value) in silent {
-        out.entry(key).or_insert(value);
-    }
-    Cow::Owned(Value::Object(out))
+    let family = either(Config(config));
+    let silent: Map<String, Value> = match (config.get(CONVERTED), family) {
+        (None, Some(family)) => serde_json::from_str(family.silent).unwrap_or_default(),
+        _ => Map::new(),
+    };
+    Cow::Owned(standard(config, silent, family.and_then(|family| family.rope_kinds)))
 }
 
 /// The most positions that a model was made for; `usize::MAX` where its file names none.
@@ -234,17 +227,52 @@ pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
     Ok(())
 }
 
+/// The refusal of a name, with the nearest of those that are known.
+pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
+    // What every class ends in says nothing.
+    const ENDS: [&str; 6] = ["forcausallm", "forconditionalgeneration", "lmheadmodel", "textmodel", "model", "lm"];
+    let plain = |name: &str| {
+        let mut plain = name.to_lowercase();
+        plain.retain(|c| c.is_ascii_alphanumeric());
+        let end = ENDS.iter().find(|end| plain.len() > end.len() && plain.ends_with(*end));
+        plain.truncate(plain.len() - end.map_or(0, |end| end.len()));
+        plain
+    };
+    let own = plain(name);
+    let mut near: Vec<(usize, &str)> = Vec::new();
+    for other in known.filter(|other| *other != name) {
+        let theirs = plain(other);
+        let shared = own.bytes().zip(theirs.bytes()).take_while(|(a, b)| a == b).count();
+        // Most of either name from the start, and of those that share it the shorter one.
+        if shared > 2 && 2 * shared > theirs.len().min(own.len()) && !near.iter().any(|(_, seen)| *seen == other) {
+            near.push((100 * shared - theirs.len().min(99), other));
+        }
+    }
+    crate::util::lists::sort_by(&mut near, |a, b| b.0.cmp(&a.0));
+    let nearest: Vec<&str> = near.into_iter().take(3).map(|(_, other)| other).collect();
+    Error::UnknownArchitecture { name: name.into(), nearest: nearest.join(", ") }
+}
+
 /// How the family of a GGUF file is held there.
 ///
 /// # Errors
-/// `UnknownArchitecture` with those that are known; `UnsupportedOption` for layers of different sizes where the family's are
-/// alike.
+/// `UnknownArchitecture` with the nearest that are known; `UnsupportedOption` for layers of different sizes where the
+/// family's are alike.
 pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
     let all = || families().flat_map(|f| f.gguf);
-    let name = file.architecture();
-    let found = all().find(|a| a.name == name && a.experts == file.has_experts()).ok_or_else(|| {
-        let supported: Vec<&str> = all().map(|a| a.name).collect();
-        Error::UnknownArchitecture { name: format!("GGUF {name}"), supported: supported.join(", ") }
+    let (name, experts) = (file.architecture(), file.has_experts());
+    let found = all().find(|a| a.name == name && a.experts == experts).ok_or_else(|| {
+        let how = match all().any(|a| a.name == name) {
+            true if experts => " with experts",
+            true => " without experts",
+            false => "",
+        };
+        match unknown(name, all().map(|a| a.name)) {
+            Error::UnknownArchitecture { nearest, .. } => {
+                Error::UnknownArchitecture { name: format!("GGUF {name}{how}"), nearest }
+            }
+            other => other,
+        }
     })?;
     if !found.uneven {
         file.uniform()?;
@@ -265,12 +293,14 @@ pub fn projectors() -> impl Iterator<Item = &'static Projector> {
 /// How the family of an MLC repository is held there, by MLC's `model_type`.
 ///
 /// # Errors
-/// `UnknownArchitecture` with those that are known.
+/// `UnknownArchitecture` with the nearest that are known.
 pub fn of_mlc(model_type: &str) -> Result<&'static mlc::Architecture> {
     let all = || families().flat_map(|f| f.mlc);
-    all().find(|a| a.name == model_type).ok_or_else(|| {
-        let supported: Vec<&str> = all().map(|a| a.name).collect();
-        Error::UnknownArchitecture { name: format!("MLC {model_type}"), supported: supported.join(", ") }
+    all().find(|a| a.name == model_type).ok_or_else(|| match unknown(model_type, all().map(|a| a.name)) {
+        Error::UnknownArchitecture { name, nearest } => {
+            Error::UnknownArchitecture { name: format!("MLC {name}"), nearest }
+        }
+        other => other,
     })
 }
 

@@ -3,20 +3,29 @@
 
 use super::blocks::{Dense, Names};
 use super::config::Config;
-use super::encoder::{self, Body, Positions};
+use super::encoder::{Body, Positions};
 use super::family::Family;
 use super::gemma::{capped, fixed, in_gguf, in_mlc};
 use super::qwen::head_norm;
+use super::standard::RopeKinds;
 use super::vision::siglip::GEMMA3;
 use crate::Result;
 use crate::format::gguf::{Architecture, Gguf};
 use crate::ir::{Builder, Graph, Mask};
 use serde_json::{Map, Value, json};
 
+/// Bases of the rotation, as Gemma 3 and 3n have them.
+pub(super) const ROPES: RopeKinds = RopeKinds {
+    full: ("rope_theta", 1_000_000.0),
+    sliding: ("rope_local_base_freq", 10_000.0),
+    scales_sliding: false,
+};
+
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
     model_types: &["gemma3_text", "gemma3"],
     silent: r#"{"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}"#,
+    rope_kinds: Some(ROPES),
     decoder: Some(gemma3),
     sees: Some(GEMMA3),
     encoder: Some(embeddinggemma),
@@ -60,12 +69,8 @@ fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask)
     let spelled = config.count_or("sliding_window_pattern", 6)?;
     let pattern = config.count_or("_sliding_window_pattern", spelled)?;
     let (head_dim, spec) = (dense.layers[0].attention.head_dim, dense.norm);
-    let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
-    let full = match by_kind {
-        true => config.rope_of_kind("full_attention", head_dim, 1_000_000.0)?,
-        false => config.rope(head_dim, 1_000_000.0)?,
-    };
-    let slid = encoder::rope_of(config, "sliding_attention", "rope_local_base_freq", 10_000.0, head_dim)?;
+    let full = config.rope_of_kind("full_attention", head_dim, 1_000_000.0)?;
+    let slid = config.rope_of_kind("sliding_attention", head_dim, 10_000.0)?;
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         let is_global = config.layer_type(index).map_or((index + 1) % pattern == 0, |t| t == "full_attention");
         let attention = &mut layer.attention;

@@ -4,9 +4,9 @@
 
 use super::blocks::{AttentionSpec, Dense, MlpSpec, attention, embed, mlp, norm};
 use super::config::Config;
-use super::encoder::rope_of;
 use super::family::Family;
 use super::gemma::cap;
+use super::gemma3::ROPES;
 use super::gemma4::{of_own_input, own_inputs, unshared};
 use super::qwen::head_norm;
 use crate::format::gguf::{Architecture, Gguf, Value as Meta};
@@ -18,6 +18,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
     model_types: &["gemma3n_text", "gemma3n"],
     silent: r#"{"vocab_size": 262400, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "num_kv_shared_layers": 15}"#,
+    rope_kinds: Some(ROPES),
     decoder: Some(gemma3n),
     gguf: &[Architecture {
         names: &[
@@ -154,17 +155,13 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
     let shared = config.number_or("num_kv_shared_layers", 0.0)? as usize;
     let window = config.count_or("sliding_window", 512)?;
     let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
-    let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
     let of_layer = |field: &str, index: usize| config.get(field).and_then(|list| list.get(index));
     let mut out = Vec::with_capacity(count);
     for (index, layer) in dense.layers.iter().enumerate() {
         let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
         let full = config.layer_type(index).map_or((index + 1) % 5 == 0, |kind| kind == "full_attention");
-        attention.rope = Some(match (full, by_kind) {
-            (true, true) => config.rope_of_kind("full_attention", attention.head_dim, 1_000_000.0)?,
-            (true, false) => config.rope(attention.head_dim, 1_000_000.0)?,
-            _ => rope_of(config, "sliding_attention", "rope_local_base_freq", 10_000.0, attention.head_dim)?,
-        });
+        let (kind, base) = if full { ("full_attention", 1_000_000.0) } else { ("sliding_attention", 10_000.0) };
+        attention.rope = Some(config.rope_of_kind(kind, attention.head_dim, base)?);
         attention.mask = Mask::Causal { window: if full { 0 } else { window } };
         (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
         attention.qk_norm = Some(head_norm(dense.norm));

@@ -22,6 +22,7 @@ mod gpt_oss;
 mod granite;
 mod hunyuan;
 pub mod hybrid;
+mod inferred;
 mod kani;
 mod lfm2;
 mod lfm2_moe;
@@ -39,6 +40,7 @@ mod phi3;
 mod qwen;
 mod qwen3_5;
 pub mod speech;
+pub mod standard;
 mod starcoder;
 mod t5;
 pub mod vision;
@@ -46,13 +48,14 @@ mod whisper;
 
 use crate::ir::{Builder, Graph};
 use crate::util::map::SortedSet;
-use crate::{Error, Result};
+use crate::Result;
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
 pub use family::{
     Family, Shared, canonical, most_positions, numbers, of_gguf, of_mlc, order_rows, projectors, sanitize, sections,
-    shared, sight, text_config, tower,
+    shared, sight, text_config, tower, unknown,
 };
+pub use inferred::{inferred, is_named};
 use serde_json::Value;
 pub use speech::Speech;
 
@@ -112,7 +115,8 @@ pub fn hears(config: &Value) -> bool {
 /// What the family refuses.
 pub fn speech(config: &Value) -> Result<Option<Speech>> {
     let kind = Config(config).text("model_type").unwrap_or_default();
-    HEARING.iter().find(|(name, _)| *name == kind).map(|(_, hear)| hear(Config(config))).transpose()
+    let hear = |(_, hear): &(&str, Hear)| hear(Config(&text_config(config)));
+    HEARING.iter().find(|(name, _)| *name == kind).map(hear).transpose()
 }
 
 /// The graph of a codec's decoder, from the values of its codes to samples.
@@ -123,10 +127,7 @@ pub fn codec(config: &Value) -> Result<Graph> {
     let config = Config(config);
     match config.text("model_type") {
         Some("nanocodec_decoder") => nanocodec::nanocodec(config),
-        other => Err(Error::UnknownArchitecture {
-            name: other.unwrap_or("a codec without model_type").into(),
-            supported: "nanocodec_decoder".into(),
-        }),
+        other => Err(unknown(other.unwrap_or("a codec without model_type"), ["nanocodec_decoder"].into_iter())),
     }
 }
 
@@ -165,8 +166,8 @@ pub fn encoder(config: &Value, head: &Head) -> Result<Encoder> {
         return encoder::with_head(config, b, &body, head, *score);
     }
     let Some(Family { decoder: Some(build), .. }) = of_type(config, |f| f.decoder.is_some()) else {
-        let supported = families().flat_map(|f| f.model_types.iter().copied()).collect::<Vec<_>>();
-        return Err(Error::UnknownArchitecture { name: config.architecture(), supported: supported.join(", ") });
+        let known = families().flat_map(|f| f.model_types.iter().chain(f.classes).copied());
+        return Err(unknown(&config.architecture(), known));
     };
     let mut encoder = encoder::of_decoder(config, build(config)?, head)?;
     encoder.graph.name = config.architecture();
@@ -218,7 +219,7 @@ pub fn graph(config: &Value) -> Result<Graph> {
                 None => graph,
             })
         }
-        _ => Err(Error::UnknownArchitecture { name, supported: supported().collect::<Vec<_>>().join(", ") }),
+        _ => Err(unknown(&name, supported())),
     }
 }
 

@@ -2,13 +2,23 @@
 //! Reference: transformers `modeling_modernbert.py`.
 
 use super::config::Config;
-use super::encoder::{Body, Positions, attend_fused, both_ways, dense, head_dim, labels, layer_norm, rope_of, table};
+use super::encoder::{Body, Positions, attend_fused, both_ways, dense, head_dim, labels, layer_norm, table};
 use super::family::Family;
+use super::standard::RopeKinds;
 use crate::Result;
 use crate::ir::{Builder, Ids, Mask, Op, Pooling, ValueId};
 
-pub(super) static FAMILIES: &[Family] =
-    &[Family { model_types: &["modernbert"], encoder: Some(modernbert), score: Some(score), ..Family::NONE }];
+pub(super) static FAMILIES: &[Family] = &[Family {
+    model_types: &["modernbert"],
+    rope_kinds: Some(RopeKinds {
+        full: ("global_rope_theta", 160_000.0),
+        sliding: ("local_rope_theta", 10_000.0),
+        scales_sliding: true,
+    }),
+    encoder: Some(modernbert),
+    score: Some(score),
+    ..Family::NONE
+}];
 
 /// `ModernBertModel`.
 fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
@@ -19,8 +29,8 @@ fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let (norm_bias, attention_bias, mlp_bias) = (flag("norm_bias"), flag("attention_bias"), flag("mlp_bias"));
     let every = config.count_or("global_attn_every_n_layers", 3)?;
     let reach = config.count_or("local_attention", 128)? / 2;
-    let full = b.rope(rope_of(config, "full_attention", "global_rope_theta", 160_000.0, head_dim)?);
-    let local = b.rope(rope_of(config, "sliding_attention", "local_rope_theta", 10_000.0, head_dim)?);
+    let full = b.rope(config.rope_of_kind("full_attention", head_dim, 160_000.0)?);
+    let local = b.rope(config.rope_of_kind("sliding_attention", head_dim, 10_000.0)?);
     let x = table(b, "embeddings.tok_embeddings", config.count("vocab_size")?, hidden, Ids::Tokens);
     let mut x = layer_norm(b, "embeddings.norm", x, eps, norm_bias);
     for index in 0..config.layers("num_hidden_layers")? {

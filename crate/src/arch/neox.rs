@@ -48,14 +48,7 @@ fn by_head(config: Config<'_>) -> Result<RowOrder> {
 
 /// `GPTNeoXForCausalLM`.
 fn neox(config: Config<'_>) -> Result<Graph> {
-    // Names of its own for the rotation.
-    let mut own = config.0.clone();
-    for (theirs, usual) in [("rotary_pct", "partial_rotary_factor"), ("rotary_emb_base", "rope_theta")] {
-        if let Some(value) = config.get(theirs) {
-            own[usual] = value.clone();
-        }
-    }
-    let mut dense = Dense::from_config(Config(&own), false)?;
+    let mut dense = Dense::from_config(config, false)?;
     dense.norm = NormSpec::layer(config.number_or("layer_norm_eps", 1e-5)?);
     dense.names = Names {
         embed: "gpt_neox.embed_in",

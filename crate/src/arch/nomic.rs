@@ -58,7 +58,7 @@ fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
         _ => config.activation("hidden_act", "silu")?,
     };
     refuse(config)?;
-    let mut rope = config.rope(head_dim, config.number_or("rotary_emb_base", 1000.0)?)?;
+    let mut rope = config.rope(head_dim, 1000.0)?;
     rope.interleaved = config.flag_or("rotary_emb_interleaved", false);
     let rope = b.rope(rope);
     let types = config.count_or("type_vocab_size", 2)?;

@@ -70,7 +70,8 @@ fn decode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Re
     let mut b = Builder::new("whisper");
     let path = "model.decoder";
     let memory = memory(&mut b, stack, most);
-    let (table, x) = tokens(&mut b, &format!("{path}.embed_tokens"), config.count("vocab_size")?, stack.hidden);
+    let vocab = config.count("vocab_size")?;
+    let (table, x) = tokens(&mut b, &format!("{path}.embed_tokens"), vocab, stack.hidden);
     let mut x = positions(&mut b, path, x, config.count("max_target_positions")?);
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
@@ -82,7 +83,11 @@ fn decode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Re
         x = b.add(&format!("{path}.heard"), x, heard);
         x = mlp(&mut b, &path, x, stack, act);
     }
-    head(b, x, &format!("{path}.layer_norm"), NORMS, table)
+    let weight = match config.flag_or("tie_word_embeddings", true) {
+        true => table,
+        false => b.matrix("proj_out.weight", vocab, stack.hidden),
+    };
+    head(b, x, &format!("{path}.layer_norm"), NORMS, weight)
 }
 
 /// Adds learned or stored positions.

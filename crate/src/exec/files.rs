@@ -1,6 +1,7 @@
 //! What a model's files say: configuration, tensors and the weights made of them, from safetensors, MLC or GGUF.
 //! Knows no device.
 
+use super::tied::HEADS;
 use crate::format::gguf::clip::{self, Projector};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{Checkpoint, Float, Role, TensorInfo, Weights, detect, detect::side_tensors, mlc};
@@ -54,7 +55,7 @@ impl Files {
         if let Some(file) = gguf.or(source.gguf()) {
             return Self::gguf(source, file).await;
         }
-        let Some(config) = source.read_optional("config.json").await? else {
+        let Some(config) = Self::config(source).await? else {
             if let Some(files) = Self::mlc(source).await? {
                 return Ok(files);
             }
@@ -63,8 +64,6 @@ impl Files {
                 None => Err(source.read("config.json").await.err().unwrap_or_else(|| changed(source))),
             };
         };
-        let config = serde_json::from_slice(&config)
-            .map_err(|e| Error::Config { file: "config.json".into(), reason: e.to_string() })?;
         if must_run {
             // An unsupported architecture is refused before anything large is fetched.
             crate::arch::graph(&config)?;
@@ -81,10 +80,27 @@ impl Files {
         }
     }
 
+    /// config.json, if it is there. One that names neither a class nor a model type gets them by its tensors' names.
+    ///
+    /// # Errors
+    /// `Config` for a file that is not JSON, or without names where the tensors fit no family.
+    pub async fn config(source: &Source) -> Result<Option<Value>> {
+        let Some(bytes) = source.read_optional("config.json").await? else { return Ok(None) };
+        let fault = |reason| Error::Config { file: "config.json".into(), reason };
+        let config: Value = serde_json::from_slice(&bytes).map_err(|e| fault(format!("is not JSON: {e}")))?;
+        if crate::arch::is_named(&config) {
+            return Ok(Some(config));
+        }
+        let weights = detect(&config, &source.checkpoint().await?, &SortedMap::new());
+        let names = weights.iter().map(|w| w.name.as_str()).chain(weights.refused().map(|(name, _)| name));
+        let reason = "names neither 'architectures' nor 'model_type', and its tensors fit no family. Add 'model_type'.";
+        crate::arch::inferred(&config, &names.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
+    }
+
     /// The configuration with what the checkpoint implies: without a head of its own the embedding is the head.
     pub fn full_config(&self) -> Value {
         let mut config = self.config.clone();
-        let has_head = ["lm_head.weight", "proj_out.weight"].iter().any(|name| self.weights.contains(name));
+        let has_head = HEADS.iter().any(|name| self.weights.contains(name));
         if let Some(object) = config.as_object_mut().filter(|_| !has_head) {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
@@ -128,6 +144,7 @@ impl Files {
                 fields.insert(crate::arch::blocks::experts::FUSED.into(), fused.into());
             }
         }
+        super::tied::settle(source, &checkpoint, &mut weights, &mut config).await?;
         if let Ok(graph) = crate::arch::graph(&config) {
             let cols: SortedMap<&str, usize> =
                 graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();

@@ -32,6 +32,7 @@ mod side;
 mod speculate;
 mod step;
 mod tail;
+mod tied;
 mod tower;
 mod trace;
 mod tune;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::chunk::{Chunk, ChunkBuffer};
 use super::progress::Progress;
 use super::remote::Fault;
+use crate::util::json;
 use crate::{Error, Result};
 
 /// A file's length and what is known of its content.
@@ -105,7 +106,8 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
     Err(changed(source, file))
 }
 
-/// A small file as a whole, in this program's memory; `None` where there is no such file.
+/// A small file as a whole, in this program's memory; `None` where there is no such file. In JSON the bare words that
+/// Python writes (`NaN`, `Infinity`) become what other readers take.
 pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
     let Some(parts) = read_parts(source, file).await? else { return Ok(None) };
     let mut bytes = Vec::with_capacity(parts.iter().map(Chunk::len).sum());
@@ -115,7 +117,7 @@ pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option
         #[cfg(not(target_arch = "wasm32"))]
         bytes.extend_from_slice(part.as_slice());
     }
-    Ok(Some(bytes))
+    Ok(Some(if file.ends_with(".json") { json::owned(bytes) } else { bytes }))
 }
 
 /// A small range of a file that must be there.

@@ -5,7 +5,7 @@ use super::gguf::{can_generate, gguf_sentence, gguf_task};
 use super::loaded::Loaded;
 use super::parts::{TextFiles, TextParts};
 use super::rerank::{Asking, Reranker};
-use super::sentence::{SentenceConfig, json};
+use super::sentence::SentenceConfig;
 use super::speak::Speaker;
 use super::transcribe::Transcriber;
 use crate::arch::{self, Head};
@@ -98,7 +98,7 @@ impl AnyModel {
     ) -> Result<Self> {
         source.progress().phase(Phase::Config);
         // A file that is named holds the configuration itself.
-        let config = if source.gguf().is_some() { None } else { json(source, "config.json").await? };
+        let config = if source.gguf().is_some() { None } else { Files::config(source).await? };
         let sentence = match (&config, task) {
             (None, _) | (_, Some(Task::Generate)) => None,
             _ => SentenceConfig::read(source).await?,
@@ -240,10 +240,13 @@ fn inferred_task(config: &Value, pools: bool, name: &str) -> Task {
     if last.contains("reranker") { Task::Rerank } else { Task::Generate }
 }
 
-/// The most tokens that tokenizer_config.json allows; absurd numbers there stand for none.
-fn model_max_length(tokenizer_config: Option<&[u8]>) -> Option<usize> {
-    let config: Value = serde_json::from_slice(tokenizer_config?).ok()?;
-    config.get("model_max_length").and_then(Value::as_u64).filter(|n| *n < 1 << 24).map(|n| n as usize)
+/// The most tokens of a text where no file of sentence-transformers says: what tokenizer_config.json allows (absurd numbers
+/// there stand for none), and no more than the model has positions.
+fn model_max_length(tokenizer_config: Option<&[u8]>, config: &Value) -> Option<usize> {
+    let tokenizer: Value = serde_json::from_slice(tokenizer_config?).ok()?;
+    let allowed = tokenizer.get("model_max_length").and_then(Value::as_f64).filter(|n| (1.0..1e7).contains(n))?;
+    let positions = config.get("max_position_embeddings").and_then(Value::as_f64).filter(|n| *n >= 1.0);
+    Some(positions.map_or(allowed, |n| n.min(allowed)) as usize)
 }
 
 /// The GGUF file of a folder that has a configuration and no other weights.
@@ -297,7 +300,7 @@ async fn embedder(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
         sentence.max_length = Some(positions.most);
     }
     let padding = text.padding();
-    let longest = sentence.max_length.or(model_max_length(text.tokenizer_config.as_deref()));
+    let longest = sentence.max_length.or(model_max_length(text.tokenizer_config.as_deref(), &config));
     let text = text.parts()?;
     if shared.is_some_and(|s| s.padded) {
         let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
@@ -333,7 +336,7 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
     };
     let mut warnings = Vec::new();
     let text = text_files(source, files.as_ref(), &mut warnings).await?;
-    let longest = model_max_length(text.tokenizer_config.as_deref());
+    let longest = model_max_length(text.tokenizer_config.as_deref(), &config);
     let text = text.parts()?;
     let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
     let (head, asking) = if architecture.ends_with("ForSequenceClassification") {

@@ -8,6 +8,9 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
 
+/// Kinds of models that sentence-transformers has named a file of settings after; the first file that is there counts.
+const KINDS: [&str; 7] = ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
+
 /// How texts become vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SentenceConfig {
@@ -72,9 +75,20 @@ impl SentenceConfig {
                 other => return Err(unsupported(other)),
             }
         }
-        if let Some(own) = json(source, "sentence_bert_config.json").await? {
-            config.max_length = own.get("max_seq_length").and_then(Value::as_u64).map(|n| n as usize);
+        let transformer = modules.iter().find(|(kind, _)| kind == "Transformer").map_or("", |(_, path)| path);
+        for kind in KINDS {
+            let name = format!("sentence_{kind}_config.json");
+            let file = if transformer.is_empty() { name } else { format!("{transformer}/{name}") };
+            let Some(own) = json(source, &file).await?.filter(|own| own.as_object().is_some_and(|o| !o.is_empty()))
+            else {
+                continue;
+            };
+            let count = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|n| *n < 1 << 24);
+            let of_tokenizer = ["tokenizer_args", "processor_kwargs"].iter().find_map(|name| own.get(*name));
+            let named = count(of_tokenizer.and_then(|args| args.get("model_max_length")));
+            config.max_length = named.or(count(own.get("max_seq_length"))).map(|n| n as usize);
             config.lower_case = own.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false);
+            break;
         }
         if let Some(own) = json(source, "config_sentence_transformers.json").await? {
             let prompts = own.get("prompts").and_then(Value::as_object).into_iter().flatten();

@@ -1,7 +1,8 @@
-//! What every room may use and none owns: time, short lists, hashes and base64. Knows nothing of models.
+//! Shared helpers: time, short lists, hashes, base64, Python's JSON. Knows nothing of models.
 
 pub(crate) mod base64;
 pub(crate) mod clock;
+pub(crate) mod json;
 pub(crate) mod lists;
 pub mod map;
 pub(crate) mod sha256;

@@ -149,6 +149,13 @@ impl Dense {
             out_scale: 1.0,
             round,
         };
+        let mut layers =
+            vec![Layer { attention, mlp, experts: None, latent: None }; config.layers("num_hidden_layers")?];
+        for (index, layer) in layers.iter_mut().enumerate() {
+            if let Some(shared) = layer.attention.rope.take() {
+                layer.attention.rope = config.rope_of_layer(index, &shared, head_dim)?;
+            }
+        }
         Ok(Self {
             name: config.architecture(),
             names: Names::PRE,
@@ -162,7 +169,7 @@ impl Dense {
             head_bias: false,
             logits_scale: 1.0,
             logits_softcap: 0.0,
-            layers: vec![Layer { attention, mlp, experts: None, latent: None }; config.layers("num_hidden_layers")?],
+            layers,
         })
     }
 

@@ -129,9 +129,7 @@ fn features(vision: Config<'_>) -> usize {
 
 /// The directions of a rotation's frequencies, where tokens stand in three.
 pub(super) fn sections(sees: &Sees, config: Config<'_>) -> Option<Sections> {
-    let text = config.get("text_config").map_or(config, Config);
-    let of = |field: &str| text.get(field)?.get("mrope_section")?.as_array();
-    let list = of("rope_parameters").or_else(|| of("rope_scaling"))?;
+    let list = config.get("rope_parameters")?.get("mrope_section")?.as_array()?;
     let sizes: Vec<usize> = list.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect();
     Some(Sections { sizes: sizes.try_into().ok()?, interleaved: !sees.consecutive })
 }

@@ -166,7 +166,8 @@ pub fn side(config: Config<'_>, field: &str) -> Result<usize> {
 
 /// The base of the rotation.
 pub fn rope_base(config: Config<'_>) -> Result<f64> {
-    config.get("rope_parameters").map(Config).map_or(Ok(10_000.0), |p| p.number_or("rope_theta", 10_000.0))
+    let base = config.number_or("rope_theta", 10_000.0)?;
+    config.get("rope_parameters").map(Config).map_or(Ok(base), |p| p.number_or("rope_theta", base))
 }
 
 /// The rotation of Qwen's towers: by row, then by column, over the whole head.

@@ -1,0 +1,91 @@
+//! Whether a model's head is its embedding: what the files hold decides, as in transformers' `tie_weights`, whatever
+//! config.json says. Knows no device.
+
+use crate::arch;
+use crate::format::{Checkpoint, TensorInfo, WeightSource, Weights};
+use crate::hub::Source;
+use crate::ir::{Graph, Ids, Op};
+use crate::{Error, Result};
+use serde_json::Value;
+use std::ops::Range;
+
+/// What heads are called.
+pub(super) const HEADS: [&str; 2] = ["lm_head.weight", "proj_out.weight"];
+
+/// Compared at a time of two tensors that may be the same.
+const PIECE: u64 = 4 << 20;
+
+/// Compared first, at places all over the tensors: heads that were trained differ everywhere.
+const SAMPLES: u64 = 8;
+const SAMPLE: u64 = 4096;
+
+/// Writes into the configuration whether the head is the embedding. Of a checkpoint with both and a configuration that ties
+/// them, the contents decide: copies would take another table's memory on the device, which is more than reading them twice.
+pub(super) async fn settle(
+    source: &Source,
+    checkpoint: &Checkpoint,
+    weights: &mut Weights,
+    config: &mut Value,
+) -> Result<()> {
+    let Ok(graph) = arch::graph(config) else { return Ok(()) };
+    let (Some(table), Some(head)) = (table(&graph), HEADS.into_iter().find(|name| weights.contains(name))) else {
+        return Ok(());
+    };
+    if graph.weights.iter().any(|w| w.parts.iter().any(|p| p.0 == head)) {
+        // The configuration does not tie them.
+        return Ok(());
+    }
+    if !weights.contains(&table) {
+        weights.rename(|name| (name == head).then(|| table.clone()));
+    } else if !same(source, checkpoint, weights, &table, head).await? {
+        for field in ["tie_word_embeddings", "tie_embedding"] {
+            if field == "tie_word_embeddings" || config.get(field).is_some() {
+                config[field] = false.into();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The table that token ids are looked up in.
+fn table(graph: &Graph) -> Option<String> {
+    let of_tokens = |op: &Op| match op {
+        Op::Embed { table, ids: Ids::Tokens, .. } => Some(*table),
+        _ => None,
+    };
+    let table = graph.nodes.iter().find_map(|node| of_tokens(&node.op))?;
+    graph.weight(table).parts.first().map(|part| part.0.clone())
+}
+
+/// Whether two weights are stored alike, byte for byte.
+async fn same(source: &Source, checkpoint: &Checkpoint, weights: &Weights, one: &str, other: &str) -> Result<bool> {
+    let (Ok(one), Ok(other)) = (weights.get(one, ""), weights.get(other, "")) else { return Ok(false) };
+    let kind = |w: &WeightSource| {
+        (w.encoding, w.shape.clone(), w.parts.iter().map(|p| (p.role, p.info.bytes())).collect::<Vec<_>>())
+    };
+    if kind(one) != kind(other) {
+        return Ok(false);
+    }
+    let parts = || one.parts.iter().zip(&other.parts);
+    for sampled in [true, false] {
+        for (a, b) in parts() {
+            let bytes = a.info.bytes();
+            let step = if sampled { (bytes / SAMPLES).max(SAMPLE) } else { PIECE };
+            let length = if sampled { SAMPLE } else { PIECE };
+            for start in (0..bytes).step_by(step as usize) {
+                let range = start..(start + length).min(bytes);
+                let read = async |info: &TensorInfo| piece(source, checkpoint, info, &range).await;
+                if read(&a.info).await? != read(&b.info).await? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+async fn piece(source: &Source, files: &Checkpoint, tensor: &TensorInfo, range: &Range<u64>) -> Result<Vec<u8>> {
+    let start = tensor.range.start;
+    let file = files.files.get(tensor.file).ok_or_else(|| Error::Changed { file: source.name().into() })?;
+    Ok(source.slice(&file.name, start + range.start..start + range.end).await?.to_vec())
+}

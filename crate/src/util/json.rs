@@ -1,0 +1,84 @@
+//! JSON as Python's `json` module writes it: `NaN` and the infinities are bare words there. Knows no file.
+
+use std::borrow::Cow;
+
+/// What stands for each bare word of Python's: no value for `NaN`, the largest number for an infinity (behind its sign).
+const WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
+
+/// The text as other JSON readers take it; the same text where it has none of Python's words outside of strings.
+pub(crate) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
+    let (mut out, mut copied, mut at) = (Vec::new(), 0, 0);
+    let mut quoted = false;
+    while let Some(byte) = text.get(at) {
+        match (byte, quoted) {
+            (b'"', _) => quoted = !quoted,
+            (b'\\', true) => at += 1,
+            (b'N' | b'I', false) => {
+                if let Some((word, value)) = WORDS.iter().find(|(word, _)| text[at..].starts_with(word)) {
+                    out.extend_from_slice(&text[copied..at]);
+                    out.extend_from_slice(value);
+                    at += word.len();
+                    copied = at;
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.extend_from_slice(&text[copied..]);
+    Cow::Owned(out)
+}
+
+/// The same of bytes that nothing else needs.
+pub(crate) fn owned(text: Vec<u8>) -> Vec<u8> {
+    if let Cow::Owned(changed) = plain(&text) {
+        return changed;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+    use serde_json::{Value, json};
+    use std::borrow::Cow;
+
+    fn read(text: &str) -> Value {
+        serde_json::from_slice(&plain(text.as_bytes())).unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    #[test]
+    fn the_words_of_python_become_numbers_or_nothing() {
+        let big = f64::MAX;
+        assert_eq!(
+            read(r#"{"limits": [0.0, Infinity, -Infinity], "nan":NaN}"#),
+            json!({"limits": [0.0, big, -big], "nan": null})
+        );
+        assert_eq!(read("[NaN,NaN]"), json!([null, null]));
+        assert_eq!(read("Infinity"), json!(big));
+    }
+
+    #[test]
+    fn strings_and_everything_else_stay() {
+        for text in [
+            r#"{"Infinity": "NaN", "a\"NaN": "\\", "b": ["-Infinity", "x\\\"Infinity"]}"#,
+            r#"[1, 2.5e-3, true, null, "ÄNaN😀"]"#,
+            "",
+            "\"never ends, NaN",
+        ] {
+            assert!(matches!(plain(text.as_bytes()), Cow::Borrowed(same) if same == text.as_bytes()), "{text}");
+        }
+        assert_eq!(read(r#"{"NaN": NaN, "\\": "Infinity", "x": Infinity}"#)["\\"], "Infinity");
+    }
+
+    #[test]
+    fn damaged_text_is_still_refused() {
+        for text in ["{\"a\": Nan}", "{\"a\": Infinit", "{\"a\": NaNs}", "[Infinity Infinity]"] {
+            assert!(serde_json::from_slice::<Value>(&plain(text.as_bytes())).is_err(), "{text}");
+        }
+    }
+}
