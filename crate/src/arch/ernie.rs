@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] = &[
     Family {
-        classes: &["Ernie4_5ForCausalLM"],
+        classes: &["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"],
         model_types: &["ernie4_5"],
         silent: r#"{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 5e5}"#,
         decoder: Some(ernie),

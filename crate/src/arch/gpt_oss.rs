@@ -15,7 +15,11 @@ use serde_json::{Map, Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["GptOssForCausalLM"],
     model_types: &["gpt_oss"],
-    silent: r#"{"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5, "rope_theta": 15e4, "sliding_window": 128, "num_experts_per_tok": 4}"#,
+    silent: concat!(
+        r#"{"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5, "rope_theta": 15e4, "sliding_window": 128, "#,
+        r#""num_experts_per_tok": 4, "rope_parameters": {"rope_type": "yarn", "factor": 32, "truncate": false, "#,
+        r#""original_max_position_embeddings": 4096}}"#
+    ),
     decoder: Some(gpt_oss),
     // 16-bit experts are kept as [inputs, outputs].
     rows: &[

@@ -4,16 +4,23 @@ use super::config::Config;
 use super::encoder::Head;
 use super::{HEARING, canonical, encoder, families, graph, is_encoder, match_names, speech};
 use crate::Result;
-use crate::ir::Graph;
-use crate::util::map::SortedSet;
+use crate::ir::{Graph, WeightKind};
+use crate::util::map::{SortedMap, SortedSet};
 use serde_json::{Value, json};
 
-/// Model types whose tensors are called as another family's, with a field that their files alone have.
-const SIGNS: [(&str, &str); 4] = [
-    ("mistral", "sliding_window"),
-    ("granite", "logits_scaling"),
-    ("smollm3", "no_rope_layer_interval"),
-    ("ernie4_5", "use_bias"),
+/// Whether the fields of a configuration speak for a model type.
+type Sign = fn(Config<'_>) -> bool;
+
+/// Model types whose tensors are called as another family's, with what their files alone have.
+const SIGNS: [(&str, Sign); 6] = [
+    ("mistral", |config| config.get("sliding_window").is_some()),
+    ("granite", |config| config.get("logits_scaling").is_some()),
+    ("smollm3", |config| config.get("no_rope_layers").or(config.get("no_rope_layer_interval")).is_some()),
+    ("ernie4_5", |config| config.get("use_bias").is_some()),
+    ("gemma", |config| {
+        config.get("hidden_activation").is_some() || config.text("hidden_act").is_some_and(|act| act.starts_with("gelu"))
+    }),
+    ("roberta", |config| config.get("pad_token_id").and_then(Value::as_u64) == Some(1)),
 ];
 
 /// Whether a configuration names its architecture.
@@ -21,9 +28,9 @@ pub fn is_named(config: &Value) -> bool {
     Config(config).text("model_type").is_some() || config.get("architectures").is_some_and(|a| a.get(0).is_some())
 }
 
-/// The configuration with the names of the first family that has just these tensors; one that its fields speak for comes
-/// before those that merely fit.
-pub fn inferred(config: &Value, names: &[&str]) -> Option<Value> {
+/// The configuration with the names of the first family that has just these tensors, by name and number of elements; one
+/// that its fields speak for comes before those that merely fit.
+pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
     let named = |model_type: &str, class: Option<&&str>| {
         let mut named = config.clone();
         named["model_type"] = model_type.into();
@@ -34,27 +41,34 @@ pub fn inferred(config: &Value, names: &[&str]) -> Option<Value> {
     };
     let of_families = families().filter_map(|f| Some(named(f.model_types.first()?, f.classes.first())));
     let all: Vec<Value> = of_families.chain(HEARING.iter().map(|(kind, _)| named(kind, None))).collect();
-    let fits: Vec<Value> = all.into_iter().filter(|named| fit(named, names)).collect();
-    let signed = |named: &&Value| {
+    let signed = |named: &Value| {
         let sign = SIGNS.iter().find(|(kind, _)| named["model_type"] == *kind);
-        sign.map(|(_, field)| config.get(*field).is_some())
+        sign.map(|(_, sign)| sign(Config(config)))
     };
-    let spoken = fits.iter().find(|named| signed(named) == Some(true));
-    spoken.or_else(|| fits.iter().find(|named| signed(named).is_none())).cloned()
+    let fits = |wanted: Option<bool>| all.iter().find(|named| signed(named) == wanted && fit(named, tensors)).cloned();
+    fits(Some(true)).or_else(|| fits(None))
 }
 
 /// Whether a model of this configuration has these tensors and no other ones in its layers.
-fn fit(config: &Value, names: &[&str]) -> bool {
-    let Ok(graphs) = graphs(config, names) else { return false };
-    let stored: SortedSet<String> = names.iter().map(|name| canonical(config, name)).collect();
-    let parts = || graphs.iter().flat_map(|g| g.weights.iter().flat_map(|w| w.parts.iter().map(|p| p.0.as_str())));
-    let wanted: SortedSet<&str> = parts().collect();
-    // A head that is not stored is the embedding.
-    parts().all(|name| stored.contains(name) || name == "lm_head.weight")
-        && stored.iter().all(|name| !name.contains("layer") || name.contains("inv_freq") || wanted.contains(name.as_str()))
+fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
+    let Ok(graphs) = graphs(config, tensors) else { return false };
+    let stored: SortedMap<String, usize> = tensors.iter().map(|(name, size)| (canonical(config, name), *size)).collect();
+    let mut wanted: SortedSet<&str> = SortedSet::new();
+    for weight in graphs.iter().flat_map(|graph| &graph.weights) {
+        for (name, rows) in &weight.parts {
+            wanted.insert(name);
+            // Matrices may be packed; a head that is not stored is the embedding.
+            let fits = |size: &usize| weight.kind != WeightKind::Vector || *size == *rows;
+            if !stored.get(name).map_or(name == "lm_head.weight", fits) {
+                return false;
+            }
+        }
+    }
+    let known = |name: &str| !name.contains("layer") || name.contains("inv_freq") || wanted.contains(name);
+    stored.keys().all(|name| known(name))
 }
 
-fn graphs(config: &Value, names: &[&str]) -> Result<Vec<Graph>> {
+fn graphs(config: &Value, tensors: &[(&str, usize)]) -> Result<Vec<Graph>> {
     if let Some(speech) = speech(config)? {
         return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
     }
@@ -62,6 +76,6 @@ fn graphs(config: &Value, names: &[&str]) -> Result<Vec<Graph>> {
         return Ok(vec![graph(config)?]);
     }
     let mut graph = encoder(config, &Head::Hidden)?.graph;
-    match_names(&mut graph, names.iter().copied());
+    match_names(&mut graph, tensors.iter().map(|(name, _)| *name));
     Ok(vec![graph])
 }

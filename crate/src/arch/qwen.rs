@@ -47,6 +47,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen2_5_VLForConditionalGeneration"],
         model_types: &["qwen2_5_vl"],
+        silent: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6}"#,
         decoder: Some(qwen2),
         sees: Some(QWEN2_5),
         gguf: &[gguf::Architecture::new("qwen2vl", "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration")],
@@ -55,6 +56,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3VLForConditionalGeneration"],
         model_types: &["qwen3_vl"],
+        silent: r#"{"num_key_value_heads": 32, "head_dim": 128, "rope_theta": 5e5}"#,
         decoder: Some(qwen3),
         sees: Some(QWEN3),
         gguf: &[gguf::Architecture::new("qwen3vl", "qwen3_vl", "Qwen3VLForConditionalGeneration")],

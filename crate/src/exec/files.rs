@@ -92,9 +92,9 @@ impl Files {
             return Ok(Some(config));
         }
         let weights = detect(&config, &source.checkpoint().await?, &SortedMap::new());
-        let names = weights.iter().map(|w| w.name.as_str()).chain(weights.refused().map(|(name, _)| name));
+        let tensors = weights.iter().map(|w| (w.name.as_str(), w.shape.iter().product()));
         let reason = "names neither 'architectures' nor 'model_type', and its tensors fit no family. Add 'model_type'.";
-        crate::arch::inferred(&config, &names.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
+        crate::arch::inferred(&config, &tensors.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
     }
 
     /// The configuration with what the checkpoint implies: without a head of its own the embedding is the head.

@@ -75,14 +75,13 @@ impl SentenceConfig {
                 other => return Err(unsupported(other)),
             }
         }
-        let transformer = modules.iter().find(|(kind, _)| kind == "Transformer").map_or("", |(_, path)| path);
-        for kind in KINDS {
-            let name = format!("sentence_{kind}_config.json");
-            let file = if transformer.is_empty() { name } else { format!("{transformer}/{name}") };
-            let Some(own) = json(source, &file).await?.filter(|own| own.as_object().is_some_and(|o| !o.is_empty()))
-            else {
-                continue;
-            };
+        // In the transformer's own folder, where it has one.
+        let own = modules.iter().find(|(kind, path)| kind == "Transformer" && !path.is_empty());
+        let folders = own.map(|(_, path)| format!("{path}/")).into_iter().chain([String::new()]);
+        let files = folders.flat_map(|folder| KINDS.map(|kind| format!("{folder}sentence_{kind}_config.json")));
+        for file in files.collect::<Vec<_>>() {
+            let own = json(source, &file).await?;
+            let Some(own) = own.filter(|own| own.as_object().is_some_and(|o| !o.is_empty())) else { continue };
             let count = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|n| *n < 1 << 24);
             let of_tokenizer = ["tokenizer_args", "processor_kwargs"].iter().find_map(|name| own.get(*name));
             let named = count(of_tokenizer.and_then(|args| args.get("model_max_length")));

@@ -1,33 +1,58 @@
 #!/usr/bin/env python3
-"""Copies configurations of real checkpoints with the names of their tensors.   usage: make_configs.py FROM TO
+"""Copies configurations of published checkpoints out of clones of the repositories that SOURCES.toml names.   usage: make_configs.py CLONES [TO]
 
-FROM has a folder org__name for each checkpoint with config.json and perhaps model.safetensors.index.json. Names are kept
-with `{n}` for each number and how often each occurs: tensors.json.
+CLONES has a clone `owner+name` (or `owner+name/repo`) for each repository; folders whose repository is not there stay as
+they are. A model.safetensors.index.json beside a config.json becomes tensors.json: names with `{n}` for each number, and
+how often each occurs. Lists of modules that are not quantised are long and say nothing here: they are left out.
 """
-import collections, json, os, re, shutil, sys
+import collections, json, os, re, subprocess, sys, tomllib
 
-NAMES = """Qwen__Qwen3-0.6B Qwen__Qwen3-14B-MLX-4bit root-hypercube__qwen3-mlx-root Qwen__Qwen3-30B-A3B Qwen__Qwen3-VL-2B-Instruct Qwen__Qwen3.5-27B Qwen__Qwen3.5-35B-A3B
-microsoft__Phi-3-mini-4k-instruct microsoft__Phi-3-mini-128k-instruct microsoft__Phi-3-medium-4k-instruct microsoft__phi-2 mistralai__Devstral-Small-2507
-mistralai__Mixtral-8x7B-v0.1 openai__gpt-oss-20b google__gemma-4-26B-A4B ibm-granite__granite-3.1-1b-a400m-instruct deepseek-ai__DeepSeek-V3
-nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 remodlai__qwen-2.5-vl-7b-instruct-lexiq zai-org__GLM-5.1 Supabase__gte-small""".split()
+HERE = os.path.dirname(os.path.abspath(__file__))
+LONG = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"]
 
-source, target = sys.argv[1:]
-for name in NAMES:
+
+def shown(clones, repository, commit, path):
+    for folder in ("", "repo"):
+        clone = os.path.join(clones, repository.replace("/", "+"), folder)
+        if os.path.isdir(clone):
+            found = subprocess.run(["git", "-C", clone, "show", f"{commit}:{path}"], capture_output=True, text=True)
+            if found.returncode == 0:
+                return found.stdout
+    return None
+
+
+def trimmed(config):
+    for part in (config, config.get("text_config") or {}):
+        for name in ("quantization_config", "quantization"):
+            block = part.get(name)
+            for key in LONG if isinstance(block, dict) else ():
+                block.pop(key, None)
+    return config
+
+
+def written(value, depth=0):
+    """JSON with a list of plain values in one line."""
+    pad = " " * (depth + 1)
+    if isinstance(value, dict) and value:
+        return "{\n" + ",\n".join(f"{pad}{json.dumps(k)}: {written(v, depth + 1)}" for k, v in value.items()) + "\n" + " " * depth + "}"
+    if isinstance(value, list) and any(isinstance(v, (dict, list)) for v in value):
+        return "[\n" + ",\n".join(pad + written(v, depth + 1) for v in value) + "\n" + " " * depth + "]"
+    return json.dumps(value)
+
+
+clones, target = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else os.path.join(HERE, "..", "configs")
+with open(os.path.join(HERE, "..", "configs", "SOURCES.toml"), "rb") as f:
+    sources = tomllib.load(f)
+for name, source in sources.items():
+    text = shown(clones, source["repository"], source["commit"], source["path"])
+    if text is None:
+        continue
     folder = os.path.join(target, name)
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(source, name, "config.json")) as f:
-        config = json.load(f)
-    # Lists of excluded modules are long and say nothing here.
-    quantization = config.get("quantization_config") or {}
-    quantization.pop("modules_to_not_convert", None)
     with open(os.path.join(folder, "config.json"), "w") as f:
-        json.dump(config, f, indent=1)
-        f.write("\n")
-    index = os.path.join(source, name, "model.safetensors.index.json")
-    if os.path.exists(index):
-        with open(index) as f:
-            names = json.load(f)["weight_map"]
-        count = collections.Counter(re.sub(r"\d+(?=\.)", "{n}", n) for n in names)
+        f.write(written(trimmed(json.loads(text))) + "\n")
+    index = shown(clones, source["repository"], source["commit"], os.path.join(os.path.dirname(source["path"]), "model.safetensors.index.json"))
+    if index:
+        count = collections.Counter(re.sub(r"\d+(?=\.)", "{n}", n) for n in json.loads(index)["weight_map"])
         with open(os.path.join(folder, "tensors.json"), "w") as f:
-            json.dump(dict(sorted(count.items())), f, indent=1)
-            f.write("\n")
+            f.write(json.dumps(dict(sorted(count.items())), indent=1) + "\n")

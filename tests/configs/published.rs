@@ -1,0 +1,240 @@
+//! Published configurations (tests/golden/configs): each becomes a graph whose tensors have the published names, or is
+//! refused by name; docs/published-configs.md has a row for each. JERBOA_WRITE_PLANS=1 writes that table anew.
+
+use jerboa::arch;
+use jerboa::format::quantize;
+use jerboa::ir::{Graph, WeightKind};
+use jerboa::kernels::attention::Kv;
+use jerboa::plan::{StatePlan, WeightPlan, plan_states, plan_weights};
+use jerboa_tests::golden::golden;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// A tensor's name with `{n}` for each number that stands alone.
+fn pattern(name: &str) -> String {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    name.split('.').map(|part| if digits(part) { "{n}" } else { part }).collect::<Vec<_>>().join(".")
+}
+
+/// Tensors of the checkpoint by their canonical pattern.
+fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
+    let (patterns, index) = (folder.join("tensors.json"), folder.join("model.safetensors.index.json"));
+    let mut all = BTreeMap::new();
+    if patterns.exists() {
+        for (name, count) in json(&patterns).as_object()? {
+            *all.entry(arch::canonical(config, name)).or_default() += count.as_u64()? as usize;
+        }
+    } else if index.exists() {
+        for name in json(&index)["weight_map"].as_object()?.keys() {
+            *all.entry(pattern(&arch::canonical(config, name))).or_default() += 1;
+        }
+    } else {
+        return None;
+    }
+    Some(all)
+}
+
+/// What a published configuration comes to.
+struct Found {
+    /// Parameters.
+    parameters: usize,
+    /// Bytes of the weights at 4 bits.
+    weights: u64,
+    /// Bytes of what a sequence of 32,768 tokens keeps, in halves.
+    states: u64,
+    /// Patterns of tensor names that are those of the published index, where it is known.
+    names: Option<usize>,
+}
+
+/// The graphs of a configuration: of one that hears the encoder's as well.
+fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
+    if let Some(speech) = arch::speech(config)? {
+        return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
+    }
+    let encoder = || Ok(vec![arch::encoder(config, &arch::Head::Hidden)?.graph]);
+    if arch::is_encoder(config) {
+        return encoder();
+    }
+    // A decoder's body alone is published for its vectors.
+    arch::graph(config).map(|graph| vec![graph]).or_else(|error| encoder().map_err(|_| error))
+}
+
+/// The sizes of a published configuration whose names all are where they are looked for; or the refusal.
+fn sizes(folder: &Path) -> Result<Found, String> {
+    let config = json(&folder.join("config.json"));
+    let graphs = graphs(&config).map_err(|e| {
+        assert!(["unknown_architecture", "unsupported_option", "config"].contains(&e.code()), "{e}");
+        e.to_string()
+    })?;
+    let parts = || {
+        let weights = graphs.iter().flat_map(|g| &g.weights);
+        weights.flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), p.1 * w.cols))).collect::<BTreeMap<_, _>>()
+    };
+    let stored = stored(folder, &config);
+    if let Some(stored) = &stored {
+        let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
+        parts().keys().for_each(|name| *wanted.entry(pattern(name)).or_default() += 1);
+        // A head that is not stored is the embedding.
+        wanted.retain(|name, _| name != "lm_head.weight" || stored.contains_key(name));
+        for (name, count) in &wanted {
+            assert_eq!(stored.get(name), Some(count), "{}: {name}", folder.display());
+        }
+        let text = |name: &str| name.starts_with("model.layers.") && name.ends_with("weight");
+        for name in stored.keys().filter(|name| text(name)) {
+            assert!(wanted.contains_key(name), "{}: nobody reads {name}", folder.display());
+        }
+    }
+    let (mut weights, mut states) = (0, 0);
+    for graph in &graphs {
+        let four_bits =
+            |name: &str| quantize::layout(if graph.kind_of(name) == WeightKind::Table { 8 } else { 4 });
+        weights += plan_weights(graph, &four_bits, 4 << 30).expect("a plan").values().map(WeightPlan::bytes).sum::<u64>();
+        states += plan_states(graph, Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum::<u64>();
+    }
+    Ok(Found { parameters: parts().values().sum(), weights, states, names: stored.map(|names| names.len()) })
+}
+
+/// Of those that run: millions of parameters, MB of weights at 4 bits (tables at 8), MB kept of 32,768 tokens in halves.
+const SIZES: &[(&str, [u64; 3])] = &[
+    ("Qwen__Qwen3-0.6B", [596, 450, 3758]),
+    ("Qwen__Qwen3-14B-MLX-4bit", [14_768, 10_009, 5368]),
+    ("root-hypercube__qwen3-mlx-root", [1720, 1231, 3758]),
+    ("Qwen__Qwen3-30B-A3B", [30_532, 19_394, 3221]),
+    ("Qwen__Qwen3.5-27B", [26_895, 17_454, 2304]),
+    ("Qwen__Qwen3.5-35B-A3B", [34_660, 21_921, 736]),
+    ("microsoft__Phi-3-mini-4k-instruct", [3821, 2487, 1006]),
+    ("microsoft__Phi-3-mini-128k-instruct", [3821, 2487, 12_884]),
+    ("microsoft__Phi-3-medium-4k-instruct", [13_960, 8890, 524]),
+    ("microsoft__phi-2", [2779, 1871, 10_737]),
+    ("mistralai__Devstral-Small-2507", [23_572, 15_405, 5368]),
+    ("mistralai__Mixtral-8x7B-v0.1", [46_702, 29_321, 4294]),
+    ("openai__gpt-oss-20b", [20_914, 13_674, 821]),
+    ("deepseek-ai__DeepSeek-V3", [671_026, 420_321, 196_494]),
+    ("Supabase__gte-small", [33, 26, 0]),
+];
+
+/// Classes that are refused, and what is said of them.
+const REFUSED: &[(&str, &str)] = &[
+];
+
+/// The class of a configuration.
+fn class(config: &Value) -> String {
+    let class = config["architectures"][0].as_str().or(config["model_type"].as_str());
+    class.expect("a class").to_string()
+}
+
+/// The folders of a root that have a config.json.
+fn folders(root: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
+    let mut folders: Vec<PathBuf> =
+        entries.map(|e| e.expect("an entry").path()).filter(|p| p.join("config.json").exists()).collect();
+    folders.sort();
+    folders
+}
+
+fn name(folder: &Path) -> String {
+    folder.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
+#[test]
+fn published_configurations_become_graphs_or_are_refused_by_name() {
+    let folders = folders(&golden("configs"));
+    assert!(folders.len() >= 150, "{} folders", folders.len());
+    let (mut rows, mut wrong, mut refusing) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+    let mut built = 0;
+    for folder in &folders {
+        let (name, class) = (name(folder), class(&json(&folder.join("config.json"))));
+        let expected = SIZES.iter().find(|s| s.0 == name);
+        let refused = REFUSED.iter().find(|r| r.0 == name).or_else(|| REFUSED.iter().find(|r| r.0 == class));
+        let repository = name.replacen("__", "/", 1);
+        let row = match sizes(folder) {
+            Ok(found) => {
+                let numbers = [found.parameters as u64, found.weights, found.states].map(|n| n / 1_000_000);
+                if expected.is_some_and(|e| e.1 != numbers) || refused.is_some() {
+                    wrong.push(format!("{name} of {class} is built: {numbers:?}"));
+                }
+                built += 1;
+                let names = found.names.map_or(String::new(), |count| format!("{count} patterns"));
+                format!("| {class} | {repository} | builds | {} | {names} |", numbers[0])
+            }
+            Err(refusal) => {
+                match refused.filter(|r| refusal.contains(r.1)) {
+                    Some(refused) => drop(refusing.insert(refused.0)),
+                    None => wrong.push(format!("{name} of {class}: {refusal}")),
+                }
+                // The list that the message ends in is the README's.
+                let said = refusal.split(". All that run").next().unwrap_or_default().replace('|', "\\|");
+                format!("| {class} | {repository} | refused: {said} | | |")
+            }
+        };
+        rows.insert((class.to_lowercase(), row));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let unused: Vec<&str> = REFUSED.iter().map(|r| r.0).filter(|class| !refusing.contains(class)).collect();
+    assert_eq!(unused, [""; 0], "nothing is refused of these");
+    let missing = SIZES.iter().find(|s| !folders.iter().any(|f| f.ends_with(s.0)));
+    assert!(missing.is_none(), "{missing:?} is not there");
+    document(folders.len(), built, rows.into_iter().map(|(_, row)| row).collect());
+}
+
+/// Compares the table with docs/published-configs.md: a folder without a row, or with another outcome, fails.
+fn document(all: usize, built: usize, rows: Vec<String>) {
+    let mut text = String::from("# Published configurations\n\n");
+    let lead = "What becomes of published config.json files: `builds`, or the reason of the refusal. Millions of parameters are \
+        those that the graph reads. Tensor names are compared where a published index is known.";
+    let made = "Sources and licences of the copies: [tests/golden/configs/SOURCES.toml](../tests/golden/configs/SOURCES.toml). \
+        The table is written by `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test configs published`.";
+    write!(text, "{lead}\n\n{made}\n\n{built} of {all} build.\n\n").expect("text");
+    text += "| Class | Repository | Outcome | Parameters, M | Tensor names |\n|---|---|---|--:|---|\n";
+    rows.iter().for_each(|row| text += &format!("{row}\n"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/published-configs.md");
+    if std::env::var_os("JERBOA_WRITE_PLANS").is_some() {
+        std::fs::write(&path, text).expect("the document");
+        return;
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let changed = text.lines().find(|line| !stored.lines().any(|l| l == *line));
+    assert!(stored == text, "docs/published-configs.md is not current: {changed:?}. Write it with JERBOA_WRITE_PLANS=1.");
+}
+
+/// Each folder says where it was found.
+#[test]
+fn copies_name_their_sources() {
+    let sources = std::fs::read_to_string(golden("configs/SOURCES.toml")).expect("SOURCES.toml");
+    for folder in folders(&golden("configs")) {
+        let heading = format!("[\"{}\"]\nrepository = \"", name(&folder));
+        assert!(sources.contains(&heading), "{heading}");
+    }
+}
+
+/// A refusal is one line with neighbours and the list, never every class, and never the refused name among them.
+#[test]
+fn unknown_architectures_name_their_neighbours() {
+    for (class, near) in [
+        ("Qwen2MoeForCausalLM", "Qwen2ForCausalLM"),
+        ("LlamaForSequenceClassification", "LlamaForCausalLM"),
+        ("Mistral3ForConditionalGeneration", "MistralForCausalLM"),
+        ("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"),
+        ("GraniteMoeForCausalLM", "GraniteForCausalLM"),
+        ("UnheardOf", ""),
+    ] {
+        let message = arch::graph(&serde_json::json!({ "architectures": [class] })).expect_err(class).to_string();
+        assert!(message.contains(&format!("'{class}' is not supported")) && message.contains(near), "{message}");
+        assert!(message.ends_with("#what-runs") && !message.contains('\n') && message.len() < 300, "{message}");
+        assert_eq!(message.matches(class).count(), 1, "{message}");
+        assert_eq!(message.contains("nearest"), !near.is_empty(), "{message}");
+    }
+    let known: Vec<&str> = arch::supported().collect();
+    for name in &known {
+        let message = arch::unknown(name, known.iter().copied()).to_string();
+        assert_eq!(message.matches(&format!("{name} ")).count(), 0, "{message}");
+        assert!(message.split(['\'', ' ', ',', ';', '.']).filter(|word| word == name).count() == 1, "{message}");
+    }
+}
