@@ -128,7 +128,8 @@ fn whole_numbers_may_be_floats() {
     for model in ["llama", "gemma3", "qwen3_moe", "nemotron_h"] {
         let folder = Folder::of(&format!("floats-{model}"), model, |config| config.values_mut().for_each(float));
         assert!(std::fs::read_to_string(folder.0.join("config.json")).expect("text").contains(".0"));
-        let [of, whole] = [&folder.0, &golden(&format!("models/{model}"))].map(|f| files(f).expect(model).full_config());
+        let [of, whole] =
+            [&folder.0, &golden(&format!("models/{model}"))].map(|f| files(f).expect(model).full_config());
         let graph = |config: &Value| jerboa::arch::graph(config).expect(model);
         assert_eq!(graph(&of), graph(&whole), "{model}");
     }
@@ -182,12 +183,13 @@ fn a_head_alone_is_the_embedding_too() {
 }
 
 /// Models whose tensors are called as another family's and whose fields do not tell them apart.
-const ALIKE: [(&str, &str); 4] =
-    [("helium", "llama"), ("phi4_mini", "phi3"), ("embeddinggemma", "gemma3_text"), ("qwen3_embedding", "qwen3")];
+const ALIKE: [(&str, &str); 2] = [("helium", "llama"), ("phi4_mini", "phi3")];
 
 #[test]
 fn a_config_without_names_gets_them_by_its_tensors() {
-    let mut seen = 0;
+    let (mut seen, mut wrong) = (0, Vec::new());
+    let one_family =
+        |a: &str, b: &str| jerboa::arch::families().any(|f| [a, b].iter().all(|kind| f.model_types.contains(kind)));
     for entry in std::fs::read_dir(golden("models")).expect("models") {
         let from = entry.expect("an entry").path();
         let name = from.file_name().expect("a name").to_string_lossy().into_owned();
@@ -201,12 +203,16 @@ fn a_config_without_names_gets_them_by_its_tensors() {
             config.remove("model_type");
         });
         let found = block_on(async { Files::config(&open(&folder.0).await?).await });
-        let found = found.unwrap_or_else(|e| panic!("{name}: {e}")).expect("config.json");
         let expected = ALIKE.iter().find(|(model, _)| *model == name).map_or(own, |alike| alike.1);
-        assert_eq!(found["model_type"], expected, "{name}");
+        let found =
+            found.map(|config| config.expect("config.json")["model_type"].as_str().unwrap_or_default().to_string());
+        if !found.as_ref().is_ok_and(|found| found == expected || one_family(found, expected)) {
+            wrong.push(format!("{name}: {found:?} for {expected}"));
+        }
         seen += 1;
     }
     assert!(seen > 40, "{seen} models");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // What fits no family says so, and what to do.
     let folder = Folder::of("nobody", "llama", |config| {
         config.remove("architectures");

@@ -2,9 +2,7 @@
 //! decoder to an encoder of packed texts. The order of operations is that of transformers' models.
 
 use super::config::Config;
-use crate::ir::{
-    Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind,
-};
+use crate::ir::{Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind};
 use crate::{Error, Result};
 
 /// The widest heads that attention of packed texts takes.

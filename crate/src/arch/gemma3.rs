@@ -15,11 +15,8 @@ use crate::ir::{Builder, Graph, Mask};
 use serde_json::{Map, Value, json};
 
 /// Bases of the rotation, as Gemma 3 and 3n have them.
-pub(super) const ROPES: RopeKinds = RopeKinds {
-    full: ("rope_theta", 1_000_000.0),
-    sliding: ("rope_local_base_freq", 10_000.0),
-    scales_sliding: false,
-};
+pub(super) const ROPES: RopeKinds =
+    RopeKinds { full: ("rope_theta", 1_000_000.0), sliding: ("rope_local_base_freq", 10_000.0), scales_sliding: false };
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],

@@ -18,7 +18,8 @@ const SIGNS: [(&str, Sign); 6] = [
     ("smollm3", |config| config.get("no_rope_layers").or(config.get("no_rope_layer_interval")).is_some()),
     ("ernie4_5", |config| config.get("use_bias").is_some()),
     ("gemma", |config| {
-        config.get("hidden_activation").is_some() || config.text("hidden_act").is_some_and(|act| act.starts_with("gelu"))
+        config.get("hidden_activation").is_some()
+            || config.text("hidden_act").is_some_and(|act| act.starts_with("gelu"))
     }),
     ("roberta", |config| config.get("pad_token_id").and_then(Value::as_u64) == Some(1)),
 ];
@@ -52,7 +53,8 @@ pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
 /// Whether a model of this configuration has these tensors and no other ones in its layers.
 fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
     let Ok(graphs) = graphs(config, tensors) else { return false };
-    let stored: SortedMap<String, usize> = tensors.iter().map(|(name, size)| (canonical(config, name), *size)).collect();
+    let stored: SortedMap<String, usize> =
+        tensors.iter().map(|(name, size)| (canonical(config, name), *size)).collect();
     let mut wanted: SortedSet<&str> = SortedSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in &weight.parts {
@@ -72,10 +74,11 @@ fn graphs(config: &Value, tensors: &[(&str, usize)]) -> Result<Vec<Graph>> {
     if let Some(speech) = speech(config)? {
         return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
     }
-    if !is_encoder(config) {
-        return Ok(vec![graph(config)?]);
-    }
-    let mut graph = encoder(config, &Head::Hidden)?.graph;
+    let mut graph = match is_encoder(config) {
+        true => encoder(config, &Head::Hidden)?.graph,
+        false => graph(config)?,
+    };
+    // A body alone has no prefix.
     match_names(&mut graph, tensors.iter().map(|(name, _)| *name));
     Ok(vec![graph])
 }

@@ -46,9 +46,9 @@ mod t5;
 pub mod vision;
 mod whisper;
 
+use crate::Result;
 use crate::ir::{Builder, Graph};
 use crate::util::map::SortedSet;
-use crate::Result;
 use config::Config;
 pub use encoder::{DenseLayer, Encoder, Head, Positions};
 pub use family::{

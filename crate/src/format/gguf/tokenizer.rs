@@ -26,7 +26,8 @@ impl Gguf {
     /// `Tokenizer` by the name of a tokenizer or a pre-tokenizer that is not known.
     pub fn tokenizer(&self) -> Result<Value> {
         if let Some(text) = self.text("tokenizer.huggingface.json") {
-            return serde_json::from_slice(&python::plain(text.as_bytes())).map_err(|e| bad(format!("tokenizer.huggingface.json: {e}")));
+            return serde_json::from_slice(&python::plain(text.as_bytes()))
+                .map_err(|e| bad(format!("tokenizer.huggingface.json: {e}")));
         }
         let v = Vocabulary::of(self).ok_or_else(|| bad("the GGUF file has no tokenizer.ggml.tokens".into()))?;
         let (body, decoder) = match self.tokenizer_model() {
