@@ -229,7 +229,8 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
                     None => wrong.push(format!("{name} of {class}: {refusal}")),
                 }
                 // Which neighbours a message names changes with every family.
-                let said = refusal.split([';', '.']).next().unwrap_or_default().replace('|', "\\|");
+                let said = refusal.split("; the nearest").next().and_then(|said| said.split(". ").next());
+                let said = said.unwrap_or_default().replace('|', "\\|");
                 format!("| {class} | {repository} | refused: {said} | | |")
             }
         };
