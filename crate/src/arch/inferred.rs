@@ -70,7 +70,7 @@ fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
     stored.keys().all(|name| known(name))
 }
 
-fn graphs(config: &Value, tensors: &[(&str, usize)]) -> Result<Vec<Graph>> {
+fn graphs(config: &Value, stored: &SortedMap<String, usize>) -> Result<Vec<Graph>> {
     if let Some(speech) = speech(config)? {
         return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
     }
@@ -79,6 +79,6 @@ fn graphs(config: &Value, tensors: &[(&str, usize)]) -> Result<Vec<Graph>> {
         false => graph(config)?,
     };
     // A body alone has no prefix.
-    match_names(&mut graph, tensors.iter().map(|(name, _)| *name));
+    match_names(&mut graph, stored.keys().map(String::as_str));
     Ok(vec![graph])
 }
