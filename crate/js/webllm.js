@@ -55,7 +55,8 @@ async function bytesOf(scope, url) {
 export async function open(scopes) {
   const finders = [];
   // What the browser does not have, or not for this page, is nothing to find.
-  const listed = await globalThis.indexedDB?.databases?.().catch(() => []);
+  // Sandboxed frames are refused at once.
+  const listed = await (async () => globalThis.indexedDB?.databases?.())().catch(() => []);
   for (const scope of scopes) {
     const files = await folder(scope).catch(() => null);
     if (files) finders.push((url) => privateFile(files, url));

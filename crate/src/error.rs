@@ -242,6 +242,16 @@ pub enum Error {
         /// Tokens that fit.
         limit: usize,
     },
+    /// What of a conversation cannot be dropped does not fit into the context.
+    #[error(
+        "the last message has {tokens} tokens with its system message, the context holds {limit}. Shorten the message, or load the model with a larger maxContext."
+    )]
+    MessageTooLong {
+        /// Tokens of what is left.
+        tokens: usize,
+        /// Tokens that fit.
+        limit: usize,
+    },
     /// Logits that are not numbers: damaged weights or a faulty driver.
     #[error("the model's logits are not finite after {step}. {hint}")]
     NotFinite {
@@ -319,6 +329,7 @@ codes! {
     DeviceLost => "device_lost",
     Request => "request",
     ContextFull => "context_full",
+    MessageTooLong => "context_full",
     NotFinite => "not_finite",
     Quota => "quota",
     Internal => "internal",

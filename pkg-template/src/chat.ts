@@ -7,6 +7,7 @@ import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
 import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
 import { withoutPictures, withPictures } from "./pictures.js";
+import { misused } from "./tasks.js";
 import { type Piece, ToolCallParser } from "./tools.js";
 
 /** A request of `chat.completions.create`: OpenAI's, with the sampling options of local models beside. */
@@ -41,6 +42,10 @@ export interface ChatCompletionCreateParams {
   overflow?: Overflow | null;
   /** `prompt-lookup` drafts what the text repeats and verifies it, at temperature 0; `off` by default. */
   speculation?: Speculation | null;
+  /** Opens the assistant's turn behind the messages; true by default, unless the last one is continued. */
+  add_generation_prompt?: boolean | null;
+  /** Goes on with the text of the last message, as the beginning of an answer, instead of answering it. */
+  continue_final_message?: boolean | null;
   /** More variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
   /** Text is all there is; other formats are refused. */
@@ -174,6 +179,8 @@ const SPEC = {
   repetition_penalty: mustBe.number(0.01, 100),
   overflow: mustBe.oneOf("error", "truncate", "rolling"),
   speculation: mustBe.oneOf("off", "prompt-lookup"),
+  add_generation_prompt: mustBe.boolean,
+  continue_final_message: mustBe.boolean,
   chat_template_kwargs: mustBe.object,
   // OpenAI's about its own service: nothing here depends on them.
   ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
@@ -241,7 +248,7 @@ export class Completions {
   #request(p: Given): EngineRequest {
     const info = this.#info;
     if (this.#backend.closed) throw unloaded();
-    if (info.task !== "generate") throw refused(`${info.model} does not chat; it is for ${info.task}.`);
+    if (info.task !== "generate") throw misused(info, "cannot chat");
     if (info.hasChatTemplate === false) {
       throw new JerboaError(
         "chat_template",
@@ -254,6 +261,7 @@ export class Completions {
     for (const tool of p.tools ?? []) {
       if (tool?.type !== "function") throw refused(`${WHERE}: a tool of type ${describe(tool?.type)} cannot be used; only functions can.`);
     }
+    if (p.continue_final_message && p.add_generation_prompt) throw refused(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
     if (p.top_logprobs && !p.logprobs) throw refused(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
     if (p.stream_options && !p.stream) throw refused(`${WHERE}: 'stream_options' needs stream: true.`);
     checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: mustBe.boolean });
@@ -262,6 +270,8 @@ export class Completions {
       messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
       chatTemplate: p.chat_template_kwargs,
+      addGenerationPrompt: p.add_generation_prompt,
+      continueFinalMessage: p.continue_final_message,
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
       temperature: p.temperature,
       topP: p.top_p,

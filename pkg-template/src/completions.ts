@@ -2,15 +2,18 @@
 
 import { defined, IGNORED, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, mustBe } from "./check.js";
-import type { EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
+import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
 import { aborted, refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
+import { misused } from "./tasks.js";
 
 /** A request of `completions.create`. */
 export interface TextCompletionCreateParams {
-  /** The text to continue, or its token ids. */
-  prompt: string | number[];
+  /** The text to continue, or its token ids; or several, which are continued one after another, each as a choice of its own. */
+  prompt: string | number[] | string[] | number[][];
+  /** Turns special tokens that the prompt spells, such as `<|fim_prefix|>`, into such; false by default. */
+  parse_special?: boolean | null;
   /** Ignored but for being a string: there is one model. */
   model?: string;
   stream?: boolean | null;
@@ -23,11 +26,26 @@ export interface TextCompletionCreateParams {
   logit_bias?: Record<string, number> | null;
   presence_penalty?: number | null;
   frequency_penalty?: number | null;
-  /** One answer is all there is. */
+  /** How many alternatives each token's log-probability has, up to 20. */
+  logprobs?: number | null;
+  /** One answer to a prompt is all there is. */
   n?: 1 | null;
+  best_of?: 1 | null;
+  /** Nothing can follow the answer: fill-in-the-middle is written into the prompt, with `parse_special`. */
+  suffix?: "" | null;
   /** Puts the prompt before the answer. */
   echo?: boolean | null;
   user?: string;
+}
+
+/** The log-probabilities of a choice's tokens, each in a list of its own. */
+export interface TextLogprobs {
+  tokens: string[];
+  token_logprobs: number[];
+  /** The likeliest tokens with their log-probabilities; none where no alternatives were asked for. */
+  top_logprobs: Record<string, number>[] | null;
+  /** Where each token's text begins in the choice's. */
+  text_offset: number[];
 }
 
 /** An answer, or a piece of one: both have the same shape. */
@@ -36,7 +54,7 @@ export interface TextCompletion {
   object: "text_completion";
   created: number;
   model: string;
-  choices: { index: 0; text: string; logprobs: null; finish_reason: "stop" | "length" | "abort" | null }[];
+  choices: { index: number; text: string; logprobs: TextLogprobs | null; finish_reason: "stop" | "length" | "abort" | null }[];
   usage?: CompletionUsage;
   timings?: Timings;
 }
@@ -48,7 +66,8 @@ export interface TextCompletionStream extends AsyncIterable<TextCompletion> {
 
 const WHERE = "completions.create";
 const SPEC = {
-  prompt: (v: unknown) => (typeof v === "string" || (Array.isArray(v) && v.every((id) => Number.isInteger(id) && id >= 0)) ? undefined : "a string or token ids"),
+  prompt: (v: unknown) => (promptsOf(v).length > 0 ? undefined : "a string, token ids, or an array of either"),
+  parse_special: mustBe.boolean,
   model: mustBe.string,
   stream: mustBe.boolean,
   stream_options: mustBe.object,
@@ -60,7 +79,10 @@ const SPEC = {
   logit_bias: mustBe.biases,
   presence_penalty: mustBe.number(-2, 2),
   frequency_penalty: mustBe.number(-2, 2),
+  logprobs: mustBe.integer(0, 20),
   n: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
+  best_of: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
+  suffix: (v: unknown) => (v === "" ? undefined : "left out: write the model's fill-in-the-middle tokens into the prompt and set parse_special: true"),
   echo: mustBe.boolean,
   ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
 };
@@ -85,41 +107,125 @@ export class TextCompletions {
     const p = checked(WHERE, params, SPEC);
     const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
     if (this.#backend.closed) throw unloaded();
-    if (this.#info.task !== "generate") throw refused(`${this.#info.model} does not generate text; it is for ${this.#info.task}.`);
+    if (this.#info.task !== "generate") throw misused(this.#info, "cannot generate text");
     if (p.prompt === undefined) throw refused(`${WHERE}: there is no 'prompt'.`);
-    if (p.echo && typeof p.prompt !== "string") throw refused(`${WHERE}: 'echo' needs the prompt as a text.`);
-    const request = engineRequest(p);
-    const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
+    const prompts = promptsOf(p.prompt);
+    if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw refused(`${WHERE}: 'echo' needs the prompt as a text.`);
+    if (p.echo && typeof p.logprobs === "number") throw refused(`${WHERE}: 'logprobs' are of generated tokens and cannot be combined with 'echo'.`);
     const head = { id: `cmpl-${crypto.randomUUID()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
-    const before = p.echo ? String(p.prompt) : "";
+    const controller = new AbortController();
+    const stop = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
+    const start = (prompt: Prompt): Generation => {
+      const request = engineRequest(p, prompt);
+      return new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), stop);
+    };
+    // The first begins at once, the others each when the one before is done.
+    const [first = "", ...others] = prompts;
+    const started: Started = { begun: [first, start(first)], others, start, echo: p.echo === true };
     if (p.stream) {
       const usage = p.stream_options?.include_usage === true;
-      return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => pieces(head, generation, before, usage) };
+      return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => pieces(head, started, usage) };
     }
-    const result = await generation.details;
-    if (result.finishReason === "abort") throw aborted("The completion");
-    return { ...head, choices: [choice(before + result.text, result)], usage: usageOf(result), timings: timingsOf(result) };
+    const choices: TextCompletion["choices"] = [];
+    const results: GenerationResult[] = [];
+    for (const [before, generation] of each(started)) {
+      const scored: Scored = { logprobs: null, length: before.length };
+      let text = before;
+      for await (const event of generation.events()) {
+        text += event.text;
+        score(scored, event.logprobs);
+      }
+      const result = await generation.details;
+      if (result.finishReason === "abort") throw aborted("The completion");
+      choices.push({ index: choices.length, text, logprobs: scored.logprobs, finish_reason: result.finishReason });
+      results.push(result);
+    }
+    const all = results.reduce(sum);
+    return { ...head, choices, usage: usageOf(all), timings: timingsOf(all) };
+  }
+}
+
+type Prompt = string | number[];
+
+/** Prompts on their way. */
+interface Started {
+  begun: [prompt: Prompt, generation: Generation];
+  others: Prompt[];
+  start: (prompt: Prompt) => Generation;
+  echo: boolean;
+}
+
+/** The prompts of a request; none where it is of another kind. */
+function promptsOf(value: unknown): Prompt[] {
+  const isIds = (v: unknown): v is number[] => Array.isArray(v) && v.length > 0 && v.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
+  const one = (v: unknown): v is Prompt => typeof v === "string" || isIds(v);
+  if (one(value)) return [value];
+  return Array.isArray(value) && value.every(one) ? value : [];
+}
+
+/** What is shown before an answer, and the answer, one prompt after another. */
+function* each({ begun, others, start, echo }: Started): Generator<[before: string, generation: Generation], void, undefined> {
+  const before = (prompt: Prompt): string => (echo ? String(prompt) : "");
+  yield [before(begun[0]), begun[1]];
+  for (const prompt of others) yield [before(prompt), start(prompt)];
+}
+
+/** What two answers took together. */
+function sum(a: GenerationResult, b: GenerationResult): GenerationResult {
+  const all = { ...b };
+  for (const name of ["promptTokens", "completionTokens", "cachedTokens", "draftedTokens", "acceptedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] = a[name] + b[name];
+  return all;
+}
+
+/** Log-probabilities so far, and the length of their tokens' text and what is before it. */
+interface Scored {
+  logprobs: TextLogprobs | null;
+  length: number;
+}
+
+/** Adds the log-probabilities of an event, or of several. */
+function score(scored: Scored, chosen: ChosenLogprob[] | undefined): void {
+  for (const { token, logprob, top } of chosen ?? []) {
+    const all = (scored.logprobs ??= { tokens: [], token_logprobs: [], top_logprobs: null, text_offset: [] });
+    all.tokens.push(token);
+    all.token_logprobs.push(logprob);
+    all.text_offset.push(scored.length);
+    if (top.length > 0) (all.top_logprobs ??= []).push(Object.fromEntries(top.map((one) => [one.token, one.logprob])));
+    scored.length += token.length;
   }
 }
 
 type Head = Pick<TextCompletion, "id" | "object" | "created" | "model">;
 
-function choice(text: string, result?: GenerationResult): TextCompletion["choices"][number] {
-  return { index: 0, text, logprobs: null, finish_reason: result?.finishReason ?? null };
+async function* pieces(head: Head, started: Started, withUsage: boolean): AsyncGenerator<TextCompletion, void, undefined> {
+  let index = 0;
+  const results: GenerationResult[] = [];
+  for (const [before, generation] of each(started)) {
+    const piece = (text: string, logprobs: TextLogprobs | null = null, finish: GenerationResult["finishReason"] | null = null): TextCompletion => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
+    let length = before.length;
+    if (before) yield piece(before);
+    for await (const event of generation.events()) {
+      const scored: Scored = { logprobs: null, length };
+      score(scored, event.logprobs);
+      length = scored.length;
+      if (event.text || scored.logprobs) yield piece(event.text, scored.logprobs);
+    }
+    const result = await generation.details;
+    results.push(result);
+    yield { ...piece("", null, result.finishReason), timings: timingsOf(result) };
+    if (result.finishReason === "abort") break;
+    index++;
+  }
+  if (withUsage) yield { ...head, choices: [], usage: usageOf(results.reduce(sum)) };
 }
 
-async function* pieces(head: Head, generation: Generation, before: string, withUsage: boolean): AsyncGenerator<TextCompletion, void, undefined> {
-  if (before) yield { ...head, choices: [choice(before)] };
-  for await (const text of generation) yield { ...head, choices: [choice(text)] };
-  const result = await generation.details;
-  yield { ...head, choices: [choice("", result)], timings: timingsOf(result) };
-  if (withUsage) yield { ...head, choices: [], usage: usageOf(result) };
-}
-
-function engineRequest(p: TextCompletionCreateParams): EngineRequest {
+function engineRequest(p: TextCompletionCreateParams, prompt: Prompt): EngineRequest {
   const set = <T>(value: T | null | undefined): T | undefined => value ?? undefined;
   return defined({
-    ...(typeof p.prompt === "string" ? { prompt: p.prompt } : { ids: p.prompt }),
+    ...(typeof prompt === "string" ? { prompt } : { ids: prompt }),
+    parseSpecial: set(p.parse_special),
+    logprobs: typeof p.logprobs === "number" ? true : undefined,
+    topLogprobs: set(p.logprobs),
     maxTokens: set(p.max_tokens),
     temperature: set(p.temperature),
     topP: set(p.top_p),

@@ -221,12 +221,16 @@ export type Speculation = "off" | "prompt-lookup";
 /** A request to the engine: one of `prompt`, `ids`, `messages`, and how to sample. */
 export interface EngineRequest {
   prompt?: string;
+  /** Special tokens that the prompt spells are such. */
+  parseSpecial?: boolean;
   ids?: number[];
   messages?: unknown[];
   tools?: unknown[];
   /** Documents for the template. */
   documents?: unknown[];
   chatTemplate?: Record<string, unknown>;
+  addGenerationPrompt?: boolean;
+  continueFinalMessage?: boolean;
   maxTokens?: number;
   temperature?: number;
   topK?: number;
@@ -365,12 +369,14 @@ export interface Engine {
   stored(): Promise<string[]>;
   /** An empty sequence beside the model's own. */
   createSession(): EngineSession | Promise<EngineSession>;
-  tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
+  tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
+  /** The ids of a conversation, as `generate` takes it. */
+  tokenizeChat(messages: unknown[], options: object): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
   /** `seed` serves where the request has none. */
   generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number): Promise<GenerationResult>;
-  embed(texts: string[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
+  embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
   rows(width: number, height: number): EngineRows;

@@ -4,6 +4,7 @@ import { checked, describe, mustBe } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, refused, unloaded } from "./errors.js";
 import type { Backend } from "./host.js";
+import { misused } from "./tasks.js";
 import { given, type ImageSource } from "./pictures.js";
 
 /** What is embedded: a text, or a picture where `info.capabilities` have `image`. An address is a text: give a picture's as a `URL`. */
@@ -45,7 +46,8 @@ export interface Ranked {
 
 /** A request of `model.embeddings.create`. */
 export interface EmbeddingCreateParams {
-  input: string | string[];
+  /** Texts, or token ids, which are taken as they are. */
+  input: string | string[] | number[] | number[][];
   /** Ignored but for being a string: there is one model. */
   model?: string;
   dimensions?: number;
@@ -82,9 +84,9 @@ export class Embeddings {
     const spec = { input: mustBe.any, model: mustBe.string, dimensions: mustBe.integer(1), encoding_format: mustBe.oneOf("float", "base64"), user: mustBe.any };
     const { input, dimensions, encoding_format: format } = checked(where, params, spec);
     const { signal } = checked(where, options, { signal: mustBe.signal });
-    const texts = textsOf(where, input);
-    const vectors = await embed(this.#backend, this.#info, texts, { truncateDim: dimensions, signal });
-    const counts = await Promise.all(texts.map((text) => this.#backend.call("tokenize", [text, true])));
+    const inputs = textsOrIds(where, input);
+    const vectors = await embedAll(this.#backend, this.#info, inputs, { truncateDim: dimensions, signal });
+    const counts = await Promise.all(inputs.map((each) => (typeof each === "string" ? this.#backend.call("tokenize", [each, true, false]) : each)));
     const tokens = counts.reduce((sum, ids) => sum + ids.length, 0);
     return {
       object: "list",
@@ -101,6 +103,12 @@ export class Embeddings {
 
 /** Embeds texts and pictures. */
 export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
+  const sees = info.capabilities?.includes("image");
+  return embedAll(backend, info, sees ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input), options);
+}
+
+/** Embeds texts, token ids and pictures. */
+async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput | Uint32Array)[], options?: EmbedOptions): Promise<Float32Array[]> {
   const spec = {
     task: mustBe.string,
     prompt: mustBe.string,
@@ -110,11 +118,11 @@ export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput
     signal: mustBe.signal,
   };
   const { signal, onProgress, ...rest } = checked("embed", options, spec);
-  const inputs: EmbedInput[] = info.capabilities?.includes("image") ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input);
-  const texts = inputs.filter((each) => typeof each === "string");
-  const pictures = inputs.filter((each) => typeof each !== "string");
+  const plain = (each: EmbedInput | Uint32Array): each is string | Uint32Array => typeof each === "string" || each instanceof Uint32Array;
+  const texts = inputs.filter(plain);
+  const pictures = inputs.filter((each): each is Exclude<EmbedInput, string> => !plain(each));
   if (backend.closed) throw unloaded();
-  if (info.task !== "embed") throw refused(`${info.model} is not an embedding model; it is for ${info.task}.`);
+  if (info.task !== "embed") throw misused(info, "cannot embed");
   if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: give 'task' or 'prompt', not both.");
   if (signal?.aborted) throw aborted("Embedding");
   const engineOptions = rest satisfies EngineEmbedOptions;
@@ -122,7 +130,7 @@ export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput
   if (pictures.length === 0) return ofTexts;
   const ofPictures: Float32Array[] = [];
   for (const picture of pictures) ofPictures.push(await backend.call("embedImage", [await given("embed", picture), engineOptions], { signal }));
-  return inputs.map((each) => (typeof each === "string" ? ofTexts : ofPictures).shift()!);
+  return inputs.map((each) => (plain(each) ? ofTexts : ofPictures).shift()!);
 }
 
 /** Scores documents against a query. */
@@ -132,7 +140,7 @@ export async function rerank(backend: Backend, info: ModelInfo, query: string, d
   if (!Array.isArray(documents)) throw refused(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
   const texts = textsOf("rerank", documents);
   if (backend.closed) throw unloaded();
-  if (info.task !== "rerank") throw refused(`${info.model} does not rank documents; it is for ${info.task}.`);
+  if (info.task !== "rerank") throw misused(info, "cannot rerank documents");
   if (texts.length === 0) return [];
   const scores = await backend.call("rerank", [query, texts, rest], { signal });
   const ranked = Array.from(scores, (score, index) => ({ index, score, document: texts[index]! }));
@@ -164,6 +172,15 @@ function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
 function textsOf(where: string, input: unknown): string[] {
   if (mustBe.strings(input)) throw refused(`${where}: the input must be a string or an array of strings, not ${describe(input)}.`);
   return typeof input === "string" ? [input] : (input as string[]);
+}
+
+/** Texts, or lists of token ids: a list of numbers is one. */
+function textsOrIds(where: string, input: unknown): (string | Uint32Array)[] {
+  const isIds = (each: unknown): each is number[] => Array.isArray(each) && each.length > 0 && each.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
+  if (isIds(input)) return [Uint32Array.from(input)];
+  if (Array.isArray(input) && input.length > 0 && input.every((each) => isIds(each))) return input.map((each) => Uint32Array.from(each as number[]));
+  if (Array.isArray(input) && input.some((each) => typeof each !== "string")) throw refused(`${where}: the input must be a string, token ids, or an array of either.`);
+  return textsOf(where, input);
 }
 
 function base64(vector: Float32Array): string {

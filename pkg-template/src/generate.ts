@@ -5,6 +5,7 @@ import type { EngineRequest, ModelInfo, Overflow, Speculation } from "./contract
 import { refused, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./host.js";
+import { misused } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
 export interface GenerateOptions {
@@ -38,6 +39,8 @@ export interface GenerateOptions {
   topLogprobs?: number;
   /** What to do when the context is full; `error` by default. */
   overflow?: Overflow;
+  /** Turns special tokens that the prompt spells, such as `<|fim_prefix|>`, into such; false by default: for prompts that no stranger has written. */
+  parseSpecial?: boolean;
   /** Goes on after the end-of-text token. */
   ignoreEos?: boolean;
   /** `"prompt-lookup"` drafts what the text repeats and verifies it; `"off"` by default. */
@@ -63,6 +66,7 @@ export const SAMPLING = {
   logprobs: mustBe.boolean,
   topLogprobs: mustBe.integer(0, 20),
   overflow: mustBe.oneOf("error", "truncate", "rolling"),
+  parseSpecial: mustBe.boolean,
   ignoreEos: mustBe.boolean,
   speculation: mustBe.oneOf("off", "prompt-lookup"),
   signal: mustBe.signal,
@@ -71,7 +75,7 @@ export const SAMPLING = {
 /** The engine's request of options, still without a prompt, and what gives it up. */
 export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined] {
   if (backend.closed) throw unloaded();
-  if (info.task !== "generate") throw refused(`${info.model} does not generate text; it is for ${info.task}.`);
+  if (info.task !== "generate") throw misused(info, "cannot generate text");
   const { signal, stop, ...rest } = checked(where, options, SAMPLING);
   if (rest.topLogprobs && !rest.logprobs) throw refused(`${where}: 'topLogprobs' needs logprobs: true.`);
   const request: EngineRequest = { ...rest };
@@ -79,13 +83,15 @@ export function requestOf(backend: Backend, info: ModelInfo, where: string, opti
   return [request, signal];
 }
 
-/** Starts a generation, in whatever session the backend stands for. */
+/** Starts a generation, in whatever session the backend stands for. What is wrong with the request rejects, as what the engine refuses does. */
 export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
-  const [request, signal] = requestOf(backend, info, "generate", options);
-  if (typeof prompt === "string") request.prompt = prompt;
-  else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
-  else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);
-  return new Generation((onEvent, s) => backend.call("generate", [request], { signal: s, onEvent }), signal);
+  return Generation.of(() => {
+    const [request, signal] = requestOf(backend, info, "generate", options);
+    if (typeof prompt === "string") request.prompt = prompt;
+    else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
+    else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);
+    return new Generation((onEvent, s) => backend.call("generate", [request], { signal: s, onEvent }), signal);
+  });
 }
 
 /** Token ids that a caller gave. */

@@ -41,6 +41,15 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
     this.details.catch(() => {});
   }
 
+  /** @internal What `make` makes; a generation that fails where it throws. */
+  static of(make: () => Generation): Generation {
+    try {
+      return make();
+    } catch (thrown) {
+      return new Generation(() => Promise.reject(thrown));
+    }
+  }
+
   /** Stops it; what was generated stays. */
   abort(): void {
     this.#controller.abort();

@@ -5,6 +5,7 @@ import type {
   GenerationResult, ListenTurn, Measurement, MeasureOptions, MemoryUse, SeenImage, Spoken, Transcript,
 } from "./contract.js";
 import { defined } from "./defined.js";
+import { explained } from "./csp.js";
 import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { Life } from "./life.js";
 import type { GivenImage } from "./pictures.js";
@@ -15,7 +16,8 @@ export interface Methods {
   load(options: EngineLoadOptions): EngineInfo;
   /** Answers with all warnings of the load when what it fetched is in the cache. */
   stored(): string[];
-  tokenize(text: string, addSpecialTokens: boolean): Uint32Array;
+  tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
+  tokenizeChat(messages: unknown[], options: object): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
   /** In a session, or in the model's own where none is named. */
@@ -24,7 +26,7 @@ export interface Methods {
   createSession(): number;
   forkSession(session: number): number;
   disposeSession(session: number): void;
-  embed(texts: string[], options: EngineEmbedOptions): Float32Array[];
+  embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions): Float32Array[];
   rerank(query: string, documents: string[], options: object): number[];
   logits(ids: Uint32Array, all: boolean): Float32Array;
   embedImage(image: GivenImage, options: EngineEmbedOptions): Float32Array;
@@ -119,7 +121,7 @@ export class Host implements Backend {
       const queue = queueOf(method, args);
       return (await (queue === undefined ? run() : this.#enqueue(queue, method, run, signal))) as ReturnType<Methods[M]>;
     } catch (thrown) {
-      throw JerboaError.from(thrown);
+      throw explained(JerboaError.from(thrown));
     }
   }
 
@@ -258,7 +260,9 @@ export class Host implements Backend {
     const { engine } = life;
     switch (method) {
       case "tokenize":
-        return engine.tokenize(args[0] as string, args[1] as boolean);
+        return engine.tokenize(args[0] as string, args[1] as boolean, args[2] as boolean);
+      case "tokenizeChat":
+        return engine.tokenizeChat(defined(args[0] as unknown[]), defined(args[1] as object));
       case "detokenize":
         return engine.detokenize(args[0] as Uint32Array, args[1] as boolean);
       case "renderChat":
@@ -276,7 +280,7 @@ export class Host implements Backend {
       case "forkSession":
         return this.#keep(life, (await this.#session(life, args[0] as number, signal)).fork());
       case "embed":
-        return engine.embed(args[0] as string[], { ...defined(args[1] as EngineEmbedOptions), signal }, onEvent);
+        return engine.embed(args[0] as (string | Uint32Array)[], { ...defined(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "embedImage":
         return this.#embedImage(life, args[0] as GivenImage, args[1] as EngineEmbedOptions);
       case "rerank":
@@ -357,6 +361,6 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
 
 /** Calls that a model and its sessions answer also when it was given back or its device was lost. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "detokenize", "renderChat", "info", "memory", "setGroup",
+  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",
 ]);

@@ -6,7 +6,7 @@ export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions } from "./generate.js";
-export type { EncodedImage, Model, RenderChatOptions } from "./model.js";
+export type { EncodedImage, Model, RenderChatOptions, TokenizeOptions } from "./model.js";
 export type { ImageSource } from "./pictures.js";
 export type { VideoSource } from "./video.js";
 export type { Session } from "./session.js";
@@ -31,7 +31,7 @@ export type { Heard, ListenOptions } from "./listen.js";
 export type { AudioInput } from "./sound.js";
 export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
-export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream } from "./completions.js";
+export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
 export type {
   CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, HeardEvent, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
   ModelInfo, Overflow, SeenImage, Speculation, TokenLogprob, Transcript, Tuning,

@@ -48,8 +48,16 @@ const WORKLET = `registerProcessor("jerboa-ear", class extends AudioWorkletProce
   }
 });`;
 
-/** Listens until the loop is left, the stream ends or the signal says so. */
+/** Listens until the loop is left, the stream ends or the signal says so. What is wrong with the request ends the loop. */
 export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): Flow<Heard> {
+  try {
+    return listening(backend, info, stream, options);
+  } catch (thrown) {
+    return new Flow<Heard>(() => Promise.reject(thrown));
+  }
+}
+
+function listening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): Flow<Heard> {
   const spec = { language: mustBe.string, translate: mustBe.boolean, prompt: mustBe.string, signal: mustBe.signal, interval: mustBe.integer(100), onLevel: mustBe.func };
   const given = checked("listen", options, spec);
   hears(backend, info);

@@ -16,6 +16,7 @@ import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
 import { given, type ImageSource, withoutPictures } from "./pictures.js";
 import { Session } from "./session.js";
 import type { AudioInput } from "./sound.js";
+import { misused } from "./tasks.js";
 import { transcribe, type TranscribeOptions } from "./transcribe.js";
 
 /** Bytes of weights that are compared with their files at most. */
@@ -25,10 +26,20 @@ const WEIGHTS = 256 << 20;
 export interface RenderChatOptions {
   /** Functions that the model may call. */
   tools?: Tool[];
-  /** Opens the assistant's turn at the end; true by default. */
+  /** Opens the assistant's turn at the end; true by default, unless the last message is continued. */
   addGenerationPrompt?: boolean;
+  /** Ends with the last message's text, to be continued. */
+  continueFinalMessage?: boolean;
   /** More variables for the template, such as `enable_thinking`. */
   kwargs?: Record<string, unknown>;
+}
+
+/** Options of {@link Model.tokenize} and, for texts, of {@link Model.countTokens}. */
+export interface TokenizeOptions {
+  /** Puts the special tokens around the text that the model expects; true by default. */
+  addSpecialTokens?: boolean;
+  /** Turns special tokens that the text spells into such; false by default. */
+  parseSpecial?: boolean;
 }
 
 /** What a picture becomes for the language model. */
@@ -100,15 +111,15 @@ export class Model {
    */
   async createSession(): Promise<Session> {
     if (this.#backend.closed) throw unloaded();
-    if (this.info.task !== "generate") throw refused(`${this.info.model} has no sessions; it is for ${this.info.task}.`);
+    if (this.info.task !== "generate") throw misused(this.info, "does not support sessions");
     return new Session(this.#backend, this.info, await this.#backend.call("createSession", []));
   }
 
   /** The token ids of a text, with the special tokens that the model expects around it unless told otherwise. */
-  async tokenize(text: string, options?: { addSpecialTokens?: boolean }): Promise<Uint32Array> {
+  async tokenize(text: string, options?: TokenizeOptions): Promise<Uint32Array> {
     if (mustBe.string(text)) throw refused(`tokenize takes a string, not ${describe(text)}.`);
-    const { addSpecialTokens = true } = checked("tokenize", options, { addSpecialTokens: mustBe.boolean });
-    return this.#backend.call("tokenize", [text, addSpecialTokens]);
+    const { addSpecialTokens = true, parseSpecial = false } = checked("tokenize", options, { addSpecialTokens: mustBe.boolean, parseSpecial: mustBe.boolean });
+    return this.#backend.call("tokenize", [text, addSpecialTokens, parseSpecial]);
   }
 
   /** The text of token ids. */
@@ -117,18 +128,23 @@ export class Model {
     return this.#backend.call("detokenize", [ids("detokenize", tokens), skipSpecialTokens]);
   }
 
-  /** How many tokens a text is, or a conversation once it is rendered. */
-  async countTokens(input: string | ChatMessage[], options?: { addSpecialTokens?: boolean }): Promise<number> {
+  /** How many tokens a text is, or a conversation as `chat.completions` gives it to the model. */
+  async countTokens(input: string | ChatMessage[], options?: TokenizeOptions): Promise<number> {
     if (typeof input === "string") return (await this.tokenize(input, options)).length;
-    return (await this.tokenize(await this.renderChat(input), { addSpecialTokens: false })).length;
+    return (await this.#backend.call("tokenizeChat", await this.#conversation("countTokens", input))).length;
   }
 
   /** The text that the model's chat template makes of a conversation. */
   async renderChat(messages: ChatMessage[], options?: RenderChatOptions): Promise<string> {
-    const spec = { tools: mustBe.array, addGenerationPrompt: mustBe.boolean, kwargs: mustBe.object };
-    const { kwargs, ...rest } = checked("renderChat", options, spec);
-    const bare = await withoutPictures(engineMessages("renderChat", messages, this.info.capabilities));
-    return this.#backend.call("renderChat", [bare, { addGenerationPrompt: true, ...kwargs, ...rest }]);
+    return this.#backend.call("renderChat", await this.#conversation("renderChat", messages, options));
+  }
+
+  /** A conversation and the template's variables, as the engine takes them. */
+  async #conversation(where: string, messages: ChatMessage[], options?: RenderChatOptions): Promise<[unknown[], object]> {
+    const spec = { tools: mustBe.array, addGenerationPrompt: mustBe.boolean, continueFinalMessage: mustBe.boolean, kwargs: mustBe.object };
+    const { kwargs, ...rest } = checked(where, options, spec);
+    if (rest.continueFinalMessage && rest.addGenerationPrompt) throw refused(`${where}: 'continueFinalMessage' cannot be combined with addGenerationPrompt: true.`);
+    return [await withoutPictures(engineMessages(where, messages, this.info.capabilities)), { ...kwargs, ...rest }];
   }
 
   /**
@@ -139,14 +155,16 @@ export class Model {
    * ```
    */
   describe(image: ImageSource, prompt = "Describe this picture.", options?: GenerateOptions): Generation {
-    this.#mustSee("describe");
-    if (mustBe.string(prompt)) throw refused(`describe: the question must be a string, not ${describe(prompt)}.`);
-    const [request, signal] = requestOf(this.#backend, this.info, "describe", options);
-    return new Generation(async (onEvent, s) => {
-      const picture = { type: "image", ...(await given("describe", image)) };
-      const messages = [{ role: "user", content: [picture, { type: "text", text: prompt }] }];
-      return this.#backend.call("generate", [{ ...request, messages }], { signal: s, onEvent });
-    }, signal);
+    return Generation.of(() => {
+      this.#mustSee("describe");
+      if (mustBe.string(prompt)) throw refused(`describe: the question must be a string, not ${describe(prompt)}.`);
+      const [request, signal] = requestOf(this.#backend, this.info, "describe", options);
+      return new Generation(async (onEvent, s) => {
+        const picture = { type: "image", ...(await given("describe", image)) };
+        const messages = [{ role: "user", content: [picture, { type: "text", text: prompt }] }];
+        return this.#backend.call("generate", [{ ...request, messages }], { signal: s, onEvent });
+      }, signal);
+    });
   }
 
   /** What the language model gets for a picture. It stays encoded for questions that come. */
@@ -162,7 +180,7 @@ export class Model {
   }
 
   #mustSee(where: string): void {
-    if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} takes no pictures; model.info.capabilities says what a model takes.`);
+    if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} has no image input; model.info.capabilities says what a model takes.`);
   }
 
   /** The vector of a text, or of a picture where `info.capabilities` have `image` (CLIP, SigLIP): both lie in one space. */

@@ -89,7 +89,22 @@ export async function caughtUp(underWay: () => boolean): Promise<void> {
 export async function alone<T>(name: string, action: (alone: boolean) => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   if (!locks) return action(true);
-  return locks.request(PREFIX + name, { ifAvailable: true }, (lock) => action(lock !== null)) as Promise<T>;
+  let begun = false;
+  const run = (lock: Lock | null): Promise<T> => {
+    begun = true;
+    return action(lock !== null);
+  };
+  try {
+    return (await locks.request(PREFIX + name, { ifAvailable: true }, run)) as T;
+  } catch (thrown) {
+    if (begun || !denied(thrown)) throw thrown;
+    return action(true);
+  }
+}
+
+/** Whether a Web API refuses this page altogether, as in frames that are sandboxed: it is as good as absent. */
+export function denied(thrown: unknown): boolean {
+  return (thrown as { name?: unknown } | undefined)?.name === "SecurityError";
 }
 
 /**
@@ -100,7 +115,9 @@ export async function inTurn<T>(name: string, signal: AbortSignal | undefined, w
   const locks = globalThis.navigator?.locks;
   if (!locks) return action();
   return new Promise((resolve, reject) => {
+    let begun = false;
     const turn = async (): Promise<true> => {
+      begun = true;
       const value = await action();
       resolve(value);
       await rest(value);
@@ -111,6 +128,6 @@ export async function inTurn<T>(name: string, signal: AbortSignal | undefined, w
       waiting();
       return locks.request(PREFIX + name, signal ? { signal } : {}, turn);
     };
-    ask().catch(reject);
+    ask().catch((thrown) => (begun || !denied(thrown) ? reject(thrown) : action().then(resolve, reject)));
   });
 }

@@ -5,7 +5,7 @@ import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
 import { aborted, disposed } from "./errors.js";
 import { generate, type GenerateOptions } from "./generate.js";
-import type { Generation } from "./generation.js";
+import { Generation } from "./generation.js";
 import type { Backend, CallOptions, Method, Methods } from "./host.js";
 
 /** A sequence of its own: its context is not that of the model's other requests. `model.createSession()` makes it. */
@@ -27,7 +27,7 @@ export class Session {
 
   /** As {@link Model.generate}, in this session. */
   generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
-    if (this.#backend.closed) throw disposed();
+    if (this.#backend.closed) return Generation.of(() => { throw disposed(); });
     return generate(this.#backend, this.#info, prompt, options);
   }
 

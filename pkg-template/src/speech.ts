@@ -6,6 +6,7 @@ import { refused, unloaded } from "./errors.js";
 import { Flow } from "./flow.js";
 import type { Backend } from "./host.js";
 import { pcm16, wav } from "./sound.js";
+import { misused } from "./tasks.js";
 
 /** A request of `audio.speech.create`. */
 export interface SpeechCreateParams {
@@ -25,6 +26,12 @@ export interface SpeechCreateParams {
   seed?: number;
   /** The most codes, four of which are a frame. */
   max_tokens?: number;
+  /** The model's own pace is all there is. */
+  speed?: 1 | null;
+  /** No model here takes instructions about the voice. */
+  instructions?: "" | null;
+  /** The body is sound; server-sent events are not. */
+  stream_format?: "audio" | null;
   /** Lets only codes in their turn come: slower, and safer with a model that errs. */
   grammar?: boolean;
 }
@@ -39,13 +46,16 @@ const PARAMS = {
   input: mustBe.string,
   model: mustBe.string,
   voice: (v: unknown) => (typeof v === "string" || v instanceof Float32Array ? undefined : "a string or a Float32Array"),
-  response_format: mustBe.oneOf("wav", "pcm"),
+  response_format: (v: unknown) => (v === "wav" || v === "pcm" ? undefined : "'wav' or 'pcm': browsers cannot encode other formats"),
   stream: mustBe.boolean,
   temperature: mustBe.number(0, 2),
   top_p: mustBe.number(0, 1),
   repetition_penalty: mustBe.number(0.1, 10),
   seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
   max_tokens: mustBe.integer(1),
+  speed: (v: unknown) => (v === 1 ? undefined : "1: the pace of the voice cannot be changed"),
+  instructions: (v: unknown) => (v === "" ? undefined : "left out: the model takes no instructions about the voice"),
+  stream_format: mustBe.oneOf("audio"),
   grammar: mustBe.boolean,
 };
 
@@ -69,7 +79,7 @@ export class Speech {
     const p = checked(where, params, PARAMS);
     const { signal } = checked(where, options, { signal: mustBe.signal });
     if (this.#backend.closed) throw unloaded();
-    if (this.#info.task !== "speak") throw refused(`${this.#info.model} does not speak; it is for ${this.#info.task}.`);
+    if (this.#info.task !== "speak") throw misused(this.#info, "cannot synthesize speech");
     if (!p.input?.trim()) throw refused(`${where}: there is no text in 'input'.`);
     const sampleRate = this.#info.speaks?.sampleRate ?? 22_050;
     const request = engineRequest(p);

@@ -6,6 +6,7 @@ import { refused, unloaded } from "./errors.js";
 import { Flow } from "./flow.js";
 import type { Backend } from "./host.js";
 import { type AudioInput, samplesOf } from "./sound.js";
+import { misused } from "./tasks.js";
 
 /** Options of `model.transcribe`. */
 export interface TranscribeOptions {
@@ -60,7 +61,7 @@ export async function transcribe(backend: Backend, info: ModelInfo, audio: Audio
 /** Refuses a model that does not hear. */
 export function hears(backend: Backend, info: ModelInfo): void {
   if (backend.closed) throw unloaded();
-  if (info.task !== "transcribe") throw refused(`${info.model} does not hear; it is for ${info.task}.`);
+  if (info.task !== "transcribe") throw misused(info, "cannot transcribe audio");
 }
 
 /** The transcript of samples at 16 kHz. */
@@ -86,6 +87,10 @@ export interface TranscriptionCreateParams {
   /** How closely `verbose_json` is timed. */
   timestamp_granularities?: ("segment" | "word")[];
   stream?: boolean | null;
+  /** Log-probabilities come with `verbose_json`, of segments; nothing more can be included. */
+  include?: [] | null;
+  /** Sound is cut where nobody speaks, whatever its length. */
+  chunking_strategy?: "auto" | null;
 }
 
 /** A piece of a streamed transcript, and at the end all of it. */
@@ -106,6 +111,8 @@ const PARAMS = {
   temperature: OPTIONS.temperature,
   timestamp_granularities: (v: unknown) => (Array.isArray(v) && v.every((g) => g === "segment" || g === "word") ? undefined : "a list of 'segment' and 'word'"),
   stream: mustBe.boolean,
+  include: (v: unknown) => (Array.isArray(v) && v.length === 0 ? undefined : "left out: log-probabilities come with response_format 'verbose_json', of segments"),
+  chunking_strategy: mustBe.oneOf("auto"),
 };
 
 /** OpenAI's `audio.transcriptions`, and with `translate` its `audio.translations`. */

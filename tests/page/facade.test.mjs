@@ -4,11 +4,12 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 
-let jerboa, wire, host, pictures, double, cleanUp;
+let jerboa, wire, host, pictures, double, facade, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
   cleanUp = built.remove;
+  facade = built.url;
   jerboa = await import(`${built.url}/index.js`);
   wire = await import(`${built.url}/wire.js`);
   host = await import(`${built.url}/host.js`);
@@ -115,11 +116,11 @@ test("generations take turns", async () => {
 
 test("generate refuses what contradicts itself", async () => {
   const model = await load();
-  assert.throws(() => model.generate("x", { topLogprobs: 2 }), refusal("request", /'topLogprobs' needs logprobs: true/));
-  assert.throws(() => model.generate("x", { top_k: 2 }), refusal("request", /Did you mean 'topK'/));
-  assert.throws(() => model.generate([1.5]), refusal("request", /token ids: whole numbers/));
-  for (const prompt of [undefined, null, 5]) assert.throws(() => model.generate(prompt), refusal("request", /takes a text or a list of token ids, not (undefined|null|5)\./));
-  assert.throws(() => model.generate("x", { maxTokens: 0 }), refusal("request", /'maxTokens' must be a whole number from 1 up/));
+  await assert.rejects(model.generate("x", { topLogprobs: 2 }), refusal("request", /'topLogprobs' needs logprobs: true/));
+  await assert.rejects(model.generate("x", { top_k: 2 }), refusal("request", /Did you mean 'topK'/));
+  await assert.rejects(model.generate([1.5]), refusal("request", /token ids: whole numbers/));
+  for (const prompt of [undefined, null, 5]) await assert.rejects(model.generate(prompt), refusal("request", /takes a text or a list of token ids, not (undefined|null|5)\./));
+  await assert.rejects(model.generate("x", { maxTokens: 0 }), refusal("request", /'maxTokens' must be a whole number from 1 up/));
   const generation = model.generate("x");
   await collect(generation);
   await assert.rejects(collect(generation), refusal("request", /read already/));
@@ -150,7 +151,7 @@ test("speculation goes to the engine and comes back as counts", async () => {
   const { usage } = await model.chat.completions.create({ messages: user("one"), speculation: "prompt-lookup" });
   assert.equal(double.seen.requests.at(-1).speculation, "prompt-lookup");
   assert.deepEqual(usage.completion_tokens_details, { accepted_prediction_tokens: 3, rejected_prediction_tokens: 4 });
-  assert.throws(() => model.generate("x", { speculation: "draft-model" }), refusal("request", /'speculation' must be one of 'off', 'prompt-lookup'/));
+  await assert.rejects(model.generate("x", { speculation: "draft-model" }), refusal("request", /'speculation' must be one of 'off', 'prompt-lookup'/));
   await assert.rejects(model.chat.completions.create({ messages: user("x"), speculation: true }), refusal("request", /'speculation' must be/));
 });
 
@@ -248,6 +249,103 @@ test("completions continue a text, whole and in pieces", async () => {
   await assert.rejects(model.completions.create({}), refusal("request", /no 'prompt'/));
 });
 
+test("completions continue several prompts one after another, each as a choice", async () => {
+  const model = await load();
+  const requests = double.seen.requests.length;
+  const whole = await model.completions.create({ prompt: ["one two", "three"], best_of: 1, suffix: "", parse_special: true });
+  assert.deepEqual(whole.choices.map(({ index, text, finish_reason }) => [index, text, finish_reason]), [[0, "one two", "stop"], [1, "three", "stop"]]);
+  assert.deepEqual(whole.usage, { prompt_tokens: 10, completion_tokens: 3, total_tokens: 13, prompt_tokens_details: { cached_tokens: 4 } });
+  assert.deepEqual(double.seen.requests.slice(requests), [{ prompt: "one two", parseSpecial: true }, { prompt: "three", parseSpecial: true }]);
+  for (const [prompt, given] of [[["a"], [{ prompt: "a" }]], [[5, 6], [{ ids: [5, 6] }]], [[[5, 6]], [{ ids: [5, 6] }]], [[[5], [6]], [{ ids: [5] }, { ids: [6] }]]]) {
+    const before = double.seen.requests.length;
+    const { choices } = await model.completions.create({ prompt });
+    assert.deepEqual([choices.length, double.seen.requests.slice(before)], [given.length, given]);
+  }
+  for (const prompt of [[], [[]], [1, "a"], [1.5], {}, [[-1]]]) await assert.rejects(model.completions.create({ prompt }), refusal("request", /'prompt' must be a string, token ids, or an array of either/));
+  await assert.rejects(model.completions.create({ prompt: "x", suffix: "y" }), refusal("request", /fill-in-the-middle.*parse_special/));
+  await assert.rejects(model.completions.create({ prompt: "x", best_of: 2 }), refusal("request", /'best_of' must be 1/));
+
+  const pieces = await collect(await model.completions.create({ prompt: ["one two", "three"], echo: true, stream: true, stream_options: { include_usage: true } }));
+  assert.deepEqual(pieces.map(({ choices: [c] }) => c && [c.index, c.text, c.finish_reason]), [
+    [0, "one two", null], [0, "one", null], [0, " two", null], [0, "", "stop"], [1, "three", null], [1, "three", null], [1, "", "stop"], undefined,
+  ]);
+  assert.equal(pieces.at(-1).usage.completion_tokens, 3);
+  const stream = await model.completions.create({ prompt: ["one two three", "four"], stream: true });
+  const heard = [];
+  for await (const { choices: [choice] } of stream) {
+    heard.push([choice.index, choice.finish_reason]);
+    stream.abort();
+  }
+  assert.deepEqual(heard.at(-1), [0, "abort"], "the prompts after it are not begun");
+});
+
+test("completions tell log-probabilities in lists", async () => {
+  const model = await load();
+  const { choices } = await model.completions.create({ prompt: "one two", logprobs: 1 });
+  assert.deepEqual(choices[0].logprobs, { tokens: ["one", " two"], token_logprobs: [-0.1, -0.1], top_logprobs: [{ one: -0.1 }, { " two": -0.1 }], text_offset: [0, 3] });
+  assert.deepEqual(double.seen.requests.at(-1), { prompt: "one two", logprobs: true, topLogprobs: 1 });
+  const pieces = await collect(await model.completions.create({ prompt: "one two", logprobs: 1, stream: true }));
+  assert.deepEqual(pieces.map((p) => p.choices[0].logprobs?.text_offset ?? null), [[0], [3], null]);
+  await assert.rejects(model.completions.create({ prompt: "x", logprobs: 1, echo: true }), refusal("request", /'logprobs' .* cannot be combined with 'echo'/));
+});
+
+test("special tokens of prompts and answers that are begun go to the engine", async () => {
+  const model = await load();
+  await model.generate("a<sep>", { parseSpecial: true });
+  assert.deepEqual(double.seen.requests.at(-1), { prompt: "a<sep>", parseSpecial: true });
+  assert.deepEqual([...(await model.tokenize("a<sep>", { parseSpecial: true }))], [1, 97, 9]);
+  assert.equal((await model.tokenize("a<sep>")).length, 7);
+  assert.equal(await model.countTokens("a<sep>", { parseSpecial: true, addSpecialTokens: false }), 2);
+  assert.equal(await model.countTokens(user("ab")), 4, "the template's special tokens count as tokens, not as text");
+  const begun = [...user("hi"), { role: "assistant", content: "Well" }];
+  await model.chat.completions.create({ messages: begun, continue_final_message: true });
+  assert.deepEqual(double.seen.requests.at(-1), { messages: begun, continueFinalMessage: true });
+  await model.chat.completions.create({ messages: begun, add_generation_prompt: false });
+  assert.deepEqual(double.seen.requests.at(-1), { messages: begun, addGenerationPrompt: false });
+  assert.equal(await model.renderChat(begun, { continueFinalMessage: true }), "user: hi\nassistant: Well\n");
+  const both = { messages: begun, continue_final_message: true, add_generation_prompt: true };
+  await assert.rejects(model.chat.completions.create(both), refusal("request", /'continue_final_message' cannot be combined/));
+  await assert.rejects(model.renderChat(begun, { continueFinalMessage: true, addGenerationPrompt: true }), refusal("request", /'continueFinalMessage' cannot be combined/));
+});
+
+test("locks that are there and refuse are as good as absent", async () => {
+  const { alone, inTurn } = await import(`${facade}/notes.js`);
+  const denied = () => Promise.reject(new DOMException("Access to the Locks API is denied in this context.", "SecurityError"));
+  const locks = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  const told = [];
+  const during = async (request, work) => {
+    Object.defineProperty(globalThis, "navigator", { value: { locks: { request } }, configurable: true });
+    try {
+      return await work();
+    } finally {
+      if (locks) Object.defineProperty(globalThis, "navigator", locks);
+      else delete globalThis.navigator;
+    }
+  };
+  assert.equal(await during(denied, () => alone("x", async (only) => only)), true);
+  assert.equal(await during(denied, () => inTurn("x", undefined, () => told.push("waits"), async () => 5, async () => {})), 5);
+  assert.deepEqual(told, []);
+  // What the action itself throws is its caller's, and it runs once.
+  let runs = 0;
+  const fails = async () => {
+    runs++;
+    throw new DOMException("no cache", "SecurityError");
+  };
+  const grants = (name, options, run) => run({ name });
+  await assert.rejects(during(grants, () => alone("x", fails)), /no cache/);
+  await assert.rejects(during(grants, () => inTurn("x", undefined, () => {}, fails, async () => {})), /no cache/);
+  assert.equal(runs, 2);
+});
+
+test("what a policy blocks is named by its directive", async () => {
+  const { explained } = await import(`${facade}/csp.js`);
+  const { JerboaError } = jerboa;
+  const refusedWasm = new JerboaError("assets", "x", { cause: new WebAssembly.CompileError("Refused to compile: 'wasm-unsafe-eval' is not an allowed source of script") });
+  assert.match(explained(refusedWasm).message, /Content-Security-Policy forbids WebAssembly\. Add 'wasm-unsafe-eval' to the policy's script-src/);
+  const network = new JerboaError("network", "downloading https://hub.test/a/b/config.json failed: CORS");
+  assert.equal(explained(network), network, "nothing was blocked");
+});
+
 test("of several models the first that fits is taken, with the reasons of those before it", async () => {
   const { info } = await jerboa.loadModel(["a/large", "no/such", "a/b", "a/c"], { worker: false });
   assert.equal(info.model, "a/b");
@@ -312,7 +410,7 @@ test("text, templates, logits, memory", async () => {
   assert.equal(await model.countTokens("ab"), 3);
   assert.equal(await model.renderChat(user("hi")), "user: hi\nassistant: ");
   assert.equal(await model.renderChat(user("hi"), { addGenerationPrompt: false }), "user: hi\n");
-  assert.equal(await model.countTokens(user("hi")), "user: hi\nassistant: ".length);
+  assert.equal(await model.countTokens(user("hi")), 4, "two of the template's special tokens and two letters");
   assert.equal((await model.logits([1, 2], { all: true })).length, 18);
   assert.deepEqual(await model.memory(), { wasmBytes: 1, gpuBytes: 2 });
 });
@@ -348,10 +446,15 @@ test("embeddings, similarity, ranking", async () => {
   const floats = await model.embeddings.create({ input: ["a", "bb"], dimensions: 2 });
   assert.deepEqual(floats.data[1], { object: "embedding", index: 1, embedding: [2, 1] });
   assert.deepEqual(floats.usage, { prompt_tokens: 5, total_tokens: 5 });
+  for (const [input, numbers] of [[[5, 6], [2]], [[[5, 6], [7]], [2, 1]]]) {
+    const { data, usage } = await model.embeddings.create({ input });
+    assert.deepEqual([data.map(({ embedding }) => embedding[0]), usage.prompt_tokens], [numbers, numbers.reduce((a, b) => a + b)]);
+  }
+  for (const input of [[1, "a"], [[1], "a"], [1.5], [[]], { a: 1 }]) await assert.rejects(model.embeddings.create({ input }), refusal("request", /must be a string(, token ids)?,? or an array of/));
   const base64 = await model.embeddings.create({ input: "a", encoding_format: "base64" });
   assert.deepEqual([...new Float32Array(Uint8Array.from(atob(base64.data[0].embedding), (c) => c.charCodeAt(0)).buffer)], [1, 1, 0]);
   await assert.rejects(model.embed("a", { task: "query", prompt: "q: " }), refusal("request", /not both/));
-  assert.throws(() => model.generate("x"), refusal("request", /does not generate text/));
+  await assert.rejects(model.generate("x"), refusal("request", /org\/embed cannot generate text: it is an embedding model, call model\.embed instead\./));
   assert.equal(jerboa.similarity([1, 0], [0, 1]), 0);
   assert.deepEqual(jerboa.similarity([3, 4], [[3, 4], [-3, -4]]), [1, -1]);
   assert.throws(() => jerboa.similarity([1], [1, 2]), refusal("request", /1 and 2 numbers/));
@@ -370,7 +473,7 @@ test("unload stops what runs and refuses what follows", async () => {
   assert.equal(double.seen.freed, freed + 1);
   await assert.rejects(model.tokenize("x"), refusal("unloaded", /Call loadModel again/));
   await assert.rejects(model.embed("x"), refusal("unloaded", /unloaded/));
-  assert.throws(() => model.generate("x"), refusal("unloaded", /unloaded/));
+  await assert.rejects(model.generate("x"), refusal("unloaded", /unloaded/));
 });
 
 test("cache and device functions", async () => {
@@ -414,14 +517,14 @@ test("sessions run side by side, fork, and free what they hold", async () => {
   await two.dispose();
   await cut;
   await two.dispose();
-  assert.throws(() => two.generate("x"), refusal("unloaded", /session is gone/));
+  await assert.rejects(two.generate("x"), refusal("unloaded", /session is gone/));
   await assert.rejects(two.fork(), refusal("unloaded", /session is gone/));
   await assert.rejects(two.chat.completions.create({ messages: user("x") }), refusal("unloaded", /gone|unloaded/));
   assert.equal(double.seen.sessions, before + 2);
   await model.unload();
   assert.equal(double.seen.sessions, before, "the model takes its sessions along");
   await assert.rejects(model.createSession(), refusal("unloaded", /unloaded/));
-  await assert.rejects((await load("org/embed")).createSession(), refusal("request", /has no sessions/));
+  await assert.rejects((await load("org/embed")).createSession(), refusal("request", /does not support sessions: it is an embedding model/));
 });
 
 test("the wire carries results, events, aborts and errors", async () => {

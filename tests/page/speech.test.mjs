@@ -78,6 +78,12 @@ test("sound in every shape, and what is none", options, async () => {
       return [response.headers.get("content-type"), sound.length];
     });
     await attempt("pcm", async () => (await (await voice.audio.speech.create({ input: "one", response_format: "pcm" })).arrayBuffer()).byteLength);
+    await attempt("neutral", async () => (await (await voice.audio.speech.create({ input: "one", response_format: "pcm", speed: 1, instructions: "", stream_format: "audio" })).arrayBuffer()).byteLength);
+    await attempt("faster", () => voice.audio.speech.create({ input: "one", speed: 2 }));
+    await attempt("acted", () => voice.audio.speech.create({ input: "one", instructions: "sadly" }));
+    await attempt("mp3", () => voice.audio.speech.create({ input: "one", response_format: "mp3" }));
+    await attempt("chunked", () => create({ include: [], chunking_strategy: "auto" }));
+    await attempt("included", () => create({ include: ["logprobs"] }));
     await attempt("pieces", async () => {
       const lengths = [];
       for await (const { samples: piece, sampleRate } of await voice.audio.speech.create({ input: "one two", stream: true })) lengths.push([piece.length, sampleRate]);
@@ -103,10 +109,15 @@ test("sound in every shape, and what is none", options, async () => {
   assert.match(found.aborted, /^aborted/);
   assert.match(found.generates, /^request: .*transcribe/);
   assert.deepEqual(found.wav, ["audio/wav", 6615]);
-  assert.equal(found.pcm, 4410);
+  assert.deepEqual([found.pcm, found.neutral], [4410, 4410]);
+  assert.match(found.faster, /^request: .*'speed' must be 1/);
+  assert.match(found.acted, /^request: .*'instructions' must be left out/);
+  assert.match(found.mp3, /^request: .*'response_format' must be 'wav' or 'pcm'/);
+  assert.deepEqual(found.chunked, { text: "word1 word2" });
+  assert.match(found.included, /^request: .*'include' must be left out: .*verbose_json/);
   assert.deepEqual(found.pieces, [[2205, 22_050], [2205, 22_050]]);
   assert.match(found.wordless, /^request: .*no text/);
-  assert.match(found.deaf, /^request: .*does not hear/);
+  assert.match(found.deaf, /^request: .*cannot transcribe audio: it is a text-to-speech model, call model\.audio\.speech\.create instead/);
 });
 
 test("the official client hears and speaks over createFetch", options, async () => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use jerboa::sample::{Overrides, Params, Sampler};
+use jerboa::sample::{Generation, Overrides, Params, Sampler};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 
@@ -90,4 +90,31 @@ fn distributions_as_in_transformers() {
         }
     });
     assert_eq!(compared, 3 * 4 * 22);
+}
+
+/// Filters that only generation_config.json names (tests/golden/scripts/make_generation.py).
+#[test]
+fn filters_of_generation_config_as_in_transformers() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/sample/generation.json");
+    let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let rows = golden["rows"].as_array().unwrap();
+    for row in rows {
+        let numbers = |name: &str| -> Vec<f32> {
+            let values = row[name].as_array().unwrap().iter();
+            values.map(|value| value.as_f64().map_or(f32::NEG_INFINITY, |v| v as f32)).collect()
+        };
+        let (logits, scores, config) = (numbers("logits"), numbers("scores"), &row["config"]);
+        let params = Generation::read(config).unwrap().params;
+        let mut sampler = Sampler::new(params, logits.len(), 0).unwrap();
+        let mut found = vec![0.0; logits.len()];
+        for (id, probability) in sampler.distribution(&logits, None).unwrap().probabilities() {
+            found[id as usize] = f64::from(probability);
+        }
+        for (id, (found, expected)) in found.iter().zip(softmax(&scores)).enumerate() {
+            assert_eq!(*found > 0.0, expected > 0.0, "{config}, token {id}: {found} {expected}");
+            // Scores are recorded with five digits behind the point.
+            assert!((found - expected).abs() <= 1e-7 + 2e-5 * expected, "{config}, token {id}: {found} {expected}");
+        }
+    }
+    assert_eq!(rows.len(), 30);
 }

@@ -1,7 +1,7 @@
 //! Answers of families that keep other things than full caches: stopped within a batch of steps, aborted, regenerated, forked.
 //! And what a cache of 8 bits costs.
 
-use super::{request, run, stories_with};
+use super::{character, request, run, stories_with, tiny_with};
 use jerboa::exec::{Overrides, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -13,40 +13,13 @@ use pollster::block_on;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The character that a token of the tiny models is.
-fn character(id: u32) -> char {
-    char::from_u32(0x4e00 + id).expect("a character")
+fn tiny(name: &str) -> (Loaded, Golden) {
+    let golden = Golden::read(&golden(&format!("models/{name}")).join("golden.safetensors"));
+    (tiny_with(name, None, json!([]), None), golden)
 }
 
 fn text(ids: &[u32]) -> String {
     ids.iter().copied().map(character).collect()
-}
-
-/// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters.
-fn tiny(name: &str) -> (Loaded, Golden) {
-    let from = golden(&format!("models/{name}"));
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("task-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&to).expect("a folder");
-    for file in ["config.json", "generation_config.json", "model.safetensors"] {
-        std::fs::copy(from.join(file), to.join(file)).expect("a copy");
-    }
-    let vocab: Map<String, Value> = (0..256).map(|id| (character(id).to_string(), id.into())).collect();
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": null, "post_processor": null, "decoder": { "type": "Fuse" },
-        "model": { "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [] },
-    });
-    std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).expect("a tokenizer");
-    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
-    let options = RunOptions { max_context: Some(256), chunk: 16, overrides, ..RunOptions::default() };
-    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
-    let loaded = block_on(async {
-        let model = ModelRef::parse(&to.to_string_lossy()).expect("a folder");
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        Loaded::load(gpu, &source, name, options).await
-    });
-    (loaded.unwrap_or_else(|e| panic!("{name}: {e}")), Golden::read(&from.join("golden.safetensors")))
 }
 
 fn greedy(ids: &[u32], max: usize, stop: &[&str]) -> Value {

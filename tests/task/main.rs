@@ -3,6 +3,7 @@
 
 mod context;
 mod families;
+mod generation;
 mod pictures;
 mod sampling;
 mod speculation;
@@ -16,9 +17,10 @@ use jerboa::task::{Event, GenerateRequest, Loaded, Outcome};
 use jerboa_tests::golden::golden;
 use jerboa_tests::open;
 use pollster::block_on;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A template that marks turns by letters, so that a test can see which are left.
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}";
@@ -87,6 +89,52 @@ fn stories_with(context: usize, options: RunOptions) -> Loaded {
         Loaded::load(gpu, &source, "stories260K", options).await
     })
     .unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The character that a token of the tiny models is.
+fn character(id: u32) -> char {
+    char::from_u32(0x4e00 + id).expect("a character")
+}
+
+/// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters, but for the `added` ones; with a
+/// generation_config.json and a chat template of its own.
+#[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
+fn tiny_with(name: &str, generation: Option<&Value>, added: Value, template: Option<&str>) -> Loaded {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let from = golden(&format!("models/{name}"));
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("task-{name}-{}-{count}", std::process::id()));
+    std::fs::create_dir_all(&to).expect("a folder");
+    for file in ["config.json", "generation_config.json", "model.safetensors"] {
+        std::fs::copy(from.join(file), to.join(file)).expect("a copy");
+    }
+    if let Some(generation) = generation {
+        std::fs::write(to.join("generation_config.json"), generation.to_string()).expect("a configuration");
+    }
+    if let Some(template) = template {
+        std::fs::write(to.join("chat_template.jinja"), template).expect("a template");
+    }
+    let mut vocab: Map<String, Value> = (0..256).map(|id| (character(id).to_string(), id.into())).collect();
+    for token in added.as_array().into_iter().flatten() {
+        vocab.retain(|_, id| *id != token["id"]);
+        vocab.insert(token["content"].as_str().expect("a text").to_string(), token["id"].clone());
+    }
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": { "type": "Fuse" },
+        "model": { "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [] },
+    });
+    std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).expect("a tokenizer");
+    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+    let options = RunOptions { max_context: Some(256), chunk: 16, overrides, ..RunOptions::default() };
+    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    let loaded = block_on(async {
+        let model = ModelRef::parse(&to.to_string_lossy()).expect("a folder");
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        Loaded::load(gpu, &source, name, options).await
+    });
+    loaded.unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 #[allow(clippy::needless_pass_by_value)] // its callers make it for this alone

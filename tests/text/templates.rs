@@ -28,6 +28,7 @@ fn input(case: &Map<String, Value>) -> ChatInput {
         tools: list("tools"),
         documents: list("documents"),
         add_generation_prompt: case["add_generation_prompt"].as_bool().expect("a flag"),
+        continue_final_message: false,
         variables: variables.map(|(k, v)| (k.clone(), v.clone())).collect(),
         clock: Some(CLOCK),
     }
@@ -93,6 +94,39 @@ fn committed_templates() {
 fn all_recorded_templates() {
     let Some(refs) = files::refs("chat_templates") else { return };
     assert_eq!(run_all(&refs, ""), 0);
+}
+
+/// Conversations whose last message is continued (tests/golden/scripts/make_continued.py).
+#[test]
+fn last_messages_are_continued_as_in_transformers() {
+    let read = |path: &Path| -> Value { serde_json::from_slice(&files::read(path)).expect("JSON") };
+    let golden = read(&files::golden().join("continued.json"));
+    let (mut same, mut refused) = (0, 0);
+    for (name, texts) in golden["templates"].as_object().expect("templates") {
+        let file = |end: &str| files::golden().join(format!("templates/{name}.{end}.gz"));
+        let template = ChatTemplate::load(Some(&files::read(&file("jinja"))), None, None).expect("compiles").expect("there");
+        let mut special_tokens = SpecialTokens::default();
+        for (token, spelling) in read(&file("json"))["special_tokens"].as_object().expect("tokens") {
+            special_tokens.set(token, spelling.as_str().expect("a token"));
+        }
+        let spellings: Vec<String> = special_tokens.iter().map(|(_, token)| token.to_owned()).collect();
+        for (kind, messages) in golden["conversations"].as_object().expect("conversations") {
+            let messages = messages.as_array().expect("messages").clone();
+            let input = ChatInput { messages, continue_final_message: true, clock: Some(CLOCK), ..ChatInput::default() };
+            match (texts[kind].as_str(), template.render(&input, &special_tokens, &spellings)) {
+                (Some(want), got) => {
+                    assert_eq!(got.map(|prompt| prompt.text).map_err(|e| e.to_string()), Ok(want.to_owned()), "{name}, {kind}");
+                    same += 1;
+                }
+                (None, Ok(got)) => panic!("{name}, {kind} should fail: {}", got.text),
+                (None, Err(error)) => {
+                    assert!(matches!(error, Error::ChatTemplate { .. }), "{name}, {kind}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(same > 100 && refused > 14, "{same} and {refused}");
 }
 
 /// A conversation whose messages try to write special tokens comes out as text, and the template's own tokens stay.

@@ -30,6 +30,9 @@ pub fn command(command: Command) -> Command {
             parsed("min-p", "P", value_parser!(f64), "Drop tokens less likely than this share of the most likely one"),
             parsed("seed", "N", value_parser!(u64), "Same seed, same answer"),
             value("stop", "TEXT", "A text that ends the answer; may be given several times").action(ArgAction::Append),
+            flag("special", "Turn special tokens that --prompt spells into such"),
+            flag("continue-final", "Go on with the last message of --chat instead of answering it"),
+            flag("no-generation-prompt", "Do not open the assistant's turn behind --chat"),
             flag("ignore-eos", "Go on after the end-of-text token"),
             parsed("speculation", "HOW", ["off", "prompt-lookup"], "Draft tokens ahead"),
             flag("json", "Print the outcome as JSON"),
@@ -62,7 +65,15 @@ pub async fn run(given: &Given) -> Result<()> {
 
 /// The request in the names of the JavaScript face.
 fn request(given: &Given) -> Result<Value> {
-    let mut request = json!({ "maxTokens": given.need::<usize>("max-tokens")?, "ignoreEos": given.has("ignore-eos") });
+    let mut request = json!({
+        "maxTokens": given.need::<usize>("max-tokens")?,
+        "ignoreEos": given.has("ignore-eos"),
+        "parseSpecial": given.has("special"),
+        "continueFinalMessage": given.has("continue-final"),
+    });
+    if given.has("no-generation-prompt") {
+        request["addGenerationPrompt"] = json!(false);
+    }
     let mut set = |name: &str, value: Value| {
         if !value.is_null() {
             request[name] = value;

@@ -29,11 +29,21 @@ async fn text_parts(given: &Given) -> Result<TextParts> {
 }
 
 pub fn render_command(command: Command) -> Command {
-    on_model(command).arg(value("chat", "FILE", "A JSON file with messages").required(true))
+    on_model(command).args([
+        value("chat", "FILE", "A JSON file with messages").required(true),
+        flag("continue-final", "End with the last message's text, to be continued"),
+        flag("no-generation-prompt", "Do not open the assistant's turn"),
+    ])
 }
 
 pub async fn render(given: &Given) -> Result<()> {
-    let input = ChatInput { add_generation_prompt: true, messages: given.messages()?, ..ChatInput::default() };
+    let continue_final_message = given.has("continue-final");
+    let input = ChatInput {
+        add_generation_prompt: !continue_final_message && !given.has("no-generation-prompt"),
+        continue_final_message,
+        messages: given.messages()?,
+        ..ChatInput::default()
+    };
     out::text(text_parts(given).await?.render(&input).map_err(told)?.text);
     Ok(())
 }

@@ -3,10 +3,11 @@
 use super::Files;
 use super::decide::wanted;
 use super::options::Overrides;
+use crate::arch::{Head, vision::match_ends};
 use crate::format::WeightSource;
-use crate::ir::{Graph, WeightKind};
+use crate::ir::{Graph, Pooling, WeightKind};
 use crate::util::map::{SortedMap, SortedSet};
-use crate::{Error, arch};
+use crate::{Error, Result, arch};
 use serde_json::Value;
 use std::fmt;
 
@@ -58,17 +59,8 @@ impl Files {
             files: self.checkpoint.files.iter().map(|f| (f.name.clone(), f.size)).collect(),
         };
         let mut used = SortedSet::new();
-        let graph = if arch::is_encoder(&config) {
-            arch::encoder(&config, &arch::Head::Hidden).map(|encoder| {
-                let mut graph = encoder.graph;
-                arch::match_names(&mut graph, self.weights.iter().map(|w| w.name.as_str()));
-                graph
-            })
-        } else {
-            arch::graph(&config)
-        };
-        match graph {
-            Ok(graph) => self.weights_of(&graph, overrides, &mut out, &mut used),
+        match self.graphs(&config) {
+            Ok(graphs) => graphs.iter().for_each(|graph| self.weights_of(graph, overrides, &mut out, &mut used)),
             Err(error) => {
                 out.faults.push(error);
                 // Nothing tells which would be used: all are listed.
@@ -78,8 +70,37 @@ impl Files {
                 }
             }
         }
+        // Numbers that a family reads with the configuration.
+        arch::numbers(&config).into_iter().for_each(|name| _ = used.insert(name));
         out.unused = self.weights.iter().map(|w| w.name.clone()).filter(|name| !used.contains(name)).collect();
         out
+    }
+
+    /// All that a load makes of the checkpoint: with the encoder of a model that hears, and the tower of one that sees.
+    fn graphs(&self, config: &Value) -> Result<Vec<Graph>> {
+        let names = || self.weights.iter().map(|w| w.name.as_str());
+        let mut graphs = if let Some(speech) = arch::speech(config)? {
+            vec![speech.decoder, speech.encoder, speech.keys, speech.values]
+        } else if arch::is_encoder(config) {
+            let class = config["architectures"][0].as_str().unwrap_or_default();
+            let head = if arch::shared(config).is_some() {
+                Head::Vector { pooling: Pooling::Last, dense: Vec::new() }
+            } else if class.ends_with("ForSequenceClassification") {
+                Head::Score
+            } else {
+                Head::Hidden
+            };
+            let mut graph = arch::encoder(config, &head)?.graph;
+            arch::match_names(&mut graph, names());
+            vec![graph]
+        } else {
+            vec![arch::graph(config)?]
+        };
+        if let Ok(mut tower) = arch::tower(config) {
+            match_ends(&mut tower.graph, &names().map(String::from).collect::<Vec<_>>());
+            graphs.push(tower.graph);
+        }
+        Ok(graphs)
     }
 
     fn weights_of(&self, graph: &Graph, overrides: Overrides, out: &mut Inspection, used: &mut SortedSet<String>) {
@@ -97,8 +118,12 @@ impl Files {
                 };
                 let vector = weight.kind == WeightKind::Vector;
                 let expected = if vector { vec![*rows] } else { vec![*rows, weight.cols] };
-                let fits =
-                    if vector { source.shape.iter().product::<usize>() == *rows } else { source.shape == expected };
+                // Convolutions lie as they are multiplied with, in one row for each output.
+                let folded = source.shape.len() > 2 || (source.shape.len() == 1 && weight.cols > 1);
+                let fits = match vector || folded {
+                    true => source.shape.iter().product::<usize>() == expected.iter().product::<usize>(),
+                    false => source.shape == expected,
+                };
                 if !fits {
                     let (tensor, found) = (name.clone(), source.shape.clone());
                     out.faults.push(Error::Shape { tensor, found, expected });

@@ -37,6 +37,7 @@ impl Tail {
     pub fn of(params: &Params, vocabulary: usize) -> Option<Self> {
         let adjust = needs_adjust(params);
         match (params.is_greedy(), adjust) {
+            _ if !params.rules.is_empty() => None,
             (true, false) => Some(Tail::Greedy),
             _ if vocabulary > MAX_VOCABULARY => None,
             (true, true) => Some(Tail::GreedyAdjusted),

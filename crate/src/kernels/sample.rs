@@ -214,9 +214,9 @@ pub fn work_bytes(vocabulary: u32) -> u64 {
     WORK_HEAD + 8 * u64::from(vocabulary)
 }
 
-/// Whether the GPU draws with these parameters as the CPU does: typical-p is left to the CPU.
+/// Whether the GPU draws with these parameters as the CPU does: rare filters are left to the CPU.
 pub fn runs_on_gpu(params: &Params) -> bool {
-    params.typical_p >= 1.0
+    !params.has_rare_filters()
 }
 
 /// Whether the draw needs [`Adjust`].

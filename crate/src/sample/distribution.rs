@@ -1,9 +1,12 @@
 //! The distribution over a vocabulary as gaps and weights (see `fixed`), the filters that narrow it as transformers'
 //! warpers do, and the draw. Knows no parameters, no history and no random generator.
 
-use super::fixed::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, share, weight};
+use super::fixed::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, min_p_limit, share, weight};
 
-/// Marks a token that typical-p removed: no limit keeps it.
+/// How many tokens top-h looks at.
+const MAX_TOP_H: usize = 100;
+
+/// Marks a token that typical-p or top-h removed: no limit keeps it.
 const REMOVED: u32 = u32::MAX;
 
 /// A first look at gaps distinguishes this many bins.
@@ -91,6 +94,50 @@ impl Distribution {
             if !is_kept(*gap, id, limit, first_id) || gap.abs_diff(mean) > farthest {
                 *gap = REMOVED;
             }
+        }
+    }
+
+    /// Keeps tokens of at least this probability, and those that are the most likely.
+    pub fn cutoff(&mut self, probability: f64) {
+        let share = probability * self.mass() as f64 / f64::from(WEIGHT_ONE);
+        let least = self.kept().map(|(_, gap)| gap).min().unwrap_or(0);
+        self.narrow(if share < 1.0 { min_p_limit(share).max(least) } else { least });
+    }
+
+    /// The entropy of the kept tokens in nats.
+    pub fn entropy(&self) -> f64 {
+        let (mut mass, mut sum) = (0.0, 0.0);
+        for (_, gap) in self.kept() {
+            let weight = f64::from(weight(gap));
+            mass += weight;
+            sum += weight * f64::from(gap);
+        }
+        // A gap is in bits below the most likely token, whose weight is one.
+        let bits = sum / mass / f64::from(1u32 << GAP_BITS);
+        (mass / f64::from(WEIGHT_ONE)).ln() + bits * std::f64::consts::LN_2
+    }
+
+    /// Of the 100 most likely tokens, keeps those whose parts of the entropy sum up to this share of it, at least one.
+    pub fn top_h(&mut self, share_kept: f64) {
+        let mut best: Vec<(u32, u32)> = self.kept().map(|(id, gap)| (gap, id)).collect();
+        best.sort_unstable();
+        best.truncate(MAX_TOP_H);
+        let mass: f64 = best.iter().map(|(gap, _)| f64::from(weight(*gap))).sum();
+        let part = |gap: u32| {
+            let p = f64::from(weight(gap)) / mass;
+            if p > 0.0 { -p * p.ln() } else { 0.0 }
+        };
+        let limit = share_kept * best.iter().map(|(gap, _)| part(*gap)).sum::<f64>();
+        let mut sum = 0.0;
+        let kept = best.iter().take_while(|(gap, _)| {
+            sum += part(*gap);
+            sum <= limit && weight(*gap) > 0
+        });
+        let count = kept.count().max(1);
+        let old = std::mem::take(&mut self.gaps);
+        self.gaps.resize(old.len(), REMOVED);
+        for (gap, id) in best.into_iter().take(count) {
+            self.gaps[id as usize] = gap;
         }
     }
 
@@ -198,7 +245,7 @@ const _: () = assert!((GAP_LIMIT >> BIN_SHIFT) < BINS as u32 && GAP_BITS > BIN_S
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixed::{fraction, gap_scale, min_p_limit};
+    use super::super::fixed::{fraction, gap_scale};
     use super::*;
 
     fn of(probabilities: &[f32]) -> Distribution {

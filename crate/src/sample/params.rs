@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, de};
 
 use super::fixed::MIN_TEMPERATURE;
+use super::rules::TokenRules;
 use crate::{Error, Result};
 
 /// How the next token is picked. The defaults are those of transformers' `GenerationConfig`.
@@ -23,6 +24,12 @@ pub struct Params {
     pub min_p: f64,
     /// Keep the tokens whose information is closest to the entropy, up to this probability; 1 keeps all.
     pub typical_p: f64,
+    /// Keep tokens of at least this probability; 0 keeps all.
+    pub epsilon_cutoff: f64,
+    /// Keep tokens of at least this probability, or of fewer where the distribution is flat; 0 keeps all.
+    pub eta_cutoff: f64,
+    /// Keep the most likely tokens up to this share of the entropy of the 100 most likely; 0 keeps all.
+    pub top_h: f64,
     /// Scores of tokens of the prompt and the answer are divided by it (multiplied where negative); 1 changes nothing.
     pub repetition_penalty: f64,
     /// Subtracted once from the score of each token of the answer so far.
@@ -33,6 +40,8 @@ pub struct Params {
     pub logit_bias: SortedMap<u32, f64>,
     /// The seed of the random numbers; without one, whoever makes the sampler chooses it.
     pub seed: Option<u64>,
+    /// Rules that depend on the tokens so far.
+    pub rules: TokenRules,
 }
 
 impl Default for Params {
@@ -44,11 +53,15 @@ impl Default for Params {
             top_p: 1.0,
             min_p: 0.0,
             typical_p: 1.0,
+            epsilon_cutoff: 0.0,
+            eta_cutoff: 0.0,
+            top_h: 0.0,
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             logit_bias: SortedMap::new(),
             seed: None,
+            rules: TokenRules::default(),
         }
     }
 }
@@ -161,7 +174,12 @@ impl Params {
             };
         }
         if let Some(bias) = &request.logit_bias {
-            merged.logit_bias = bias.iter().map(|(key, value)| (key.0, *value)).collect();
+            for (TokenKey(token), value) in bias {
+                let name = format!("logit_bias[{token}]");
+                let allowed = value.abs() <= 100.0 || *value == f64::NEG_INFINITY;
+                within(&name, *value, allowed, "between -100 and 100, or -Infinity to ban the token")?;
+                *merged.logit_bias.get_or_insert_with(*token, || 0.0) += value;
+            }
         }
         if let Some(seed) = request.seed {
             merged.seed = Some(seed as u64);
@@ -175,6 +193,11 @@ impl Params {
         self.greedy || self.temperature < MIN_TEMPERATURE
     }
 
+    /// Whether a filter is left to the CPU.
+    pub fn has_rare_filters(&self) -> bool {
+        self.typical_p < 1.0 || self.epsilon_cutoff > 0.0 || self.eta_cutoff > 0.0 || self.top_h > 0.0
+    }
+
     /// Whether the scores depend on the tokens so far.
     pub fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
@@ -182,9 +205,6 @@ impl Params {
 
     /// Refuses values that have no meaning, by the name of the parameter.
     pub fn validate(&self) -> Result<()> {
-        let within = |name: &str, value: f64, ok: bool, allowed: &str| {
-            if ok { Ok(()) } else { Err(refuse(name, format!("{value} is not allowed, it must be {allowed}"))) }
-        };
         let unit = 0.0..=1.0;
         let penalty = -2.0..=2.0;
         let (t, r) = (self.temperature, self.repetition_penalty);
@@ -203,9 +223,8 @@ impl Params {
         let frequency = self.frequency_penalty;
         within("frequency_penalty", frequency, penalty.contains(&frequency), "between -2 and 2")?;
         for (token, bias) in &self.logit_bias {
-            let allowed = bias.abs() <= 100.0 || *bias == f64::NEG_INFINITY;
-            let name = format!("logit_bias[{token}]");
-            within(&name, *bias, allowed, "between -100 and 100, or -Infinity to ban the token")?;
+            let allowed = bias.is_finite() || *bias == f64::NEG_INFINITY;
+            within(&format!("logit_bias[{token}]"), *bias, allowed, "a number, or -Infinity to ban the token")?;
         }
         Ok(())
     }
@@ -216,6 +235,10 @@ impl Overrides {
         let filter = self.top_p.is_some() || self.min_p.is_some() || self.typical_p.is_some();
         filter || self.top_k.is_some() || self.seed.is_some()
     }
+}
+
+fn within(name: &str, value: f64, ok: bool, allowed: &str) -> Result<()> {
+    if ok { Ok(()) } else { Err(refuse(name, format!("{value} is not allowed, it must be {allowed}"))) }
 }
 
 fn refuse(parameter: &str, reason: String) -> Error {

@@ -1,11 +1,13 @@
 //! The CPU sampler: the reference for the GPU's, and what runs where the CPU must see the logits (grammars,
 //! log-probabilities, typical-p). Knows no model; its caller feeds it logits, and tells it the tokens of the prompt.
 //!
-//! The order is that of transformers: logit bias, repetition, frequency and presence penalty, token mask; then, unless
-//! greedy, temperature, top-k, top-p, min-p, typical-p and the draw.
+//! The order is that of transformers: logit and sequence bias, the prompt's repetition penalty, repetition, frequency and presence
+//! penalty, token rules, token mask; then, unless greedy, temperature, top-h, top-k, top-p, min-p, typical-p, epsilon and eta
+//! cutoff, and the draw.
 
 use super::fixed::{BANNED, fraction, gap_scale, min_p_limit};
 use super::philox::random;
+use super::rules::Progress;
 use super::{Distribution, LogProbs, Params, log_probabilities};
 use crate::{Error, Result};
 
@@ -34,6 +36,12 @@ pub struct Sampler {
     counts: Vec<u32>,
     /// The tokens with a count, each once.
     seen: Vec<u32>,
+    /// Prompt and answer, where rules look at them.
+    tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    prompt: usize,
+    /// The most tokens of the answer.
+    max_tokens: Option<usize>,
     scores: Vec<f32>,
     distribution: Distribution,
 }
@@ -52,6 +60,9 @@ impl Sampler {
             step: 0,
             counts: vec![0; vocabulary],
             seen: Vec::new(),
+            tokens: Vec::new(),
+            prompt: 0,
+            max_tokens: None,
             scores: Vec::new(),
             distribution: Distribution::default(),
         })
@@ -81,11 +92,24 @@ impl Sampler {
         for &token in prompt {
             self.note(token, |count| count | IN_PROMPT);
         }
+        self.tokens.clear();
+        if !self.params.rules.is_empty() {
+            self.tokens.extend_from_slice(prompt);
+        }
+        self.prompt = self.tokens.len();
+    }
+
+    /// Says how many tokens the answer has at most, for rules about its end.
+    pub fn limit(&mut self, max_tokens: Option<usize>) {
+        self.max_tokens = max_tokens;
     }
 
     /// Notes a token as generated: one that [`Self::pick`] gave, or one that was decided elsewhere.
     pub fn accept(&mut self, token: u32) {
         self.note(token, |count| count + 1);
+        if !self.params.rules.is_empty() {
+            self.tokens.push(token);
+        }
         self.step += 1;
     }
 
@@ -160,7 +184,10 @@ impl Sampler {
         if max <= ALL_BANNED {
             return Err(all_banned());
         }
-        let Params { top_k, top_p, min_p, typical_p, .. } = self.params;
+        let Params { top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff, top_h, .. } = self.params;
+        if top_h > 0.0 {
+            self.distribution.top_h(top_h);
+        }
         if top_k > 0 {
             self.distribution.top_k(top_k);
         }
@@ -173,13 +200,21 @@ impl Sampler {
         if typical_p < 1.0 {
             self.distribution.typical_p(fraction(typical_p));
         }
+        if epsilon_cutoff > 0.0 {
+            self.distribution.cutoff(epsilon_cutoff);
+        }
+        if eta_cutoff > 0.0 {
+            let flat = eta_cutoff.sqrt() * (-self.distribution.entropy()).exp();
+            self.distribution.cutoff(eta_cutoff.min(flat));
+        }
         Ok(())
     }
 
-    /// Bias, penalties and mask; `None` if they leave the logits as they are. The buffer comes back by `recycle`.
+    /// Bias, penalties, rules and mask; `None` if they leave the logits as they are. The buffer comes back by `recycle`.
     fn process(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Option<Vec<f32>> {
         let penalties = self.params.has_penalties() && !self.seen.is_empty();
-        if self.params.logit_bias.is_empty() && !penalties && mask.is_none() {
+        let rules = Some(&self.params.rules).filter(|rules| !rules.is_empty());
+        if self.params.logit_bias.is_empty() && !penalties && rules.is_none() && mask.is_none() {
             return None;
         }
         let mut scores = std::mem::take(&mut self.scores);
@@ -190,12 +225,22 @@ impl Sampler {
                 *score += bias.max(f64::from(BANNED)) as f32;
             }
         }
+        if let Some(rules) = rules {
+            rules.add_sequence_bias(&mut scores, &self.tokens);
+            for &token in self.seen.iter().filter(|&&token| self.counts[token as usize] & IN_PROMPT != 0) {
+                scores[token as usize] = rules.of_prompt(scores[token as usize]);
+            }
+        }
         if penalties {
             let penalty = Penalty::of(&self.params);
             for &token in &self.seen {
                 let (score, count) = (&mut scores[token as usize], self.counts[token as usize]);
                 *score = penalty.apply(*score, count);
             }
+        }
+        if let Some(rules) = rules {
+            let at = Progress { tokens: &self.tokens, prompt: self.prompt, max_tokens: self.max_tokens };
+            rules.restrict(&mut scores, at);
         }
         if let Some(mask) = mask {
             for (token, score) in scores.iter_mut().enumerate() {
@@ -223,7 +268,7 @@ pub(crate) const CONSTANT_HINT: &str =
 const ALL_BANNED: f32 = BANNED / 1000.0;
 
 pub(crate) fn all_banned() -> Error {
-    let reason = "no token is left that the grammar and logit_bias allow; allow at least one".into();
+    let reason = "no token is left that the grammar, logit_bias and generation_config.json allow; allow at least one".into();
     Error::Request { parameter: "logit_bias".into(), reason }
 }
 

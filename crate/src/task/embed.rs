@@ -38,6 +38,15 @@ pub struct EmbedRequest {
     pub truncate_dim: Option<usize>,
 }
 
+/// What becomes a vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmbedInput {
+    /// A text, behind the prompt and between the special tokens that the model wants.
+    Text(String),
+    /// Token ids as they are.
+    Ids(Vec<u32>),
+}
+
 /// A loaded embedding model.
 pub struct Embedder {
     /// The engine.
@@ -79,6 +88,21 @@ impl Embedder {
         abort: &AbortFlag,
         progress: impl FnMut(usize, usize),
     ) -> Result<Vec<Vec<f32>>> {
+        let inputs: Vec<EmbedInput> = texts.iter().cloned().map(EmbedInput::Text).collect();
+        self.embed_inputs(&inputs, request, abort, progress).await
+    }
+
+    /// The vectors of texts and of lists of token ids, in their order; `progress` hears how many are done.
+    ///
+    /// # Errors
+    /// As [`Self::embed`]; `Request` for ids that the vocabulary does not have.
+    pub async fn embed_inputs(
+        &mut self,
+        inputs: &[EmbedInput],
+        request: &EmbedRequest,
+        abort: &AbortFlag,
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Vec<Vec<f32>>> {
         let (cols, dims) = (self.encoder.cols(), self.dims(request)?);
         let prompt = self.config.prompt(request.task.as_deref(), request.prompt.as_deref())?;
         let tokenizer = self.text.tokenizer()?;
@@ -87,17 +111,29 @@ impl Embedder {
             true => 0,
             false => tokenizer.prefix_len() + tokenizer.encode_trusted(prompt, false)?.len(),
         };
-        let tokens = |text: &String| {
-            let whole = format!("{prompt}{text}");
-            let whole = if self.config.lower_case { whole.to_lowercase() } else { whole };
-            let mut ids = tokenizer.encode_text(&whole, longest)?;
+        let vocabulary = self.encoder.vocab();
+        let tokens = |input: &EmbedInput| {
+            let (mut ids, skip) = match input {
+                EmbedInput::Text(text) => {
+                    let whole = format!("{prompt}{text}");
+                    let whole = if self.config.lower_case { whole.to_lowercase() } else { whole };
+                    (tokenizer.encode_text(&whole, longest)?, skip)
+                }
+                EmbedInput::Ids(ids) => {
+                    if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+                        let reason = format!("there is no token {id}; the vocabulary has {vocabulary}");
+                        return Err(Error::Request { parameter: "input".into(), reason });
+                    }
+                    (ids[..ids.len().min(longest)].to_vec(), 0)
+                }
+            };
             if let Some((token, count)) = self.config.fill {
                 ids.resize(count, token);
             }
             Ok(Tokens { ids, types: Vec::new(), skip })
         };
         let normalize = request.normalize.unwrap_or(self.config.normalize);
-        let rows = run_all(&self.encoder, texts, tokens, abort, progress).await?;
+        let rows = run_all(&self.encoder, inputs, tokens, abort, progress).await?;
         Ok(rows.into_iter().map(|row| shape(row, cols, dims, normalize)).collect())
     }
 

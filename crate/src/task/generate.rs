@@ -111,7 +111,11 @@ impl<'a> Text<'a> {
     fn push(&mut self, id: u32) -> String {
         let (Some(tokenizer), Some(decoder)) = (self.tokenizer, &mut self.decoder) else { return String::new() };
         let piece = decoder.push(tokenizer, id);
-        let text = self.stops.push(&piece);
+        let mut text = self.stops.push(&piece);
+        // Stop strings may spell special tokens, which are not shown.
+        if let Some(special) = tokenizer.special_spelling(id) {
+            text += &self.stops.push_hidden(special);
+        }
         self.shown.push_str(&text);
         text
     }
@@ -142,6 +146,8 @@ struct Run<'a> {
     ids: Vec<u32>,
     finish: Option<Finish>,
     max_tokens: usize,
+    /// When it ends whatever has come, by the clock.
+    deadline_ms: f64,
     eos: Vec<u32>,
     first_token_ms: f64,
     /// Whether tokens are drafted; how many were, and how many were accepted.
@@ -176,6 +182,9 @@ impl Run<'_> {
                 break;
             }
         }
+        if self.finish.is_none() && now_ms() > self.deadline_ms {
+            self.finish = Some(Finish::Length);
+        }
         event
     }
 }
@@ -195,16 +204,31 @@ impl Loaded {
         if std::mem::take(&mut self.forgotten) {
             self.session.clear();
         }
-        let params = self.defaults.merge(&request.sampling)?;
-        let room = request.max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
+        let defaults = self.defaults.clone();
+        let mut params = defaults.params.merge(&request.sampling)?;
+        let max_tokens = request.max_tokens.or(defaults.max_new_tokens);
+        let room = max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
         let prompt = self.fitting_prompt(request, room)?;
         if prompt.is_empty() {
             let reason = "the prompt is empty; give at least one token".into();
             return Err(Error::Request { parameter: "prompt".into(), reason });
         }
+        let max_tokens = match defaults.max_length.filter(|_| max_tokens.is_none()) {
+            Some(most) if most <= prompt.len() => {
+                let tokens = prompt.len();
+                let reason = format!(
+                    "the prompt has {tokens} tokens and 'max_length' of generation_config.json allows {most} with the answer; give maxTokens"
+                );
+                return Err(Error::Request { parameter: "maxTokens".into(), reason });
+            }
+            Some(most) => Some(most - prompt.len()),
+            None => max_tokens,
+        };
+        params.rules.narrow(prompt.len(), max_tokens);
         let seed = request.fallback_seed.unwrap_or((now_ms() * 1000.0) as u64);
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
+        sampler.limit(max_tokens);
         let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
         // The drafts are compared with the likeliest token, as the model gives it.
         let drafting = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
@@ -216,14 +240,22 @@ impl Loaded {
         }
         let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
         let parts = self.text.clone();
-        let before = if request.messages.is_some() { &[][..] } else { &prompt[..] };
-        let stops: Vec<String> = request.stop.iter().chain(self.stops.iter()).cloned().collect();
+        let continues = request.messages.is_none() || request.continue_final_message;
+        let before = if continues { &prompt[..] } else { &[] };
+        let stops: Vec<String> = request.stop.iter().chain(defaults.stops.iter()).cloned().collect();
+        let mut eos = if request.ignore_eos { Vec::new() } else { self.eos.to_vec() };
+        // A stop string that is a special token ends the answer on the device.
+        if let Ok(tokenizer) = parts.tokenizer() {
+            let special = stops.iter().filter(|text| tokenizer.special_spellings().contains(text));
+            eos.extend(special.filter_map(|text| tokenizer.token_to_id(text)));
+        }
         let mut run = Run {
             text: Text::new(parts.tokenizer().ok(), &stops, before),
             ids: Vec::new(),
             finish: None,
-            max_tokens: request.max_tokens.unwrap_or(usize::MAX),
-            eos: if request.ignore_eos { Vec::new() } else { self.eos.to_vec() },
+            max_tokens: max_tokens.unwrap_or(usize::MAX),
+            deadline_ms: defaults.max_ms.map_or(f64::INFINITY, |ms| start_ms + ms),
+            eos,
             first_token_ms: start_ms,
             drafting,
             drafts: (0, 0),

@@ -3,13 +3,15 @@
 use super::language::{Language, Origin, about, takes};
 use super::parts::{TextFiles, TextParts};
 use super::request::{GenerateRequest, Overflow};
+use super::open::Task;
+use super::sentence::json as read_json;
 use super::sight::{Sight, listed, pictures_of};
 use crate::exec::{Files, MeasureOptions, Measurement, RunOptions, Session};
 use crate::format::{gguf::Gguf, mlc};
 use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
-use crate::sample::Params;
-use crate::text::ChatInput;
+use crate::sample::Generation;
+use crate::text::{ChatInput, EncodeOptions};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -20,7 +22,8 @@ fn conversation(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
         messages: without_oldest(request.messages.as_deref().unwrap_or_default(), drop)?,
         tools: request.tools.clone(),
         documents: request.documents.clone(),
-        add_generation_prompt: true,
+        add_generation_prompt: request.add_generation_prompt.unwrap_or(!request.continue_final_message),
+        continue_final_message: request.continue_final_message,
         variables: request.chat_template.clone(),
         clock: None,
     })
@@ -49,14 +52,12 @@ pub struct Loaded {
     pub text: Rc<TextParts>,
     /// Where it comes from.
     pub origin: Origin,
-    /// Sampling that generation_config.json asks for.
-    pub(super) defaults: Params,
+    /// What generation_config.json asks for.
+    pub(super) defaults: Rc<Generation>,
     /// Tokens that end an answer.
     pub(super) eos: Rc<[u32]>,
     /// Whether what the session holds is no conversation: the next answer begins anew.
     pub(super) forgotten: bool,
-    /// Texts that end an answer, beside those of a request.
-    pub(super) stops: Rc<[String]>,
     /// How it sees, after [`Self::open_eyes`].
     pub(super) sight: Option<Rc<Sight>>,
 }
@@ -81,8 +82,16 @@ impl Loaded {
         name: &str,
         options: RunOptions,
     ) -> Result<Self> {
-        source.progress().phase(Phase::Config);
-        let files = Files::open(source, gguf).await?;
+        let progress = source.progress();
+        progress.phase(Phase::Config);
+        let files = match Files::open(source, gguf).await {
+            Err(error @ Error::UnknownArchitecture { .. }) => {
+                let config = read_json(source, "config.json").await?.unwrap_or_default();
+                Task::Generate.check(&config, name)?;
+                return Err(error);
+            }
+            files => files?,
+        };
         Self::load_opened(gpu, source, files, name, options).await
     }
 
@@ -98,6 +107,7 @@ impl Loaded {
         options: RunOptions,
     ) -> Result<Self> {
         let progress = source.progress();
+        Task::Generate.check(&files.config, name)?;
         progress.phase(Phase::Tokenizer);
         let notes = files.gguf.as_ref().map(Gguf::notes).unwrap_or_default();
         let texts = match &files.gguf {
@@ -111,7 +121,7 @@ impl Loaded {
             Some(bytes) => parse("generation_config.json", bytes)?,
             None => json!({}),
         };
-        let defaults = Params::from_generation_config(&generation)?;
+        let defaults = Generation::read(&generation)?;
         progress.phase(Phase::Weights);
         let config = files.config.clone();
         let Language { model, text, mut origin } = Language::load(gpu, source, name, files, texts, options).await?;
@@ -124,15 +134,16 @@ impl Loaded {
         origin.warnings.extend(notes);
         let session = Session::new(&model)?;
         session.ready().await?;
+        let defaults = defaults.of_model(&eos, session.vocab())?;
+        origin.warnings.extend_from_slice(&defaults.warnings);
         progress.phase(Phase::Ready);
         Ok(Self {
             session,
             text,
             origin,
-            defaults,
+            defaults: Rc::new(defaults),
             eos: eos.into(),
             forgotten: false,
-            stops: texts_of(&generation["stop_strings"]).into(),
             sight: None,
         })
     }
@@ -196,7 +207,6 @@ impl Loaded {
             defaults: self.defaults.clone(),
             eos: self.eos.clone(),
             forgotten: self.forgotten,
-            stops: self.stops.clone(),
             sight: self.sight.clone(),
         }
     }
@@ -266,7 +276,9 @@ impl Loaded {
         }
         let tokenizer = self.text.tokenizer()?;
         if let Some(prompt) = &request.prompt {
-            return tokenizer.encode(prompt, true).map(Some);
+            return tokenizer
+                .encode_with_options(prompt, EncodeOptions { add_special: true, parse_special: request.parse_special })
+                .map(Some);
         }
         let Some(mut input) = conversation(request, drop) else { return Ok(None) };
         let pictures = pictures_of(&input.messages);
@@ -298,7 +310,7 @@ impl Loaded {
                 Some(shorter) if request.messages.is_some() => ids = shorter,
                 // There are no turns: the oldest tokens go, but for the first, which attention leans on.
                 _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),
-                _ => return full(ids.len()),
+                _ => return Err(Error::MessageTooLong { tokens: ids.len(), limit: self.session.capacity }),
             }
         }
         Ok(ids)
@@ -308,12 +320,6 @@ impl Loaded {
 fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
     let reason = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
     serde_json::from_slice(bytes).map_err(reason)
-}
-
-/// One text or several.
-fn texts_of(value: &Value) -> Vec<String> {
-    let listed = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-    value.as_str().into_iter().chain(listed).filter(|t| !t.is_empty()).map(String::from).collect()
 }
 
 /// `eos_token_id`: one id or several.

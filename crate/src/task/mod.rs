@@ -15,7 +15,7 @@ mod sight;
 mod speak;
 mod transcribe;
 
-pub use embed::{EmbedRequest, Embedder};
+pub use embed::{EmbedInput, EmbedRequest, Embedder};
 pub use generate::{Event, Finish, Outcome, TokenInfo};
 pub use language::Origin;
 pub use loaded::Loaded;

@@ -61,6 +61,48 @@ impl Task {
     }
 }
 
+impl Task {
+    /// What a model for it is, what the model does, and how it is called.
+    fn words(self) -> [&'static str; 3] {
+        match self {
+            Self::Generate => ["a text-generation model", "generate text", "generate"],
+            Self::Embed => ["an embedding model", "embed", "embed"],
+            Self::Rerank => ["a reranking model", "rerank documents", "rerank"],
+            Self::Transcribe => ["a speech-to-text model", "transcribe audio", "transcribe"],
+            Self::Speak => ["a text-to-speech model", "synthesize speech", "speak"],
+        }
+    }
+
+    /// The error of a model that is asked for this task and is for another.
+    pub(crate) fn misused(self, name: &str, own: Task) -> Error {
+        let ([is, _, call], [_, cannot, _]) = (own.words(), self.words());
+        let reason = format!("{name} cannot {cannot}: it is {is}, call '{call}' instead");
+        Error::Request { parameter: "task".into(), reason }
+    }
+
+    /// Refuses this task for a model that is certainly for another. What is not known goes through.
+    pub(super) fn check(self, config: &Value, name: &str) -> Result<()> {
+        let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+        let own = if arch::hears(config) {
+            Self::Transcribe
+        } else if arch::is_encoder(config) || arch::shared(config).is_some() {
+            let scores = class.ends_with("ForSequenceClassification");
+            if self == Self::Embed || (scores && self == Self::Rerank) {
+                return Ok(());
+            }
+            if scores { Self::Rerank } else { Self::Embed }
+        } else if self == Self::Transcribe || (self == Self::Speak && config.get("tokens_per_frame").is_none()) {
+            if !arch::supported().any(|known| known == class) {
+                return Ok(());
+            }
+            Self::Generate
+        } else {
+            return Ok(());
+        };
+        if self == own { Ok(()) } else { Err(self.misused(name, own)) }
+    }
+}
+
 /// A loaded model of any task.
 pub enum AnyModel {
     /// It continues texts.
@@ -107,7 +149,9 @@ impl AnyModel {
             return Self::of_container(gpu, source, name, task, options).await;
         };
         let guessed = || if codec.is_some() { Task::Speak } else { inferred_task(&config, sentence.is_some(), name) };
-        match task.unwrap_or_else(guessed) {
+        let task = task.unwrap_or_else(guessed);
+        task.check(&config, name)?;
+        match task {
             Task::Speak => {
                 let reason = "this model speaks by a codec; name it, as 'codec'.".into();
                 let codec = codec.ok_or(Error::Request { parameter: "codec".into(), reason })?;

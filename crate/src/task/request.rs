@@ -35,6 +35,8 @@ pub enum Speculation {
 pub struct GenerateRequest {
     /// Text to continue.
     pub prompt: Option<String>,
+    /// Whether special tokens that the prompt spells are such: for prompts that no stranger has written.
+    pub parse_special: bool,
     /// Token ids to continue.
     pub ids: Option<Vec<u32>>,
     /// A conversation, rendered by the model's chat template.
@@ -45,7 +47,11 @@ pub struct GenerateRequest {
     pub documents: Option<Vec<Value>>,
     /// Further variables of the template.
     pub chat_template: Map<String, Value>,
-    /// The most tokens of the answer; the context's rest by default.
+    /// Whether the assistant's turn is opened behind the messages; by default unless the last one is continued.
+    pub add_generation_prompt: Option<bool>,
+    /// Goes on with the last message's text instead of answering it.
+    pub continue_final_message: bool,
+    /// The most tokens of the answer; what generation_config.json says, or the context's rest by default.
     pub max_tokens: Option<usize>,
     /// How tokens are picked.
     #[serde(flatten)]
@@ -86,6 +92,10 @@ impl GenerateRequest {
         if given.iter().filter(|g| **g).count() != 1 {
             let reason = "exactly one of prompt, ids and messages is needed".into();
             return Err(Error::Request { parameter: "request".into(), reason });
+        }
+        if self.continue_final_message && self.add_generation_prompt == Some(true) {
+            let reason = "cannot be combined with addGenerationPrompt: true, which opens another message; leave one out";
+            return Err(Error::Request { parameter: "continueFinalMessage".into(), reason: reason.into() });
         }
         if self.max_tokens == Some(0) {
             let reason = "0 tokens were asked for; ask for at least one".into();

@@ -18,6 +18,9 @@ const FUEL: u64 = 20_000_000;
 /// Calls of macros inside each other, and nesting of blocks; the stack of a page is small.
 const RECURSION: usize = 120;
 
+/// Marks where the last message ends, as transformers does; the space behind it tells whether the template trims.
+const FINAL_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
 /// What a conversation consists of.
 #[derive(Debug, Clone, Default)]
 pub struct ChatInput {
@@ -29,6 +32,8 @@ pub struct ChatInput {
     pub documents: Option<Vec<Json>>,
     /// Whether the text ends with the beginning of the assistant's answer.
     pub add_generation_prompt: bool,
+    /// Whether the text ends with that of the last message, to be continued.
+    pub continue_final_message: bool,
     /// Further variables, such as `enable_thinking`.
     pub variables: serde_json::Map<String, Json>,
     /// What `strftime_now` answers; the time of the machine if absent.
@@ -107,7 +112,12 @@ impl ChatTemplate {
         special_spellings: &[String],
     ) -> Result<Prompt> {
         let has_tools = input.tools.as_ref().is_some_and(|tools| !tools.is_empty());
-        let messages = Json::Array(input.messages.clone());
+        let mut messages = input.messages.clone();
+        let last = match input.continue_final_message {
+            true => Some(self.mark_final(messages.last_mut())?),
+            false => None,
+        };
+        let messages = Json::Array(messages);
         let tools = input.tools.clone().map_or(Json::Null, Json::Array);
         let documents = input.documents.clone().map_or(Json::Null, Json::Array);
         let variables = Json::Object(input.variables.clone());
@@ -137,7 +147,37 @@ impl ChatTemplate {
             }
             error
         })?;
-        Ok(guard.reveal(&rendered))
+        let mut prompt = guard.reveal(&rendered);
+        if let Some(text) = last {
+            let found = prompt.text.rfind(FINAL_MARK.trim_end()).filter(|_| prompt.text.contains(text.trim()));
+            let reason = "the last message cannot be continued: the template leaves parts of it out";
+            let end = found.ok_or_else(|| template_error(reason))?;
+            let spaced = prompt.text[end..].starts_with(FINAL_MARK);
+            prompt.text.truncate(end);
+            if !spaced {
+                prompt.text.truncate(prompt.text.trim_end().len());
+            }
+            let length = prompt.text.len();
+            prompt.protected.retain(|place| *place < length);
+        }
+        Ok(prompt)
+    }
+
+    /// Puts [`FINAL_MARK`] behind the text of the last message; gives that text.
+    fn mark_final(&self, message: Option<&mut Json>) -> Result<String> {
+        let refuse = |reason: &str| template_error(format!("the last message cannot be continued: {reason}"));
+        if !self.sources.contains("content") {
+            return Err(refuse("the template does not read 'content'"));
+        }
+        let content = message.and_then(|message| message.get_mut("content"));
+        let text = match content {
+            Some(Json::Array(parts)) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
+            content => content,
+        };
+        let Some(Json::String(text)) = text else { return Err(refuse("it has no text")) };
+        let before = text.clone();
+        text.push_str(FINAL_MARK);
+        Ok(before)
     }
 
     fn template(&self, has_tools: bool) -> Result<minijinja::Template<'_, '_>> {

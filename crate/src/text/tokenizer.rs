@@ -217,6 +217,12 @@ impl Tokenizer {
         Some(self.decoder.bytes_of(piece))
     }
 
+    /// How a special token is written that [`super::StreamDecoder`] skips; nothing for other tokens.
+    pub fn special_spelling(&self, id: u32) -> Option<&str> {
+        let added = self.added_by_id.get(&id).filter(|added| added.special && added.form == added.content)?;
+        Some(&added.content)
+    }
+
     /// Whether `id` is a special token.
     pub fn is_special(&self, id: u32) -> bool {
         self.added_by_id.get(&id).is_some_and(|added| added.special)

@@ -10,7 +10,7 @@ use crate::exec::{Files, MeasureOptions};
 use crate::gpu::{Backend, DeviceOptions, Gpu, Group, Implementation};
 use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
 use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Sight, Task, TextParts};
-use crate::text::ChatInput;
+use crate::text::{ChatInput, EncodeOptions, Prompt};
 use crate::vision::{Intake, header::Header};
 use crate::{Error, Result};
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
@@ -18,7 +18,7 @@ use options::{PICKED, abort_flag, device_options, group_named, hub_options, open
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
-use values::{from_js, get, plain, strings, text_of, to_js};
+use values::{embed_inputs, from_js, get, plain, strings, text_of, to_js};
 use voice::Ears;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{future_to_promise, spawn_local};
@@ -135,12 +135,35 @@ fn stored(sources: [Option<Rc<Source>>; 2]) -> Promise {
 impl Engine {
     /// Refuses what the model is not for.
     fn wanted(&self, task: Task) -> Result<()> {
-        let text = |name: &str| self.info.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
-        if text("task") == task.name() {
-            return Ok(());
+        let text = |name: &str| self.info.get(name).and_then(Value::as_str).unwrap_or_default();
+        match Task::from_name(text("task"))? {
+            own if own == task => Ok(()),
+            own => Err(task.misused(text("model"), own)),
         }
+    }
         let hint = format!("It is for '{}'; load another model, or this one with another task.", text("task"));
         Err(Error::UnsupportedOption { architecture: text("architecture"), option: task.name().into(), hint })
+    }
+
+    /// A conversation as the model's template renders it.
+    fn rendered(&self, messages: &JsValue, options: &JsValue) -> Result<Prompt> {
+        let list = |value: Value| value.as_array().cloned();
+        let mut variables = match from_js("options", options.clone()) {
+            Ok(Value::Object(map)) => map,
+            _ => serde_json::Map::new(),
+        };
+        let mut flag = |name: &str| variables.remove(name).and_then(|v| v.as_bool());
+        let continues = flag("continueFinalMessage").unwrap_or(false);
+        let generation = flag("addGenerationPrompt").unwrap_or(!continues);
+        self.text.render(&ChatInput {
+            messages: from_js("messages", messages.clone())?,
+            tools: variables.remove("tools").and_then(list),
+            documents: variables.remove("documents").and_then(list),
+            add_generation_prompt: generation,
+            continue_final_message: continues,
+            variables,
+            clock: None,
+        })
     }
 
     /// A conversation that is made of this one.
@@ -253,9 +276,21 @@ impl Engine {
         self.stored.clone()
     }
 
-    /// The ids of a text; special tokens in it are not honoured.
-    pub fn tokenize(&self, text: &str, add_special_tokens: bool) -> std::result::Result<Uint32Array, JsValue> {
-        let ids = self.text.tokenizer().and_then(|t| t.encode(text, add_special_tokens));
+    /// The ids of a text; special tokens in it are honoured where `parse_special` is set.
+    pub fn tokenize(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        parse_special: bool,
+    ) -> std::result::Result<Uint32Array, JsValue> {
+        let ids = self.text.tokenizer().and_then(|t| t.encode_with_options(text, EncodeOptions { add_special: add_special_tokens, parse_special }));
+        ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
+    }
+
+    /// The ids of a conversation as `generate` takes it: special tokens of the template are honoured, those in messages are text.
+    #[wasm_bindgen(js_name = tokenizeChat)]
+    pub fn tokenize_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<Uint32Array, JsValue> {
+        let ids = self.rendered(messages, options).and_then(|prompt| self.text.tokenizer()?.encode_prompt(&prompt));
         ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
     }
 
@@ -267,24 +302,7 @@ impl Engine {
     /// A conversation as the model's template renders it.
     #[wasm_bindgen(js_name = renderChat)]
     pub fn render_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<String, JsValue> {
-        let render = || -> Result<String> {
-            let list = |value: Value| value.as_array().cloned();
-            let mut variables = match from_js("options", options.clone()) {
-                Ok(Value::Object(map)) => map,
-                _ => serde_json::Map::new(),
-            };
-            let generation = variables.remove("addGenerationPrompt").and_then(|v| v.as_bool()).unwrap_or(true);
-            let input = ChatInput {
-                messages: from_js("messages", messages.clone())?,
-                tools: variables.remove("tools").and_then(list),
-                documents: variables.remove("documents").and_then(list),
-                add_generation_prompt: generation,
-                variables,
-                clock: None,
-            };
-            Ok(self.text.render(&input)?.text)
-        };
-        render().map_err(|e| to_js(&e))
+        self.rendered(messages, options).map(|prompt| prompt.text).map_err(|e| to_js(&e))
     }
 
     /// Generates text; `on_event` gets `{ text, ids, logprobs? }` as they come. `seed` serves where the request has none.
@@ -360,7 +378,7 @@ impl Engine {
         result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
-    /// Vectors of texts; `on_progress` gets `{ done, total }`.
+    /// Vectors of texts and lists of token ids; `on_progress` gets `{ done, total }`.
     pub async fn embed(
         &self,
         texts: JsValue,
@@ -370,13 +388,13 @@ impl Engine {
         let embed = async {
             let abort = abort_flag(&options);
             let request: EmbedRequest = from_js("embed", options)?;
-            let texts = strings("input", &texts)?;
+            let inputs = embed_inputs(&texts)?;
             let mut taken = self.take(Task::Embed)?;
             let Some(AnyModel::Embed(model)) = &mut taken.model else { return Err(misplaced()) };
             let report = |done: usize, total: usize| {
                 let _ = on_progress.call1(&JsValue::NULL, &plain(&json!({ "done": done, "total": total })));
             };
-            model.embed(&texts, &request, &abort, report).await
+            model.embed_inputs(&inputs, &request, &abort, report).await
         };
         let vectors = embed.await.map_err(|e| to_js(&e))?;
         Ok(vectors.iter().map(|vector| Float32Array::from(&vector[..])).collect())

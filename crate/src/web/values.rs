@@ -1,7 +1,8 @@
 //! Values on their way between the engine and JavaScript. Knows no request.
 
+use crate::task::EmbedInput;
 use crate::{Error, Result};
-use js_sys::{Array, Reflect};
+use js_sys::{Array, Reflect, Uint32Array};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_wasm_bindgen::Serializer;
 use wasm_bindgen::prelude::*;
@@ -39,4 +40,17 @@ pub(super) fn plain(value: &impl Serialize) -> JsValue {
 pub(super) fn strings(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
     let refuse = || Error::Request { parameter: parameter.into(), reason: "is not a list of strings".into() };
     Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
+}
+
+/// A list of texts and of token ids, which are typed arrays.
+pub(super) fn embed_inputs(list: &JsValue) -> Result<Vec<EmbedInput>> {
+    let input = |value: JsValue| match value.as_string() {
+        Some(text) => Ok(EmbedInput::Text(text)),
+        None => {
+            let reason = "is not a list of strings and token ids".into();
+            let refuse = |_| Error::Request { parameter: "input".into(), reason };
+            value.dyn_into::<Uint32Array>().map(|ids| EmbedInput::Ids(ids.to_vec())).map_err(refuse)
+        }
+    };
+    Array::from(list).iter().map(input).collect()
 }

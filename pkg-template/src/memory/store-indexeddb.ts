@@ -153,15 +153,24 @@ export function indexedDbStore(name = "jerboa-memory"): MemoryStore {
 
 /** Deletes a store and all that is in it. Tabs that have it open are told that it is gone. */
 export async function deleteIndexedDbStore(name = "jerboa-memory"): Promise<void> {
-  await ask(indexedDB.deleteDatabase(name)).catch((error) => {
+  try {
+    await ask(indexedDB.deleteDatabase(name));
+  } catch (error) {
     throw failure(error, name);
-  });
+  }
 }
 
 function openDatabase(name: string, lose: (reason: JerboaError) => void): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
-    if (typeof indexedDB === "undefined") return reject(new JerboaError("store", "There is no IndexedDB here. Use inMemoryStore(), or fileStore() in Node."));
-    const request = indexedDB.open(name, INDEXEDDB_VERSION);
+    const absent = (): void => reject(new JerboaError("store", "IndexedDB is not available here. Use inMemoryStore(), or fileStore() in Node."));
+    if (typeof indexedDB === "undefined") return absent();
+    let request: IDBOpenDBRequest;
+    try {
+      request = indexedDB.open(name, INDEXEDDB_VERSION);
+    } catch {
+      // It is there and refuses, as in frames that are sandboxed.
+      return absent();
+    }
     let timer: ReturnType<typeof setTimeout> | undefined;
     let tooLate = false;
     request.onupgradeneeded = (event) => migrate(request, event.oldVersion);

@@ -84,9 +84,17 @@ export class Engine {
     return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...sizes, ...sound[task] };
   }
 
-  tokenize(text, special) {
-    const ids = [...text].map((c) => c.codePointAt(0));
+  /** A token for each character, and one for `<sep>` where special tokens are parsed. */
+  tokenize(text, special, parse) {
+    const parts = parse ? text.split(/(<sep>)/) : [text];
+    const ids = parts.flatMap((part) => (part === "<sep>" && parse ? [9] : [...part].map((c) => c.codePointAt(0))));
     return Uint32Array.from(special ? [1, ...ids] : ids);
+  }
+
+  /** Roles are special tokens: one each. */
+  tokenizeChat(messages, options) {
+    const opened = options.addGenerationPrompt ?? !options.continueFinalMessage;
+    return Uint32Array.from([...messages.flatMap((m) => [2, ...this.tokenize(m.content, false, false)]), ...(opened ? [2] : [])]);
   }
 
   detokenize(ids) {
@@ -95,7 +103,7 @@ export class Engine {
 
   renderChat(messages, options) {
     const tools = options.tools && !this.options.model.includes("toolless") ? `tools: ${options.tools.length}\n` : "";
-    return tools + messages.map((m) => `${m.role}: ${m.content}\n`).join("") + (options.addGenerationPrompt ? "assistant: " : "");
+    return tools + messages.map((m) => `${m.role}: ${m.content}\n`).join("") + ((options.addGenerationPrompt ?? !options.continueFinalMessage) ? "assistant: " : "");
   }
 
   async generate(request, onEvent) {
@@ -157,6 +165,7 @@ export class Engine {
   async embed(texts, options, onProgress) {
     this.alive("embed");
     onProgress({ done: texts.length, total: texts.length });
+    if (!texts.every((t) => typeof t === "string" || t instanceof Uint32Array)) fail("request", "input: is not a list of strings and token ids");
     return texts.map((t) => Float32Array.from([t.length, 1, 0].slice(0, options.truncateDim ?? 3)));
   }
 

@@ -15,6 +15,7 @@ use crate::audio::whisper::Rules;
 use crate::exec::{Decode, Ear, Files, RunOptions, Session, Start, flatten};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
+use crate::sample::Generation;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 pub use request::{Heard, Times, TranscribeRequest};
@@ -69,7 +70,8 @@ impl Transcriber {
         let rules = Rules::read(&generation, &config)?;
         progress.phase(Phase::Weights);
         let ear = Ear::load(&gpu, source, &files, &speech, options).await?;
-        let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
+        let Language { model, text, mut origin } = Language::load(gpu, source, name, files, texts, options).await?;
+        origin.warnings.extend(Generation::unheard(&generation));
         let session = Session::with(&model, ear.memory().clone())?;
         session.ready().await?;
         let mut ends = vec![rules.end];

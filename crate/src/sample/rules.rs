@@ -1,0 +1,164 @@
+//! Bans and biases that depend on the tokens so far, as transformers' logits processors apply them. The CPU sampler alone runs
+//! them. Knows token ids and scores, not where the numbers come from.
+
+use super::fixed::BANNED;
+
+/// Rules about the next token; without any, the GPU may pick.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenRules {
+    /// Added to the score of a sequence's last token where the others stand before it; negative infinity bans it. Each has at
+    /// least two tokens. (`sequence_bias`, `bad_words_ids`)
+    pub sequences: Vec<(Vec<u32>, f64)>,
+    /// Scores of the prompt's tokens are multiplied by it (divided where negative); 1 changes nothing. (`encoder_repetition_penalty`)
+    pub prompt_repetition_penalty: f64,
+    /// No sequence of so many tokens occurs twice; 0 allows all. (`no_repeat_ngram_size`)
+    pub no_repeat_ngram: usize,
+    /// No sequence of so many tokens of the prompt occurs again; 0 allows all. (`encoder_no_repeat_ngram_size`)
+    pub no_repeat_prompt_ngram: usize,
+    /// Tokens of prompt and answer before an answer may end. (`min_length`)
+    pub min_length: usize,
+    /// Tokens of an answer before it may end. (`min_new_tokens`)
+    pub min_new_tokens: usize,
+    /// The token after a prompt of a single one. (`forced_bos_token_id`)
+    pub forced_first: Option<u32>,
+    /// The tokens of which one comes last where an answer reaches its `max_tokens`. (`forced_eos_token_id`)
+    pub forced_last: Vec<u32>,
+    /// From so many tokens of an answer on, ends get likelier by this factor's powers. (`exponential_decay_length_penalty`)
+    pub end_growth: Option<(usize, f64)>,
+    /// Tokens that never come. (`suppress_tokens`)
+    pub suppress: Vec<u32>,
+    /// Tokens that do not come first. (`begin_suppress_tokens`)
+    pub begin_suppress: Vec<u32>,
+    /// The tokens that end an answer.
+    pub ends: Vec<u32>,
+}
+
+impl Default for TokenRules {
+    fn default() -> Self {
+        TokenRules {
+            sequences: Vec::new(),
+            prompt_repetition_penalty: 1.0,
+            no_repeat_ngram: 0,
+            no_repeat_prompt_ngram: 0,
+            min_length: 0,
+            min_new_tokens: 0,
+            forced_first: None,
+            forced_last: Vec::new(),
+            end_growth: None,
+            suppress: Vec::new(),
+            begin_suppress: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+}
+
+/// Where a generation stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress<'a> {
+    /// Prompt and answer so far.
+    pub tokens: &'a [u32],
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// The most tokens of the answer, where there is a limit.
+    pub max_tokens: Option<usize>,
+}
+
+impl TokenRules {
+    /// Whether no rule says anything. What is suppressed at all times is a bias, and no rule by itself.
+    pub fn is_empty(&self) -> bool {
+        let counts = [self.no_repeat_ngram, self.no_repeat_prompt_ngram, self.min_length, self.min_new_tokens];
+        self.sequences.is_empty()
+            && self.prompt_repetition_penalty == 1.0
+            && counts == [0; 4]
+            && self.forced_first.is_none()
+            && self.forced_last.is_empty()
+            && self.end_growth.is_none()
+            && self.begin_suppress.is_empty()
+    }
+
+    /// Drops the rules that say nothing after a prompt of so many tokens, for an answer of at most `max_tokens`.
+    pub fn narrow(&mut self, prompt: usize, max_tokens: Option<usize>) {
+        if prompt != 1 {
+            self.forced_first = None;
+        }
+        if max_tokens.is_none() {
+            self.forced_last.clear();
+        }
+        if prompt >= self.min_length {
+            self.min_length = 0;
+        }
+    }
+
+    /// What comes before the repetition penalty, but for the prompt's.
+    pub(super) fn add_sequence_bias(&self, scores: &mut [f32], tokens: &[u32]) {
+        for (sequence, bias) in &self.sequences {
+            let Some((last, before)) = sequence.split_last() else { continue };
+            if let Some(score) = scores.get_mut(*last as usize).filter(|_| tokens.ends_with(before)) {
+                *score += bias.max(f64::from(BANNED)) as f32;
+            }
+        }
+    }
+
+    /// The score of a token of the prompt.
+    pub(super) fn of_prompt(&self, score: f32) -> f32 {
+        let factor = self.prompt_repetition_penalty as f32;
+        if score < 0.0 { score / factor } else { score * factor }
+    }
+
+    /// What comes after the repetition penalty.
+    pub(super) fn restrict(&self, scores: &mut [f32], at: Progress) {
+        let (length, new) = (at.tokens.len(), at.tokens.len() - at.prompt);
+        ban_ngrams(scores, self.no_repeat_ngram, at.tokens, at.tokens);
+        ban_ngrams(scores, self.no_repeat_prompt_ngram, at.tokens, &at.tokens[..at.prompt]);
+        if length < self.min_length || new < self.min_new_tokens {
+            ban(scores, &self.ends);
+        }
+        if let Some(first) = self.forced_first.filter(|_| length == 1) {
+            force(scores, &[first]);
+        }
+        if !self.forced_last.is_empty() && at.max_tokens == Some(new + 1) {
+            force(scores, &self.forced_last);
+        }
+        if let Some((from, factor)) = self.end_growth.filter(|(from, _)| new > *from) {
+            let growth = (factor.powi((new - from) as i32) - 1.0) as f32;
+            for end in &self.ends {
+                if let Some(score) = scores.get_mut(*end as usize).filter(|score| **score > BANNED / 2.0) {
+                    *score += score.abs() * growth;
+                }
+            }
+        }
+        ban(scores, &self.suppress);
+        // After a lone first token that is forced, the answer begins one later.
+        if new == usize::from(at.prompt == 1 && self.forced_first.is_some()) {
+            ban(scores, &self.begin_suppress);
+        }
+    }
+}
+
+/// Bans the last tokens of all sequences of `size` tokens in `text` whose beginnings stand at the end of `tokens`.
+fn ban_ngrams(scores: &mut [f32], size: usize, tokens: &[u32], text: &[u32]) {
+    if size == 0 || tokens.len() + 1 < size {
+        return;
+    }
+    let end = &tokens[tokens.len() + 1 - size..];
+    for ngram in text.windows(size).filter(|ngram| ngram.starts_with(end)) {
+        ban(scores, &ngram[size - 1..]);
+    }
+}
+
+fn ban(scores: &mut [f32], tokens: &[u32]) {
+    for token in tokens {
+        if let Some(score) = scores.get_mut(*token as usize) {
+            *score = BANNED;
+        }
+    }
+}
+
+fn force(scores: &mut [f32], tokens: &[u32]) {
+    scores.fill(BANNED);
+    for token in tokens {
+        if let Some(score) = scores.get_mut(*token as usize) {
+            *score = 0.0;
+        }
+    }
+}
