@@ -244,7 +244,7 @@ pub enum Error {
     },
     /// What of a conversation cannot be dropped does not fit into the context.
     #[error(
-        "the last message has {tokens} tokens with its system message, the context holds {limit}. Shorten the message, or load the model with a larger maxContext."
+        "the last message and the system's have {tokens} tokens, the context has room for {limit} beside the answer. Shorten them, or load the model with a larger maxContext."
     )]
     MessageTooLong {
         /// Tokens of what is left.

@@ -4,7 +4,7 @@ use super::folder::{Folder, load, minilm_tokenizer};
 use jerboa::exec::{Overrides, Precision, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, EmbedRequest, Embedder};
+use jerboa::task::{AnyModel, EmbedInput, EmbedRequest, Embedder};
 use jerboa_tests::golden::{Golden, golden};
 use pollster::block_on;
 use safetensors::Dtype;
@@ -104,6 +104,17 @@ fn fifty_texts_equal_sentence_transformers() {
             );
         }
         let found = embed(&mut model, &texts, &EmbedRequest::default());
+        // Token ids give the vector of the text that they are of, between texts too.
+        let ids = model.text.tokenizer().expect("a tokenizer").encode_text(&texts[1], 256).expect("ids");
+        let inputs = [EmbedInput::Text(texts[0].clone()), EmbedInput::Ids(ids), EmbedInput::Text(texts[2].clone())];
+        let request = EmbedRequest::default();
+        let mixed = block_on(model.embed_inputs(&inputs, &request, &AbortFlag::new(), |_, _| {})).expect("vectors");
+        for (one, other) in mixed.iter().zip(&found) {
+            assert!(cosine(one, other) > 0.999_999, "{precision:?}");
+        }
+        let none = [EmbedInput::Ids(vec![5, 99_999_999])];
+        let refused = block_on(model.embed_inputs(&none, &request, &AbortFlag::new(), |_, _| {}));
+        assert_eq!(refused.expect_err("a refusal").code(), "request");
         let cosines: Vec<f64> = found.iter().zip(expected.chunks_exact(384)).map(|(f, e)| cosine(f, e)).collect();
         let least = cosines.iter().copied().fold(1.0, f64::min);
         println!("{precision:?}: least cosine {least:.7} of {} texts", texts.len());

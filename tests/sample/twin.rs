@@ -22,6 +22,7 @@ fn parameters() -> impl Strategy<Value = Params> {
             frequency_penalty: penalties.2,
             logit_bias: logit_bias.into_iter().collect(),
             seed: Some(seed),
+            ..Params::default()
         },
     )
 }

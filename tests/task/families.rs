@@ -3,15 +3,12 @@
 
 use super::{character, request, run, stories_with, tiny_with};
 use jerboa::exec::{Overrides, RunOptions};
-use jerboa::gpu::DeviceOptions;
-use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::hub::AbortFlag;
 use jerboa::kernels::attention::Kv;
 use jerboa::task::{Finish, Loaded};
 use jerboa_tests::golden::{Golden, golden};
-use jerboa_tests::open;
 use pollster::block_on;
-use serde_json::{Map, Value, json};
-use std::path::Path;
+use serde_json::{Value, json};
 
 fn tiny(name: &str) -> (Loaded, Golden) {
     let golden = Golden::read(&golden(&format!("models/{name}")).join("golden.safetensors"));

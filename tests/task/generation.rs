@@ -50,7 +50,8 @@ fn every_field_of_a_generation_config_has_its_treatment() {
     let known: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(known.len(), names.len(), "a field is in two lists");
     let golden = reference();
-    let fields: BTreeSet<&str> = golden["fields"].as_array().expect("fields").iter().filter_map(Value::as_str).collect();
+    let fields: BTreeSet<&str> =
+        golden["fields"].as_array().expect("fields").iter().filter_map(Value::as_str).collect();
     assert_eq!(known, fields);
 }
 
@@ -68,7 +69,8 @@ fn what_is_not_supported_is_told_by_name_and_neutral_values_are_not() {
         (json!({ "force_words_ids": [[5]] }), "'force_words_ids'"),
         (json!({ "constraints": ["x"] }), "'constraints'"),
     ] {
-        assert!(told(config.clone()).contains(name), "{config}: {}", told(config));
+        let found = told(config.clone());
+        assert!(found.contains(name), "{config}: {found}");
     }
     let neutral = json!({
         "num_beams": 1, "num_beam_groups": 1, "penalty_alpha": 0, "guidance_scale": 1.0, "watermarking_config": null, "token_healing": false,
@@ -101,9 +103,10 @@ fn damaged_fields_are_refused_by_name() {
             other => panic!("{config}: {other:?}"),
         }
     }
-    for (config, name) in
-        [(json!({ "bad_words_ids": [[300]] }), "bad_words_ids"), (json!({ "sequence_bias": [[[1, 300], 1.0]] }), "sequence_bias")]
-    {
+    for (config, name) in [
+        (json!({ "bad_words_ids": [[300]] }), "bad_words_ids"),
+        (json!({ "sequence_bias": [[[1, 300], 1.0]] }), "sequence_bias"),
+    ] {
         match Generation::read(&config).expect("readable").of_model(&[], 256) {
             Err(Error::Config { reason, .. }) => assert!(reason.contains(name) && reason.contains("300"), "{reason}"),
             other => panic!("{config}: {other:?}"),
@@ -169,7 +172,8 @@ fn stop_strings_that_spell_special_tokens_stop() {
         (format!("<b>{fourth}"), 4),
     ] {
         for logprobs in [false, true] {
-            let outcome = run(&mut model, json!({ "ids": prompt, "maxTokens": 10, "stop": [stop], "logprobs": logprobs }));
+            let outcome =
+                run(&mut model, json!({ "ids": prompt, "maxTokens": 10, "stop": [stop], "logprobs": logprobs }));
             assert_eq!((outcome.ids.as_slice(), outcome.finish_reason), (&plain[..count], Finish::Stop), "{stop}");
             let text = if stop.starts_with('<') { first.as_str() } else { "" };
             assert_eq!(outcome.text, text, "{stop}: neither the stop string nor special tokens are shown");
@@ -197,7 +201,8 @@ fn prompts_write_special_tokens_on_request_only() {
 
 #[test]
 fn answers_that_are_begun_are_continued() {
-    let template = "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
+    let template =
+        "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
     let (mut model, _, plain) = with_specials(Some(template));
     let (question, begun) = (character(5).to_string(), character(6).to_string());
     let messages = json!([{ "role": "user", "content": question }, { "role": "assistant", "content": begun }]);

@@ -8,6 +8,7 @@ mod pictures;
 mod sampling;
 mod speculation;
 mod stops;
+mod tasks;
 
 use jerboa::exec::{Overrides, RunOptions};
 use jerboa::gpu::DeviceOptions;

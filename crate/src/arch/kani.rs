@@ -4,6 +4,9 @@
 use super::config::Config;
 use crate::Result;
 
+/// The tensor that turns a speaker's vector into a row of the prompt.
+pub const SPEAKER_PROJECTION: &str = "model.speaker_emb_projection.weight";
+
 /// Layers that multiply their rotation's frequencies by a learned number, as the tensors that tell it.
 pub(super) fn learned(config: Config<'_>) -> Vec<String> {
     let layers =

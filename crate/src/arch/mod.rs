@@ -56,6 +56,7 @@ pub use family::{
     shared, sight, text_config, tower, unknown,
 };
 pub use inferred::{inferred, is_named};
+pub use kani::SPEAKER_PROJECTION;
 use serde_json::Value;
 pub use speech::Speech;
 

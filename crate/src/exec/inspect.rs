@@ -72,6 +72,8 @@ impl Files {
         }
         // Numbers that a family reads with the configuration.
         arch::numbers(&config).into_iter().for_each(|name| _ = used.insert(name));
+        // What turns a speaker's vector into a row of the prompt.
+        used.insert(arch::SPEAKER_PROJECTION.into());
         out.unused = self.weights.iter().map(|w| w.name.clone()).filter(|name| !used.contains(name)).collect();
         out
     }

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::rules::TokenRules;
 use super::Params;
+use super::rules::TokenRules;
 use crate::{Error, Result};
 
 /// Fields of transformers' `GenerationConfig` that are applied.
@@ -132,7 +132,8 @@ impl Generation {
     pub fn read(config: &Value) -> Result<Self> {
         let fields = Fields(config);
         let mut params = Params::from_generation_config(config)?;
-        let cutoff = |name: &str| Ok::<f64, Error>(fields.number(name)?.filter(|n| *n > 0.0 && *n < 1.0).unwrap_or(0.0));
+        let cutoff =
+            |name: &str| Ok::<f64, Error>(fields.number(name)?.filter(|n| *n > 0.0 && *n < 1.0).unwrap_or(0.0));
         params.epsilon_cutoff = cutoff("epsilon_cutoff")?;
         params.eta_cutoff = cutoff("eta_cutoff")?;
         params.top_h = fields.number("top_h")?.unwrap_or(0.0);
@@ -161,8 +162,9 @@ impl Generation {
         }
         if let Some(decay) = fields.get("exponential_decay_length_penalty") {
             let pair = decay[0].as_u64().zip(decay[1].as_f64());
-            let (from, factor) = pair.ok_or_else(|| refuse("exponential_decay_length_penalty", "must be [start, factor]"))?;
-            rules.end_growth = Some((from as usize, factor));
+            let (from, factor) =
+                pair.ok_or_else(|| refuse("exponential_decay_length_penalty", "must be [start, factor]"))?;
+            rules.end_growth = Some((from as usize, factor, ends.clone()));
         }
         let mut sequences = Vec::new();
         for pair in fields.list("sequence_bias")? {
@@ -236,7 +238,9 @@ fn ignored(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
     let told = |(name, _): &(&str, f64)| {
         let value = config[*name].to_string();
         let value = if value.len() > 40 { String::new() } else { format!(" = {value}") };
-        format!("generation_config.json: '{name}'{value} is not supported and was ignored; answers can differ from those of transformers.")
+        format!(
+            "generation_config.json: '{name}'{value} is not supported and was ignored; answers can differ from those of transformers."
+        )
     };
     found.map(told).collect()
 }

@@ -23,8 +23,8 @@ pub struct TokenRules {
     pub forced_first: Option<u32>,
     /// The tokens of which one comes last where an answer reaches its `max_tokens`. (`forced_eos_token_id`)
     pub forced_last: Vec<u32>,
-    /// From so many tokens of an answer on, ends get likelier by this factor's powers. (`exponential_decay_length_penalty`)
-    pub end_growth: Option<(usize, f64)>,
+    /// From so many tokens of an answer on, these ends get likelier by this factor's powers. (`exponential_decay_length_penalty`)
+    pub end_growth: Option<(usize, f64, Vec<u32>)>,
     /// Tokens that never come. (`suppress_tokens`)
     pub suppress: Vec<u32>,
     /// Tokens that do not come first. (`begin_suppress_tokens`)
@@ -119,9 +119,9 @@ impl TokenRules {
         if !self.forced_last.is_empty() && at.max_tokens == Some(new + 1) {
             force(scores, &self.forced_last);
         }
-        if let Some((from, factor)) = self.end_growth.filter(|(from, _)| new > *from) {
+        if let Some((from, factor, ends)) = self.end_growth.as_ref().filter(|(from, ..)| new > *from) {
             let growth = (factor.powi((new - from) as i32) - 1.0) as f32;
-            for end in &self.ends {
+            for end in ends {
                 if let Some(score) = scores.get_mut(*end as usize).filter(|score| **score > BANNED / 2.0) {
                     *score += score.abs() * growth;
                 }

@@ -268,7 +268,8 @@ pub(crate) const CONSTANT_HINT: &str =
 const ALL_BANNED: f32 = BANNED / 1000.0;
 
 pub(crate) fn all_banned() -> Error {
-    let reason = "no token is left that the grammar, logit_bias and generation_config.json allow; allow at least one".into();
+    let reason =
+        "no token is left that the grammar, logit_bias and generation_config.json allow; allow at least one".into();
     Error::Request { parameter: "logit_bias".into(), reason }
 }
 

@@ -1,9 +1,9 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
 use super::language::{Language, Origin, about, takes};
+use super::open::Task;
 use super::parts::{TextFiles, TextParts};
 use super::request::{GenerateRequest, Overflow};
-use super::open::Task;
 use super::sentence::json as read_json;
 use super::sight::{Sight, listed, pictures_of};
 use crate::exec::{Files, MeasureOptions, Measurement, RunOptions, Session};
@@ -137,15 +137,7 @@ impl Loaded {
         let defaults = defaults.of_model(&eos, session.vocab())?;
         origin.warnings.extend_from_slice(&defaults.warnings);
         progress.phase(Phase::Ready);
-        Ok(Self {
-            session,
-            text,
-            origin,
-            defaults: Rc::new(defaults),
-            eos: eos.into(),
-            forgotten: false,
-            sight: None,
-        })
+        Ok(Self { session, text, origin, defaults: Rc::new(defaults), eos: eos.into(), forgotten: false, sight: None })
     }
 
     /// Lets conversations name pictures, where the model sees; its tower is loaded when the first one comes. Conversations that
@@ -310,7 +302,7 @@ impl Loaded {
                 Some(shorter) if request.messages.is_some() => ids = shorter,
                 // There are no turns: the oldest tokens go, but for the first, which attention leans on.
                 _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),
-                _ => return Err(Error::MessageTooLong { tokens: ids.len(), limit: self.session.capacity }),
+                _ => return Err(Error::MessageTooLong { tokens: ids.len(), limit }),
             }
         }
         Ok(ids)

@@ -94,7 +94,8 @@ impl GenerateRequest {
             return Err(Error::Request { parameter: "request".into(), reason });
         }
         if self.continue_final_message && self.add_generation_prompt == Some(true) {
-            let reason = "cannot be combined with addGenerationPrompt: true, which opens another message; leave one out";
+            let reason =
+                "cannot be combined with addGenerationPrompt: true, which opens another message; leave one out";
             return Err(Error::Request { parameter: "continueFinalMessage".into(), reason: reason.into() });
         }
         if self.max_tokens == Some(0) {

@@ -125,9 +125,15 @@ mod tests {
         let mut watch = StopStrings::new(["<e>\n", "x<f>y"]);
         let out = ["a", "b"].map(|piece| watch.push(piece));
         assert_eq!((out, watch.push_hidden("<e>")), (["a".into(), "b".into()], String::new()));
-        assert_eq!((watch.push("c x"), watch.push_hidden("<f>"), watch.push("z")), ("c ".into(), String::new(), "xz".into()));
+        assert_eq!(
+            (watch.push("c x"), watch.push_hidden("<f>"), watch.push("z")),
+            ("c ".into(), String::new(), "xz".into())
+        );
         assert_eq!((watch.push_hidden("<f>"), watch.push("x")), (String::new(), String::new()));
-        assert_eq!((watch.push_hidden("<f>"), watch.push("yes"), watch.finish()), (String::new(), String::new(), String::new()));
+        assert_eq!(
+            (watch.push_hidden("<f>"), watch.push("yes"), watch.finish()),
+            (String::new(), String::new(), String::new())
+        );
         assert_eq!(watch.stopped(), Some("x<f>y"));
         let mut watch = StopStrings::new(["<e><f>"]);
         assert_eq!((watch.push_hidden("<e>"), watch.finish()), (String::new(), String::new()));

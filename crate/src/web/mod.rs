@@ -141,9 +141,6 @@ impl Engine {
             own => Err(task.misused(text("model"), own)),
         }
     }
-        let hint = format!("It is for '{}'; load another model, or this one with another task.", text("task"));
-        Err(Error::UnsupportedOption { architecture: text("architecture"), option: task.name().into(), hint })
-    }
 
     /// A conversation as the model's template renders it.
     fn rendered(&self, messages: &JsValue, options: &JsValue) -> Result<Prompt> {

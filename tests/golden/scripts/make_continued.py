@@ -1,9 +1,10 @@
 """Writes tests/golden/text/continued.json: conversations whose last message is continued, as transformers renders them.
 
-For each template of tests/golden/text/templates the special tokens and, for each conversation, the text, or null where
-`apply_chat_template(continue_final_message=True)` fails. Run: python make_continued.py (needs transformers 5.23 and jinja2).
+For each template of tests/golden/text/templates and each conversation that it renders, the text, or null where
+`apply_chat_template(continue_final_message=True)` refuses. Run: python make_continued.py (needs transformers 5.23 and jinja2).
 """
 
+import functools
 import gzip
 import json
 from datetime import datetime
@@ -50,13 +51,19 @@ def main():
         recorded = json.loads(gzip.decompress((TEXT / f"templates/{name}.json.gz").read_bytes()))
         texts = {}
         for kind, messages in CONVERSATIONS.items():
+            render = functools.partial(
+                chat.render_jinja_template, [messages], chat_template=source, **recorded["special_tokens"]
+            )
             try:
-                found, _ = chat.render_jinja_template(
-                    [messages], chat_template=source, continue_final_message=True, **recorded["special_tokens"]
-                )
-                texts[kind] = found[0]
+                render()
             except Exception as error:
-                print(name, kind, str(error).split("\n")[0])
+                print(f"{name}, {kind}: left out, it cannot be rendered at all: {error}")
+                continue
+            try:
+                found, _ = render(continue_final_message=True)
+                texts[kind] = found[0]
+            except ValueError as error:
+                print(f"{name}, {kind}:", str(error).split("\n")[0])
                 texts[kind] = None
         out[name] = texts
     document = {"conversations": CONVERSATIONS, "templates": out}

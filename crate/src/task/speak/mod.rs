@@ -6,6 +6,7 @@ mod request;
 
 use super::language::{Language, Origin, about};
 use super::parts::{TextFiles, TextParts};
+use crate::arch;
 use crate::audio::frames::{Frames, Special};
 use crate::exec::{Decode, Encoded, Files, RunOptions, Session, Start, float_of};
 use crate::gpu::{Backend, Gpu, Usage};
@@ -294,7 +295,7 @@ impl Speaker {
 
 /// The projection of speakers' vectors, where the checkpoint has one.
 async fn projection(source: &Source, files: &Files) -> Result<Option<(Vec<f32>, usize)>> {
-    let Some(tensor) = files.checkpoint.tensors.get("model.speaker_emb_projection.weight") else { return Ok(None) };
+    let Some(tensor) = files.checkpoint.tensors.get(arch::SPEAKER_PROJECTION) else { return Ok(None) };
     let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else { return Ok(None) };
     let file = files.checkpoint.files.get(tensor.file).map(|f| f.name.clone()).unwrap_or_default();
     let bytes = source.read_range(&file, tensor.range.clone()).await?;
