@@ -124,3 +124,36 @@ fn progress_is_steady_and_never_falls() {
     assert!(weights.iter().any(|(_, e)| e.bytes_per_second > 0.0 && e.seconds_left.is_some_and(|s| s > 0.0)));
     assert!(weights.iter().any(|(_, e)| e.file == WEIGHTS));
 }
+
+/// A model of two graphs reads the same file twice: its bytes count once, and what this load put into the cache did not come
+/// from there. A second load has all of the cache.
+#[test]
+fn what_several_graphs_read_counts_once() {
+    let (server, expected) = single();
+    let size = file_of(&expected).len() as u64;
+    for again in [false, true] {
+        let events = Rc::new(RefCell::new(Vec::<ProgressEvent>::new()));
+        let sink = events.clone();
+        let progress = Progress::new(move |e| sink.borrow_mut().push(e.clone()));
+        block_on(async {
+            let source = Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()).await?;
+            let checkpoint = source.checkpoint().await?;
+            progress.phase(Phase::Weights);
+            let all: Vec<_> = checkpoint.tensors.values().collect();
+            source.announce(&checkpoint, &all);
+            // All that the second graph wants lies in parts of which the first wants some.
+            for wanted in [&all[..1], &all[..], &all[2..]] {
+                source.stream_tensors(&checkpoint, wanted, async |_, _, _| Ok(())).await?;
+            }
+            source.settle().await;
+            Ok::<_, jerboa::Error>(())
+        })
+        .expect("a model");
+        let events = events.borrow();
+        let weights: Vec<_> = events.iter().filter(|e| e.phase == Phase::Weights && e.total > 0).collect();
+        assert!(weights.iter().all(|e| e.total == size && e.loaded <= size), "{weights:?}");
+        assert!(weights.windows(2).all(|two| two[0].share <= two[1].share));
+        assert_eq!(weights.last().map(|e| e.loaded), Some(size));
+        assert!(weights.iter().filter(|e| e.loaded > 0).all(|e| e.from_cache == again), "{again}: {weights:?}");
+    }
+}

@@ -48,6 +48,7 @@ impl Ear {
     /// # Errors
     /// What the checkpoint, the source or the device refuses.
     pub async fn load(gpu: &Gpu, source: &Source, files: &Files, speech: &Speech, options: RunOptions) -> Result<Self> {
+        files.announce(source, &[&speech.encoder, &speech.keys, &speech.values, &speech.decoder]);
         let encoder = Side::load(gpu, source, files, (&speech.encoder, None), options).await?;
         let keys = Side::load(gpu, source, files, (&speech.keys, None), options).await?;
         let values = Side::load(gpu, source, files, (&speech.values, None), options).await?;
@@ -86,6 +87,11 @@ impl Ear {
     /// Bytes of weights.
     pub fn bytes(&self) -> u64 {
         self.encoder.bytes + self.keys.bytes + self.values.bytes
+    }
+
+    /// Numbers that the weights have.
+    pub fn parameters(&self) -> u64 {
+        self.encoder.parameters + self.keys.parameters + self.values.parameters
     }
 
     /// Hears samples at 16 kHz; sessions that look at its memory see their rows from now on, and how many they are is told.

@@ -6,6 +6,7 @@ use crate::format::gguf::clip::{self, Projector};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{Checkpoint, Float, Role, TensorInfo, Weights, detect, detect::side_tensors, mlc};
 use crate::hub::{Chunk, Source};
+use crate::ir::Graph;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
@@ -105,6 +106,14 @@ impl Files {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
         config
+    }
+
+    /// Counts the weights of graphs that will be loaded one after another into the total of the progress.
+    pub fn announce(&self, source: &Source, graphs: &[&Graph]) {
+        let names = graphs.iter().flat_map(|graph| &graph.weights).flat_map(|weight| &weight.parts);
+        let stored = names.filter_map(|(name, _)| self.weights.get(name, "").ok());
+        let tensors: Vec<&TensorInfo> = stored.flat_map(|weight| &weight.parts).map(|part| &part.info).collect();
+        source.announce(&self.checkpoint, &tensors);
     }
 
     /// Opens safetensors with a configuration that is already read.

@@ -25,6 +25,8 @@ pub(super) const USUAL: usize = 256;
 pub struct Side {
     /// Bytes of its weights on the device.
     pub bytes: u64,
+    /// Numbers that its weights have.
+    pub parameters: u64,
     /// What it computes, fused.
     pub(super) graph: Graph,
     /// Rows of a sequence where there may be several, which then do not see each other.
@@ -77,7 +79,8 @@ impl Side {
         let Compiled { pipelines, buffers: weights, .. } =
             load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
         let bytes = weights.values().map(Buffer::size).sum();
-        Ok(Self { bytes, graph, block, plans, weights, pipelines, made: None })
+        let parameters = plans.values().map(|w| (w.of * w.cols) as u64).sum();
+        Ok(Self { bytes, parameters, graph, block, plans, weights, pipelines, made: None })
     }
 
     /// Rows that it makes of so many.

@@ -10,7 +10,7 @@ use web_sys::{AbortController, Blob, Cache, ReadableStreamDefaultReader};
 
 use super::cache::{Store, StoreError};
 use super::chunk::Chunk;
-use super::parts::{FileInfo, PartSource};
+use super::parts::{self, FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
@@ -344,7 +344,7 @@ impl PartSource for PickedFiles {
         let size = self.size(file).ok_or_else(|| self.missing(file))?;
         let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
         let chunk = self.read(file, range).await?;
-        self.progress.add(chunk.len() as u64, self.cached);
+        parts::count(self, file, part, chunk.len(), self.cached);
         Ok(chunk)
     }
 

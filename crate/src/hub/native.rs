@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::cache::{Store, StoreError};
 use super::chunk::Chunk;
 use super::model_ref::is_inside;
-use super::parts::{FileInfo, PartSource};
+use super::parts::{self, FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::Fault;
 use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
@@ -302,7 +302,7 @@ impl PartSource for LocalDir {
         let size = std::fs::metadata(self.root.join(file)).map_err(|e| self.failed(file, &e))?.len();
         let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
         let chunk = self.read(file, range).map_err(|e| self.failed(file, &e))?;
-        self.progress.add(chunk.len() as u64, false);
+        parts::count(self, file, part, chunk.len(), false);
         Ok(chunk)
     }
 

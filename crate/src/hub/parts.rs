@@ -71,6 +71,30 @@ fn changed(source: &impl PartSource, file: &str) -> Error {
     Error::Changed { file: format!("{}/{file}", source.place()) }
 }
 
+/// Tells the progress which parts of a file will be read.
+pub(crate) fn expect<P: PartSource>(source: &P, file: &str, size: u64, parts: impl IntoIterator<Item = u64>) {
+    let at = |index: u64| (index * source.part_size()).min(size);
+    let key = key(source, file);
+    for part in parts {
+        source.progress().expect_part(&key, part, at(part + 1) - at(part));
+    }
+    source.progress().report();
+}
+
+/// The name of a file that the progress knows its parts by.
+pub(crate) fn key<P: PartSource>(source: &P, file: &str) -> String {
+    format!("{}/{file}", source.place())
+}
+
+/// Counts a part that came at once, unless it has been counted.
+pub(crate) fn count<P: PartSource>(source: &P, file: &str, part: u64, bytes: usize, from_cache: bool) {
+    let (progress, key) = (source.progress(), key(source, file));
+    if progress.counts(&key, part) {
+        progress.add(bytes as u64, from_cache && !progress.was_fetched(&key, part));
+        progress.came(&key, part, from_cache);
+    }
+}
+
 /// A whole file as parts in order; `None` where there is no such file.
 async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<Chunk>>> {
     for _ in 0..RESTARTS {
@@ -79,8 +103,8 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
             let reason = format!("it has {} bytes, the limit for a file of this kind is {MAX_WHOLE}", info.size);
             return Err(Error::Config { file: file.to_string(), reason });
         }
-        source.progress().expect(info.size);
         let count = info.size.div_ceil(source.part_size());
+        expect(source, file, info.size, 0..count);
         let mut reader = None;
         let mut parts = Vec::new();
         let mut fault = None;
@@ -98,8 +122,6 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
             source.seal(file, false).await;
             return Ok(Some(parts));
         }
-        let read: u64 = parts.iter().map(|c| c.len() as u64).sum();
-        source.progress().add(info.size - read, false);
         drop(reader);
         source.forget(file).await;
     }
@@ -166,7 +188,7 @@ pub(crate) async fn stream<P: PartSource>(
         return Ok(());
     }
     let (first, last) = (range.start / size, end.div_ceil(size));
-    source.progress().expect((last * size).min(info.size) - first * size);
+    expect(source, file, info.size, first..last);
     let mut reader = None;
     for part in first..last {
         let chunk = match source.part(file, part, last, &mut reader).await {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use futures_util::future::{Either, select};
 
 use crate::util::clock;
+use crate::util::map::SortedMap;
 
 /// A pause between two reports at the most, in milliseconds: five a second leave room for a late timer.
 const TICK_MS: f64 = 200.0;
@@ -67,6 +68,17 @@ pub struct ProgressEvent {
     pub from_cache: bool,
 }
 
+/// What is known of a part of a file. Models of several graphs read the same parts for one after another: each counts once.
+#[derive(Debug, Clone, Copy, Default)]
+struct PartState {
+    /// Bytes that the total has of it.
+    expected: u64,
+    /// Whether its bytes have been counted.
+    counted: bool,
+    /// Whether this load had it from the network.
+    fetched: bool,
+}
+
 /// Who is told.
 type Callback = Box<dyn FnMut(&ProgressEvent)>;
 
@@ -85,6 +97,8 @@ struct Inner {
     weights: Cell<u64>,
     share: Cell<f64>,
     samples: RefCell<VecDeque<(f64, u64)>>,
+    /// Parts by file and number.
+    parts: RefCell<SortedMap<String, SortedMap<u64, PartState>>>,
 }
 
 /// The one who reports. Clones report to the same callback.
@@ -113,6 +127,7 @@ impl Progress {
             weights: Cell::new(0),
             share: Cell::new(0.0),
             samples: RefCell::default(),
+            parts: RefCell::default(),
         }))
     }
 
@@ -130,6 +145,9 @@ impl Progress {
         self.0.total.set(0);
         self.0.from_cache.set(false);
         self.0.samples.borrow_mut().clear();
+        for state in self.0.parts.borrow_mut().values_mut().flat_map(SortedMap::values_mut) {
+            (state.expected, state.counted) = (0, false);
+        }
         if phase == Phase::Ready {
             let all = self.0.weights.get();
             self.0.done.set(all);
@@ -139,19 +157,20 @@ impl Progress {
         self.report();
     }
 
-    /// Reports all the while that `work` compiles `total` kernels, of which `made` counts those that are there.
-    pub async fn compiling<T>(&self, total: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
-        self.0.kernels.set((0, total));
+    /// Reports all the while that `work` compiles `more` kernels, of which `made` counts those that are there.
+    pub async fn compiling<T>(&self, more: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
+        let (before, total) = self.0.kernels.get();
+        self.0.kernels.set((before, total + more));
         let mut work = pin!(work);
         loop {
             match select(work, clock::sleep(TICK_MS)).await {
                 Either::Left((value, _)) => {
-                    self.count_kernels(total);
+                    self.count_kernels(before + more);
                     return value;
                 }
                 Either::Right(((), rest)) => {
                     work = rest;
-                    self.count_kernels(made());
+                    self.count_kernels(before + made().min(more));
                 }
             }
         }
@@ -199,6 +218,43 @@ impl Progress {
     pub fn expect(&self, bytes: u64) {
         self.0.total.set(self.0.total.get() + bytes);
         self.report();
+    }
+
+    /// Adds a part of a file to what this phase will read, unless it is among that already.
+    pub fn expect_part(&self, file: &str, part: u64, bytes: u64) {
+        let before = self.state(file, part, |state| std::mem::replace(&mut state.expected, bytes));
+        self.0.total.set(self.0.total.get().saturating_sub(before) + bytes);
+    }
+
+    /// Whether the bytes of a part are still to be counted in this phase.
+    pub fn counts(&self, file: &str, part: u64) -> bool {
+        self.state(file, part, |state| !state.counted)
+    }
+
+    /// Whether this load had a part from the network: then the cache is where it came to, not where it came from.
+    pub fn was_fetched(&self, file: &str, part: u64) -> bool {
+        self.state(file, part, |state| state.fetched)
+    }
+
+    /// A part has come as a whole.
+    pub fn came(&self, file: &str, part: u64, from_cache: bool) {
+        self.state(file, part, |state| {
+            state.counted = true;
+            state.fetched |= !from_cache;
+        });
+    }
+
+    /// The parts of a file must be read again.
+    pub fn forget(&self, file: &str) {
+        if let Some(parts) = self.0.parts.borrow_mut().get_mut(file) {
+            parts.values_mut().for_each(|state| state.counted = false);
+        }
+    }
+
+    fn state<T>(&self, file: &str, part: u64, with: impl FnOnce(&mut PartState) -> T) -> T {
+        let mut files = self.0.parts.borrow_mut();
+        let parts = files.get_or_insert_with(file.to_string(), SortedMap::new);
+        with(parts.get_or_insert_with(part, PartState::default))
     }
 
     /// Bytes have arrived.
@@ -295,6 +351,39 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_several_graphs_read_counts_once() {
+        let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
+        let seen = events.clone();
+        let progress = Progress::new(move |event| seen.borrow_mut().push(event.clone()));
+        progress.phase(Phase::Weights);
+        let parts = [(0, 40), (1, 40), (2, 20)];
+        let read = |part: u64, bytes: u64, cached: bool| {
+            if progress.counts("a", part) {
+                progress.add(bytes, cached && !progress.was_fetched("a", part));
+                progress.came("a", part, cached);
+            }
+        };
+        parts.iter().for_each(|(part, bytes)| progress.expect_part("a", *part, *bytes));
+        // The first graph reads two parts of the network, the second all, of which the cache has those two by now.
+        for (part, cached) in [(0, false), (1, false), (0, true), (1, true), (2, false)] {
+            progress.expect_part("a", part, parts[part as usize].1);
+            read(part, parts[part as usize].1, cached);
+        }
+        let told = || events.borrow().last().map(|e| (e.loaded, e.total, e.from_cache));
+        assert_eq!(told(), Some((100, 100, false)));
+        assert!(events.borrow().iter().skip(1).all(|e| e.total == 100));
+        // The next phase counts anew, and still knows what the network brought.
+        progress.phase(Phase::Weights);
+        progress.expect_part("a", 0, 40);
+        read(0, 40, true);
+        assert_eq!(told(), Some((40, 40, false)));
+        progress.take_back(40);
+        progress.forget("a");
+        read(0, 40, true);
+        assert_eq!((told(), progress.loaded()), (Some((40, 40, false)), 40));
+    }
 
     #[test]
     fn one_share_of_the_whole_load_goes_once_from_nothing_to_all() {

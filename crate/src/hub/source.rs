@@ -339,6 +339,11 @@ impl Source {
         self.run(async { with_place!(self, place => tensors::read_header(place, file).await) }).await
     }
 
+    /// Counts tensors into the total of the progress, before one graph after another streams its own of them.
+    pub fn announce(&self, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
+        with_place!(self, place => tensors::announce(place, checkpoint, tensors));
+    }
+
     /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while the server is fast.
     ///
     /// Every offset is a multiple of 4, and so is every chunk's length but that of a tensor's last bytes

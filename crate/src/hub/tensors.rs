@@ -9,7 +9,7 @@ use std::ops::Range;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::chunk::Chunk;
-use super::parts::{PartSource, RESTARTS, read, read_range};
+use super::parts::{PartSource, RESTARTS, expect, read, read_range};
 use super::remote::Fault;
 use crate::format::safetensors::{Header, PREFIX, header_range, parse_header};
 use crate::format::{Checkpoint, CheckpointFile, ShardIndex, TensorInfo};
@@ -69,6 +69,24 @@ pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpo
         shards.push((name, size, header));
     }
     Checkpoint::from_shards(&index, shards)
+}
+
+/// The parts of a file in which tensors lie, which are in order.
+fn wanted_parts<P: PartSource>(source: &P, tensors: &[&TensorInfo]) -> Vec<u64> {
+    let size = source.part_size();
+    let mut parts: Vec<u64> = tensors.iter().flat_map(|t| t.range.start / size..t.range.end.div_ceil(size)).collect();
+    parts.dedup();
+    parts
+}
+
+/// Tells the progress of all tensors that a load will stream, one graph after another.
+pub(crate) fn announce<P: PartSource>(source: &P, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
+    for (index, file) in checkpoint.files.iter().enumerate() {
+        let mut within: Vec<&TensorInfo> =
+            tensors.iter().copied().filter(|t| t.file == index && t.bytes() > 0).collect();
+        sort_by(&mut within, |a, b| a.range.start.cmp(&b.range.start));
+        expect(source, &file.name, file.size, wanted_parts(source, &within));
+    }
 }
 
 /// Streams the bytes of `tensors` to `sink(tensor, offset, chunk)`. Every offset is a multiple of 4, and so is every
@@ -208,12 +226,8 @@ impl<'a, R> Plan<'a, R> {
             sort_by(&mut tensors, |a, b| a.range.start.cmp(&b.range.start));
             // The same tensor asked for twice, as tied weights may be, is read once.
             tensors.dedup_by_key(|t| t.range.start);
-            let size = source.part_size();
-            let mut parts: Vec<u64> =
-                tensors.iter().flat_map(|t| t.range.start / size..t.range.end.div_ceil(size)).collect();
-            parts.dedup();
-            let bytes: u64 = parts.iter().map(|p| (p * size + size).min(file.size) - p * size).sum();
-            source.progress().expect(bytes);
+            let parts = wanted_parts(source, &tensors);
+            expect(source, &file.name, file.size, parts.iter().copied());
             plan.streams = plan.streams.max(source.streams(&file.name));
             let left = parts.len();
             let broken = SortedMap::new();

@@ -95,7 +95,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             Some(name) => {
                 let hub = HubOptions { revision: None, ..hub_options(options) };
                 let name = ModelRef::parse(&name)?;
-                Some(Rc::new(Source::open(&name, &hub, source.abort().clone(), Progress::none()).await?))
+                Some(Rc::new(Source::open(&name, &hub, source.abort().clone(), progress.clone()).await?))
             }
             None => None,
         };

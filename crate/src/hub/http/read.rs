@@ -8,7 +8,7 @@ use super::HttpSource;
 use super::entry::Entry;
 use crate::hub::cache::{Content, Manifest, Store};
 use crate::hub::chunk::{Chunk, ChunkBuffer};
-use crate::hub::parts::{FileInfo, PartSource, join};
+use crate::hub::parts::{FileInfo, PartSource, join, key};
 use crate::hub::progress::Progress;
 use crate::hub::remote::{Fault, Identity, RangeReader};
 use crate::hub::transport::Transport;
@@ -19,6 +19,7 @@ use crate::{Error, Result};
 const REMEMBERED: &str = "the server had no such file when it was last asked";
 
 impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
+    /// Counts bytes of a part as they come.
     fn count(&self, entry: &Entry<T>, bytes: u64, from_cache: bool) {
         entry.counted.set(entry.counted.get() + bytes);
         self.remote.progress.add(bytes, from_cache);
@@ -158,9 +159,14 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
         self.remote.progress.file(file);
         let size = entry.identity.size;
         let at = |index: u64| (index * self.part_size).min(size);
+        let key = key(self, file);
+        let counts = self.remote.progress.counts(&key, part);
         if let (Some(shelf), true) = (&self.shelf, self.is_stored(file, part)) {
             if let Some(chunk) = shelf.part(file, &entry.identity, self.part_size, part).await {
-                self.count(&entry, chunk.len() as u64, true);
+                if counts {
+                    self.count(&entry, chunk.len() as u64, !self.remote.progress.was_fetched(&key, part));
+                    self.remote.progress.came(&key, part, true);
+                }
                 return Ok(chunk);
             }
             entry.stored.borrow_mut().remove(&part);
@@ -169,7 +175,8 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
             entry.unsealed.set(true);
         }
         entry.fetched.set(true);
-        let chunk = self.fetch(&entry, at(part)..at(part + 1), at(run_end), reader, true).await?;
+        let chunk = self.fetch(&entry, at(part)..at(part + 1), at(run_end), reader, counts).await?;
+        self.remote.progress.came(&key, part, false);
         if let (Some(shelf), true, true) = (&self.shelf, self.may_store(), entry.identity.validator.is_some()) {
             self.store(shelf.clone(), entry, file, part, &chunk).await;
         }
@@ -207,6 +214,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
         let entry = self.files.borrow_mut().remove(file).flatten();
         if let Some(entry) = entry {
             self.remote.progress.take_back(entry.counted.get());
+            self.remote.progress.forget(&key(self, file));
         }
         if let Some(shelf) = &self.shelf {
             shelf.forget(file).await;
