@@ -3,12 +3,14 @@
 use super::run::{Given, Tensors, run, tensors};
 use jerboa::audio::codec::{CONTEXT, values};
 use jerboa::exec::RunOptions;
+use jerboa::format::nemo::state_dict;
 use jerboa::gpu::DeviceOptions;
 use jerboa::ir::Graph;
 use jerboa_tests::golden::{golden, open as open_folder};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::path::Path;
 
 const LEVELS: [u32; 4] = [9, 8, 8, 7];
 const HOP: usize = 1764;
@@ -113,4 +115,85 @@ fn a_loaded_codec_speaks_in_chunks_as_at_once() {
     }
     compare("in chunks", &stream, whole, 1e-5, 0.0);
     assert!(block_on(loaded.decode(&gpu, &[4032, 0, 0, 0], 0)).expect_err("a refusal").to_string().contains("4032"));
+}
+
+/// The codec as it is published: in an archive of NeMo's, and as the MLX conversion has it, whose config.json says little of the
+/// decoder. Each makes the same samples as the decoder alone.
+#[test]
+fn published_forms_sound_the_same() {
+    let gpu = open(&DeviceOptions::default());
+    let codec = Codec::load();
+    let codes: Vec<u32> = {
+        let codes = &codec.gold["codes.7"];
+        (0..7).flat_map(|t| (0..4).map(move |g| codes[g * 7 + t] as u32)).collect()
+    };
+    let sound = |folder: &Path| {
+        block_on(async {
+            let source = open_folder(folder).await?;
+            let mut loaded = jerboa::task::Codec::load(&gpu, &source, RunOptions::default()).await?;
+            let about = (loaded.hop, loaded.rate, loaded.levels.clone(), loaded.groups);
+            Ok::<_, jerboa::Error>((about, loaded.decode(&gpu, &codes, 0).await?))
+        })
+    };
+    let plain = sound(&golden("speech/nanocodec")).expect("sound");
+    assert_eq!(plain.0, (HOP, 22_050, LEVELS.to_vec(), 4));
+    let archive = golden("speech/nanocodec_nemo");
+    assert!(sound(&archive).expect("sound of an archive") == plain);
+    let folder = std::env::temp_dir().join(format!("jerboa-codec-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let weights = golden("speech/nanocodec").join("model.safetensors");
+    std::fs::copy(weights, folder.join("model.safetensors")).expect("a copy");
+    for config in [
+        json!({ "sample_rate": 22_050, "model_type": "nanocodec" }),
+        json!({ "vector_quantizer": { "num_levels_per_group": LEVELS, "num_groups": 4 } }),
+        json!({}),
+    ] {
+        std::fs::write(folder.join("config.json"), config.to_string()).expect("a file");
+        assert!(sound(&folder).expect("sound of a conversion") == plain, "{config}");
+    }
+    // Archives that are none, or not whole.
+    std::fs::remove_file(folder.join("model.safetensors")).expect("a file");
+    std::fs::remove_file(folder.join("config.json")).expect("a file");
+    let whole = std::fs::read(archive.join("tiny.nemo")).expect("an archive");
+    let mut refused = |bytes: &[u8]| {
+        std::fs::write(folder.join("broken.nemo"), bytes).expect("a file");
+        sound(&folder).expect_err("a refusal").to_string()
+    };
+    assert!(refused(&[&[0x1f, 0x8b, 8][..], &[0; 600]].concat()).contains("compressed"));
+    assert!(refused(&[7; 600]).contains("no tar archive"));
+    assert!(refused(&[0; 600]).contains("model_config.yaml"));
+    assert!(refused(&whole[..whole.len() / 2]).contains("too early"));
+    let weights = whole.windows(4).position(|four| four == b"PK\x06\x06").expect("the end of a zip");
+    let mut broken = whole.clone();
+    broken[weights + 48] ^= 1;
+    assert!(refused(&broken).contains("as PyTorch stores them"));
+    std::fs::remove_dir_all(&folder).expect("a folder");
+}
+
+/// A pickle that ends anywhere, or has any byte changed, is read or refused: it never runs anything, and nothing panics.
+#[test]
+fn a_broken_pickle_is_refused() {
+    let whole = std::fs::read(golden("speech/nanocodec_nemo").join("tiny.nemo")).expect("an archive");
+    let begin = whole.windows(3).position(|three| three == b"\x80\x02c").expect("a pickle");
+    let end = begin + whole[begin..].windows(2).position(|two| two == b"u.").expect("its end") + 2;
+    let pickle = &whole[begin..end];
+    let all = state_dict(pickle).expect("a state dict");
+    let find = |name: &str| all.iter().find(|tensor| tensor.name == name);
+    let second = find("discriminator.second").expect("a tensor");
+    assert_eq!((second.first, second.shape.clone(), find("discriminator.turned")), (24, vec![5, 8], None));
+    assert_eq!(find("discriminator.steps").map(|t| t.shape.len()), Some(0));
+    for length in (0..pickle.len()).step_by(7) {
+        assert_eq!(state_dict(&pickle[..length]), None);
+    }
+    for at in (0..pickle.len()).step_by(11) {
+        for bit in [1, 4, 0x80] {
+            let mut changed = pickle.to_vec();
+            changed[at] ^= bit;
+            let _ = state_dict(&changed);
+        }
+    }
+    // Tuples within tuples without end, and what refers to itself twice over and over.
+    assert_eq!(state_dict(&[&[b')'][..], &[0x85; 100_000], b"."].concat()), None);
+    let twice = [b'q', 0, b'h', 0, 0x86].repeat(100_000);
+    assert_eq!(state_dict(&[&[b')'][..], &twice, b"."].concat()), None);
 }

@@ -47,6 +47,7 @@ pub mod vision;
 mod whisper;
 
 use crate::Result;
+use crate::format::Checkpoint;
 use crate::ir::{Builder, Graph};
 use crate::util::map::SortedSet;
 use config::Config;
@@ -127,9 +128,20 @@ pub fn speech(config: &Value) -> Result<Option<Speech>> {
 pub fn codec(config: &Value) -> Result<Graph> {
     let config = Config(config);
     match config.text("model_type") {
-        Some("nanocodec_decoder") => nanocodec::nanocodec(config),
-        other => Err(unknown(other.unwrap_or("a codec without model_type"), ["nanocodec_decoder"].into_iter())),
+        Some(CODEC) => nanocodec::nanocodec(config),
+        other => Err(unknown(other.unwrap_or("a codec without model_type"), [CODEC].into_iter())),
     }
+}
+
+/// The `model_type` of the codec that can be run.
+pub const CODEC: &str = "nanocodec_decoder";
+
+/// The configuration that a codec's tensors imply, with what `config` says besides.
+///
+/// # Errors
+/// `UnknownArchitecture` for tensors of another codec.
+pub fn codec_config(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
+    nanocodec::inferred(config, checkpoint)
 }
 
 /// The families one by one.

@@ -3,9 +3,10 @@
 
 use super::config::Config;
 use super::speech::{conv, refuse};
-use crate::Result;
+use crate::format::Checkpoint;
 use crate::ir::{Activation, Builder, Dim, Graph, Op, Upsample, ValueId, Windows};
-use serde_json::Value;
+use crate::{Error, Result};
+use serde_json::{Value, json};
 
 /// The graph; its input "values" has a row for each frame, its output a row for each sample, not yet clamped.
 ///
@@ -46,6 +47,47 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
     let last = config.count_or("out_kernel_size", 3)?;
     let out = causal(&mut b, &format!("{p}.post_conv"), x, last, 1, 1);
     b.finish(out, None)
+}
+
+/// The configuration that the tensors of a published checkpoint imply, with the sampling rate and the levels of `config`.
+///
+/// # Errors
+/// `UnknownArchitecture` for tensors that are not those of the decoder.
+pub fn inferred(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
+    // The shape of a convolution `[outputs, inputs, taps]`, whose weight may be in two parts.
+    let shape = |name: &str| {
+        let parts = [".weight", ".parametrizations.weight.original1", ".weight_v"];
+        let tensor = |part| checkpoint.get(&format!("audio_decoder.{name}.conv{part}"));
+        parts.into_iter().find_map(tensor).map(|tensor| &tensor.shape).filter(|shape| shape.len() == 3)
+    };
+    let block = |kernel: usize, dilation: usize| {
+        shape(&format!("res_layers.0.res_blocks.{kernel}.res_blocks.{dilation}.input_conv")).map(|shape| shape[2])
+    };
+    let (Some(first), Some(last)) = (shape("pre_conv"), shape("post_conv")) else {
+        let kind = config.get("model_type").and_then(Value::as_str);
+        return Err(Error::UnknownArchitecture {
+            name: kind.unwrap_or("a codec without audio_decoder.pre_conv").into(),
+            supported: super::CODEC.into(),
+        });
+    };
+    let rates = (0..).map_while(|i| shape(&format!("up_sample_conv_layers.{i}"))).map(|shape| shape[2] / 2);
+    let kernels: Vec<usize> = (0..).map_while(|k| block(k, 0)).collect();
+    let dilations: Vec<usize> = (0..).map_while(|d| block(0, d).map(|_| 2 * d + 1)).collect();
+    let mut made = json!({
+        "model_type": super::CODEC, "input_dim": first[1], "base_channels": first[0], "in_kernel_size": first[2],
+        "out_kernel_size": last[2], "up_sample_rates": rates.collect::<Vec<_>>(),
+        "resblock_kernel_sizes": kernels, "resblock_dilation_sizes": dilations,
+    });
+    let quantizer = config.get("vector_quantizer").or(config.get("quantizer")).unwrap_or(&Value::Null);
+    let named = |name: &str| config.get(name).or(quantizer.get(name)).filter(|value| !value.is_null());
+    let found =
+        [("sample_rate", named("sample_rate")), ("num_levels", named("num_levels_per_group").or(named("num_levels")))];
+    for (name, value) in found {
+        if let Some(value) = value {
+            made[name] = value.clone();
+        }
+    }
+    Ok(made)
 }
 
 fn causal(b: &mut Builder, name: &str, x: ValueId, taps: usize, dilation: usize, outputs: usize) -> ValueId {

@@ -21,6 +21,7 @@ pub mod mlc;
 pub mod mlc_chat;
 pub mod mlx;
 pub mod mxfp4;
+pub mod nemo;
 mod normed;
 pub mod quantize;
 pub mod safetensors;

@@ -67,9 +67,18 @@ export const SILERO = `${beside("silero-vad")}model.safetensors`;
 export const HEARING_SUGGESTIONS: readonly Suggestion[] = [
   { id: "UsefulSensors/moonshine-tiny", name: "Moonshine tiny", parameters: "27M", bytes: 108e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "The quickest, English" },
   { id: "UsefulSensors/moonshine-base", name: "Moonshine base", parameters: "62M", bytes: 247e6, memory: 0.4e9, bits: 16, licence: "MIT", note: "Quick and good, English" },
-  { id: "openai/whisper-base", name: "Whisper base", parameters: "73M", bytes: 290e6, memory: 0.5e9, bits: 16, licence: "Apache 2.0", note: "A hundred languages, with times" },
+  { id: "openai/whisper-base", name: "Whisper base", parameters: "73M", bytes: 290e6, memory: 0.5e9, bits: 16, licence: "Apache 2.0", note: "99 languages, with times" },
   { id: "openai/whisper-small", name: "Whisper small", parameters: "242M", bytes: 967e6, memory: 1.2e9, bits: 16, licence: "Apache 2.0", note: "The same, better" },
   { id: "openai/whisper-large-v3-turbo", name: "Whisper large v3 turbo", parameters: "809M", bytes: 1618e6, memory: 1.9e9, bits: 16, licence: "MIT", note: "The best of them, for GPUs with 4 GB and more" },
+];
+
+/** The codec that the suggested voices were trained with, an archive of NVIDIA NeMo's: of it the decoder is read. */
+export const CODEC = { id: "nvidia/nemo-nano-codec-22khz-0.6kbps-12.5fps", licence: "NVIDIA Open Model License" };
+
+/** Models that speak and are small enough for a page. */
+export const SPEAKING_SUGGESTIONS: readonly Suggestion[] = [
+  { id: "nineninesix/kani-tts-2-en", name: "Kani-TTS-2 English", parameters: "0.4B", bytes: 740e6, memory: 1.2e9, bits: 16, licence: "LFM 1.0", note: "English; NanoCodec comes with it" },
+  { id: "nineninesix/kani-tts-2-pt", name: "Kani-TTS-2", parameters: "0.4B", bytes: 740e6, memory: 1.2e9, bits: 16, licence: "LFM 1.0", note: "English and Spanish; NanoCodec comes with it" },
 ];
 
 /** What the picker loads for a suggestion. */

@@ -5,6 +5,7 @@ import type { Model } from "jerboa";
 import type { TargetedSubmitEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, milliseconds, parameters } from "../format";
+import { CODEC, SPEAKING_SUGGESTIONS } from "../model/catalog";
 import { ModelSlot } from "../model/slot";
 import { stored } from "../prefs";
 import { TTS } from "../strings";
@@ -16,7 +17,7 @@ import { peaks, Voice } from "./voice";
 
 const text = (v: unknown): v is string => typeof v === "string";
 const codec = stored("tts.codec", "", text);
-const slot = new ModelSlot("tts", () => (codec.peek().trim() ? { codec: codec.peek().trim() } : {}));
+const slot = new ModelSlot("tts", () => ({ codec: codec.peek().trim() || CODEC.id }));
 const voice = new Voice();
 /** Bars of the picture. */
 const BARS = 160;
@@ -27,7 +28,7 @@ export function TtsTab() {
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
-    <Stage slot={slot} task="speak" title="Text to speech" suggestions={[]} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} beside={slot.current.value ? undefined : <Codec />}>
+    <Stage slot={slot} task="speak" title="Text to speech" suggestions={SPEAKING_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} beside={slot.current.value ? undefined : <Codec />}>
       {(model) => (
         <div class="desk desk-one">
           <div class="desk-main">
@@ -51,9 +52,9 @@ function Codec() {
     <section class="panel codec" aria-label="Codec">
       <div class="group">
         <label for="codec">Codec</label>
-        <input id="codec" type="text" placeholder="organisation/model or address" autocomplete="off" spellcheck={false} value={codec} onInput={(e) => (codec.value = e.currentTarget.value)} />
+        <input id="codec" type="text" placeholder={CODEC.id} autocomplete="off" spellcheck={false} value={codec} onInput={(e) => (codec.value = e.currentTarget.value)} />
       </div>
-      <p class="hint">{TTS.codec}</p>
+      <p class="hint">{TTS.codec(CODEC.licence)}</p>
     </section>
   );
 }

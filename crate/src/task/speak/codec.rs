@@ -1,10 +1,13 @@
 //! A codec's decoder: codes of frames to samples, in chunks that sound as the whole would. It knows codes and samples, no text.
 
+use super::nemo;
 use crate::arch;
 use crate::audio::codec::{CONTEXT, values};
 use crate::exec::{Files, RunOptions, Side, flatten};
+use crate::format::Dtype;
 use crate::gpu::Gpu;
 use crate::hub::Source;
+use crate::ir::Graph;
 use crate::{Error, Result};
 use serde_json::Value;
 
@@ -24,29 +27,74 @@ pub struct Codec {
     side: Side,
 }
 
+/// A decoder's files, opened.
+pub(super) struct CodecFiles {
+    files: Files,
+    graph: Graph,
+    levels: Vec<u32>,
+    groups: usize,
+    rate: u32,
+}
+
+impl CodecFiles {
+    /// Opens a decoder's files: safetensors, or an archive of NeMo's.
+    ///
+    /// # Errors
+    /// What the files or the configuration refuse.
+    pub async fn open(source: &Source) -> Result<Self> {
+        let fault = |reason: String| Error::Config { file: "config.json".into(), reason };
+        let mut files = nemo::open(source).await?;
+        flatten(&mut files.weights);
+        let mut config = files.config.clone();
+        if config.get("model_type").and_then(Value::as_str) != Some(arch::CODEC) {
+            // What is published says less of the decoder than its tensors do.
+            config = arch::codec_config(&config, &files.checkpoint)?;
+            let stored = files.checkpoint.get("vector_quantizer.fsqs.0.num_levels").filter(|t| t.dtype == Dtype::I32);
+            if let (Some(tensor), None) = (stored, config.get("num_levels")) {
+                let file = &files.checkpoint.files[tensor.file].name;
+                let bytes = source.read_range(file, tensor.range.clone()).await?;
+                let levels = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                config["num_levels"] = levels.collect::<Vec<u32>>().into();
+            }
+        }
+        let graph = arch::codec(&config)?;
+        let number = |name: &str, fallback: u64| config.get(name).and_then(Value::as_u64).unwrap_or(fallback);
+        let levels: Vec<u32> = match config.get("num_levels").and_then(Value::as_array) {
+            Some(list) => list.iter().filter_map(|n| n.as_u64().map(|n| n as u32)).collect(),
+            None => vec![9, 8, 8, 7],
+        };
+        let cols = graph.inputs[0].cols;
+        let groups = number("num_groups", (cols / levels.len().max(1)) as u64) as usize;
+        if levels.iter().any(|n| !(2..=4096).contains(n)) || groups * levels.len() != cols {
+            return Err(fault(format!("{groups} groups of {} levels do not make its input", levels.len())));
+        }
+        let rate = number("sample_rate", 22_050) as u32;
+        Ok(Self { files, graph, levels, groups, rate })
+    }
+
+    /// Counts the weights into the total of the progress.
+    pub fn announce(&self, source: &Source) {
+        self.files.announce(source, &[&self.graph]);
+    }
+
+    /// Loads the weights.
+    ///
+    /// # Errors
+    /// What the files or the device refuse.
+    pub async fn load(self, gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Codec> {
+        let Self { files, graph, levels, groups, rate } = self;
+        let side = Side::load(gpu, source, &files, (&graph, None), options).await?;
+        Ok(Codec { rate, hop: side.rows_of(1), groups, levels, side })
+    }
+}
+
 impl Codec {
     /// Loads a decoder from its files.
     ///
     /// # Errors
     /// What the files, the configuration or the device refuse.
     pub async fn load(gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Self> {
-        let fault = |reason: String| Error::Config { file: "config.json".into(), reason };
-        let config: Value = serde_json::from_slice(&source.read("config.json").await?)
-            .map_err(|e| fault(format!("is not JSON: {e}")))?;
-        let graph = arch::codec(&config)?;
-        let number = |name: &str, usual: u64| config.get(name).and_then(Value::as_u64).unwrap_or(usual);
-        let levels: Vec<u32> = match config.get("num_levels").and_then(Value::as_array) {
-            Some(list) => list.iter().filter_map(|n| n.as_u64().map(|n| n as u32)).collect(),
-            None => vec![9, 8, 8, 7],
-        };
-        let groups = number("num_groups", 4) as usize;
-        if levels.iter().any(|n| !(2..=4096).contains(n)) || groups * levels.len() != graph.inputs[0].cols {
-            return Err(fault(format!("{groups} groups of {} levels do not make its input", levels.len())));
-        }
-        let mut files = Files::safetensors(source, config.clone()).await?;
-        flatten(&mut files.weights);
-        let side = Side::load(gpu, source, &files, (&graph, None), options).await?;
-        Ok(Self { rate: number("sample_rate", 22_050) as u32, hop: side.rows_of(1), groups, levels, side })
+        CodecFiles::open(source).await?.load(gpu, source, options).await
     }
 
     /// Codes of each group.
@@ -57,6 +105,11 @@ impl Codec {
     /// Bytes of its weights on the device.
     pub fn bytes(&self) -> u64 {
         self.side.bytes
+    }
+
+    /// Numbers that its weights have.
+    pub fn parameters(&self) -> u64 {
+        self.side.parameters
     }
 
     /// Samples of the frames from `first` on, of frames that are given from the beginning; a frame has a code of each group.

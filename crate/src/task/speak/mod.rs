@@ -2,6 +2,7 @@
 //! samples; how they are computed is the engine's business.
 
 mod codec;
+mod nemo;
 mod request;
 
 use super::language::{Language, Origin, about};
@@ -15,6 +16,7 @@ use crate::sample::{Params, Sampler, TokenMask};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 pub use codec::Codec;
+use codec::CodecFiles;
 pub use request::{SpeakRequest, Spoken};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -90,8 +92,13 @@ impl Speaker {
         progress.phase(Phase::Tokenizer);
         let texts = TextFiles::of_source(source).await?;
         let projection = projection(source, &files).await?;
+        let opened = CodecFiles::open(codec).await?;
         progress.phase(Phase::Weights);
-        let codec = Codec::load(&gpu, codec, options).await?;
+        opened.announce(codec);
+        if let Ok(graph) = arch::graph(&files.full_config()) {
+            files.announce(source, &[&graph]);
+        }
+        let codec = opened.load(&gpu, codec, options).await?;
         if codec.groups != frames.per || codec.codes() < frames.size {
             let (has, codes) = (codec.groups, codec.codes());
             let reason =
@@ -111,6 +118,7 @@ impl Speaker {
         let mut bytes = model.bytes();
         bytes.weights += self.codec.bytes();
         let mut info = about(model, &self.origin, "speak", bytes);
+        info["parameters"] = json!(model.parameters() + self.codec.parameters());
         info["capabilities"] = json!(["speak"]);
         info["speaks"] = json!({
             "sampleRate": self.codec.rate,

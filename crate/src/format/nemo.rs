@@ -1,0 +1,386 @@
+//! Checkpoints of NVIDIA NeMo: a tar archive of a configuration in YAML and of weights as PyTorch saves them, a zip of stored
+//! entries with a pickle that names the tensors. Nothing of the pickle is run: the few operations that a state dict is written
+//! with say where the tensors' bytes lie. Knows headers, no weights.
+
+use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
+use crate::util::map::SortedMap;
+use crate::{Error, Result};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Bytes of a tar archive's blocks and headers.
+pub const BLOCK: u64 = 512;
+/// Bytes at the end of a zip that hold the records which end it.
+pub const ZIP_TAIL: u64 = 22 + 20 + 56;
+/// PyTorch begins an entry's data at a multiple of this.
+const ALIGNMENT: u64 = 64;
+/// The deepest nesting of tuples and dicts: those of a state dict have four levels.
+const MAX_DEPTH: u8 = 16;
+
+fn malformed(file: &str, reason: &str) -> Error {
+    Error::Malformed { file: file.into(), format: "NeMo", reason: reason.into() }
+}
+
+fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(count)?)?;
+    Some(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+}
+
+/// An entry of a tar archive, by its header: its name and size; none at the archive's end.
+///
+/// # Errors
+/// `Malformed` for what is no header, such as that of a compressed archive.
+pub fn tar_entry(file: &str, header: &[u8]) -> Result<Option<(String, u64)>> {
+    if header.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let field = |range: Range<usize>| header.get(range).unwrap_or_default();
+    if field(257..262) != b"ustar" {
+        let packed = header.starts_with(&[0x1f, 0x8b]);
+        let hint = "it is compressed; unpack it and pack it again with tar without compression";
+        return Err(malformed(file, if packed { hint } else { "it is no tar archive" }));
+    }
+    let name = field(0..100).split(|byte| *byte == 0).next().unwrap_or_default();
+    let octal = |sum: Option<u64>, byte: &u8| Some(sum?.checked_mul(8)? + u64::from(byte - b'0'));
+    let digits = field(124..136).iter().filter(|byte| (b'0'..=b'7').contains(byte));
+    let size = digits.fold(Some(0), octal).filter(|size| *size < 1 << 50);
+    let size = size.ok_or_else(|| malformed(file, "an entry's size is no number"))?;
+    let name = String::from_utf8_lossy(name).trim_start_matches("./").to_string();
+    // Only plain files count by their names.
+    Ok(Some((if matches!(field(156..157), b"0" | b"\0") { name } else { String::new() }, size)))
+}
+
+/// Where the directory of a zip lies, by its last bytes, and by its size.
+pub fn zip_directory(tail: &[u8], size: u64) -> Option<Range<u64>> {
+    let end = tail.len().checked_sub(22)?;
+    if number(tail, end, 4)? != 0x0605_4b50 {
+        return None;
+    }
+    let (mut length, mut begin) = (number(tail, end + 12, 4)?, number(tail, end + 16, 4)?);
+    // PyTorch writes the larger record as well.
+    if let Some(wide) = end.checked_sub(76).filter(|at| number(tail, *at, 4) == Some(0x0606_4b50)) {
+        (length, begin) = (number(tail, wide + 40, 8)?, number(tail, wide + 48, 8)?);
+    }
+    let range = begin..begin.checked_add(length)?;
+    (range.end <= size).then_some(range)
+}
+
+/// The data of a zip's entries by name, from its directory, which begins at `begin`. They must be stored as PyTorch does.
+pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String, Range<u64>>> {
+    let mut found: Vec<(String, u64, u64)> = Vec::new();
+    while !directory.is_empty() {
+        let field = |at, count| number(directory, at, count);
+        if field(0, 4)? != 0x0201_4b50 || field(10, 2)? != 0 {
+            return None;
+        }
+        let (name, extra, comment) = (field(28, 2)? as usize, field(30, 2)? as usize, field(32, 2)? as usize);
+        let (mut size, mut header) = (field(24, 4)?, field(42, 4)?);
+        let text = String::from_utf8(directory.get(46..46 + name)?.to_vec()).ok()?;
+        // What does not fit into 32 bits stands in the first extra field, in this order.
+        let mut at = 46 + name + 4;
+        for value in [&mut size, &mut header] {
+            if *value == u64::from(u32::MAX) {
+                *value = field(at, 8)?;
+                // The size is there twice: as it is and as it is packed.
+                at += 16;
+            }
+        }
+        found.push((text, header, size));
+        directory = directory.get(46 + name + extra + comment..)?;
+    }
+    let ends = found.iter().skip(1).map(|entry| entry.1).chain([begin]).collect::<Vec<_>>();
+    let entry = |((name, header, size), next): ((String, u64, u64), u64)| {
+        let data = header.checked_add(30 + name.len() as u64 + 4)?.next_multiple_of(ALIGNMENT);
+        let rest = next.checked_sub(data.checked_add(size)?)?;
+        // A record of the sum and the sizes follows the data.
+        matches!(rest, 0 | 16 | 24).then(|| (name, data..data + size))
+    };
+    found.into_iter().zip(ends).map(entry).collect()
+}
+
+/// A tensor of a state dict: where it lies in which storage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateTensor {
+    /// Its name.
+    pub name: String,
+    /// The entry's name below `data/`.
+    pub storage: Rc<str>,
+    /// How an element is stored.
+    pub dtype: Dtype,
+    /// Elements of the storage before it.
+    pub first: u64,
+    /// Row-major, outermost dimension first.
+    pub shape: Vec<usize>,
+}
+
+/// What a pickle's operations make.
+#[derive(Clone)]
+enum Item {
+    Mark,
+    /// Nothing that matters here.
+    Other,
+    Int(i64),
+    Text(Rc<str>),
+    Global(Rc<str>),
+    Tuple(Rc<Vec<Item>>, u8),
+    Dict(Vec<(Item, Item)>, u8),
+    Storage(Rc<str>, Option<Dtype>),
+    Tensor(Rc<StateTensor>),
+}
+
+impl Item {
+    fn depth(&self) -> u8 {
+        match self {
+            Item::Tuple(_, depth) | Item::Dict(_, depth) => *depth,
+            _ => 0,
+        }
+    }
+
+    fn tuple(items: Vec<Item>) -> Option<Item> {
+        let depth = items.iter().map(Item::depth).max().unwrap_or(0) + 1;
+        (depth < MAX_DEPTH).then(|| Item::Tuple(Rc::new(items), depth))
+    }
+
+    fn list(&self) -> Option<&[Item]> {
+        if let Item::Tuple(items, _) = self { Some(items) } else { None }
+    }
+
+    fn count(&self) -> Option<usize> {
+        if let Item::Int(n) = self { usize::try_from(*n).ok() } else { None }
+    }
+
+    fn counts(&self) -> Option<Vec<usize>> {
+        self.list()?.iter().map(Item::count).collect()
+    }
+
+    /// What a call makes.
+    fn called(function: &str, args: &Item) -> Option<Item> {
+        let args = args.list()?;
+        match function {
+            "collections OrderedDict" => Some(Item::Dict(Vec::new(), 1)),
+            "torch._utils _rebuild_parameter" => args.first().cloned(),
+            "torch._utils _rebuild_tensor_v2" => Some(Item::tensor(args).unwrap_or(Item::Other)),
+            _ => Some(Item::Other),
+        }
+    }
+
+    /// A tensor whose elements lie in order.
+    fn tensor(args: &[Item]) -> Option<Item> {
+        let [Item::Storage(storage, Some(dtype)), first, shape, strides, ..] = args else { return None };
+        let (shape, strides) = (shape.counts()?, strides.counts()?);
+        let mut expected = 1usize;
+        for (size, stride) in shape.iter().zip(&strides).rev() {
+            if *size != 1 && *stride != expected {
+                return None;
+            }
+            expected = expected.checked_mul(*size)?;
+        }
+        let first = first.count()? as u64;
+        let tensor = StateTensor { name: String::new(), storage: storage.clone(), dtype: *dtype, first, shape };
+        Some(Item::Tensor(Rc::new(tensor)))
+    }
+}
+
+/// The tensors that a pickle names.
+///
+/// `None` for what no state dict is written with.
+pub fn state_dict(pickle: &[u8]) -> Option<Vec<StateTensor>> {
+    let mut machine = Machine { bytes: pickle, stack: Vec::new(), memo: SortedMap::new() };
+    let Item::Dict(mut items, _) = machine.run()? else { return None };
+    // Lightning's checkpoints hold the state dict beside other things.
+    let inner = items.iter().position(|(key, _)| matches!(key, Item::Text(text) if &**text == "state_dict"));
+    if let Some((_, Item::Dict(inside, _))) = inner.map(|at| items.swap_remove(at)) {
+        items = inside;
+    }
+    let named = |(key, value): (Item, Item)| match (key, value) {
+        (Item::Text(name), Item::Tensor(tensor)) => Some(StateTensor { name: name.to_string(), ..(*tensor).clone() }),
+        _ => None,
+    };
+    Some(items.into_iter().filter_map(named).collect())
+}
+
+struct Machine<'a> {
+    bytes: &'a [u8],
+    stack: Vec<Item>,
+    memo: SortedMap<u32, Item>,
+}
+
+impl<'a> Machine<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.bytes.split_at_checked(count)?;
+        self.bytes = rest;
+        Some(head)
+    }
+
+    fn int(&mut self, count: usize) -> Option<u64> {
+        number(self.take(count)?, 0, count)
+    }
+
+    fn line(&mut self) -> Option<&'a str> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let line = self.take(end + 1)?;
+        std::str::from_utf8(&line[..end]).ok()
+    }
+
+    fn text(&mut self, width: usize) -> Option<Item> {
+        let count = usize::try_from(self.int(width)?).ok()?;
+        Some(Item::Text(std::str::from_utf8(self.take(count)?).ok()?.into()))
+    }
+
+    fn pop(&mut self) -> Option<Item> {
+        self.stack.pop()
+    }
+
+    /// All behind the last mark.
+    fn marked(&mut self) -> Option<Vec<Item>> {
+        let at = self.stack.iter().rposition(|item| matches!(item, Item::Mark))?;
+        let items = self.stack.split_off(at + 1);
+        self.stack.pop();
+        Some(items)
+    }
+
+    fn last(&mut self, count: usize) -> Option<Vec<Item>> {
+        Some(self.stack.split_off(self.stack.len().checked_sub(count)?))
+    }
+
+    fn remember(&mut self, key: u32) -> Option<()> {
+        // A dict grows where it stands.
+        let item = self.stack.last()?;
+        let item = if matches!(item, Item::Dict(..)) { Item::Other } else { item.clone() };
+        self.memo.insert(key, item);
+        Some(())
+    }
+
+    /// Adds keys and values in turn to the dict on top.
+    fn put(&mut self, items: Vec<Item>) -> Option<()> {
+        let Some(Item::Dict(dict, depth)) = self.stack.last_mut() else { return Some(()) };
+        let mut items = items.into_iter();
+        while let (Some(key), Some(value)) = (items.next(), items.next()) {
+            *depth = (*depth).max(value.depth() + 1).max(key.depth() + 1);
+            if *depth >= MAX_DEPTH {
+                return None;
+            }
+            dict.push((key, value));
+        }
+        Some(())
+    }
+
+    fn run(&mut self) -> Option<Item> {
+        loop {
+            let made = match self.take(1)?[0] {
+                b'.' => return self.pop(),
+                // Frames and versions say nothing.
+                0x80 => self.take(1).map(|_| None)?,
+                0x95 => self.take(8).map(|_| None)?,
+                b'(' => Some(Item::Mark),
+                b')' => Some(Item::tuple(Vec::new())?),
+                b'}' => Some(Item::Dict(Vec::new(), 1)),
+                b']' | b'N' | 0x88 | 0x89 => Some(Item::Other),
+                b'G' => self.take(8).map(|_| Some(Item::Other))?,
+                b'J' => Some(Item::Int(i64::from(self.int(4)? as u32 as i32))),
+                b'K' => Some(Item::Int(self.int(1)? as i64)),
+                b'M' => Some(Item::Int(self.int(2)? as i64)),
+                0x8a => {
+                    let count = self.int(1)? as usize;
+                    // Only what is not negative counts here.
+                    Some(if count <= 8 { Item::Int(self.int(count)? as i64) } else { return None })
+                }
+                b'X' => Some(self.text(4)?),
+                0x8c => Some(self.text(1)?),
+                b'c' => Some(Item::Global(format!("{} {}", self.line()?, self.line()?).into())),
+                0x93 => match (self.pop()?, self.pop()?) {
+                    (Item::Text(name), Item::Text(module)) => Some(Item::Global(format!("{module} {name}").into())),
+                    _ => return None,
+                },
+                b'q' => {
+                    let key = self.int(1)? as u32;
+                    self.remember(key).map(|()| None)?
+                }
+                b'r' => {
+                    let key = self.int(4)? as u32;
+                    self.remember(key).map(|()| None)?
+                }
+                0x94 => {
+                    let key = self.memo.len() as u32;
+                    self.remember(key).map(|()| None)?
+                }
+                b'h' => {
+                    let key = self.int(1)? as u32;
+                    Some(self.memo.get(&key)?.clone())
+                }
+                b'j' => {
+                    let key = self.int(4)? as u32;
+                    Some(self.memo.get(&key)?.clone())
+                }
+                b't' => Some(Item::tuple(self.marked()?)?),
+                op @ 0x85..=0x87 => Some(Item::tuple(self.last(usize::from(op) - 0x84)?)?),
+                // Persistent ids are storages: ("storage", type, key, place, elements).
+                b'Q' => match self.pop()?.list()? {
+                    [_, Item::Global(kind), Item::Text(key), ..] => Some(Item::Storage(key.clone(), dtype_of(kind))),
+                    _ => return None,
+                },
+                b'R' => match (self.pop()?, self.pop()?) {
+                    (args, Item::Global(function)) => Some(Item::called(&function, &args)?),
+                    _ => return None,
+                },
+                b's' => {
+                    let pair = self.last(2)?;
+                    self.put(pair).map(|()| None)?
+                }
+                b'u' => {
+                    let pairs = self.marked()?;
+                    self.put(pairs).map(|()| None)?
+                }
+                // What is appended or set from outside belongs to objects that do not matter here.
+                b'a' | b'b' => self.pop().map(|_| None)?,
+                b'e' => self.marked().map(|_| None)?,
+                _ => return None,
+            };
+            self.stack.extend(made);
+        }
+    }
+}
+
+fn dtype_of(storage: &str) -> Option<Dtype> {
+    let kind = storage.strip_prefix("torch ")?.strip_suffix("Storage")?;
+    let kinds = [
+        ("Float", Dtype::F32),
+        ("Half", Dtype::F16),
+        ("BFloat16", Dtype::BF16),
+        ("Double", Dtype::F64),
+        ("Int", Dtype::I32),
+        ("Long", Dtype::I64),
+    ];
+    kinds.iter().find(|(name, _)| *name == kind).map(|(_, dtype)| *dtype)
+}
+
+/// The tensors of a state dict whose zip begins at `zip` of a file of `size` bytes.
+///
+/// # Errors
+/// `Malformed` where a storage is not there or too small.
+pub fn checkpoint(
+    file: (&str, u64),
+    zip: u64,
+    entries: &SortedMap<String, Range<u64>>,
+    tensors: Vec<StateTensor>,
+) -> Result<Checkpoint> {
+    let mut made = Checkpoint::default();
+    made.files.push(CheckpointFile { name: file.0.into(), size: file.1 });
+    let places: SortedMap<&str, &Range<u64>> =
+        entries.iter().filter_map(|(name, range)| Some((name.split_once("/data/")?.1, range))).collect();
+    for StateTensor { name, storage, dtype, first, shape } in tensors {
+        let place = places.get(&*storage).copied();
+        let place = place.ok_or_else(|| malformed(file.0, &format!("the data of {name} is not there")))?;
+        let width = dtype.bits() / 8;
+        let elements = shape.iter().try_fold(1u64, |all, size| all.checked_mul(*size as u64));
+        let range = elements.and_then(|elements| {
+            let start = place.start.checked_add(first.checked_mul(width)?)?;
+            Some(start..start.checked_add(elements.checked_mul(width)?)?)
+        });
+        let range = range.filter(|range| range.end <= place.end);
+        let range = range.ok_or_else(|| malformed(file.0, &format!("the data of {name} is too short")))?;
+        let range = zip + range.start..zip + range.end;
+        made.tensors.insert(name.clone(), TensorInfo { name, dtype, shape, file: 0, range });
+    }
+    Ok(made)
+}
