@@ -14,6 +14,7 @@ export interface EngineTranscribeOptions {
   vad?: boolean;
   logprobs?: boolean;
   seed?: number;
+  partials?: boolean;
 }
 
 /** A stretch of a transcript that will not change any more, and how far it has come, in seconds. */
@@ -25,9 +26,16 @@ export interface HeardEvent {
   total: number;
 }
 
+/** All text behind the last settled stretch, as far as it is decoded. It takes the place of the partial text before it. */
+export interface PartialEvent extends HeardEvent {
+  /** The beginning of `text` that will not change any more. */
+  stable: string;
+}
+
 /** All that was heard: OpenAI's `verbose_json`, and its subtitles. */
 export interface Transcript {
   task: "transcribe" | "translate";
+  /** Code of the language, where it is known. */
   language: string | null;
   /** Seconds. */
   duration: number;
@@ -44,6 +52,10 @@ export interface Transcript {
     no_speech_prob: number | null;
   }[];
   words?: { word: string; start: number; end: number }[];
+  /** From and to in seconds, where voice detection found speech and the model no words. */
+  unheard?: [number, number][];
+  /** English name of the language, where it is known. */
+  languageName: string | null;
   srt: string;
   vtt: string;
 }

@@ -1,10 +1,10 @@
 /** The shapes that pass between the facade and the wasm module, in either direction. Knows names and types; nothing runs here. */
 
 import type { CachedSource, Check, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
-import type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, Spoken, Transcript } from "./contract-sound.js";
+import type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, PartialEvent, Spoken, Transcript } from "./contract-sound.js";
 
 export type { CachedModel, CachedSource, Check, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
-export type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, Spoken, Transcript } from "./contract-sound.js";
+export type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, PartialEvent, Spoken, Transcript } from "./contract-sound.js";
 
 /** What `loadModel` reports while a model arrives. */
 export interface LoadProgress {
@@ -392,7 +392,7 @@ export interface Engine {
   /** The vector of a picture, of models whose texts lie among pictures. */
   pictureVector(picture: number, options: EngineEmbedOptions): Promise<Float32Array>;
   unloadTower(): Promise<void>;
-  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: HeardEvent) => void): Promise<Transcript>;
+  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: HeardEvent | PartialEvent) => void): Promise<Transcript>;
   listen(samples: Float32Array, fresh: boolean): ListenTurn;
   speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onSound: (samples: Float32Array) => void): Promise<Spoken>;
   measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;

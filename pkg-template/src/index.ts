@@ -34,5 +34,5 @@ export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat,
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
 export type {
   CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, HeardEvent, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
-  ModelInfo, Overflow, SeenImage, Speculation, TokenLogprob, Transcript, Tuning,
+  ModelInfo, Overflow, PartialEvent, SeenImage, Speculation, TokenLogprob, Transcript, Tuning,
 } from "./contract.js";

@@ -1,6 +1,6 @@
 /** Calls that may have to be run again from their beginning: they tell only what was not told before. Does not know why they are run again. */
 
-import type { EngineSpeakOptions, GenerationEvent } from "./contract.js";
+import type { EngineSpeakOptions, GenerationEvent, HeardEvent, PartialEvent } from "./contract.js";
 import { JerboaError } from "./errors.js";
 import type { Method } from "./host.js";
 
@@ -118,7 +118,7 @@ class Sound implements Retelling {
   }
 }
 
-/** What was heard: stretches come in the same order, and those that were told are left out. */
+/** What was heard: stretches come in the same order, and those that were told are left out, with the partial texts before them. */
 class Stretches implements Retelling {
   #told = 0;
   #at = 0;
@@ -134,9 +134,10 @@ class Stretches implements Retelling {
   }
 
   hear(event: unknown): void {
-    if (this.#at++ < this.#told) return;
-    this.#told = this.#at;
-    this.tell(event);
+    const settled = !("stable" in (event as HeardEvent | PartialEvent));
+    const known = this.#at < this.#told;
+    if (settled) this.#told = Math.max(this.#told, ++this.#at);
+    if (!known) this.tell(event);
   }
 
   end(): void {}

@@ -1,11 +1,11 @@
 /** Sound to text, in our own shapes and in OpenAI's. Does not know how it is heard. */
 
 import { checked, mustBe } from "./check.js";
-import type { EngineTranscribeOptions, HeardEvent, ModelInfo, Transcript } from "./contract.js";
+import type { EngineTranscribeOptions, HeardEvent, ModelInfo, PartialEvent, Transcript } from "./contract.js";
 import { refused, unloaded } from "./errors.js";
 import { Flow } from "./flow.js";
 import type { Backend } from "./host.js";
-import { type AudioInput, samplesOf } from "./sound.js";
+import { type AudioInput, RATE, samplesOf } from "./sound.js";
 import { misused } from "./tasks.js";
 
 /** Options of `model.transcribe`. */
@@ -32,6 +32,8 @@ export interface TranscribeOptions {
   sampleRate?: number;
   /** Hears each stretch as soon as it will not change any more. */
   onSegment?: (heard: HeardEvent) => void;
+  /** Gets the text behind the last stretch, token by token: each takes the place of the one before, a stretch that of its beginning. */
+  onPartial?: (partial: PartialEvent) => void;
   /** Gives it up. */
   signal?: AbortSignal;
 }
@@ -48,6 +50,7 @@ const OPTIONS = {
   logprobs: mustBe.boolean,
   sampleRate: mustBe.number(3000, 768_000),
   onSegment: mustBe.func,
+  onPartial: mustBe.func,
   signal: mustBe.signal,
 };
 
@@ -66,10 +69,12 @@ export function hears(backend: Backend, info: ModelInfo): void {
 
 /** The transcript of samples at 16 kHz. */
 export function hear(backend: Backend, samples: Float32Array, options: Omit<TranscribeOptions, "sampleRate">): Promise<Transcript> {
-  const { signal, onSegment, temperature, ...rest } = options;
+  const { signal, onSegment, onPartial, temperature, ...rest } = options;
   const request: EngineTranscribeOptions = rest;
   if (temperature !== undefined) request.temperatures = [temperature].flat();
-  return backend.call("transcribe", [samples, request], { signal, onEvent: onSegment });
+  if (onPartial) request.partials = true;
+  const onEvent = (heard: HeardEvent | PartialEvent): void => ("stable" in heard ? onPartial?.(heard) : onSegment?.(heard));
+  return backend.call("transcribe", [samples, request], { signal, onEvent });
 }
 
 /** What a transcript is given back as. */
@@ -93,14 +98,22 @@ export interface TranscriptionCreateParams {
   chunking_strategy?: "auto" | null;
 }
 
-/** A piece of a streamed transcript, and at the end all of it. */
+/**
+ * A piece of a streamed transcript, and at the end all of it.
+ *
+ * Deltas are never taken back: they come token by token where tokens stay as they come, else when a stretch is settled, and
+ * together they are the whole text. `partial` is what is decoded beyond them, token by token: each takes the place of the
+ * one before, and so does the next delta. A text that is decoded again, at another temperature or across windows, shows in
+ * partials only.
+ */
 export type TranscriptionStreamEvent =
   | { type: "transcript.text.delta"; delta: string }
+  | { type: "transcript.text.partial"; text: string }
   | { type: "transcript.text.segment"; id: string; start: number; end: number; text: string }
   | { type: "transcript.text.done"; text: string };
 
 /** What `create` gives for a format. */
-export type TranscriptionResult<F> = F extends "text" | "srt" | "vtt" ? string : F extends "verbose_json" ? Omit<Transcript, "srt" | "vtt"> : { text: string };
+export type TranscriptionResult<F> = F extends "text" | "srt" | "vtt" ? string : F extends "verbose_json" ? Omit<Transcript, "srt" | "vtt" | "languageName"> : { text: string };
 
 const PARAMS = {
   file: mustBe.any,
@@ -149,12 +162,14 @@ export class Transcriptions {
     // What has no time tokens is timed by what was heard at once.
     if (granularities.includes("word")) wanted.timestamps = "word";
     else if (timed && (format === "srt" || format === "vtt" || format === "verbose_json")) wanted.timestamps = "segment";
+    // Windows between time tokens do not overlap: what they say is settled sooner.
+    else if (timed && p.stream && samples.length > (this.#info.hears?.seconds ?? Infinity) * RATE) wanted.timestamps = "segment";
     if (format === "verbose_json") wanted.logprobs = true;
     if (p.language) wanted.language = p.language;
     if (p.prompt) wanted.prompt = p.prompt;
     if (p.temperature !== undefined) wanted.temperature = p.temperature;
     if (p.stream) return new Flow<TranscriptionStreamEvent>((push, s) => this.#stream(samples, wanted, push, s), signal);
-    const { srt, vtt, ...made } = await hear(this.#backend, samples, signal ? { ...wanted, signal } : wanted);
+    const { srt, vtt, languageName, ...made } = await hear(this.#backend, samples, signal ? { ...wanted, signal } : wanted);
     switch (format) {
       case "text":
         return made.text;
@@ -163,7 +178,7 @@ export class Transcriptions {
       case "vtt":
         return vtt;
       case "verbose_json":
-        return made;
+        return { ...made, language: languageName ?? made.language };
       default:
         return { text: made.text };
     }
@@ -171,13 +186,33 @@ export class Transcriptions {
 
   async #stream(samples: Float32Array, options: TranscribeOptions, push: (event: TranscriptionStreamEvent) => void, signal: AbortSignal): Promise<void> {
     let count = 0;
+    let [settled, sent, shown] = ["", "", ""];
+    const grow = (text: string): void => {
+      if (text.length <= sent.length || !text.startsWith(sent)) return;
+      push({ type: "transcript.text.delta", delta: text.slice(sent.length) });
+      [sent, shown] = [text, ""];
+    };
     const onSegment = ({ text, start, end }: HeardEvent): void => {
       const said = text.trim();
       if (!said) return;
-      push({ type: "transcript.text.delta", delta: count > 0 ? ` ${said}` : said });
+      settled = joined(settled, said);
+      grow(settled);
       push({ type: "transcript.text.segment", id: String(count++), start, end, text: said });
     };
-    const { text } = await hear(this.#backend, samples, { ...options, onSegment, signal });
+    const onPartial = ({ text, stable }: PartialEvent): void => {
+      grow(joined(settled, stable.trim()));
+      const all = joined(settled, text.trim());
+      const rest = all.startsWith(sent) ? all.slice(sent.length) : "";
+      if (rest !== shown) push({ type: "transcript.text.partial", text: rest });
+      shown = rest;
+    };
+    const { text } = await hear(this.#backend, samples, { ...options, onSegment, onPartial, signal });
+    grow(text);
     push({ type: "transcript.text.done", text });
   }
+}
+
+/** A transcript with a text behind it. */
+function joined(before: string, text: string): string {
+  return before && text ? `${before} ${text}` : before + text;
 }

@@ -2,16 +2,21 @@
 //! samples on; what they refuse, and long sound.
 
 use super::run::{Tensors, tensors};
-use jerboa::audio::formats::Segment;
+use jerboa::audio::formats::{Segment, Transcript};
+use jerboa::audio::vad::Vad;
 use jerboa::exec::RunOptions;
 use jerboa::gpu::{Backend, DeviceOptions};
-use jerboa::hub::AbortFlag;
+use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Phase, Progress, ProgressEvent, Source};
 use jerboa::task::{TranscribeRequest, Transcriber};
 use jerboa_tests::golden::{self, golden};
-use jerboa_tests::{limit, on_units, open, relative_l2};
+use jerboa_tests::{bytes, limit, on_units, open, relative_l2};
 use pollster::block_on;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 
 struct Case {
     model: Transcriber,
@@ -182,6 +187,189 @@ fn what_cannot_be_heard_is_refused_by_name() {
     for (fields, told) in [(json!({ "beams": 0 }), "beams"), (json!({ "temperatures": [3.0] }), "temperature")] {
         assert!(TranscribeRequest::from_json(&fields.to_string()).expect_err("a refusal").to_string().contains(told));
     }
+}
+
+/// Silero VAD's weights with one answer to everything.
+fn constant_vad(bias: f32) -> Vad {
+    let shapes: [(&str, usize); 15] = [
+        ("stft_conv.weight", 258 * 256),
+        ("conv1.weight", 128 * 129 * 3),
+        ("conv1.bias", 128),
+        ("conv2.weight", 64 * 128 * 3),
+        ("conv2.bias", 64),
+        ("conv3.weight", 64 * 64 * 3),
+        ("conv3.bias", 64),
+        ("conv4.weight", 128 * 64 * 3),
+        ("conv4.bias", 128),
+        ("lstm_cell.weight_ih", 512 * 128),
+        ("lstm_cell.weight_hh", 512 * 128),
+        ("lstm_cell.bias_ih", 512),
+        ("lstm_cell.bias_hh", 512),
+        ("final_conv.weight", 128),
+        ("final_conv.bias", 1),
+    ];
+    let value = |name: &str| if name == "final_conv.bias" { bias } else { 0.0 };
+    let data: Vec<Vec<u8>> = shapes.iter().map(|(name, count)| bytes(&vec![value(name); *count])).collect();
+    let views = shapes.iter().zip(&data).map(|((name, count), data)| {
+        (name.to_string(), TensorView::new(Dtype::F32, vec![*count], data).expect("a tensor"))
+    });
+    Vad::new(&safetensors::serialize(views, None).expect("a file")).expect("weights")
+}
+
+/// Segments in hundredths of a second.
+fn spans(made: &Transcript) -> Vec<(i64, i64)> {
+    let hundredths = |seconds: f64| (seconds * 100.0).round() as i64;
+    made.segments.iter().map(|s| (hundredths(s.start), hundredths(s.end))).collect()
+}
+
+/// A model whose text always ends with a single time at 2.48 s of its four: what voice detection finds behind it is decoded
+/// again, in long sound and in sound of one window; without voice detection the rest of the window is skipped.
+#[test]
+fn detected_speech_behind_the_last_time_is_decoded_again() {
+    let mut model = load(&golden("speech/whisper_words"));
+    let request = Case::request(&json!({ "timestamps": "segment", "language": "en" }));
+    let mut heard = |model: &mut Transcriber, wave: &[f32]| {
+        let mut told = Vec::new();
+        let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| told.push(heard.text.clone())));
+        let made = made.expect("a transcript");
+        assert_eq!(told, made.segments.iter().map(|s| s.text.clone()).collect::<Vec<_>>());
+        made
+    };
+    let (long, one) = (chirp(160_000), chirp(64_000));
+    let window = [(20, 120), (140, 200), (200, 248)];
+    let at = |starts: &[i64]| starts.iter().flat_map(|s| window.map(|(a, b)| (a + s, b + s))).collect::<Vec<_>>();
+    assert_eq!(spans(&heard(&mut model, &long)), at(&[0, 400, 800]));
+    assert_eq!(spans(&heard(&mut model, &one)), at(&[0]));
+    model.vad = Some(Rc::new(constant_vad(5.0)));
+    // The last window has 8 hundredths left, in which nobody says a word.
+    let made = heard(&mut model, &long);
+    assert_eq!(spans(&made)[..12], at(&[0, 248, 496, 744]));
+    assert!(made.segments.iter().all(|s| s.end <= 10.0) && made.unheard.is_empty());
+    assert_eq!(spans(&heard(&mut model, &one))[..3], at(&[0]));
+    assert!(spans(&heard(&mut model, &one)).len() > 3, "the rest of a single window");
+    model.vad = Some(Rc::new(constant_vad(-5.0)));
+    assert_eq!(spans(&heard(&mut model, &long)), []);
+}
+
+/// Where time tokens say nothing of detected speech, the window is decoded without them; what is silent then, too, is told.
+#[test]
+fn detected_speech_is_never_skipped_in_silence() {
+    let mut model = load(&golden("speech/whisper_words"));
+    model.vad = Some(Rc::new(constant_vad(5.0)));
+    let wave = chirp(128_000);
+    let times = Case::request(&json!({ "timestamps": "segment", "language": "en" }));
+    let plain = Case::request(&json!({ "language": "en" }));
+    let first = block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
+    // With a first time token that ends it, the text is empty.
+    model.ends.push(first.segments[0].ids[0]);
+    let made = block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
+    let alone = block_on(model.transcribe(&wave[..64_000], &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
+    match alone.text().as_str() {
+        "" => {
+            assert_eq!(made.unheard, [0.0..4.0, 4.0..8.0]);
+            assert_eq!(made.verbose()["unheard"], json!([[0.0, 4.0], [4.0, 8.0]]));
+        }
+        text => assert_eq!(made.segments[0].text.trim(), text),
+    }
+    assert!(made.segments.len() + made.unheard.len() == 2, "each window is heard or named: {made:?}");
+    let heard = block_on(model.transcribe(&wave, &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
+    assert_eq!(heard.unheard.is_empty(), !heard.segments.is_empty());
+}
+
+/// Text while it is decoded: each partial text takes the place of the one before, what is stable is never taken back, and
+/// together with the settled stretches it becomes the transcript. A second temperature leaves nothing of the first behind.
+#[test]
+fn partial_texts_become_the_transcript() {
+    let mut model = load(&golden("speech/whisper_words"));
+    model.vad = Some(Rc::new(constant_vad(5.0)));
+    let wave = chirp(160_000);
+    let both = |a: &str, b: &str| if a.is_empty() || b.is_empty() { format!("{a}{b}") } else { format!("{a} {b}") };
+    // Windows that overlap, temperatures and beams leave nothing stable before it is settled.
+    for (mut fields, window, told) in [
+        (json!({ "timestamps": "segment" }), 160_000, (true, true)),
+        (json!({ "timestamps": "none" }), 51_200, (true, true)),
+        (json!({ "timestamps": "none" }), 160_000, (true, false)),
+        (json!({ "timestamps": "segment", "temperatures": [0.0, 0.4] }), 160_000, (true, false)),
+        (json!({ "timestamps": "segment", "beams": 2 }), 51_200, (false, false)),
+    ] {
+        (fields["partials"], fields["language"]) = (json!(true), json!("en"));
+        let request = Case::request(&fields);
+        let (mut settled, mut stable, mut partial) = (String::new(), String::new(), String::new());
+        let (mut partials, mut early) = (0, 0);
+        let made = block_on(model.transcribe(&wave[..window], &request, &AbortFlag::new(), |heard| {
+            match &heard.stable {
+                None => {
+                    settled = both(&settled, heard.text.trim());
+                    assert!(settled.starts_with(&stable) || stable.starts_with(&settled), "{stable} {settled}");
+                    partial.clear();
+                }
+                Some(sure) => {
+                    assert!(heard.text.starts_with(sure.as_str()), "{heard:?}");
+                    let now = both(&settled, sure);
+                    assert!(sure.is_empty() || now.starts_with(&stable), "{fields}: {stable} | {now}");
+                    early += usize::from(now.len() > settled.len());
+                    if !sure.is_empty() {
+                        stable = now;
+                    }
+                    partial = heard.text.clone();
+                    partials += 1;
+                }
+            }
+            assert!(heard.done <= heard.total);
+        }));
+        let made = made.expect("a transcript");
+        assert_eq!((both(&settled, ""), partial.as_str()), (made.text(), ""), "{fields}");
+        assert!(made.text().starts_with(&stable), "{fields}");
+        assert_eq!((partials > 10, early > 0), told, "{fields}: {partials} {early}");
+    }
+}
+
+/// One total for the encoder, the projections and the decoder of one file, a share that never falls, and no word of a cache.
+#[test]
+fn a_load_of_several_parts_has_one_total() {
+    let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
+    let seen = events.clone();
+    let progress = Progress::new(move |event| seen.borrow_mut().push(event.clone()));
+    let folder = golden("speech/whisper");
+    let model = block_on(async {
+        let name = ModelRef::parse(&folder.to_string_lossy()).expect("a folder");
+        let options = HubOptions { part_size: 4096, ..HubOptions::default() };
+        let source = Source::open(&name, &options, AbortFlag::new(), progress).await.expect("a folder");
+        Transcriber::load(open(&DeviceOptions::default()), &source, "tiny", RunOptions::default()).await
+    });
+    let model = model.expect("a model");
+    let events = events.borrow();
+    assert!(events.windows(2).all(|two| two[0].share <= two[1].share) && events.last().is_some_and(|e| e.share == 1.0));
+    let weights: Vec<_> = events.iter().filter(|e| e.phase == Phase::Weights && e.total > 0).collect();
+    let file = std::fs::read(folder.join("model.safetensors")).expect("a file");
+    let header = 8 + u64::from_le_bytes(file[..8].try_into().expect("a length"));
+    let (total, size) = (weights[0].total, file.len() as u64);
+    assert!(total <= size && total > size - header - 4096, "{total} of {size}");
+    assert!(weights.iter().all(|e| e.total == total && e.loaded <= total && !e.from_cache), "{weights:?}");
+    assert_eq!(weights.last().map(|e| e.loaded), Some(total));
+    // All numbers of the file count, those of the encoder too.
+    let all = safetensors::SafeTensors::deserialize(&file).expect("a file");
+    let numbers: usize = all.tensors().iter().map(|(_, t)| t.shape().iter().product::<usize>()).sum();
+    assert_eq!(model.info()["parameters"], json!(numbers));
+}
+
+/// Which language a transcript says, and that of models that know one alone.
+#[test]
+fn languages_by_name() {
+    let mut model = load(&golden("speech/whisper_words"));
+    let wave = chirp(40_000);
+    let mut said = |model: &mut Transcriber, fields: Value| {
+        block_on(model.transcribe(&wave, &Case::request(&fields), &AbortFlag::new(), |_| {}))
+    };
+    assert_eq!(said(&mut model, json!({ "language": "German" })).expect("a transcript").language, Some("de".into()));
+    let refused = said(&mut model, json!({ "language": "germn" })).expect_err("a refusal").to_string();
+    assert!(refused.contains("'germn'") && refused.contains("Did you mean 'german'?"), "{refused}");
+    model.rules.languages = Default::default();
+    model.rules.english_only = true;
+    assert_eq!(said(&mut model, json!({})).expect("a transcript").language, Some("en".into()));
+    assert_eq!(said(&mut model, json!({ "language": "English" })).expect("a transcript").language, Some("en".into()));
+    let refused = said(&mut model, json!({ "language": "romanian" })).expect_err("a refusal").to_string();
+    assert!(refused.contains("'romanian'") && refused.contains("English only"), "{refused}");
 }
 
 /// Ten minutes: memory stays as it is after the first windows, all of it is told in order, and an abort takes hold.

@@ -69,6 +69,17 @@ test("sound in every shape, and what is none", options, async () => {
       for await (const event of await create({ stream: true })) types.push(event.delta ?? event.type);
       return types;
     });
+    const slow = await loadModel("org/whisper-tokens", { worker: false });
+    await attempt("tokens", async () => {
+      const events = [];
+      for await (const { type, delta, text } of await slow.audio.transcriptions.create({ file, stream: true })) events.push([type.split(".").at(-1), delta ?? text]);
+      return events;
+    });
+    await attempt("partials", async () => {
+      const texts = [];
+      await slow.transcribe(file, { onPartial: ({ text, stable }) => texts.push(`${text}/${stable}`), onSegment: ({ text }) => texts.push(text) });
+      return texts;
+    });
     await attempt("aborted", () => model.transcribe(samples, { sampleRate: 16_000, signal: AbortSignal.abort() }));
     await attempt("generates", async () => String(await model.generate("x")));
     const voice = await loadModel("org/kani", { worker: false, codec: "org/codec" });
@@ -106,6 +117,11 @@ test("sound in every shape, and what is none", options, async () => {
   assert.match(found.granular, /^request: .*verbose_json/);
   assert.equal(found.translated, "translate");
   assert.deepEqual(found.stream, ["word1", "transcript.text.segment", " word2", "transcript.text.segment", "transcript.text.done"]);
+  // Deltas are never taken back and make the text; what may change is partial, and the next of either replaces it.
+  const words = (n, space) => [["delta", `${space}w`], ["partial", "ard"], ["delta", "or"], ["partial", `d${n}`], ["delta", `d${n}`], ["segment", `word${n}`]];
+  assert.deepEqual(found.tokens, [...words(1, ""), ...words(2, " "), ["done", "word1 word2"]]);
+  assert.deepEqual(found.partials.slice(0, 5), ["w/w", "ward/w", "wor/wor", "word1/wor", " word1"]);
+  assert.equal(found.verbose_json.languageName, undefined);
   assert.match(found.aborted, /^aborted/);
   assert.match(found.generates, /^request: .*transcribe/);
   assert.deepEqual(found.wav, ["audio/wav", 6615]);
@@ -159,6 +175,20 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   assert.equal(download.suggestedFilename(), "transcript.srt");
   await page.getByRole("button", { name: "Copy the transcript", exact: true }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "word1\nword2\nword3");
+  await page.getByRole("button", { name: "Clear", exact: true }).click();
+  // Text shows while a file is decoded, and nothing asks for one meanwhile.
+  await page.evaluate(() => {
+    window.seen = [];
+    const look = () => window.seen.push([document.querySelector(".said-partial")?.innerText ?? "", document.body.innerText.includes("open a sound file")]);
+    new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true, characterData: true });
+  });
+  await pick(page, "org/whisper-tokens");
+  await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "slow.wav", mimeType: "audio/wav", buffer: wav({ seconds: 3, sample: tone }) });
+  await said.getByText("word3").waitFor();
+  const seen = await page.evaluate(() => window.seen);
+  assert.ok(seen.some(([text]) => text.includes("ward")), "a partial text");
+  assert.ok(seen.filter(([text]) => text).every(([, hint]) => !hint), "no hint beside it");
+  assert.equal(await page.locator(".said-partial").count(), 0);
   await page.getByRole("button", { name: "Clear", exact: true }).click();
   await page.getByRole("button", { name: "Listen", exact: true }).click();
   await page.locator(".said-partial").waitFor();

@@ -118,7 +118,7 @@ export const EMBEDDING = {
 };
 
 export const STT = {
-  empty: "Choose a model that hears: Moonshine for English, Whisper for a hundred languages. It is downloaded once; what you say and what you open stay on this device.",
+  empty: "Choose a model that hears: Moonshine for English, Whisper for 99 languages. It is downloaded once; what you say and what you open stay on this device.",
   wrongTask: (name: string) => `${name} does not hear.`,
   failed: "That did not work.",
   privacy: "What the microphone hears does not leave this page.",
@@ -127,9 +127,9 @@ export const STT = {
 };
 
 export const TTS = {
-  empty: "Choose a model that speaks, such as Kani-TTS-2, and beside it the decoder of NanoCodec, which makes sound of its codes.",
+  empty: "Choose a speech model such as Kani-TTS-2. The NanoCodec decoder that turns its codes into audio is loaded with it.",
   wrongTask: (name: string) => `${name} does not speak.`,
-  codec: "The decoder of NanoCodec as safetensors with its config.json. It is needed before the model is loaded.",
+  codec: (licence: string) => `NVIDIA's NanoCodec, unless another is named: a NeMo archive or safetensors. Its licence is the ${licence}.`,
   failed: "That did not work.",
   placeholder: "What shall be said?",
   begins: "The first sound is on its way…",

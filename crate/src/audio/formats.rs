@@ -1,6 +1,7 @@
 //! A transcript as text, JSON and subtitles. Knows seconds and words; nothing of how they were found.
 
 use serde_json::{Value, json};
+use std::ops::Range;
 
 /// A word with its time.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,8 @@ pub struct Transcript {
     pub duration: f64,
     /// Its stretches, in order.
     pub segments: Vec<Segment>,
+    /// Seconds in which voice detection found speech and the model no words.
+    pub unheard: Vec<Range<f64>>,
 }
 
 impl Transcript {
@@ -91,6 +94,10 @@ impl Transcript {
         if !words.is_empty() {
             out["words"] = words.into();
         }
+        if !self.unheard.is_empty() {
+            let spans = self.unheard.iter().map(|s| [round(s.start), round(s.end)]);
+            out["unheard"] = json!(spans.collect::<Vec<_>>());
+        }
         out
     }
 
@@ -120,7 +127,7 @@ mod tests {
         let mut segments =
             vec![segment(0.0, 2.5, " Ever tried,"), segment(2.5, 2.5, " "), segment(3599.9996, 3661.02, " a<b & c")];
         segments[0].words = vec![word("Ever", 0.1, 0.4), word("tried,", 0.4, 0.91)];
-        Transcript { language: Some("en".into()), translated: false, duration: 3700.0, segments }
+        Transcript { language: Some("en".into()), duration: 3700.0, segments, ..Transcript::default() }
     }
 
     #[test]
@@ -138,6 +145,8 @@ mod tests {
         assert_eq!(found["text"], "Ever tried, a<b & c");
         assert_eq!((&found["task"], &found["language"]), (&json!("transcribe"), &json!("en")));
         assert_eq!(found["words"][1], json!({ "word": "tried,", "start": 0.4, "end": 0.91 }));
-        assert_eq!(found["segments"][2]["start"], 3600.0);
+        assert_eq!((&found["segments"][2]["start"], found.get("unheard")), (&json!(3600.0), None));
+        let unheard = Transcript { unheard: std::iter::once(1.0..2.5).collect(), ..transcript() };
+        assert_eq!(unheard.verbose()["unheard"], json!([[1.0, 2.5]]));
     }
 }

@@ -24,6 +24,12 @@ pub fn repetition(ids: &[u32]) -> Option<usize> {
     })
 }
 
+/// How many of the last tokens [`repetition`] may yet cut off: those that say again what a phrase before them said.
+pub fn loose(ids: &[u32]) -> usize {
+    let again = |length: usize| ids.iter().rev().zip(ids.iter().rev().skip(length)).take_while(|(a, b)| a == b).count();
+    (1..=LONGEST.min(ids.len())).map(again).max().unwrap_or(0)
+}
+
 /// About how many times smaller zlib makes bytes: over 2.4, Whisper takes it for repetition. Finds what a window repeats as
 /// zlib does and counts the bits that the best prefix code needs.
 pub fn compression(bytes: &[u8]) -> f64 {
@@ -110,6 +116,32 @@ mod tests {
         assert_eq!(repetition(&[5; 40]), Some(1));
         assert_eq!(repetition(&[5; 12]), None, "somebody may laugh");
         assert_eq!(repetition(&[]), None);
+    }
+
+    /// What is not loose is never cut, however the text goes on.
+    #[test]
+    fn loose_tokens_are_all_that_a_repetition_cuts() {
+        let mut seed = 1u32;
+        let mut next = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            seed >> 16
+        };
+        let mut cut = 0;
+        for _ in 0..200 {
+            let head: Vec<u32> = (0..next() % 20).map(|_| next() % 4).collect();
+            let phrase: Vec<u32> = (0..1 + next() % 12).map(|_| next() % 4).collect();
+            let ids = [head, phrase.repeat(24)].concat();
+            let mut safe = 0;
+            for end in 1..=ids.len() {
+                safe = safe.max(end - loose(&ids[..end]));
+                if let Some(keep) = repetition(&ids[..end]) {
+                    assert!(safe <= keep, "{:?}: {safe} {keep}", &ids[..end]);
+                    cut += 1;
+                    break;
+                }
+            }
+        }
+        assert_eq!((cut, loose(&[]), loose(&[1, 2, 3])), (200, 0, 0));
     }
 
     /// Ratios of Python's `len(text) / len(zlib.compress(text))`.

@@ -7,6 +7,7 @@ pub mod dtw;
 pub mod formats;
 pub mod frames;
 pub mod guard;
+pub mod languages;
 pub mod live;
 pub mod mel;
 #[cfg(not(target_arch = "wasm32"))]

@@ -2,6 +2,7 @@
 //! times. Knows generation_config.json and token ids; logits come from elsewhere.
 
 use super::beam::log_softmax;
+use super::languages::{code_of, nearest};
 use crate::util::lists;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
@@ -10,6 +11,8 @@ use std::ops::Range;
 
 /// Seconds from one time token to the next, and from one row of the encoder to the next.
 pub const TIME_STEP: f64 = 0.02;
+/// Codes of languages that a refusal lists at the most.
+const MAX_LISTED: usize = 8;
 /// Feature frames for each time token.
 pub const FRAMES_PER_STEP: usize = 2;
 
@@ -34,6 +37,8 @@ pub struct Rules {
     pub suppress: Vec<u32>,
     /// Tokens that do not come first.
     pub begin_suppress: Vec<u32>,
+    /// Whether the model was trained on English alone.
+    pub english_only: bool,
     /// The last time token that may come first, counted from 0.
     pub max_initial: Option<u32>,
     /// Layers and heads whose attention tells when a token was spoken.
@@ -96,6 +101,9 @@ impl Rules {
             previous: one("prev_sot_token_id").or_else(|| suppress.iter().rev().nth(1).copied()),
             suppress,
             begin_suppress: list("begin_suppress_tokens"),
+            english_only: languages.is_none_or(serde_json::Map::is_empty)
+                && (generation.get("is_multilingual") == Some(&Value::Bool(false))
+                    || config.get("model_type").and_then(Value::as_str) == Some("whisper")),
             max_initial: one("max_initial_timestamp_index"),
             alignment_heads: field("alignment_heads")
                 .and_then(Value::as_array)
@@ -132,17 +140,25 @@ impl Rules {
     /// # Errors
     /// `Request` for a language that the checkpoint does not know.
     pub fn language(&self, ask: &Ask) -> Result<Option<u32>> {
-        let Some(wanted) = ask.language.as_ref().map(|l| l.to_lowercase()) else { return Ok(None) };
-        let code = NAMES.iter().find(|(_, name)| *name == wanted).map_or(wanted.as_str(), |(code, _)| code);
+        let Some(wanted) = &ask.language else { return Ok(None) };
+        let code = code_of(wanted).map_or_else(|| wanted.trim().to_lowercase(), str::to_string);
         if self.languages.is_empty() {
-            return match code {
+            return match code.as_str() {
                 "en" => Ok(None),
-                _ => Err(refuse("language", "this checkpoint knows English only.")),
+                _ => Err(refuse("language", &format!("'{wanted}', and this checkpoint knows English only."))),
             };
         }
-        let known = || self.languages.keys().cloned().collect::<Vec<_>>().join(", ");
-        let found = self.languages.get(code).copied();
-        found.map(Some).ok_or_else(|| refuse("language", &format!("'{wanted}' is none of {}", known())))
+        if let Some(found) = self.languages.get(&code) {
+            return Ok(Some(*found));
+        }
+        let likely = nearest(wanted, |code| self.languages.contains_key(code)).unwrap_or("another");
+        let known: Vec<&str> = self.languages.keys().take(MAX_LISTED).map(String::as_str).collect();
+        let more = self.languages.len() - known.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let known = known.join(", ");
+        let reason =
+            format!("'{wanted}' is no language of this checkpoint. Did you mean '{likely}'? It knows {known}{more}.");
+        Err(refuse("language", &reason))
     }
 
     /// Codes of languages with their probabilities, the likeliest first, from the logits after the start token.
@@ -243,6 +259,13 @@ impl Rules {
             if single { frames } else { (ids[cuts[pairs - 1] - 1] - self.first_time()) as usize * FRAMES_PER_STEP };
         (made, go_on)
     }
+
+    /// The frame at which a text ends whose last time token only closes: of what comes after it the model said nothing.
+    pub fn closes_at(&self, ids: &[u32]) -> Option<usize> {
+        let [.., before, last] = ids else { return None };
+        let closes = *last >= self.first_time() && *before < self.first_time();
+        closes.then(|| (last - self.first_time()) as usize * FRAMES_PER_STEP)
+    }
 }
 
 fn refuse(parameter: &str, reason: &str) -> Error {
@@ -314,34 +337,6 @@ pub fn has_spaces(code: &str) -> bool {
     !matches!(code, "zh" | "ja" | "th" | "lo" | "my" | "yue")
 }
 
-/// English names of the languages that people ask for by name.
-const NAMES: [(&str, &str); 24] = [
-    ("en", "english"),
-    ("zh", "chinese"),
-    ("de", "german"),
-    ("es", "spanish"),
-    ("ru", "russian"),
-    ("ko", "korean"),
-    ("fr", "french"),
-    ("ja", "japanese"),
-    ("pt", "portuguese"),
-    ("tr", "turkish"),
-    ("pl", "polish"),
-    ("nl", "dutch"),
-    ("ar", "arabic"),
-    ("sv", "swedish"),
-    ("it", "italian"),
-    ("hi", "hindi"),
-    ("cs", "czech"),
-    ("uk", "ukrainian"),
-    ("el", "greek"),
-    ("fi", "finnish"),
-    ("da", "danish"),
-    ("hu", "hungarian"),
-    ("vi", "vietnamese"),
-    ("he", "hebrew"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,9 +369,17 @@ mod tests {
         assert_eq!(rules.alignment_heads, [(1, 0), (2, 3)]);
         let unknown = rules.language(&Ask { language: Some("xx".into()), ..Ask::default() });
         assert!(unknown.unwrap_err().to_string().contains("de, en"));
+        let misspelled = rules.language(&Ask { language: Some("Germn".into()), ..Ask::default() });
+        assert!(misspelled.unwrap_err().to_string().contains("Did you mean 'german'?"));
         let english = Rules { languages: SortedMap::new(), ..rules };
         assert_eq!(english.prompt(None, &Ask::default()).unwrap(), [11, 17]);
         assert!(english.prompt(None, &ask).is_err());
+        let refused = english.language(&Ask { language: Some("romanian".into()), ..Ask::default() }).unwrap_err();
+        assert!(refused.to_string().contains("'romanian'") && refused.to_string().contains("English only"));
+        let of = |generation: Value, config: Value| Rules::read(&generation, &config).unwrap().english_only;
+        let ids = json!({ "decoder_start_token_id": 1, "eos_token_id": 2 });
+        assert!(of(ids.clone(), json!({ "model_type": "whisper" })));
+        assert!(!of(ids, json!({ "model_type": "moonshine" })) && !rules.english_only);
         assert!(Rules::read(&json!({}), &json!({})).is_err());
     }
 
@@ -424,6 +427,11 @@ mod tests {
         assert_eq!(spans(&[18, 1, 2]), (vec![(100, 3100, 0..3)], 3000));
         assert_eq!(spans(&[18, 1, 2, 22]), (vec![(100, 108, 0..4)], 3000));
         assert_eq!(spans(&[]), (vec![(100, 3100, 0..0)], 3000));
+        // A time that only closes says where the model stopped; one of a pair, or none, does not.
+        assert_eq!(rules.closes_at(&[18, 1, 20, 20, 3, 23]), Some(10));
+        for open in [&[18, 1, 2][..], &[18, 1, 20, 20], &[18], &[]] {
+            assert_eq!(rules.closes_at(open), None);
+        }
     }
 
     #[test]

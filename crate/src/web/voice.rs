@@ -1,6 +1,7 @@
 //! The face of models that hear and speak. It turns requests and results into the engine's types and holds no logic.
 
 use super::{Engine, abort_flag, from_js, get, misplaced, plain, to_js};
+use crate::audio::languages;
 use crate::audio::live::Live;
 use crate::audio::vad::Vad;
 use crate::task::{AnyModel, Heard, SpeakRequest, Task, TranscribeRequest};
@@ -30,7 +31,8 @@ impl Ears {
 
 #[wasm_bindgen]
 impl Engine {
-    /// Writes down what is said in samples at 16 kHz; `on_heard` gets `{ text, start, end, done, total }`.
+    /// Writes down what is said in samples at 16 kHz; `on_heard` gets `{ text, start, end, done, total }`, and with `partials` what is
+    /// decoded behind it as `{ …, stable }`.
     pub async fn transcribe(
         &self,
         samples: Vec<f32>,
@@ -50,6 +52,7 @@ impl Engine {
         let made = hear.await.map_err(|e| to_js(&e))?;
         let mut all = made.verbose();
         (all["srt"], all["vtt"]) = (json!(made.srt()), json!(made.vtt()));
+        all["languageName"] = json!(made.language.as_deref().and_then(languages::name_of));
         Ok(plain(&all))
     }
 

@@ -195,6 +195,11 @@ export class Engine {
       this.alive("transcribe", segments.length);
       if (signal.aborted) fail("aborted", "transcribing was aborted");
       const loud = samples.subarray(at, at + 16000).some((s) => Math.abs(s) > 0.01);
+      // Token by token, the first word with a slip that is taken back.
+      for (const text of loud && request.partials && this.options.model.includes("tokens") ? ["w", "ward", "wor", `word${segments.length + 1}`] : []) {
+        await pause();
+        onHeard({ text, stable: text === "ward" ? "w" : text.slice(0, 3), start: at / 16000, end: at / 16000 + 1, done: at / 16000, total: samples.length / 16000 });
+      }
       const [start, end] = [at / 16000, Math.min(at + 16000, samples.length) / 16000];
       if (loud) segments.push({ id: segments.length, start, end, text: ` word${segments.length + 1}`, tokens: [1], avg_logprob: null, compression_ratio: 1, no_speech_prob: null });
       onHeard({ text: loud ? segments.at(-1).text : "", start, end, done: end, total: samples.length / 16000 });

@@ -91,8 +91,10 @@ export class Desk {
         ...this.#language(),
         ...(timed ? { timestamps: "segment" as const } : {}),
         signal: controller.signal,
+        onPartial: ({ text, stable }) => (this.partial.value = text ? { text, stable } : undefined),
         onSegment: ({ text, start, end, done, total }) => {
           this.work.value = { name: file.name, done, total };
+          this.partial.value = undefined;
           if (text.trim()) this.lines.value = [...this.lines.peek(), { start, end, text: text.trim() }];
         },
       });

@@ -153,7 +153,7 @@ function Said() {
           </div>
         )}
       </div>
-      {lines.length === 0 && !partial && <p class="hint">{desk.listening.value ? STT.speak : STT.begin}</p>}
+      {lines.length === 0 && !partial && !desk.work.value && <p class="hint">{desk.listening.value ? STT.speak : STT.begin}</p>}
       <ol class="said" aria-label="What was said">
         {lines.map(({ start, text }, i) => (
           <li key={i}>

@@ -48,6 +48,16 @@ pub(super) struct Text<'a> {
     pub times: bool,
     pub request: &'a TranscribeRequest,
     pub abort: &'a AbortFlag,
+    /// Hears of all tokens so far whenever some came.
+    pub told: Option<&'a dyn Fn(&[u32])>,
+}
+
+impl Text<'_> {
+    fn tell(&self, ids: &[u32]) {
+        if let Some(told) = self.told {
+            told(ids);
+        }
+    }
 }
 
 impl Transcriber {
@@ -110,6 +120,7 @@ impl Transcriber {
                 found.ids.truncate(keep);
                 break;
             }
+            text.tell(&found.ids);
             if found.ids.len() < text.limit {
                 self.session.step(token, self.session.tokens().len()).await?;
             }
@@ -170,6 +181,7 @@ impl Transcriber {
                 ids.truncate(keep);
                 break Ok(());
             }
+            text.tell(ids);
             if tokens.is_empty() || ended.is_some() {
                 break Ok(());
             }

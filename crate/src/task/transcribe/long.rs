@@ -4,10 +4,11 @@
 use super::Transcriber;
 use super::decode::{Decoded, Text};
 use super::request::{Heard, Times, TranscribeRequest};
+use super::told::{Teller, Under, seconds};
 use crate::arch::speech::Intake;
 use crate::audio::formats::{Segment, Transcript};
-use crate::audio::vad::{Thresholds, WINDOW, stretches};
-use crate::audio::whisper::Ask;
+use crate::audio::vad::{State, Thresholds, Vad, WINDOW, stretches};
+use crate::audio::whisper::{Ask, Stretch};
 use crate::audio::{RATE, check, guard, mel, seams};
 use crate::hub::AbortFlag;
 use crate::{Error, Result};
@@ -24,12 +25,33 @@ const PAUSE: usize = 2 * RATE as usize;
 /// Tokens of text before the sound at the most, as a share of the model's context.
 const BEFORE: usize = 2;
 
-fn seconds(samples: usize) -> f64 {
-    samples as f64 / f64::from(RATE)
+/// Detected speech of which the model says nothing is decoded again from so many samples on: less is the end of a word.
+const MISSED: usize = RATE as usize;
+/// The least samples by which a window goes on after the one before it.
+const STEP: usize = RATE as usize / 2;
+
+/// What all windows of a transcription have alike.
+struct Run<'a> {
+    samples: &'a [f32],
+    request: &'a TranscribeRequest,
+    ask: &'a Ask,
+    abort: &'a AbortFlag,
+    teller: &'a Teller<'a>,
+    /// Where voice detection found speech, where it was asked.
+    detected: Option<&'a [Range<usize>]>,
+}
+
+/// Where a sound goes on after a window.
+enum Next {
+    /// At a sample.
+    At(usize),
+    /// With the same window: time tokens said nothing of speech that was detected.
+    Again,
 }
 
 impl Transcriber {
-    /// Transcribes samples at 16 kHz; `on_heard` gets each stretch as soon as it will not change any more.
+    /// Transcribes samples at 16 kHz; `on_heard` gets each stretch as soon as it will not change any more, and with `partials`
+    /// the text as it is decoded.
     ///
     /// # Errors
     /// `Request` for what the model cannot do and for sound without samples; `Aborted`; what the device reports.
@@ -54,83 +76,83 @@ impl Transcriber {
         // What cannot be is refused before anything is heard.
         self.rules.prompt(language, &ask)?;
         let mut out = Transcript {
-            language: ask.language.as_ref().and_then(|_| self.code_of(language)),
+            language: self.code_of(language).or(self.rules.english_only.then(|| "en".into())),
             translated: request.translate,
             duration: seconds(samples.len()),
-            segments: Vec::new(),
+            ..Transcript::default()
         };
-        let fits = samples.len() <= self.ear.intake.longest();
-        let ranges = self.ranges(samples, request, abort, ask.timestamps).await?;
-        let mut told = 0;
-        for range in ranges {
+        let (text, first_time) = (self.text.clone(), self.rules.first_time());
+        let how = (request.partials, ask.timestamps);
+        let teller = Teller::new(&mut on_heard, text, first_time, how, out.duration);
+        let (ranges, detected) = self.ranges(samples, request, abort, ask.timestamps).await?;
+        let run = Run { samples, request, ask: &ask, abort, teller: &teller, detected: detected.as_deref() };
+        for (index, range) in ranges.iter().enumerate() {
+            let follows = index.checked_sub(1).is_some_and(|before| ranges[before].end > range.start);
+            let precedes = ranges.get(index + 1).is_some_and(|next| range.end > next.start);
             let mut at = range.start;
             while at < range.end {
                 abort.check("transcribing")?;
-                let longest = if fits { self.ear.intake.longest() } else { USUAL.min(self.ear.intake.longest()) };
-                let window = at..range.end.min(at + longest);
-                let heard = self.ear.hear(&self.session.gpu, &samples[window.clone()]).await;
-                let (heard, end) = match heard {
+                let window = at..range.end.min(at + self.longest(samples));
+                let end = match self.ear.hear(&self.session.gpu, &samples[window.clone()]).await {
                     // The rest of a range may be too short to be anything.
-                    Err(Error::Request { .. }) if at > 0 => (Decoded::default(), range.end),
+                    Err(Error::Request { .. }) if at > 0 => range.end,
                     Err(error) => return Err(error),
                     Ok(_) => {
                         if language.is_none() && request.ids.is_none() && !self.rules.languages.is_empty() {
                             language = self.spoken(&mut out).await?;
                         }
                         let prompt = self.prompt(request, language, &ask)?;
-                        let decoded = self.window(&prompt, window.len(), &ask, request, abort).await?;
+                        let safe = !request.retries() && !follows && !precedes;
+                        let under = Under { out: &out, window: window.clone(), safe };
+                        let decoded = self.window(&prompt, &ask, &run, &under).await?;
                         if ask.timestamps {
-                            let go_on = self.timed(&mut out, &decoded, &window, &prompt, request).await?;
-                            (Decoded::default(), at + go_on)
+                            let next = self.timed(&mut out, &decoded, &window, &prompt, &run).await?;
+                            match next {
+                                Next::At(next) => next,
+                                Next::Again => self.again(&mut out, language, &window, &run).await?,
+                            }
                         } else {
-                            (decoded, window.end)
+                            self.append(&mut out, &decoded, &window, &run);
+                            window.end
                         }
                     }
                 };
-                if !ask.timestamps && !heard.silent() && !heard.ids.is_empty() {
-                    self.append(&mut out, &heard, &window);
-                }
                 at = end;
                 // What is followed by more that overlaps may still change.
-                let settled = if ask.timestamps { out.segments.len() } else { out.segments.len().saturating_sub(1) };
-                self.tell(&out, &mut told, settled, end, &mut on_heard);
+                let open = usize::from(precedes && !ask.timestamps);
+                teller.settle(&out, out.segments.len().saturating_sub(open), end);
             }
         }
-        let all = out.segments.len();
-        self.tell(&out, &mut told, all, samples.len(), &mut on_heard);
+        teller.settle(&out, out.segments.len(), samples.len());
         Ok(out)
     }
 
-    /// Where to listen, in ranges: windows that may overlap, or with time tokens ranges of any length.
+    /// The most samples of a window.
+    fn longest(&self, samples: &[f32]) -> usize {
+        let longest = self.ear.intake.longest();
+        if samples.len() <= longest { longest } else { USUAL.min(longest) }
+    }
+
+    /// Where to listen, in ranges: windows that may overlap, or with time tokens ranges of any length; and where voice detection
+    /// found speech, where it was asked.
     async fn ranges(
         &self,
         samples: &[f32],
         request: &TranscribeRequest,
         abort: &AbortFlag,
         timed: bool,
-    ) -> Result<Vec<Range<usize>>> {
-        let longest = self.ear.intake.longest();
-        let fits = samples.len() <= longest;
-        let whole: Vec<_> = std::iter::once(0..samples.len()).collect();
-        let speech = match (&self.vad, request.vad.unwrap_or(!fits)) {
+    ) -> Result<(Vec<Range<usize>>, Option<Vec<Range<usize>>>)> {
+        let fits = samples.len() <= self.ear.intake.longest();
+        let detected = match (&self.vad, request.vad.unwrap_or(!fits)) {
             (None, true) if request.vad == Some(true) => {
                 let reason = "no voice detection was given; name its weights when the model is loaded.".into();
                 return Err(Error::Request { parameter: "vad".into(), reason });
             }
-            (Some(vad), true) => {
-                let mut state = crate::audio::vad::State::default();
-                let mut probabilities = Vec::with_capacity(samples.len() / WINDOW + 1);
-                for (index, window) in samples.chunks(WINDOW).enumerate() {
-                    probabilities.push(vad.next(&mut state, window));
-                    if index % LOOK == LOOK - 1 {
-                        abort.check("finding speech")?;
-                        crate::util::clock::sleep(0.0).await;
-                    }
-                }
-                stretches(&probabilities, samples.len(), Thresholds::default())
-            }
-            _ => whole,
+            (Some(vad), true) => Some(detect_speech(vad, samples, abort).await?),
+            _ => None,
         };
+        let whole: Vec<_> = std::iter::once(0..samples.len()).collect();
+        let speech = detected.clone().unwrap_or(whole);
         if timed {
             let mut merged: Vec<Range<usize>> = Vec::new();
             for stretch in speech {
@@ -139,9 +161,58 @@ impl Transcriber {
                     None => merged.push(stretch),
                 }
             }
-            return Ok(merged);
+            return Ok((merged, detected));
         }
-        Ok(seams::windows(&speech, if fits { longest } else { USUAL.min(longest) }, OVERLAP))
+        Ok((seams::windows(&speech, self.longest(samples), OVERLAP), detected))
+    }
+
+    /// The first place in a range from which on enough speech was detected to be decoded again; the end where none was.
+    ///
+    /// # Errors
+    /// `Aborted`.
+    async fn unheard(&self, run: &Run<'_>, range: Range<usize>) -> Result<Option<usize>> {
+        if range.len() < MISSED {
+            return Ok(None);
+        }
+        let found = match (run.detected, &self.vad) {
+            (Some(found), _) => found.to_vec(),
+            (None, Some(vad)) if run.request.vad != Some(false) => {
+                let found = detect_speech(vad, &run.samples[range.clone()], run.abort).await?;
+                found.into_iter().map(|s| s.start + range.start..s.end + range.start).collect()
+            }
+            _ => return Ok(None),
+        };
+        let within = found.iter().map(|s| s.start.max(range.start)..s.end.min(range.end)).filter(|s| !s.is_empty());
+        let enough = within.clone().map(|s| s.len()).sum::<usize>() >= MISSED;
+        Ok(within.map(|s| s.start).next().filter(|_| enough))
+    }
+
+    /// Decodes a window again without time tokens, of which those with them said nothing though speech was detected. What this
+    /// finds nothing in either is noted.
+    async fn again(
+        &mut self,
+        out: &mut Transcript,
+        language: Option<u32>,
+        window: &Range<usize>,
+        run: &Run<'_>,
+    ) -> Result<usize> {
+        let ask = Ask { timestamps: false, ..run.ask.clone() };
+        let prompt = self.prompt(run.request, language, &ask)?;
+        let under = Under { out, window: window.clone(), safe: false };
+        let decoded = self.window(&prompt, &ask, run, &under).await?;
+        if decoded.ids.is_empty() || decoded.silent() {
+            out.unheard.push(seconds(window.start)..seconds(window.end));
+            return Ok(window.end);
+        }
+        let span = Stretch { start: seconds(window.start), end: seconds(window.end), tokens: 0..decoded.ids.len() };
+        let mut segment = self.segment(&decoded, &decoded.ids, span.start, span.end);
+        if run.request.timestamps == Times::Word {
+            let language = out.language.as_deref();
+            let words = self.word_times(&prompt, &decoded.ids, window, &[span], language).await?;
+            segment.words = words.into_iter().next().unwrap_or_default();
+        }
+        out.segments.push(segment);
+        Ok(window.end)
     }
 
     /// The language of what was heard last.
@@ -173,24 +244,19 @@ impl Transcriber {
     }
 
     /// The tokens of a window that was heard.
-    async fn window(
-        &mut self,
-        prompt: &[u32],
-        samples: usize,
-        ask: &Ask,
-        request: &TranscribeRequest,
-        abort: &AbortFlag,
-    ) -> Result<Decoded> {
+    async fn window(&mut self, prompt: &[u32], ask: &Ask, run: &Run<'_>, under: &Under<'_>) -> Result<Decoded> {
+        let Run { request, abort, teller, .. } = run;
         let room = self.session.capacity.saturating_sub(prompt.len());
         let by_length = match self.ear.intake {
-            Intake::Samples { .. } => guard::token_limit(samples).saturating_sub(prompt.len()).max(1),
+            Intake::Samples { .. } => guard::token_limit(under.window.len()).saturating_sub(prompt.len()).max(1),
             Intake::Mel { .. } => room,
         };
         let limit = request.max_tokens.unwrap_or(by_length).min(room);
         // The model tells silence where it begins.
-        let asks = request.temperatures().len() > 1 || request.logprobs;
-        let no_speech = if asks && self.rules.no_timestamps.is_some() { self.detect().await?.1 } else { None };
-        let text = Text { prompt, limit, times: ask.timestamps, request, abort };
+        let asks = request.retries() && self.rules.no_timestamps.is_some();
+        let no_speech = if asks { self.detect().await?.1 } else { None };
+        let told = |ids: &[u32]| teller.decoding(under, ids);
+        let text = Text { prompt, limit, times: ask.timestamps, request, abort, told: Some(&told) };
         let mut found = self.decode(&text).await?;
         found.no_speech = no_speech;
         Ok(found)
@@ -210,7 +276,13 @@ impl Transcriber {
     }
 
     /// Adds a window without time tokens, joined to the one before where both heard the same.
-    fn append(&self, out: &mut Transcript, decoded: &Decoded, window: &Range<usize>) {
+    fn append(&self, out: &mut Transcript, decoded: &Decoded, window: &Range<usize>, run: &Run<'_>) {
+        if decoded.silent() || decoded.ids.is_empty() {
+            if run.detected.is_some() {
+                out.unheard.push(seconds(window.start)..seconds(window.end));
+            }
+            return;
+        }
         let mut added = self.segment(decoded, &decoded.ids, seconds(window.start), seconds(window.end));
         if let Some(last) = out.segments.last_mut().filter(|last| last.end > added.start) {
             let (keep, skip) = seams::join(&last.ids, &added.ids);
@@ -223,25 +295,29 @@ impl Transcriber {
         out.segments.push(added);
     }
 
-    /// Adds the stretches that a window's time tokens tell; answers by how many samples to go on.
+    /// Adds the stretches that a window's time tokens tell; answers where to go on.
     async fn timed(
         &mut self,
         out: &mut Transcript,
         decoded: &Decoded,
         window: &Range<usize>,
         prompt: &[u32],
-        request: &TranscribeRequest,
-    ) -> Result<usize> {
+        run: &Run<'_>,
+    ) -> Result<Next> {
         let frames = window.len().div_ceil(mel::HOP);
-        let (found, go_on) = self.rules.stretches(&decoded.ids, seconds(window.start), frames);
+        let (mut found, go_on) = self.rules.stretches(&decoded.ids, seconds(window.start), frames);
         let go_on = if go_on == 0 { window.len() } else { (go_on * mel::HOP).min(window.len()) };
-        if decoded.silent() {
-            return Ok(window.len());
+        // Where the model stopped, though the window goes on.
+        let mut stopped = self.rules.closes_at(&decoded.ids).map(|frames| (frames * mel::HOP).min(window.len()));
+        if decoded.silent() || decoded.ids.iter().all(|id| *id >= self.rules.first_time()) {
+            found.clear();
+            stopped = Some(0);
         }
-        let words = match request.timestamps {
+        let words = match run.request.timestamps {
             Times::Word => self.word_times(prompt, &decoded.ids, window, &found, out.language.as_deref()).await?,
             _ => vec![Vec::new(); found.len()],
         };
+        let before = out.segments.len();
         for (stretch, words) in found.into_iter().zip(words) {
             let ids = &decoded.ids[stretch.tokens.clone()];
             let end = stretch.end.min(seconds(window.end)).max(stretch.start);
@@ -251,20 +327,25 @@ impl Transcriber {
                 out.segments.push(segment);
             }
         }
-        Ok(go_on)
-    }
-
-    /// Tells the segments that came since, up to `settled`.
-    fn tell(&self, out: &Transcript, told: &mut usize, settled: usize, done: usize, on_heard: &mut impl FnMut(&Heard)) {
-        for segment in &out.segments[*told..settled.max(*told)] {
-            on_heard(&Heard {
-                text: segment.text.clone(),
-                start: segment.start,
-                end: segment.end,
-                done: seconds(done).min(out.duration),
-                total: out.duration,
-            });
+        let Some(stopped) = stopped else { return Ok(Next::At(window.start + go_on)) };
+        match self.unheard(run, window.start + stopped..window.end).await? {
+            None => Ok(Next::At(window.end)),
+            Some(_) if out.segments.len() == before && run.request.ids.is_none() => Ok(Next::Again),
+            Some(next) => Ok(Next::At(next.max(window.start + STEP).min(window.end))),
         }
-        *told = settled.max(*told);
     }
+}
+
+/// Where voice detection finds speech.
+async fn detect_speech(vad: &Vad, samples: &[f32], abort: &AbortFlag) -> Result<Vec<Range<usize>>> {
+    let mut state = State::default();
+    let mut probabilities = Vec::with_capacity(samples.len() / WINDOW + 1);
+    for (index, window) in samples.chunks(WINDOW).enumerate() {
+        probabilities.push(vad.next(&mut state, window));
+        if index % LOOK == LOOK - 1 {
+            abort.check("finding speech")?;
+            crate::util::clock::sleep(0.0).await;
+        }
+    }
+    Ok(stretches(&probabilities, samples.len(), Thresholds::default()))
 }

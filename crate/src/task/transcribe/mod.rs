@@ -5,6 +5,7 @@ mod beams;
 mod decode;
 mod long;
 mod request;
+mod told;
 mod words;
 
 use super::language::{Language, Origin, about};
@@ -86,6 +87,7 @@ impl Transcriber {
         let mut bytes = model.bytes();
         bytes.weights += self.ear.bytes();
         let mut info = about(model, &self.origin, "transcribe", bytes);
+        info["parameters"] = json!(model.parameters() + self.ear.parameters());
         let can = [
             ("translate", self.rules.translate.is_some()),
             ("timestamps", self.rules.no_timestamps.is_some()),

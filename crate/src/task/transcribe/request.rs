@@ -44,6 +44,8 @@ pub struct TranscribeRequest {
     pub logprobs: bool,
     /// The seed of draws.
     pub seed: Option<u64>,
+    /// Whether text is told while it is decoded, too.
+    pub partials: bool,
 }
 
 impl Default for TranscribeRequest {
@@ -61,6 +63,7 @@ impl Default for TranscribeRequest {
             vad: None,
             logprobs: false,
             seed: None,
+            partials: false,
         }
     }
 }
@@ -93,13 +96,19 @@ impl TranscribeRequest {
         Ok(self)
     }
 
+    /// Whether a text may be thrown away: for another temperature, or because nobody speaks.
+    pub(super) fn retries(&self) -> bool {
+        self.temperatures().len() > 1 || self.logprobs
+    }
+
     /// The temperatures to try.
     pub(super) fn temperatures(&self) -> &[f64] {
         if self.temperatures.is_empty() { &[0.0] } else { &self.temperatures }
     }
 }
 
-/// A stretch of the transcript that will not change any more.
+/// What was heard: a stretch of the transcript that will not change any more, or all of the text behind the last such stretch
+/// as far as it is decoded. A partial text takes the place of the one before it, and a settled stretch that of its beginning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Heard {
@@ -113,4 +122,7 @@ pub struct Heard {
     pub done: f64,
     /// Seconds of all of it.
     pub total: f64,
+    /// Of a partial text, how much of its beginning will not change any more; none for a settled stretch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stable: Option<String>,
 }
