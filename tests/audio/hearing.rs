@@ -228,7 +228,7 @@ fn spans(made: &Transcript) -> Vec<(i64, i64)> {
 fn detected_speech_behind_the_last_time_is_decoded_again() {
     let mut model = load(&golden("speech/whisper_words"));
     let request = Case::request(&json!({ "timestamps": "segment", "language": "en" }));
-    let mut heard = |model: &mut Transcriber, wave: &[f32]| {
+    let heard = |model: &mut Transcriber, wave: &[f32]| {
         let mut told = Vec::new();
         let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| told.push(heard.text.clone())));
         let made = made.expect("a transcript");
@@ -358,7 +358,7 @@ fn a_load_of_several_parts_has_one_total() {
 fn languages_by_name() {
     let mut model = load(&golden("speech/whisper_words"));
     let wave = chirp(40_000);
-    let mut said = |model: &mut Transcriber, fields: Value| {
+    let said = |model: &mut Transcriber, fields: Value| {
         block_on(model.transcribe(&wave, &Case::request(&fields), &AbortFlag::new(), |_| {}))
     };
     assert_eq!(said(&mut model, json!({ "language": "German" })).expect("a transcript").language, Some("de".into()));
