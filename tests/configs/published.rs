@@ -278,7 +278,7 @@ fn unknown_architectures_name_their_neighbours() {
         ("LlamaForSequenceClassification", "LlamaForCausalLM"),
         ("Mistral3ForConditionalGeneration", "MistralForCausalLM"),
         ("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"),
-            ("UnheardOf", ""),
+        ("UnheardOf", ""),
     ] {
         let message = arch::graph(&serde_json::json!({ "architectures": [class] })).expect_err(class).to_string();
         assert!(message.contains(&format!("'{class}' is not supported")) && message.contains(near), "{message}");

@@ -2,11 +2,11 @@
 //! stop strings that spell special tokens, prompts that write them, and answers that are begun.
 
 use super::{character, request, run, tiny_with};
-use jerboa::text::EncodeOptions;
 use jerboa::Error;
 use jerboa::hub::AbortFlag;
 use jerboa::sample::generation::{APPLIED, Generation, HARMLESS, UNSUPPORTED};
 use jerboa::task::{Finish, Loaded};
+use jerboa::text::EncodeOptions;
 use jerboa_tests::golden::golden;
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -189,9 +189,15 @@ fn prompts_write_special_tokens_on_request_only() {
     let (mut model, _, plain) = with_specials(None);
     let prompt = format!("{}<a>{}", character(5), character(6));
     let tokenizer = model.text.tokenizer().expect("a tokenizer");
-    let parsed = tokenizer.encode_with_options(&prompt, EncodeOptions { add_special: true, parse_special: true }).expect("ids");
+    let parsed =
+        tokenizer.encode_with_options(&prompt, EncodeOptions { add_special: true, parse_special: true }).expect("ids");
     assert_eq!(parsed, [5, plain[1], 6]);
-    assert!(!tokenizer.encode_with_options(&prompt, EncodeOptions { add_special: true, parse_special: false }).expect("ids").contains(&plain[1]));
+    assert!(
+        !tokenizer
+            .encode_with_options(&prompt, EncodeOptions { add_special: true, parse_special: false })
+            .expect("ids")
+            .contains(&plain[1])
+    );
     let by_ids = run(&mut model, json!({ "ids": parsed, "maxTokens": 6 }));
     let by_text = run(&mut model, json!({ "prompt": prompt, "parseSpecial": true, "maxTokens": 6 }));
     assert_eq!((by_text.ids, by_text.prompt_tokens), (by_ids.ids, 3));

@@ -47,11 +47,8 @@ fn ids_as_of_transformers() {
         .to_tokenizer_json()
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
         .expect("a vocabulary");
-        let files = TokenizerFiles {
-            tokenizer: json.as_bytes(),
-            tokenizer_config: Some(&config),
-            ..TokenizerFiles::default()
-        };
+        let files =
+            TokenizerFiles { tokenizer: json.as_bytes(), tokenizer_config: Some(&config), ..TokenizerFiles::default() };
         let tokenizer = Tokenizer::load(files).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if tokenizer.vocab_size() != recording.vocab_size {
@@ -63,19 +60,29 @@ fn ids_as_of_transformers() {
                 tokenizer.encode_with_options(&case.text, options).expect("encodes")
             };
             let decoded = tokenizer.decode(&case.ids, true);
-            for (what, got, expected) in [("ids", encode(false), &case.ids), ("with others", encode(true), &case.ids_special)] {
+            for (what, got, expected) in
+                [("ids", encode(false), &case.ids), ("with others", encode(true), &case.ids_special)]
+            {
                 compared += 1;
                 if got != *expected {
                     wrong.push(format!("{name}, {what} of {:?}:\n     got {got:?}\n  wanted {expected:?}", case.text));
                 }
             }
             if decoded != case.decoded {
-                wrong.push(format!("{name}, text of {:?}:\n     got {decoded:?}\n  wanted {:?}", case.text, case.decoded));
+                wrong.push(format!(
+                    "{name}, text of {:?}:\n     got {decoded:?}\n  wanted {:?}",
+                    case.text, case.decoded
+                ));
             }
         }
     }
     println!("{compared} lists of ids");
-    assert!(compared > 250 && wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong[..wrong.len().min(12)].join("\n"));
+    assert!(
+        compared > 250 && wrong.is_empty(),
+        "{} are wrong:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(12)].join("\n")
+    );
 }
 
 #[test]
@@ -91,7 +98,9 @@ fn what_is_missing_is_named() {
     let both = SlowTokenizerFiles { vocab: Some(b"{\"a\": 0}"), merges: Some(b""), ..none };
     assert!(told(both).contains("tokenizer_class"));
     let class = config("ElephantTokenizerFast");
-    assert!(told(SlowTokenizerFiles { tokenizer_config: Some(class.as_bytes()), ..both }).contains("ElephantTokenizer"));
+    assert!(
+        told(SlowTokenizerFiles { tokenizer_config: Some(class.as_bytes()), ..both }).contains("ElephantTokenizer")
+    );
     let class = config("GPT2TokenizerFast");
     let known = SlowTokenizerFiles { tokenizer_config: Some(class.as_bytes()), ..both };
     assert!(known.to_tokenizer_json().expect("known").is_some());

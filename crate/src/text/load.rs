@@ -133,8 +133,9 @@ impl MergesFile<'_> {
         left.push_str(right.get(self.prefix.len()..).unwrap_or_default());
         let found = ids.zip(self.vocab.get(left)).filter(|_| right.len() >= self.prefix.len());
         left.truncate(length);
-        let ((l, r), merged) = found
-            .ok_or_else(|| format!("the merge of {left:?} and {right:?} names a token that is not in the vocabulary"))?;
+        let ((l, r), merged) = found.ok_or_else(|| {
+            format!("the merge of {left:?} and {right:?} names a token that is not in the vocabulary")
+        })?;
         merges.push(l, r, merged);
         Ok(())
     }

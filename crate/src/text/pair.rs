@@ -195,9 +195,11 @@ mod tests {
             "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
             "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
             "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101], "tokens": ["[CLS]"]}, "[SEP]": {"id": "[SEP]", "ids": [102], "tokens": ["[SEP]"]}}}));
-        let new = Frame::load(&json!({"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
+        let new = Frame::load(
+            &json!({"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
             "single": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}],
-            "pair": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}, {"seq": "B", "type_id": 1}, {"ids": [102], "type_id": 1}]}]}));
+            "pair": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}, {"seq": "B", "type_id": 1}, {"ids": [102], "type_id": 1}]}]}),
+        );
         let [bert, old, new] = [bert, old, new].map(|frame| frame.expect("a frame"));
         assert_eq!((&bert, &new), (&old, &old));
         assert_eq!((old.prefix, old.suffix), (vec![101], vec![102]));
@@ -208,9 +210,14 @@ mod tests {
             {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
             {"type": "TemplateProcessing", "single": [{"ids": [5]}, {"seq": "A"}], "pair": []}]}));
         assert_eq!(two.expect("a frame"), Frame { prefix: vec![5, 0], suffix: vec![2], pair: None });
-        for wrong in [json!({"type": "Elephant"}), json!({"type": "BertProcessing"}), json!({"type": "TemplateProcessing"}),
-            json!({"type": "TemplateProcessing", "single": []}), json!({"type": "TemplateProcessing", "single": [{"seq": "A"}, {"seq": "A"}]}),
-            json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]})] {
+        for wrong in [
+            json!({"type": "Elephant"}),
+            json!({"type": "BertProcessing"}),
+            json!({"type": "TemplateProcessing"}),
+            json!({"type": "TemplateProcessing", "single": []}),
+            json!({"type": "TemplateProcessing", "single": [{"seq": "A"}, {"seq": "A"}]}),
+            json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}),
+        ] {
             assert!(Frame::load(&wrong).is_err(), "{wrong}");
         }
     }

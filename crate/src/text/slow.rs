@@ -303,9 +303,7 @@ impl Builder {
             let map = base64::encode(&spm.charsmap);
             json!({ "type": "Precompiled", "precompiled_charsmap": map })
         });
-        let words = |scheme: &str| {
-            json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, metaspace(scheme)] })
-        };
+        let words = |scheme: &str| json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, metaspace(scheme)] });
         let mut vocab: Vec<(&str, f64)> = spm.pieces.iter().map(|piece| (piece.text.as_str(), piece.score)).collect();
         match class {
             "T5Tokenizer" => {

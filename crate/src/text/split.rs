@@ -221,7 +221,9 @@ fn load_metaspace(entry: &Value) -> Result<Step> {
     };
     // Before there were schemes, `add_prefix_space` said whether a space comes first.
     if !switch(entry, "add_prefix_space", true) && scheme != Scheme::Never && entry.get("prepend_scheme").is_some() {
-        return Err(tokenizer_error("tokenizer.json: a Metaspace has an `add_prefix_space` against its `prepend_scheme`"));
+        return Err(tokenizer_error(
+            "tokenizer.json: a Metaspace has an `add_prefix_space` against its `prepend_scheme`",
+        ));
     }
     let scheme = if switch(entry, "add_prefix_space", true) { scheme } else { Scheme::Never };
     Ok(Step::Metaspace { replacement: one_char(entry, "/replacement")?, scheme, split: switch(entry, "split", true) })
@@ -433,9 +435,8 @@ mod tests {
         for behavior in ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] {
             entries.push(json!({"type": "Punctuation", "behavior": behavior}));
             for invert in [false, true] {
-                entries.push(
-                    json!({"type": "Split", "pattern": {"String": "-"}, "behavior": behavior, "invert": invert}),
-                );
+                entries
+                    .push(json!({"type": "Split", "pattern": {"String": "-"}, "behavior": behavior, "invert": invert}));
             }
         }
         for regex in [regexes::GPT2, regexes::CL100K, regexes::O200K, regexes::TEKKEN, regexes::KIMI_K2] {
@@ -461,12 +462,18 @@ mod tests {
 
     #[test]
     fn what_rewrites_a_text_goes_anywhere() {
-        let load = |members: Value| Splitters::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known");
+        let load = |members: Value| {
+            Splitters::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known")
+        };
         // Falcon's order: what follows sees the alphabet of bytes.
-        let own = load(json!([{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "ByteLevel", "add_prefix_space": false}, {"type": "Digits", "individual_digits": true}]));
+        let own = load(
+            json!([{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "ByteLevel", "add_prefix_space": false}, {"type": "Digits", "individual_digits": true}]),
+        );
         assert!(!own.byte_level);
         assert_eq!(words(&own, "a, 12\u{e9}", true), ["a", ",", "\u{120}", "1", "2", "\u{c3}\u{a9}"]);
-        let own = load(json!([{"type": "WhitespaceSplit"}, {"type": "ByteLevel", "add_prefix_space": true, "use_regex": false}]));
+        let own = load(
+            json!([{"type": "WhitespaceSplit"}, {"type": "ByteLevel", "add_prefix_space": true, "use_regex": false}]),
+        );
         assert!(own.byte_level);
         assert_eq!(words(&own, "a b", true), [" a", " b"]);
         let metaspace = |scheme| json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": scheme});
@@ -476,7 +483,8 @@ mod tests {
         assert_eq!(words(&own, " a b", true), ["a", "b"], "no word begins where the text does");
         assert_eq!(words(&load(json!([metaspace("always")])), "a  b ", false), ["_a", "_", "_b", "_"]);
         assert_eq!(words(&load(json!([metaspace("never"), {"type": "Digits"}])), " a1", true), ["_a", "1"]);
-        let three = [regexes::DEEPSEEK_NUM, "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+", regexes::DEEPSEEK_BIG];
+        let three =
+            [regexes::DEEPSEEK_NUM, "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+", regexes::DEEPSEEK_BIG];
         let split = |regex: String| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         let native = load(three.iter().map(|regex| split(regex.replace(r"\r\n", "\r\n"))).collect());
         let each = load(three.iter().map(|regex| split((*regex).to_owned())).collect());

@@ -205,7 +205,8 @@ impl Spm {
             let known = cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
             merges.extend(known.map(|(left, right)| [left, right]));
         }
-        let vocab: Map<String, Value> = self.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();
+        let vocab: Map<String, Value> =
+            self.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();
         json!({ "type": "BPE", "unk_token": unk, "fuse_unk": true, "byte_fallback": byte_fallback, "vocab": vocab,
             "merges": merges })
     }
@@ -217,7 +218,9 @@ mod tests {
 
     #[test]
     fn what_is_no_model_is_refused() {
-        for wrong in [&b""[..], b"\x0a", b"\x0a\x05\x0a\x03abc", b"{}", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"] {
+        for wrong in
+            [&b""[..], b"\x0a", b"\x0a\x05\x0a\x03abc", b"{}", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"]
+        {
             let read = Spm::read(wrong);
             assert_eq!(read.is_ok(), wrong.len() == 7, "{wrong:?}");
         }

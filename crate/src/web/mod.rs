@@ -280,7 +280,9 @@ impl Engine {
         add_special_tokens: bool,
         parse_special: bool,
     ) -> std::result::Result<Uint32Array, JsValue> {
-        let ids = self.text.tokenizer().and_then(|t| t.encode_with_options(text, EncodeOptions { add_special: add_special_tokens, parse_special }));
+        let ids = self.text.tokenizer().and_then(|t| {
+            t.encode_with_options(text, EncodeOptions { add_special: add_special_tokens, parse_special })
+        });
         ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
     }
 

@@ -106,9 +106,8 @@ impl Bpe {
     /// `Tokenizer` when characters may be unknown and the token for them is.
     pub fn new(vocab: &Vocab, merges: Merges, options: Options) -> Result<Bpe> {
         let mut text = [0; 4];
-        let bytes = Box::new(std::array::from_fn(|b| {
-            vocab.get(byte_to_char(b as u8).encode_utf8(&mut text)).unwrap_or(NONE)
-        }));
+        let bytes =
+            Box::new(std::array::from_fn(|b| vocab.get(byte_to_char(b as u8).encode_utf8(&mut text)).unwrap_or(NONE)));
         let fallback = Box::new(std::array::from_fn(|b| vocab.get(&format!("<0x{b:02X}>")).unwrap_or(NONE)));
         let unk = options.unk_token.as_ref().map(|token| vocab.get(token).unwrap_or(NONE));
         let all = if options.byte_level { &bytes } else { &fallback };
