@@ -2,6 +2,7 @@
 //! models that see.
 
 use jerboa::arch;
+use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, detect};
 use jerboa_tests::golden::golden;
 use serde_json::Value;
 use std::path::Path;
@@ -48,4 +49,23 @@ fn nested_text_models_have_the_names_of_those_alone() {
     }
     let text = arch::text_config(&config);
     assert_eq!((&text["hidden_size"], &text["model_type"]), (&8.into(), &"gemma3".into()));
+}
+
+/// A layer's experts are stored in one tensor under three names, and graphs have them one by one.
+#[test]
+fn stacked_experts_have_the_names_of_single_ones() {
+    for (stored, single) in [
+        ("m.mlp.switch_mlp.up_proj.weight", "m.mlp.experts.1.up_proj.weight"),
+        ("m.experts.switch_glu.up_proj.weight", "m.experts.1.up_proj.weight"),
+        ("m.experts.gate_up_proj", "m.experts.1.gate_up_proj.weight"),
+    ] {
+        let mut checkpoint = Checkpoint::default();
+        let (name, shape) = (stored.to_string(), vec![2, 3, 8]);
+        let info = TensorInfo { name: name.clone(), dtype: Dtype::BF16, shape, file: 0, range: 0..96 };
+        checkpoint.tensors.insert(name, info);
+        checkpoint.files.push(CheckpointFile { name: "x".into(), size: 96 });
+        let weights = detect(&Value::Null, &checkpoint, &jerboa::SortedMap::new());
+        let found = weights.iter().find(|w| w.name == single).unwrap_or_else(|| panic!("{stored}"));
+        assert_eq!(found.shape, [3, 8], "{stored}");
+    }
 }
