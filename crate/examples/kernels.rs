@@ -342,6 +342,7 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 weight: buffer(channels * taps)?,
                 bias: None,
                 act: 1,
+                scales: [(0, 1.0); 3],
                 gates: None,
                 memory: buffer(channels * taps)?,
                 state: bench.state.clone(),
@@ -351,7 +352,7 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
             let rule = if delta {
                 Rule::Delta { b: rest(64), z: z.clone(), eps: 1e-6 }
             } else {
-                Rule::Ssm { limits: [0.0, f32::MAX] }
+                Rule::Ssm { limits: [0.0, f32::MAX], dt_scale: 1.0 }
             };
             let gains = buffer(3 * heads + value_dim)?;
             let kernel = Recurrent {
@@ -378,7 +379,7 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 launches.extend(kernel.many(&bench.parts, &out));
             }
             if !delta {
-                let norm = GatedNorm { gain: buffer(values)?, gain_offset: 0, first: true, eps: 1e-6 };
+                let norm = GatedNorm { gain: buffer(values)?, gain_offset: 0, gain_step: 0, first: true, eps: 1e-6 };
                 launches.push(norm.launch("norm", &out, &z, None, 1, values));
             }
             Ok(launches)
