@@ -158,6 +158,10 @@ fn generations_end_at_tokens_by_their_spelling() {
     assert_eq!(stops(&["<|calls|>", "<|flush|>", "<|end|>"], eos(1)), [1, 0]);
     // Gemma 4 has a tag of that spelling.
     assert_eq!(stops(&["<eos>", "</s>", "<turn|>", "<|tool_response>"], eos(0)), [0, 2, 3]);
+    let file = byte_level(&["<eos>", "</s>"], &[3, 4], eos(0));
+    assert_eq!(file.stop_ids(), [0]);
+    assert_eq!(load(&file).and_then(|t| t.encode("</s>", false)).expect("ids"), [1]);
+    assert_eq!(byte_level(&["<s>", "</s>"], &[3, 3], eos(0)).stop_ids(), [0, 1]);
     // What is filled in ends there; what comes before and behind it does not.
     let fill = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
     assert_eq!(stops(&fill, Vec::new()), [3, 4, 5]);

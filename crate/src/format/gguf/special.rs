@@ -115,7 +115,9 @@ impl Special {
             }
         }
         for (id, token) in tokens.iter().enumerate() {
-            if ENDS.contains(&token.as_str()) {
+            // Where it is no control token by the file, it is the end of what is struck out: Gemma 3 has it among its tags.
+            let tag = token == "</s>" && special.kinds[id] != CONTROL;
+            if ENDS.contains(&token.as_str()) && !tag {
                 special.kinds[id] = CONTROL;
                 special.stop(id);
             }
