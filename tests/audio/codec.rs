@@ -182,10 +182,10 @@ fn a_broken_pickle_is_refused() {
     let second = find("discriminator.second").expect("a tensor");
     assert_eq!((second.first, second.shape.clone(), find("discriminator.turned")), (24, vec![5, 8], None));
     assert_eq!(find("discriminator.steps").map(|t| t.shape.len()), Some(0));
-    for length in (0..pickle.len()).step_by(7) {
+    for length in (0..pickle.len()).step_by(97) {
         assert_eq!(state_dict(&pickle[..length]), None);
     }
-    for at in (0..pickle.len()).step_by(11) {
+    for at in (0..pickle.len()).step_by(193) {
         for bit in [1, 4, 0x80] {
             let mut changed = pickle.to_vec();
             changed[at] ^= bit;

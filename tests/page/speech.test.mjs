@@ -179,7 +179,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   // Text shows while a file is decoded, and nothing asks for one meanwhile.
   await page.evaluate(() => {
     window.seen = [];
-    const look = () => window.seen.push([document.querySelector(".said-partial")?.innerText ?? "", document.body.innerText.includes("open a sound file")]);
+    const look = () => window.seen.push([document.querySelector(".said-partial")?.innerText ?? "", document.body.innerText.includes("Listen to the microphone")]);
     new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true, characterData: true });
   });
   await pick(page, "org/whisper-tokens");

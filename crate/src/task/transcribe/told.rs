@@ -58,9 +58,16 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// The text of tokens as a transcript joins it: what time tokens part is parted by a space.
+    /// The text of tokens as a transcript joins it: where it is timed, what time tokens part is parted by a space.
     fn words(&self, ids: &[u32]) -> String {
         let Ok(tokenizer) = self.text.tokenizer() else { return String::new() };
+        let spoken: Vec<u32>;
+        let ids = if self.timed {
+            ids
+        } else {
+            spoken = ids.iter().copied().filter(|id| *id < self.first_time).collect();
+            &spoken
+        };
         let pieces = ids.split(|id| *id >= self.first_time).filter(|ids| !ids.is_empty());
         join(pieces.map(|ids| tokenizer.decode(ids, true)))
     }
