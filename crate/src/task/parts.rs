@@ -18,7 +18,7 @@ pub struct TextParts {
 }
 
 /// What a checkpoint without a tokenizer is told, at its load and where a text is given.
-const NO_TOKENIZER: &str = "no tokenizer: there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
+const NO_TOKENIZER: &str = "there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
      vocab.txt. Add one of them to read and write text, or give token ids";
 
 impl TextParts {
@@ -43,7 +43,7 @@ impl TextParts {
 
     /// What a load without a tokenizer has to say.
     pub(super) fn warning(&self) -> Option<String> {
-        self.tokenizer.is_none().then(|| format!("There is {NO_TOKENIZER}."))
+        self.tokenizer.is_none().then(|| format!("Text cannot be read or written: {NO_TOKENIZER}."))
     }
 
     /// The tokenizer.
