@@ -81,7 +81,7 @@ fn moe(config: Config<'_>) -> Result<Graph> {
     experts.eps = config.number_or("moe_norm_min", 1e-12)? as f32;
     let whole = |field: &str, default: f64| config.number_or(field, default).map(|n| n as i64);
     let size = whole("moe_num_shared_experts", 0.0)?.max(0) as usize * experts.inner;
-    experts.shared = (size > 0).then_some(Shared { name: "shared_experts", size, gate: None });
+    experts.shared = (size > 0).then_some(Shared::new("shared_experts", size));
     let (first, last) = (whole("moe_layer_start_index", 0.0)?, whole("moe_layer_end_index", -1.0)?);
     let every = config.count_or("moe_layer_interval", 1)?;
     for (index, layer) in dense.layers.iter_mut().enumerate() {

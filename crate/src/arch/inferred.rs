@@ -52,9 +52,9 @@ pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
 
 /// Whether a model of this configuration has these tensors and no other ones in its layers.
 fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
-    let Ok(graphs) = graphs(config, tensors) else { return false };
     let stored: SortedMap<String, usize> =
         tensors.iter().map(|(name, size)| (canonical(config, name), *size)).collect();
+    let Ok(graphs) = graphs(config, &stored) else { return false };
     let mut wanted: SortedSet<&str> = SortedSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in &weight.parts {

@@ -3,9 +3,9 @@
 
 use super::config::Config;
 use super::speech::{conv, refuse};
+use crate::Result;
 use crate::format::Checkpoint;
 use crate::ir::{Activation, Builder, Dim, Graph, Op, Upsample, ValueId, Windows};
-use crate::{Error, Result};
 use serde_json::{Value, json};
 
 /// The graph; its input "values" has a row for each frame, its output a row for each sample, not yet clamped.
@@ -65,10 +65,8 @@ pub fn inferred(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
     };
     let (Some(first), Some(last)) = (shape("pre_conv"), shape("post_conv")) else {
         let kind = config.get("model_type").and_then(Value::as_str);
-        return Err(Error::UnknownArchitecture {
-            name: kind.unwrap_or("a codec without audio_decoder.pre_conv").into(),
-            supported: super::CODEC.into(),
-        });
+        let name = kind.unwrap_or("a codec without audio_decoder.pre_conv");
+        return Err(super::unknown(name, [super::CODEC].into_iter()));
     };
     let rates = (0..).map_while(|i| shape(&format!("up_sample_conv_layers.{i}"))).map(|shape| shape[2] / 2);
     let kernels: Vec<usize> = (0..).map_while(|k| block(k, 0)).collect();
