@@ -106,7 +106,7 @@ fn fields(value: Option<Value>) -> Option<Map<String, Value>> {
 fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
     let (scaling, parameters) = (fields(out.remove("rope_scaling")), fields(out.remove("rope_parameters")));
     let mut all = match kinds {
-        Some(kinds) => Some(by_kind(out, kinds, scaling, parameters.unwrap_or_default())),
+        Some(kinds) => Some(by_kind(out, kinds, scaling.as_ref(), parameters.unwrap_or_default())),
         None => scaling.or(parameters),
     };
     let nested = all.iter().flat_map(Map::values).any(Value::is_object);
@@ -137,14 +137,15 @@ fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
 fn by_kind(
     out: &Map<String, Value>,
     kinds: RopeKinds,
-    scaling: Option<Map<String, Value>>,
+    scaling: Option<&Map<String, Value>>,
     mut parameters: Map<String, Value>,
 ) -> Map<String, Value> {
     let all = [("full_attention", kinds.full, true), ("sliding_attention", kinds.sliding, kinds.scales_sliding)];
     let own = all.map(|(kind, (field, default), scaled)| {
         let plain = || Map::from_iter([("rope_type".to_string(), "default".into())]);
         let mut own = fields(parameters.remove(kind)).unwrap_or_else(plain);
-        own.extend(scaling.clone().filter(|_| scaled).into_iter().flatten());
+        let shared = scaling.filter(|_| scaled).into_iter().flatten();
+        own.extend(shared.map(|(name, value)| (name.clone(), value.clone())));
         own.entry("rope_theta").or_insert_with(|| known(out, field).unwrap_or(default.into()));
         (kind.to_string(), Value::Object(own))
     });
