@@ -155,7 +155,7 @@ fn published_forms_sound_the_same() {
     std::fs::remove_file(folder.join("model.safetensors")).expect("a file");
     std::fs::remove_file(folder.join("config.json")).expect("a file");
     let whole = std::fs::read(archive.join("tiny.nemo")).expect("an archive");
-    let mut refused = |bytes: &[u8]| {
+    let refused = |bytes: &[u8]| {
         std::fs::write(folder.join("broken.nemo"), bytes).expect("a file");
         sound(&folder).expect_err("a refusal").to_string()
     };
