@@ -39,6 +39,9 @@ impl Decoded {
     }
 }
 
+/// Hears tokens.
+pub(super) type Told<'a> = &'a dyn Fn(&[u32]);
+
 /// A text on its way.
 pub(super) struct Text<'a> {
     pub prompt: &'a [u32],
@@ -49,7 +52,7 @@ pub(super) struct Text<'a> {
     pub request: &'a TranscribeRequest,
     pub abort: &'a AbortFlag,
     /// Hears of all tokens so far whenever some came.
-    pub told: Option<&'a dyn Fn(&[u32])>,
+    pub told: Option<Told<'a>>,
 }
 
 impl Text<'_> {
