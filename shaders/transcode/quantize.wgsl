@@ -1,11 +1,13 @@
 // Plain numbers to affine codes of 4 or 8 bits, groups of 32, f16 scale and bias: quantization on load.
 // The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end; with 4 bits each clipping's codes are
-// then fitted by a line. The pair of least squared error wins. Every choice is made by comparing integers or exact
+// then fitted by a line, whose codes are fitted again, up to three times. The pair of least squared error wins. Every choice is made by comparing integers or exact
 // products, so that the result is the CPU twin's bit for bit.
 #import transcode/pack
 #import transcode/number
 @group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
 
+// How often the codes of a clipping are fitted, each time those of the line before.
+const FITS: u32 = 3u;
 const STEPS: u32 = (1u << BITS) - 1u;
 const STEP: f32 = 1.0 / f32(STEPS);
 var<private> x: array<f32, 32>;
@@ -52,8 +54,9 @@ fn offer(bits: vec2<u32>, n: u32, unit: f32) {
     }
 }
 
-// Offers the line of least squared error through the codes that a pair gives, in integers of 1 / unit above low.
-fn offer_fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32) {
+// The line of least squared error through the codes that a pair gives, in integers of 1 / unit above low; the pair itself
+// where there is none.
+fn fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32) -> vec2<u32> {
     let scale = f16_value(bits.x);
     let bias = f16_value(bits.y);
     let inverse = inverse_of(scale);
@@ -72,7 +75,7 @@ fn offer_fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32)
     let square = i32(n) * q2 - q1 * q1;
     let slope = i32(n) * qx - q1 * x1;
     if (square <= 0 || slope <= 0) {
-        return;
+        return bits;
     }
     let sixteenths = (u32(slope) * 16u + u32(square) / 2u) / u32(square);
     var start = x1 * q2 - q1 * qx;
@@ -83,9 +86,9 @@ fn offer_fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32)
     }
     start /= square;
     if (abs(start) > 1048576) {
-        return;
+        return bits;
     }
-    offer(vec2<u32>(f16_bits(f32(sixteenths) * 0.0625 * inverse_unit), f16_bits(low + f32(start) * inverse_unit)), n, unit);
+    return vec2<u32>(f16_bits(f32(sixteenths) * 0.0625 * inverse_unit), f16_bits(low + f32(start) * inverse_unit));
 }
 
 fn make_block(row: u32, source: u32, block: u32) {
@@ -115,11 +118,18 @@ fn make_block(row: u32, source: u32, block: u32) {
         let clip = vec2<u32>(c & 3u, c >> 2u);
         let low_c = low + f32((1u << clip.x) >> 1u) * quarter;
         let high_c = high - f32((1u << clip.y) >> 1u) * quarter;
-        let bits = vec2<u32>(f16_bits((high_c - low_c) * STEP), f16_bits(low_c));
+        var bits = vec2<u32>(f16_bits((high_c - low_c) * STEP), f16_bits(low_c));
         offer(bits, n, unit);
         // Sums of 8-bit codes would not fit 32 bits; 8 bits do not need the fit.
         if (BITS == 4u && exponent >= 32u && exponent < 223u) {
-            offer_fitted(bits, n, unit, bitcast<f32>((exponent - 12u) << 23u), low);
+            for (var fit = 0u; fit < FITS; fit++) {
+                let better = fitted(bits, n, unit, bitcast<f32>((exponent - 12u) << 23u), low);
+                if (all(better == bits)) {
+                    break;
+                }
+                bits = better;
+                offer(bits, n, unit);
+            }
         }
     }
     let scale = f16_value(best.x);

@@ -280,6 +280,82 @@ fn quantize_on_load() {
     }
 }
 
+/// Blocks that a search of scales can trip over, in widths that are no multiple of 32: the GPU gives the reference's bits,
+/// every value is finite, and none is further off than a step of its block and the rounding of its pair to f16.
+#[test]
+fn awkward_blocks_are_quantized() {
+    let noise = random(77, 32);
+    let block = |kind: usize, i: usize| match kind {
+        0 => 0.0,
+        1 => -0.75,
+        // One outlier among small numbers, at either end, and numbers of one sign far from zero.
+        2 => {
+            if i == 5 {
+                900.0
+            } else {
+                noise[i] * 0.01
+            }
+        }
+        3 => {
+            if i == 31 {
+                -3.0
+            } else {
+                0.001 * noise[i].abs()
+            }
+        }
+        4 => 100.0 + noise[i] * 0.5,
+        // Below the smallest f16 that is normal, and below all f16.
+        5 => noise[i] * 3e-6,
+        6 => noise[i] * 1e-9,
+        7 => noise[i] * 1e-41,
+        // The whole range of f16 and beyond it.
+        8 => noise[i] * 65504.0,
+        9 => {
+            if i % 2 == 0 {
+                f32::INFINITY
+            } else {
+                f32::NEG_INFINITY
+            }
+        }
+        // Two values; the 16 values of a grid, as a checkpoint that was quantized before has.
+        10 => {
+            if i < 9 {
+                0.25
+            } else {
+                -1.5
+            }
+        }
+        11 => (i % 16) as f32 * 0.125 - 1.0,
+        _ => noise[i] * noise[i] * noise[i],
+    };
+    for cols in [1usize, 7, 31, 32, 33, 95] {
+        let rows = 13;
+        let value = |row: usize, col: usize| block(row, (col + row) % 32);
+        let values: Vec<f32> = (0..rows * cols).map(|i| value(i / cols, i % cols)).collect();
+        for bits in [4u8, 8] {
+            let expected = quantize::quantize(bits, rows, cols, value);
+            let source = WeightSource::new("awkward", vec![rows, cols], Encoding::Dense(Float::F32), Vec::new());
+            let parts = vec![(Role::Weight, encode(&values, Float::F32))];
+            compare(&format!("{cols} columns to q{bits}"), &source, &parts, &expected, 1);
+            let plain = dequant(&expected);
+            for (row, kept) in plain.chunks_exact(cols).enumerate() {
+                for (start, kept) in kept.chunks(32).enumerate() {
+                    let x: Vec<f32> =
+                        (0..kept.len()).map(|i| value(row, start * 32 + i).clamp(-65504.0, 65504.0)).collect();
+                    let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+                    // f16 rounds a scale by half of 2^-24 at the least, and the largest code multiplies that.
+                    let underflow = 2f32.powi(-25) / quantize::step(bits) + 2f32.powi(-24);
+                    let rounding = low.abs().max(high - low) / 1024.0 + underflow;
+                    let limit = (high - low) * quantize::step(bits) * 1.01 + rounding;
+                    for (v, k) in x.iter().zip(kept) {
+                        assert!(k.is_finite() && (v - k).abs() <= limit, "q{bits}, row {row} of {cols}: {v} is {k}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The refinement is worth having: less error than the plain minimum and maximum of each group.
 #[test]
 fn quantization_error() {

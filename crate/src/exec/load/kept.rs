@@ -19,7 +19,7 @@ const AHEAD: usize = 4;
 /// Bytes that may wait for the queue.
 const IN_FLIGHT: u64 = 32 << 20;
 /// To be raised when quantizing makes something else of the same weights.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The weights of a load that are quantized on the way.
 #[derive(Default)]
