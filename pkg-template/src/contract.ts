@@ -263,7 +263,8 @@ export interface EngineLoadOptions {
   maxContext?: number;
   /**
    * How weights are kept in GPU memory. `auto` keeps what the checkpoint has while that fits the device's memory, else 8 or 4
-   * bits; `model.info.precision` says which, `model.info.warnings` why.
+   * bits; `model.info.precision` says which, `model.info.warnings` why. Small models keep 8 bits in a part of their matrices
+   * when `q4` is asked for.
    */
   weights?: "auto" | "f32" | "f16" | "q8" | "q4";
   /**

@@ -1,6 +1,7 @@
 //! What a load decides before it asks the device for anything: capacity, element types, how each weight and state is stored.
 //! Pure: configuration, headers and capabilities in, a decision out.
 
+use super::mixed::eight_bit_tensors;
 use super::options::{Overrides, Precision, RunOptions};
 use super::resident::page_out;
 use crate::arch;
@@ -13,6 +14,7 @@ use crate::kernels::runs::{DecodeChoice, NEAR};
 use crate::plan::{
     Fusions, Plan, PlanOptions, RowsMode, StatePlan, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
 };
+use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::sync::Arc;
@@ -76,10 +78,9 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
     let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
     let planned = |precision| {
-        let overrides = options.overrides.with(precision);
-        let layout_of = |name: &str| {
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, plain.kind_of(name), overrides))
-        };
+        let layouts = Layouts::new(&plain, options.overrides.with(precision));
+        let layout_of =
+            |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| layouts.of(w, plain.kind_of(name)));
         fused(&plain, options.fusions, &layout_of, &order_of, max_buffer)
     };
     let memory = options.memory.or(caps.memory).unwrap_or(u64::MAX);
@@ -168,21 +169,40 @@ impl Decision {
     }
 }
 
-/// The layout of a weight: its own where it is quantised, else what is asked for of its kind.
-pub(super) fn wanted(weight: &WeightSource, kind: WeightKind, overrides: Overrides) -> Layout {
-    let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
-    let precision = overrides.precision_of(kind);
-    let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
-    if weight.is_scattered() && weight.order.is_none() {
-        // Uneven groups fit no layout: the values become plain numbers.
-        return Layout::Dense(dense);
+/// The layouts that the weights of a graph are stored in.
+pub(super) struct Layouts {
+    overrides: Overrides,
+    eight_bits: SortedSet<String>,
+}
+
+impl Layouts {
+    pub(super) fn new(graph: &Graph, overrides: Overrides) -> Self {
+        let is_mixed = overrides.precision == Precision::Q4;
+        Self { overrides, eight_bits: if is_mixed { eight_bit_tensors(graph) } else { SortedSet::new() } }
     }
-    let Layout::Dense(stored) = own else { return own };
-    match precision {
-        Precision::Auto => Layout::Dense(stored),
-        Precision::F32 | Precision::F16 => Layout::Dense(dense),
-        Precision::Q4 => quantize::layout(4),
-        Precision::Q8 => quantize::layout(8),
+
+    /// Where no graph tells what the weights are used for.
+    pub(super) fn uniform(overrides: Overrides) -> Self {
+        Self { overrides, eight_bits: SortedSet::new() }
+    }
+
+    /// The layout of a weight: its own where it is quantised, else what is asked for of its kind, or more bits.
+    pub(super) fn of(&self, weight: &WeightSource, kind: WeightKind) -> Layout {
+        let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
+        let precision = self.overrides.precision_of(kind);
+        let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
+        if weight.is_scattered() && weight.order.is_none() {
+            // Uneven groups fit no layout: the values become plain numbers.
+            return Layout::Dense(dense);
+        }
+        let Layout::Dense(stored) = own else { return own };
+        match precision {
+            Precision::Auto => Layout::Dense(stored),
+            Precision::F32 | Precision::F16 => Layout::Dense(dense),
+            Precision::Q4 if self.eight_bits.contains(weight.name.as_str()) => quantize::layout(8),
+            Precision::Q4 => quantize::layout(4),
+            Precision::Q8 => quantize::layout(8),
+        }
     }
 }
 

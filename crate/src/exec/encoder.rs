@@ -1,7 +1,7 @@
 //! An encoder on a device: texts packed into one chain of dispatches, one row (or one row a token) read back for each.
 //! It knows token ids, not text.
 
-use super::decide::{fused, wanted};
+use super::decide::{Layouts, fused};
 use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::load_times::{Lap, LoadTimes};
@@ -106,9 +106,9 @@ impl Encoder {
         let kept = options.overrides;
         let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
-        let layout_of = |name: &str| {
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| wanted(w, graph.kind_of(name), kept))
-        };
+        let layouts = Layouts::new(&graph, kept);
+        let layout_of =
+            |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| layouts.of(w, graph.kind_of(name)));
         let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, weights, _) = fused(&graph, options.fusions, &layout_of, &order_of, limit)?;

@@ -1,7 +1,7 @@
 //! What a checkpoint is, and what of it will run, said before any weight is read. Knows no device.
 
 use super::Files;
-use super::decide::wanted;
+use super::decide::Layouts;
 use super::options::Overrides;
 use crate::arch::{Head, vision::match_ends};
 use crate::format::WeightSource;
@@ -60,13 +60,16 @@ impl Files {
         };
         let mut used = SortedSet::new();
         match self.graphs(&config) {
-            Ok(graphs) => graphs.iter().for_each(|graph| self.weights_of(graph, overrides, &mut out, &mut used)),
+            Ok(graphs) => graphs.iter().for_each(|graph| {
+                self.weights_of(graph, &Layouts::new(graph, overrides), &mut out, &mut used);
+            }),
             Err(error) => {
                 out.faults.push(error);
                 // Nothing tells which would be used: all are listed.
+                let layouts = Layouts::uniform(overrides);
                 for source in self.weights.iter() {
                     used.insert(source.name.clone());
-                    out.weights.push(seen(source, overrides, WeightKind::Matrix));
+                    out.weights.push(seen(source, &layouts, WeightKind::Matrix));
                 }
             }
         }
@@ -105,7 +108,7 @@ impl Files {
         Ok(graphs)
     }
 
-    fn weights_of(&self, graph: &Graph, overrides: Overrides, out: &mut Inspection, used: &mut SortedSet<String>) {
+    fn weights_of(&self, graph: &Graph, layouts: &Layouts, out: &mut Inspection, used: &mut SortedSet<String>) {
         for weight in &graph.weights {
             for (name, rows) in &weight.parts {
                 if !used.insert(name.clone()) {
@@ -133,18 +136,18 @@ impl Files {
                 if let Err(error) = source.layout() {
                     out.faults.push(error);
                 }
-                out.weights.push(seen(source, overrides, weight.kind));
+                out.weights.push(seen(source, layouts, weight.kind));
             }
         }
     }
 }
 
-fn seen(source: &WeightSource, overrides: Overrides, kind: WeightKind) -> Seen {
+fn seen(source: &WeightSource, layouts: &Layouts, kind: WeightKind) -> Seen {
     let (rows, cols) = source.rows_cols();
     let (layout, bytes) = if kind == WeightKind::Vector || source.shape.len() < 2 {
         ("f32".to_string(), rows as u64 * cols as u64 * 4)
     } else {
-        let layout = wanted(source, kind, overrides);
+        let layout = layouts.of(source, kind);
         (layout.name(), layout.bytes(rows, cols))
     };
     Seen {

@@ -16,6 +16,7 @@ mod limits;
 mod load;
 mod load_times;
 mod measure;
+mod mixed;
 mod model;
 mod options;
 mod pace;

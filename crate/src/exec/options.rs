@@ -28,7 +28,8 @@ pub enum Precision {
     F16,
     /// 8 bits, quantised while loading.
     Q8,
-    /// 4 bits, quantised while loading; tables at 8 unless [`Overrides::tables`] says otherwise.
+    /// 4 bits, quantised while loading; tables at 8 unless [`Overrides::tables`] says otherwise, and in models of up to 400
+    /// million weights also the matrices that read the residual stream (docs/quantization.md).
     Q4,
 }
 

@@ -1,7 +1,7 @@
 //! A graph beside a decoder's, on a device: rows from outside in, rows out where somebody else reads them. Towers, encoders of
 //! sound, the projections of what a decoder looks at and codecs are such graphs. It knows rows of numbers, and nothing of what they are.
 
-use super::decide::{fused, wanted};
+use super::decide::{Layouts, fused};
 use super::files::Files;
 use super::load::{Compiled, Wanted, load_compiled};
 use super::options::RunOptions;
@@ -67,10 +67,9 @@ impl Side {
         options: RunOptions,
     ) -> Result<Self> {
         let Files { checkpoint, weights: stored, .. } = files;
-        let layout_of = |name: &str| {
-            let used = |w| wanted(w, graph.kind_of(name), options.overrides);
-            stored.get(name, "").map_or(Layout::Dense(Float::F32), used)
-        };
+        let layouts = Layouts::new(graph, options.overrides);
+        let layout_of =
+            |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| layouts.of(w, graph.kind_of(name)));
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, plans, _) = fused(graph, options.fusions, &layout_of, &|_| None, limit)?;
         let plan = planned(gpu, &graph, &plans, USUAL, block)?;

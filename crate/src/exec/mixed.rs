@@ -1,0 +1,99 @@
+//! Which matrices keep 8 bits where 4 are asked for: in small models the ones that lose most by it, found by what they
+//! read. Knows graphs alone; docs/quantization.md has what each choice measured.
+
+use crate::ir::{Activation, Graph, Node, Op, ValueId, WeightKind};
+use crate::util::map::SortedSet;
+
+/// Weights of all matrices, tables apart, of the largest model that keeps some of them at 8 bits. Larger ones lose less by
+/// 4 bits, and their decode throughput is what the bytes of their matrices allow.
+pub(super) const MAX_MIXED_WEIGHTS: u64 = 400_000_000;
+
+/// Names of the tensors that keep 8 bits where 4 are asked for; none where the model is large.
+///
+/// The matrices that read the residual stream: those of queries, keys, values, gates and inner activations. The ones that
+/// write into it, behind attention or an activation, have 4 bits. Matrices that are fused with each other read the same.
+pub(super) fn eight_bit_tensors(graph: &Graph) -> SortedSet<String> {
+    let mut tensors = SortedSet::new();
+    if matrix_weights(graph) > MAX_MIXED_WEIGHTS {
+        return tensors;
+    }
+    for node in &graph.nodes {
+        let Op::Linear(linear) = &node.op else { continue };
+        let weight = graph.weight(linear.weight);
+        if weight.kind == WeightKind::Matrix && !writes_residual(graph, node) {
+            for part in &weight.parts {
+                tensors.insert(part.0.clone());
+            }
+        }
+    }
+    tensors
+}
+
+fn matrix_weights(graph: &Graph) -> u64 {
+    let counted = |kind| matches!(kind, WeightKind::Matrix | WeightKind::Experts { .. });
+    let used = graph.used_weights().into_iter().map(|id| graph.weight(id));
+    used.filter(|w| counted(w.kind)).map(|w| w.rows() as u64 * w.cols as u64).sum()
+}
+
+/// Whether the input of a product is what attention, an activation or a recurrence made.
+fn writes_residual(graph: &Graph, node: &Node) -> bool {
+    let input = node.inputs.first().and_then(|x| producer(graph, *x));
+    input.is_some_and(|op| match op {
+        Op::Attention(_) | Op::Gated(_) | Op::Unary(_) | Op::Mul => true,
+        Op::Recurrent(_) | Op::ShortConv(_) | Op::GatedNorm(_) => true,
+        Op::Linear(l) => l.act != Activation::None,
+        _ => false,
+    })
+}
+
+/// What makes a value, looking through what changes no more than its scale.
+fn producer(graph: &Graph, value: ValueId) -> Option<&Op> {
+    let root = graph.root(value).0;
+    let node = graph.nodes.iter().rev().find(|node| node.output == root)?;
+    match &node.op {
+        op if is_rescaling(op) => producer(graph, *node.inputs.first()?),
+        op => Some(op),
+    }
+}
+
+fn is_rescaling(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Norm(_)
+            | Op::NormEach(..)
+            | Op::Round(_)
+            | Op::Scale(_)
+            | Op::Times(_)
+            | Op::Heads { .. }
+            | Op::HeadParts { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+    use serde_json::json;
+
+    fn config(layers: usize, hidden: usize) -> serde_json::Value {
+        json!({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": hidden, "head_dim": 32,
+            "intermediate_size": 2 * hidden, "num_hidden_layers": layers, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "vocab_size": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+            "max_position_embeddings": 64, "tie_word_embeddings": true})
+    }
+
+    #[test]
+    fn what_reads_the_residual_stream_keeps_eight_bits() {
+        let graph = arch::graph(&config(1, 64)).expect("a graph");
+        let found: Vec<_> = eight_bit_tensors(&graph).iter().cloned().collect();
+        let expected = ["mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"];
+        assert_eq!(found, expected.map(|name| format!("model.layers.0.{name}.weight")));
+    }
+
+    #[test]
+    fn a_large_model_keeps_none() {
+        let graph = arch::graph(&config(2, 8192)).expect("a graph");
+        assert!(matrix_weights(&graph) > MAX_MIXED_WEIGHTS);
+        assert!(eight_bit_tensors(&graph).is_empty());
+    }
+}
