@@ -275,9 +275,14 @@ fn words_of_a_file_become_its_vectors() {
     assert!(relative_l2(&found[0], &plain) < 1e-5);
 }
 
-/// A task that a file cannot do is refused by name, and never dropped.
+/// A task that a file cannot do is refused by name, and never dropped. On the stack that a program's first thread has.
 #[test]
 fn tasks_of_files_are_done_or_refused() {
+    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(tasks);
+    thread.expect("a thread").join().expect("every task is done or refused");
+}
+
+fn tasks() {
     let refusal = |name: &str, file: &GgufFile, task: Task| {
         opened(name, file, Some(task)).err().unwrap_or_else(|| panic!("{name}: no refusal")).to_string()
     };

@@ -16,6 +16,7 @@ use crate::hub::{Phase, Source};
 use crate::ir::Pooling;
 use crate::{Error, Result};
 use serde_json::Value;
+use std::pin::Pin;
 use std::rc::Rc;
 
 /// What a model is for.
@@ -146,7 +147,7 @@ impl AnyModel {
             _ => SentenceConfig::read(source).await?,
         };
         let Some(config) = config else {
-            return Self::of_container(gpu, source, name, task, options).await;
+            return of_container(gpu, source, name, task, options).await;
         };
         let guessed = || if codec.is_some() { Task::Speak } else { inferred_task(&config, sentence.is_some(), name) };
         let task = task.unwrap_or_else(guessed);
@@ -157,14 +158,14 @@ impl AnyModel {
                 let codec = codec.ok_or(Error::Request { parameter: "codec".into(), reason })?;
                 Ok(Self::Speak(Box::new(Speaker::load(gpu, source, codec, name, options).await?)))
             }
-            Task::Generate => Ok(Self::Generate(Box::new(Loaded::load(gpu, source, name, options).await?))),
+            Task::Generate => Ok(Self::Generate(Box::new(Box::pin(Loaded::load(gpu, source, name, options)).await?))),
             Task::Embed => {
                 let given = Given::Folder { config, sentence };
-                Ok(Self::Embed(Box::new(embedder(gpu, source, name, given, options).await?)))
+                embedding(gpu, source, name, given, options).await
             }
             Task::Rerank => {
                 let given = Given::Folder { config, sentence: None };
-                Ok(Self::Rerank(Box::new(reranker(gpu, source, name, given, options).await?)))
+                ranking(gpu, source, name, given, options).await
             }
             Task::Transcribe => Ok(Self::Transcribe(Box::new(Transcriber::load(gpu, source, name, options).await?))),
         }
@@ -178,7 +179,7 @@ impl AnyModel {
         task: Option<Task>,
         options: RunOptions,
     ) -> Result<Self> {
-        let files = Files::open(source, None).await?;
+        let files = opened(source).await?;
         let told = |header: &Gguf| gguf_task(header).unwrap_or_else(|| inferred_task(&files.config, false, name));
         let own = files.gguf.as_ref().map_or(Task::Generate, told);
         let refuse = |reason: String| Err(Error::Request { parameter: "task".into(), reason });
@@ -186,16 +187,14 @@ impl AnyModel {
             (Task::Generate, _) if own == Task::Embed && !can_generate(&files) => refuse(
                 "is 'generate', but this model reads texts both ways and makes vectors of them: use 'embed'".into(),
             ),
-            (Task::Generate, _) => {
-                Ok(Self::Generate(Box::new(Loaded::load_opened(gpu, source, files, name, options).await?)))
-            }
+            (Task::Generate, _) => generating(gpu, source, files, name, options).await,
             (Task::Embed, Some(_)) => {
                 let given = Given::Gguf(Box::new(files));
-                Ok(Self::Embed(Box::new(embedder(gpu, source, name, given, options).await?)))
+                embedding(gpu, source, name, given, options).await
             }
             (Task::Rerank, Some(_)) => {
                 let given = Given::Gguf(Box::new(files));
-                Ok(Self::Rerank(Box::new(reranker(gpu, source, name, given, options).await?)))
+                ranking(gpu, source, name, given, options).await
             }
             (other, Some(_)) => refuse(format!(
                 "is '{}', but models in GGUF files generate, embed or rerank: use the original's safetensors",
@@ -255,6 +254,60 @@ impl AnyModel {
     pub fn gpu_bytes(&self) -> u64 {
         self.gpu().created().bytes
     }
+}
+
+/// A load under way. Each is made by a function of its own, so that the stack of those that wait for it does not hold it: a
+/// page has little.
+type Loading<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
+
+#[inline(never)]
+fn of_container<'a>(
+    gpu: Gpu,
+    source: &'a Source,
+    name: &'a str,
+    task: Option<Task>,
+    options: RunOptions,
+) -> Loading<'a, AnyModel> {
+    Box::pin(AnyModel::of_container(gpu, source, name, task, options))
+}
+
+#[inline(never)]
+fn generating<'a>(
+    gpu: Gpu,
+    source: &'a Source,
+    files: Files,
+    name: &'a str,
+    options: RunOptions,
+) -> Loading<'a, AnyModel> {
+    let load = Loaded::load_opened(gpu, source, files, name, options);
+    Box::pin(async move { Ok(AnyModel::Generate(Box::new(load.await?))) })
+}
+
+#[inline(never)]
+fn embedding<'a>(
+    gpu: Gpu,
+    source: &'a Source,
+    name: &'a str,
+    given: Given,
+    options: RunOptions,
+) -> Loading<'a, AnyModel> {
+    Box::pin(async move { Ok(AnyModel::Embed(Box::new(embedder(gpu, source, name, given, options).await?))) })
+}
+
+#[inline(never)]
+fn ranking<'a>(
+    gpu: Gpu,
+    source: &'a Source,
+    name: &'a str,
+    given: Given,
+    options: RunOptions,
+) -> Loading<'a, AnyModel> {
+    Box::pin(async move { Ok(AnyModel::Rerank(Box::new(reranker(gpu, source, name, given, options).await?))) })
+}
+
+#[inline(never)]
+fn opened(source: &Source) -> Loading<'_, Files> {
+    Box::pin(Files::open(source, None))
 }
 
 /// What a model that embeds or ranks is given as.
@@ -360,7 +413,10 @@ async fn embedder(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
             Ok(files) => files,
             Err(error) => {
                 let given = beside(source, error).await?;
-                return Box::pin(embedder(gpu, source, name, given, options)).await;
+                return match embedding(gpu, source, name, given, options).await? {
+                    AnyModel::Embed(model) => Ok(*model),
+                    _ => Err(Error::Internal("a load for vectors gave another model".into())),
+                };
             }
         },
     };
@@ -415,7 +471,10 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
             Ok(files) => files,
             Err(error) => {
                 let given = beside(source, error).await?;
-                return Box::pin(reranker(gpu, source, name, given, options)).await;
+                return match ranking(gpu, source, name, given, options).await? {
+                    AnyModel::Rerank(model) => Ok(*model),
+                    _ => Err(Error::Internal("a load for scores gave another model".into())),
+                };
             }
         },
     };
