@@ -164,7 +164,7 @@ fn published_forms_sound_the_same() {
     assert!(refused(&[0; 600]).contains("model_config.yaml"));
     assert!(refused(&whole[..whole.len() / 2]).contains("too early"));
     let weights = whole.windows(4).position(|four| four == b"PK\x06\x06").expect("the end of a zip");
-    let mut broken = whole.clone();
+    let mut broken = whole;
     broken[weights + 48] ^= 1;
     assert!(refused(&broken).contains("as PyTorch stores them"));
     std::fs::remove_dir_all(&folder).expect("a folder");

@@ -234,11 +234,11 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
     assert_eq!(unused, [""; 0], "nothing is refused of these");
     let missing = SIZES.iter().find(|s| !folders.iter().any(|f| f.ends_with(s.0)));
     assert!(missing.is_none(), "{missing:?} is not there");
-    document(folders.len(), built, rows.into_iter().map(|(_, row)| row).collect());
+    document(folders.len(), built, &rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>());
 }
 
 /// Compares the table with docs/published-configs.md: a folder without a row, or with another outcome, fails.
-fn document(all: usize, built: usize, rows: Vec<String>) {
+fn document(all: usize, built: usize, rows: &[String]) {
     let mut text = String::from("# Published configurations\n\n");
     let lead = "What becomes of published config.json files: `builds`, or the reason of the refusal. Millions of parameters are \
         those that the graph reads. Tensor names are compared where a published index is known.";

@@ -311,7 +311,7 @@ fn awkward_blocks_are_quantized() {
         // The whole range of f16 and beyond it.
         8 => noise[i] * 65504.0,
         9 => {
-            if i % 2 == 0 {
+            if i.is_multiple_of(2) {
                 f32::INFINITY
             } else {
                 f32::NEG_INFINITY
