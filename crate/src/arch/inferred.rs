@@ -1,5 +1,6 @@
 //! The family of a checkpoint whose config.json names none, by the names of its tensors. Knows no structure of any family.
 
+use super::blocks::experts::FUSED;
 use super::config::Config;
 use super::encoder::Head;
 use super::{HEARING, canonical, encoder, families, graph, is_encoder, match_names, speech};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 type Sign = fn(Config<'_>) -> bool;
 
 /// Model types whose tensors are called as another family's, with what their files alone have.
-const SIGNS: [(&str, Sign); 6] = [
+const SIGNS: [(&str, Sign); 8] = [
     ("mistral", |config| config.get("sliding_window").is_some()),
     ("granite", |config| config.get("logits_scaling").is_some()),
     ("smollm3", |config| config.get("no_rope_layers").or(config.get("no_rope_layer_interval")).is_some()),
@@ -21,6 +22,8 @@ const SIGNS: [(&str, Sign); 6] = [
         config.get("hidden_activation").is_some()
             || config.text("hidden_act").is_some_and(|act| act.starts_with("gelu"))
     }),
+    ("olmo3", |config| config.get("sliding_window").is_some()),
+    ("glm4_moe_lite", |config| config.get("mlp_layer_types").is_some()),
     ("roberta", |config| config.get("pad_token_id").and_then(Value::as_u64) == Some(1)),
 ];
 
@@ -32,9 +35,13 @@ pub fn is_named(config: &Value) -> bool {
 /// The configuration with the names of the first family that has just these tensors, by name and number of elements; one
 /// that its fields speak for comes before those that merely fit.
 pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
+    let fused = tensors.iter().any(|(name, _)| name.ends_with(".experts.0.gate_up_proj.weight"));
     let named = |model_type: &str, class: Option<&&str>| {
         let mut named = config.clone();
         named["model_type"] = model_type.into();
+        if fused {
+            named[FUSED] = true.into();
+        }
         if let Some(class) = class {
             named["architectures"] = json!([class]);
         }

@@ -1,7 +1,7 @@
 //! What a GGUF file is for, and how its vectors are made: the same that the files of a folder say. It knows metadata, not
 //! weights.
 
-use super::open::Task;
+use super::kind::Task;
 use super::sentence::SentenceConfig;
 use crate::arch::{self, DenseLayer};
 use crate::exec::Files;

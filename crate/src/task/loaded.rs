@@ -1,7 +1,7 @@
 //! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
 
+use super::kind::Task;
 use super::language::{Language, Origin, about, takes};
-use super::open::Task;
 use super::parts::{TextFiles, TextParts};
 use super::request::{GenerateRequest, Overflow};
 use super::sentence::json as read_json;

@@ -4,6 +4,7 @@
 mod embed;
 mod generate;
 mod gguf;
+mod kind;
 mod language;
 mod loaded;
 mod open;
@@ -17,9 +18,10 @@ mod transcribe;
 
 pub use embed::{EmbedInput, EmbedRequest, Embedder};
 pub use generate::{Event, Finish, Outcome, TokenInfo};
+pub use kind::Task;
 pub use language::Origin;
 pub use loaded::Loaded;
-pub use open::{AnyModel, Task};
+pub use open::AnyModel;
 pub use parts::TextParts;
 pub use request::{GenerateRequest, Overflow};
 pub use rerank::{Asking, Reranker};

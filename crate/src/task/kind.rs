@@ -1,0 +1,90 @@
+//! The tasks that models are for. Does not depend on how any of them runs.
+
+use crate::arch;
+use crate::{Error, Result};
+use serde_json::Value;
+
+/// What a model is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// It continues texts.
+    Generate,
+    /// It makes vectors of texts.
+    Embed,
+    /// It scores documents for a query.
+    Rerank,
+    /// It writes down what is said.
+    Transcribe,
+    /// It speaks.
+    Speak,
+}
+
+impl Task {
+    /// By its name in options.
+    pub fn from_name(name: &str) -> Result<Self> {
+        match name {
+            "generate" => Ok(Self::Generate),
+            "embed" => Ok(Self::Embed),
+            "rerank" => Ok(Self::Rerank),
+            "transcribe" => Ok(Self::Transcribe),
+            "speak" => Ok(Self::Speak),
+            other => Err(Error::Request {
+                parameter: "task".into(),
+                reason: format!("'{other}' is not one of generate, embed, rerank, transcribe, speak"),
+            }),
+        }
+    }
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+            Self::Rerank => "rerank",
+            Self::Transcribe => "transcribe",
+            Self::Speak => "speak",
+        }
+    }
+}
+
+impl Task {
+    /// What a model for it is, what the model does, and how it is called.
+    fn words(self) -> [&'static str; 3] {
+        match self {
+            Self::Generate => ["a text-generation model", "generate text", "generate"],
+            Self::Embed => ["an embedding model", "embed", "embed"],
+            Self::Rerank => ["a reranking model", "rerank documents", "rerank"],
+            Self::Transcribe => ["a speech-to-text model", "transcribe audio", "transcribe"],
+            Self::Speak => ["a text-to-speech model", "synthesize speech", "speak"],
+        }
+    }
+
+    /// The error of a model that is asked for this task and is for another.
+    pub(crate) fn misused(self, name: &str, own: Task) -> Error {
+        let ([is, _, call], [_, cannot, _]) = (own.words(), self.words());
+        let reason = format!("{name} cannot {cannot}: it is {is}, call '{call}' instead");
+        Error::Request { parameter: "task".into(), reason }
+    }
+
+    /// Refuses this task for a model that is certainly for another. What is not known goes through.
+    pub(super) fn check(self, config: &Value, name: &str) -> Result<()> {
+        let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+        let own = if arch::hears(config) {
+            Self::Transcribe
+        } else if arch::is_encoder(config) || arch::shared(config).is_some() {
+            let scores = class.ends_with("ForSequenceClassification");
+            if self == Self::Embed || (scores && self == Self::Rerank) {
+                return Ok(());
+            }
+            if scores { Self::Rerank } else { Self::Embed }
+        } else if self == Self::Transcribe || (self == Self::Speak && config.get("tokens_per_frame").is_none()) {
+            if !arch::supported().any(|known| known == class) {
+                return Ok(());
+            }
+            Self::Generate
+        } else {
+            return Ok(());
+        };
+        if self == own { Ok(()) } else { Err(self.misused(name, own)) }
+    }
+}
