@@ -9,6 +9,7 @@ use crate::text::{ChatInput, ChatTemplate, SlowTokenizerFiles, Tokenizer, Tokeni
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
 use serde_json::Value;
+use std::pin::Pin;
 
 /// The parts that turn text into ids and back.
 #[derive(Debug, Default)]
@@ -76,9 +77,17 @@ impl TextParts {
     }
 }
 
+/// One file on its way. Boxed by a function of its own: several of them joined would not fit a page's stack.
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>>> + 'a>>;
+
+#[inline(never)]
+fn reading<'a>(source: &'a Source, name: &'a str) -> Reading<'a> {
+    Box::pin(source.read_optional(name))
+}
+
 /// The tokenizer.json that older files make.
 async fn slow_tokenizer(source: &Source, tokenizer_config: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
-    let read = |name| source.read_optional(name);
+    let read = |name| reading(source, name);
     let (vocab, merges, word_pieces) = try_join3(read("vocab.json"), read("merges.txt"), read("vocab.txt")).await?;
     let mut sentencepiece = None;
     for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"] {
@@ -116,7 +125,7 @@ pub(super) struct TextFiles {
 
 impl TextFiles {
     pub(super) async fn of_source(source: &Source) -> Result<Self> {
-        let read = |name| source.read_optional(name);
+        let read = |name| reading(source, name);
         let vocabulary =
             try_join3(read("tokenizer.json"), read("tokenizer_config.json"), read("special_tokens_map.json"));
         let others = try_join3(read("generation_config.json"), read("chat_template.jinja"), read("chat_template.json"));
@@ -124,7 +133,7 @@ impl TextFiles {
             try_join(vocabulary, others).await?;
         let tokenizer = match tokenizer {
             Some(bytes) => Some(bytes),
-            None => slow_tokenizer(source, tokenizer_config.as_deref()).await?,
+            None => Box::pin(slow_tokenizer(source, tokenizer_config.as_deref())).await?,
         };
         Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
     }
