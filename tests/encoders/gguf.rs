@@ -229,7 +229,9 @@ fn vectors_are_those_of_the_folder() {
         let loaded = opened(&name, &converted(model, architecture, names, pooling), None);
         let loaded = loaded.unwrap_or_else(|e| panic!("{model}: {e}"));
         let AnyModel::Embed(embedder) = &loaded else { panic!("{model}: {:?}", loaded.task()) };
-        assert!(embedder.config.normalize && embedder.warnings.is_empty(), "{model}: {:?}", embedder.warnings);
+        // These files hold no tokenizer, which is all that a load warns of.
+        let [warning] = &embedder.warnings[..] else { panic!("{model}: {:?}", embedder.warnings) };
+        assert!(embedder.config.normalize && warning.contains("tokenizer"), "{model}: {warning}");
         let golden = Golden::read(&golden(&format!("models/{model}/golden.safetensors")));
         let mut found = rows(&embedder.encoder, &golden);
         for row in found.chunks_exact_mut(embedder.encoder.cols()) {
