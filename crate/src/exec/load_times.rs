@@ -1,38 +1,38 @@
-//! Where a load's time went, and what it took of memory. Knows a clock and counters, no file and no kernel.
+//! Time and memory spent in each phase of a load.
 
 use crate::util::clock::now_ms;
 use serde::Serialize;
 
-/// A load by what its time went into. `reading_ms`, `writing_ms`, `transcoding_ms`, `tuning_ms` and `compiling_ms` are times in which
-/// nothing else of it went on; the rest of `total_ms` is planning and allocation.
+/// Times of a load by phase. `reading_ms`, `writing_ms`, `transcoding_ms`, `tuning_ms` and `compiling_ms` are
+/// exclusive; the rest of `total_ms` is planning and allocation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadTimes {
-    /// From the opened files to a model that can run.
+    /// From opened files to a runnable model.
     pub total_ms: f64,
     /// Waiting for bytes from the network, the cache or the disk.
     pub reading_ms: f64,
-    /// Handing bytes to the device as they are.
+    /// Writing bytes to the device unchanged.
     pub writing_ms: f64,
-    /// Transcoding and quantizing: the CPU's part, recording the GPU's, waiting for the GPU.
+    /// Transcoding and quantizing: CPU work, recording of GPU work, and waiting for it.
     pub transcoding_ms: f64,
-    /// Waiting for the measurement of which kernels are the fastest: what of it did not pass while the first bytes came.
+    /// Waiting for autotuning, beyond the time in which the first bytes arrive.
     pub tuning_ms: f64,
-    /// Waiting for kernels.
+    /// Waiting for kernels to compile.
     pub compiling_ms: f64,
-    /// Until the model's own kernels were there; in a browser most of it passes beside the rest.
+    /// Time until the model's kernels were compiled; in browsers mostly parallel to the rest.
     pub kernels_ms: f64,
-    /// Bytes that came from the source.
+    /// Bytes read from the source.
     pub bytes: u64,
     /// Peak bytes allocated on the device.
     pub peak_bytes: u64,
 }
 
-/// A stopwatch whose laps are added to parts of a load.
+/// Stopwatch for the phases of a load.
 pub(super) struct Lap(f64);
 
 impl Lap {
-    /// Begins now.
+    /// Starts the stopwatch.
     pub fn start() -> Self {
         Self(now_ms())
     }

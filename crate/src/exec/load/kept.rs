@@ -1,5 +1,4 @@
-//! What quantizing on load made, kept between visits: the next load reads it instead of the larger files that it was made of. Knows
-//! buffers and their bytes; not how they are quantized.
+//! Cache of weights quantized on load: the next load reads them instead of the larger source files.
 
 use super::write::write_chunk;
 use crate::exec::step::Buffers;
@@ -12,32 +11,32 @@ use crate::util::map::{SortedMap, SortedSet};
 use crate::{Result, util};
 use futures_util::stream::{self, StreamExt};
 
-/// Bytes of an entry.
+/// Bytes of a cache entry.
 const PIECE: u64 = 4 << 20;
-/// Entries that are read at once.
+/// Entries read concurrently.
 const AHEAD: usize = 4;
-/// Bytes that may wait for the queue.
+/// Maximum bytes queued for writing.
 const IN_FLIGHT: u64 = 32 << 20;
-/// To be raised when quantizing makes something else of the same weights.
+/// Increase when quantization produces different bytes for the same weights.
 const VERSION: u32 = 2;
 
-/// The weights of a load that are quantized on the way.
+/// The weights of a load that are quantized on the device.
 #[derive(Default)]
 pub(super) struct Quantized {
     ids: SortedSet<WeightId>,
-    /// Whose they are: a source may have a graph for pictures beside the decoder's.
+    /// Name of the graph: a source may have a vision encoder in addition to the decoder.
     graph: String,
-    /// What they are made of and into, in words.
+    /// Text key of their sources and layouts.
     text: String,
 }
 
 impl Quantized {
-    /// How many there are.
+    /// Number of weights.
     pub fn count(&self) -> usize {
         self.ids.len()
     }
 
-    /// Of a graph's weights those that are plain numbers in the files and quantized on the device.
+    /// Collects the weights of a graph that are unquantized in the files and quantized on the device.
     pub fn of(graph: &Graph, plans: &WeightPlans, weights: &Weights) -> Self {
         let mut found = Self { graph: graph.name.clone(), ..Self::default() };
         for (id, plan) in plans {
@@ -60,7 +59,7 @@ fn group(graph: &str) -> String {
     format!("{:08x}", util::fnv(graph) as u32)
 }
 
-/// Bytes of a buffer.
+/// A range of a buffer.
 struct Piece {
     weight: WeightId,
     buffer: Buffer,
@@ -68,18 +67,18 @@ struct Piece {
     size: u64,
 }
 
-/// The entries of a set of weights.
+/// The cached set of quantized weights.
 pub(super) struct Kept<'a> {
     source: &'a Source,
-    /// The name of the set: another for other files, layouts or versions.
+    /// Key of the set; it depends on files, layouts and version.
     set: String,
-    /// What all sets of this graph begin with.
+    /// Prefix of all sets of this graph.
     group: String,
     pieces: Vec<Piece>,
 }
 
 impl<'a> Kept<'a> {
-    /// Where they are kept; nowhere when nothing is quantized, or nobody can say whether a file has changed.
+    /// Opens the cache. `None` if nothing is quantized or file changes cannot be detected.
     pub async fn of(
         source: &'a Source,
         checkpoint: &Checkpoint,
@@ -112,7 +111,7 @@ impl<'a> Kept<'a> {
         })
     }
 
-    /// Fills the buffers of the weights that are kept as a whole, and says which, and how many bytes that were.
+    /// Fills the buffers of completely cached weights; returns their ids and the bytes read.
     pub async fn restore(&self, gpu: &Gpu) -> Result<(SortedSet<WeightId>, u64)> {
         let mut whole: SortedSet<WeightId> = self.pieces.iter().map(|piece| piece.weight).collect();
         let mut bytes = 0;
@@ -146,7 +145,7 @@ impl<'a> Kept<'a> {
         Ok((whole, bytes))
     }
 
-    /// Keeps what the buffers hold now, instead of what was kept of this source before. Where there is no room, nothing is kept.
+    /// Stores the current buffers, replacing earlier sets of this source. Stores nothing if space is insufficient.
     pub async fn keep(&self, gpu: &Gpu) -> Result<()> {
         self.source.clear_pieces(&self.group).await;
         for (index, piece) in self.pieces.iter().enumerate() {

@@ -1,6 +1,5 @@
-//! What becomes of a weight's bytes. Where a file's bytes are the layout's, chunks go straight to their place; the others
-//! go to staging buffers and are transcoded on the GPU, or on the CPU where no kernel knows the encoding.
-//! Knows buffers and encodings, no architecture.
+//! Weight loader: file bytes to device buffers. If file and device layouts match, chunks are written directly. Others
+//! go to staging buffers and are transcoded on the GPU, or on the CPU if no kernel supports the encoding.
 
 mod finish;
 mod unit;
@@ -23,14 +22,14 @@ use futures_util::stream::{self, StreamExt};
 use std::collections::HashMap;
 use unit::{Held, Route, Unit, on_cpu, shaped};
 
-/// Rows are transcoded in slabs of about so many bytes where the encoding keeps rows together: what staging may take.
+/// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds staging memory.
 const SLAB: u64 = 32 << 20;
-/// Bytes written in one go: the queue may hold them and as many before them, and no more.
+/// Bytes written at once; the queue holds at most twice as many.
 const IN_FLIGHT: usize = 32 << 20;
-/// Ranges that are read at once.
+/// Ranges read concurrently.
 const AHEAD: usize = 4;
 
-/// Kernels that make a layout's rows of a file's.
+/// Transcoding kernels by variant.
 pub type Makers = HashMap<Variant, (Shader, Pipeline)>;
 
 pub(super) struct Loader<'a> {
@@ -38,14 +37,14 @@ pub(super) struct Loader<'a> {
     plans: &'a WeightPlans,
     buffers: Buffers,
     units: Vec<Option<Unit>>,
-    /// Units and parts by the place of their bytes.
+    /// Units and parts by (file, offset) of their bytes.
     wanted: SortedMap<(usize, u64), Vec<(usize, usize)>>,
     infos: SortedMap<(usize, u64), TensorInfo>,
     pipelines: Makers,
     pending: usize,
-    /// What was written before what is pending.
+    /// Writes submitted before the pending ones.
     draining: Option<LocalBoxFuture<'a, Result<()>>>,
-    /// Whether some of what is pending is transcoded.
+    /// Whether pending work includes transcoding.
     transcodes: bool,
     times: LoadTimes,
     gate: &'a Gate,
@@ -68,7 +67,7 @@ fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -
 }
 
 impl<'a> Loader<'a> {
-    /// Makes the buffers of all weights and notes what each is made of.
+    /// Allocates the buffers of all weights and records the sources of each.
     ///
     /// # Errors
     /// `MissingTensor`, `Shape`, `UnsupportedEncoding` or `OutOfMemory`.
@@ -92,7 +91,7 @@ impl<'a> Loader<'a> {
             allocate(gpu, *id, plan, &mut loader.buffers)?;
             let weight = graph.weight(*id);
             if plan.is_paged() {
-                // What checkpoints lack is told before anything comes of it.
+                // Report missing tensors before reading any data.
                 for (name, _) in &weight.parts {
                     weights.get(name, &graph.name)?;
                 }
@@ -120,7 +119,7 @@ impl<'a> Loader<'a> {
         Ok(loader)
     }
 
-    /// One for rows of weights whose buffers are there.
+    /// Creates a loader for rows of weights whose buffers exist.
     pub fn over(gpu: &'a Gpu, plans: &'a WeightPlans, buffers: Buffers, pipelines: Makers, gate: &'a Gate) -> Self {
         Self {
             gpu,
@@ -139,14 +138,14 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Wants rows of a source at a row of a weight.
+    /// Requests rows of a source for a row of a weight.
     pub fn want(&mut self, weight: WeightId, row: usize, source: &WeightSource) -> Result<()> {
         let plan = self.plans.get(&weight).ok_or_else(|| fault(&source.name, "has no plan"))?;
         let (rows, _) = source.rows_cols();
         self.add(weight, plan, row, &shaped(source, rows, plan)?)
     }
 
-    /// Fetches what is wanted, range by range, some at a time; gives the kernels back and how many bytes came.
+    /// Fetches the requested rows, several ranges at a time; returns the pipelines and the bytes read.
     pub async fn fetch(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Makers, u64)> {
         let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
         let read = |info: TensorInfo| async move {
@@ -162,10 +161,11 @@ impl<'a> Loader<'a> {
         Ok((self.pipelines, self.times.bytes))
     }
 
-    /// Streams the files into the buffers. What is quantized on the way is `kept` for the next load, which then takes it from there.
+    /// Streams the files into the buffers. With `kept`, weights quantized on load are read from the cache, or written
+    /// to it for the next load.
     ///
     /// # Errors
-    /// What the source reports.
+    /// Errors of the source.
     pub async fn load(mut self, source: &Source, checkpoint: &Checkpoint, kept: bool) -> Result<(Buffers, LoadTimes)> {
         let mut whole = Lap::start();
         let kept = if kept { Kept::of(source, checkpoint, &self.quantized, &self.buffers).await } else { None };
@@ -197,7 +197,7 @@ impl<'a> Loader<'a> {
         Ok((self.buffers, times))
     }
 
-    /// Takes what an earlier load kept; whether some of it has to be made anew.
+    /// Restores cached weights; returns whether some must be quantized again.
     async fn restore(&mut self, kept: &Kept<'_>) -> Result<bool> {
         self.gate.wait().await;
         let (there, bytes) = kept.restore(self.gpu).await?;
@@ -208,12 +208,12 @@ impl<'a> Loader<'a> {
         Ok(self.quantized.count() > there.len())
     }
 
-    /// Adds a weight's rows as one unit, or as slabs where the encoding allows.
+    /// Adds a weight's rows as one unit, or as slabs if the encoding allows.
     fn add(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
         let route = Route::of(source, plan, row, self.gpu.caps().max_weight_buffer());
         let (rows, cols) = source.rows_cols();
         let per_row = (source.stored_bytes() / rows.max(1) as u64).max(1);
-        // Slabs end on multiples of four rows, so that layouts which pack several rows' scales in a word stay apart.
+        // Slabs are multiples of four rows, so that layouts that pack scales of several rows in a word stay separate.
         let room = SLAB.min(self.gpu.caps().max_weight_buffer());
         let slab = ((room / per_row) as usize / 4 * 4).max(4);
         if route == Route::Gpu {
@@ -273,7 +273,7 @@ impl<'a> Loader<'a> {
             }
         }
         self.times.bytes += chunk.len() as u64;
-        // The queue holds written bytes until they are submitted and done: those before the last ones are waited for.
+        // Written bytes stay in the queue until they are submitted and done: wait for the batch before the last.
         self.pending += chunk.len();
         if self.pending > IN_FLIGHT {
             self.pending = 0;

@@ -1,5 +1,4 @@
-//! Weights from files into buffers, and kernels compiled meanwhile. Knows in which order a load asks the device for things;
-//! `loader` knows what becomes of the bytes.
+//! Loads weights into buffers while kernels compile. Sets the order of device work; `loader` transfers the bytes.
 
 mod kept;
 mod loader;
@@ -27,40 +26,40 @@ pub fn float_of(dtype: Dtype) -> Option<Float> {
     format::detect::float(dtype)
 }
 
-/// Whose weights are loaded, and from where.
+/// A request to load weights.
 pub struct Wanted<'a> {
     /// The device.
     pub gpu: &'a Gpu,
-    /// What asks for the weights.
+    /// The graph that needs the weights.
     pub graph: &'a Graph,
     /// Target layout on the device.
     pub plans: &'a WeightPlans,
-    /// Where the files are.
+    /// The source of the files.
     pub source: &'a Source,
     /// The files.
     pub checkpoint: &'a Checkpoint,
-    /// What is in them.
+    /// The weights in them.
     pub stored: &'a Weights,
 }
 
-/// What a load made.
+/// The result of a load.
 pub struct Compiled {
-    /// What was compiled.
+    /// The compiled plans.
     pub plans: Vec<Plan>,
     /// Its kernels.
     pub pipelines: Pipelines,
     /// The weights.
     pub buffers: Buffers,
-    /// Where the time went.
+    /// Time spent in each phase.
     pub times: LoadTimes,
 }
 
-/// Tunes the device, then makes plans and compiles their kernels, while the weights come in. Until the device is tuned,
-/// nothing else is asked of it: the first bytes wait. `meanwhile` begins when the device compiles and bytes are on their
-/// way: it may take this thread for long. Takes no generic parts, so that the loader is in the module once.
+/// Tunes the device, then builds and compiles plans while weights arrive. Nothing else is submitted until tuning ends;
+/// the first bytes wait. `meanwhile` starts once kernels compile and bytes arrive; it may block this thread. Not
+/// generic, so that the WebAssembly module contains the loader once.
 ///
 /// # Errors
-/// What the checkpoint lacks, what `tune`, `plan` and `meanwhile` say, what the source or the device refuses.
+/// Errors of the checkpoint, of `tune`, `plan` and `meanwhile`, of the source or the device.
 pub async fn load_compiled(
     wanted: Wanted<'_>,
     tune: LocalBoxFuture<'_, Result<()>>,
@@ -70,7 +69,7 @@ pub async fn load_compiled(
     let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
     let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
     let gate = Gate::default();
-    // What the checkpoint lacks is told before anything compiles.
+    // Report missing tensors before compiling.
     let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
     let kernels = async {
         tune.await?;
@@ -86,9 +85,9 @@ pub async fn load_compiled(
         Ok((made, pipelines, tuned_ms, laps.lap()))
     };
     let weights = async {
-        // Natively all of the kernels comes before.
+        // Natively all kernels compile before this point.
         let before_ms = before.lap();
-        // What the network brings is compared with its checksums while more comes and kernels compile.
+        // Downloads are verified against checksums while more arrives and kernels compile.
         let mut lap = Lap::start();
         let (buffers, mut times) = source.verified(loader.load(source, checkpoint, true)).await?;
         let verified_ms = lap.lap() - times.total_ms;
@@ -98,7 +97,7 @@ pub async fn load_compiled(
     };
     let work = async {
         gate.wait().await;
-        // A page's commands leave for the GPU's process when its thread is free.
+        // In a browser, commands reach the GPU process only when this thread yields.
         clock::sleep(0.0).await;
         meanwhile.await
     };
@@ -107,16 +106,16 @@ pub async fn load_compiled(
     let ((buffers, mut times), before_ms) = weights;
     let tuned_before = tuned_ms.min(before_ms);
     times.tuning_ms += tuned_before;
-    // What the weights did not take of both, they waited for kernels.
+    // Time of both that weights did not use was spent waiting for kernels.
     times.compiling_ms += both.lap() - times.total_ms - tuned_before;
     times.kernels_ms = kernels_ms;
     Ok(Compiled { plans, pipelines, buffers, times })
 }
 
-/// Loads weights into buffers of their own and nothing else.
+/// Loads weights into new buffers, without kernels.
 ///
 /// # Errors
-/// What the checkpoint lacks, what the source or the device refuses.
+/// Errors of the checkpoint, the source or the device.
 pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
     let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
     let gate = Gate::default();
@@ -124,10 +123,11 @@ pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
     Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint, false).await?.0)
 }
 
-/// Fetches rows of weights into buffers that are there: from which source, to which row of which weight. Says how many bytes came.
+/// Fetches rows of weights into existing buffers. Each entry names a source and the target weight and row. Returns the
+/// bytes read.
 ///
 /// # Errors
-/// What the source or the device refuses.
+/// Errors of the source or the device.
 pub async fn load_rows(
     wanted: Wanted<'_>,
     buffers: Buffers,
@@ -145,7 +145,7 @@ pub async fn load_rows(
     Ok(bytes)
 }
 
-/// Holds back until it is opened.
+/// Blocks waiters until it is opened.
 #[derive(Default)]
 struct Gate {
     open: Cell<bool>,
@@ -173,7 +173,7 @@ impl Gate {
     }
 }
 
-/// What only a mistake in a plan makes of a weight.
+/// The internal error for a weight that contradicts its plan.
 fn fault(weight: &str, what: &str) -> Error {
     Error::Internal(format!("loading: {weight} {what}"))
 }

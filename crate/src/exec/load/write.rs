@@ -1,4 +1,4 @@
-//! Bytes to their places in a weight's buffers, over the borders of the runs that a weight is cut into.
+//! Writes bytes to a weight's buffers, across shard boundaries.
 
 use super::fault;
 use crate::Result;
@@ -9,18 +9,18 @@ use crate::hub::Chunk;
 use crate::ir::{WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan};
 
-/// Where rows of a weight go.
+/// Target region of rows in a weight.
 pub(super) struct Place<'a> {
     pub gpu: &'a Gpu,
     pub buffers: &'a Buffers,
     pub plan: &'a WeightPlan,
     pub weight: WeightId,
-    /// The first of them.
+    /// The first row.
     pub row: usize,
 }
 
 impl Place<'_> {
-    /// Writes a chunk whose bytes are the layout's; `offset` is its own in the rows' bytes.
+    /// Writes a chunk that is already in the device layout; `offset` is relative to the rows' bytes.
     pub fn write_chunk(&self, offset: u64, chunk: &Chunk) -> Result<()> {
         if self.plan.kind == WeightKind::Vector {
             write_chunk(self.gpu, self.buffer(Slot::Vector(self.weight))?, self.row as u64 * 4 + offset, chunk);
@@ -40,7 +40,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Writes packed rows; `source` is what they are of.
+    /// Writes packed rows of `source`.
     pub fn write_packed(&self, packed: &Packed, source: &WeightSource) -> Result<()> {
         let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
         for (index, run) in self.plan.runs.iter().enumerate() {
@@ -56,7 +56,7 @@ impl Place<'_> {
                 self.gpu.write(self.buffer(slots[plane])?, at, bytemuck::cast_slice(data));
             }
             if packed.layout == Layout::Mxfp4 {
-                // Rows share words of scale bytes: they begin on whole words, as slabs, runs and heads do.
+                // Rows share words of scale bytes, so they must begin on whole words, as slabs, shards and heads do.
                 let blocks = packed.layout.padded_cols(packed.cols) / 32;
                 let (first, target) = (from * blocks, (rows.start - run.start) * blocks);
                 if first % 4 != 0 || target % 4 != 0 {
@@ -74,7 +74,7 @@ impl Place<'_> {
     }
 }
 
-/// A chunk's bytes to a buffer; in the browser they do not pass through WebAssembly's memory.
+/// Writes a chunk to a buffer; in the browser its bytes bypass WebAssembly memory.
 pub(super) fn write_chunk(gpu: &Gpu, buffer: &Buffer, offset: u64, chunk: &Chunk) {
     let chunk = chunk.padded(4);
     #[cfg(target_arch = "wasm32")]

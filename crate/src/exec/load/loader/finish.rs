@@ -1,4 +1,4 @@
-//! Makes a layout's rows of a unit whose bytes are all there: on the GPU, or on the CPU where no kernel knows the encoding.
+//! Transcodes a complete unit on the GPU, or on the CPU if no kernel supports the encoding.
 
 use super::super::fault;
 use super::super::write::Place;
@@ -14,7 +14,7 @@ use crate::kernels::transcode::{self, Target};
 use crate::plan::{Slot, WeightPlan};
 
 impl Loader<'_> {
-    /// Transcodes a unit whose bytes are all there.
+    /// Transcodes a unit whose bytes are complete.
     pub(super) async fn finish(&mut self, unit: Unit) -> Result<()> {
         let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
         if unit.route == Route::Gpu {

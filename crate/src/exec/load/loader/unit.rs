@@ -1,5 +1,4 @@
-//! Rows of a weight on their way: what they are made of, what has come of it, and how bytes of their encoding reach the weight's
-//! buffers. Knows encodings and layouts, writes nothing.
+//! A load unit: rows of a weight with their sources, received bytes, and the path into the weight's buffers.
 
 use crate::format::{Encoding, Float, Layout, Role, RowOrder, WeightSource};
 use crate::gpu::Buffer;
@@ -9,26 +8,26 @@ use crate::plan::WeightPlan;
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
-/// Rows of a weight with the parts of files that they are made of.
+/// Rows of a weight with the file parts that they are made of.
 pub(super) struct Unit {
     pub weight: WeightId,
-    /// Where its rows begin in the weight.
+    /// First row in the weight.
     pub row: usize,
     pub source: WeightSource,
     pub route: Route,
     pub parts: Vec<Held>,
 }
 
-/// How a unit's bytes reach its buffers.
+/// The path of a unit's bytes to its buffers.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Route {
-    /// They are the layout's bytes.
+    /// Written as they are: file and device layouts match.
     Direct,
     Gpu,
     Cpu,
 }
 
-/// What has come of a part.
+/// Received bytes of a part.
 pub(super) struct Held {
     pub role: Role,
     pub bytes: u64,
@@ -39,7 +38,8 @@ pub(super) struct Held {
 }
 
 impl Route {
-    /// Straight where the bytes fit, on the GPU where a kernel does it, else on the CPU. `room` is the largest buffer's.
+    /// Creates a unit. The path is direct if layouts match, the GPU if a kernel exists, else the CPU. `room` is the
+    /// maximum buffer size in bytes.
     pub fn of(source: &WeightSource, plan: &WeightPlan, row: usize, room: u64) -> Self {
         if is_direct(source, plan) {
             return Self::Direct;
@@ -69,16 +69,16 @@ impl Route {
     }
 }
 
-/// The source in the shape that the graph wants; an error where it holds something else.
+/// Returns the source with the shape that the graph expects; `Shape` if element counts differ.
 pub(super) fn shaped(source: &WeightSource, rows: usize, plan: &WeightPlan) -> Result<WeightSource> {
     let wrong =
         |expected: Vec<usize>| Error::Shape { tensor: source.name.clone(), found: source.shape.clone(), expected };
     if plan.kind == WeightKind::Vector {
-        // Some files keep a vector as [n, 1] or [1, n].
+        // Some files store a vector as [n, 1] or [1, n].
         let found: usize = source.shape.iter().product();
         return if found == rows { Ok(source.clone()) } else { Err(wrong(vec![rows])) };
     }
-    // A convolution's weight is [outputs, channels, taps]: its rows are those of a product with windows.
+    // Convolution weights `[outputs, channels, taps]` are the rows of an im2col matmul.
     let flat = source.shape.first() == Some(&rows) && source.shape.iter().product::<usize>() == rows * plan.cols;
     if source.shape != [rows, plan.cols] && !(flat && source.shape.len() > 2) {
         return Err(wrong(vec![rows, plan.cols]));
@@ -88,7 +88,7 @@ pub(super) fn shaped(source: &WeightSource, rows: usize, plan: &WeightPlan) -> R
     Ok(source)
 }
 
-/// Whether the file's bytes are what the layout wants.
+/// Whether file and device layouts match.
 fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
     let float = match (source.encoding, source.encoding.layout(plan.cols)) {
         (Encoding::Dense(float), _) | (Encoding::Ggml(_), Some(Layout::Dense(float))) => float,
@@ -102,8 +102,8 @@ fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
         }
 }
 
-/// Whether a part of a weight that is transcoded on the GPU is wanted here: few numbers that are divided, which is not
-/// exact there.
+/// Whether a part of a GPU-transcoded weight is needed on the CPU: small parts that require division, which is inexact
+/// on the GPU.
 pub(super) fn on_cpu(source: &WeightSource, role: Role) -> bool {
     matches!(
         (source.encoding, role),
@@ -111,12 +111,12 @@ pub(super) fn on_cpu(source: &WeightSource, role: Role) -> bool {
     )
 }
 
-/// Whether signed bytes have a scale for each row.
+/// Whether signed 8-bit values have a scale for each row.
 fn row_scales(source: &WeightSource) -> bool {
     source.part(Role::Scales).is_some_and(|scales| scales.elements() >= source.stored_rows as u64)
 }
 
-/// Rows of a source for the kernels; `part` gives the bytes of a part.
+/// Describes stored rows for the transcoding kernels; `part` provides the bytes of each part.
 pub(super) fn stored<B: Clone>(
     source: &WeightSource,
     first: usize,
