@@ -1,4 +1,4 @@
-//! The forms of a kernel that differ on a device, with the launches that compare them. Knows shapes and buffers' sizes, no clock.
+//! Kernel variants to compare on a device, and the launches that time them.
 
 use crate::device::registry::Kernel;
 use crate::device::tuned::{GemvPick, Tuned};
@@ -12,17 +12,18 @@ use crate::plan::Slot;
 use crate::util::fnv;
 use std::cell::OnceCell;
 
-/// Tokens of the prompt whose products are measured: one tile of the highest.
+/// Tokens of the prompt for timing matmuls: one tile of the largest variant.
 const PROMPT: u32 = 128;
-/// Keys that decode attention sees, and the heads of a model such as fits a page.
+/// Keys visible to decode attention; the head counts are those of a model that fits in a browser.
 const KEYS: u32 = 1024;
 const HEADS: u32 = 32;
 const KV_HEADS: u32 = 8;
 const HEAD_DIM: u32 = 64;
 
-/// The numbers that are tried: by one or two of a family.
+/// Tuning constants to try: one or two of a kernel family per entry.
 type Numbers = &'static [(&'static str, Kernel, &'static [(&'static str, u32)])];
-/// The tile of products of many rows, and whether workgroups share one. Own tiles have 64 rows in floats, 128 or 64 on matrix units.
+/// Tile height of prefill matmuls, and whether workgroups share a tile. Defaults are 64 rows in f32, 128 or 64 with
+/// subgroup matrices.
 const GEMM: Numbers = &[
     ("BM=32", Kernel::Gemm, &[("BM", 32)]),
     ("BM=128", Kernel::Gemm, &[("BM", 128)]),
@@ -31,7 +32,7 @@ const GEMM: Numbers = &[
     ("units BM=64", Kernel::GemmMatrix, &[("BM", 64)]),
     ("units BM=128", Kernel::GemmMatrix, &[("BM", 128)]),
 ];
-/// Query heads of a workgroup at the most, and keys at a time.
+/// Maximum query heads of a workgroup, and keys at a time.
 const DECODE: Numbers = &[
     ("HEADS=2", Kernel::Decode, &[("HEADS", 2)]),
     ("HEADS=8", Kernel::Decode, &[("HEADS", 8)]),
@@ -40,7 +41,7 @@ const DECODE: Numbers = &[
     ("HEADS=8 TILE=64", Kernel::Decode, &[("HEADS", 8), ("TILE", 64)]),
 ];
 
-/// The matrix that is multiplied, and the bytes of those beside it: all together exceed most caches.
+/// Size of the benchmark matrix, and the bytes of all its copies: together they exceed most caches.
 pub(super) struct Scene {
     rows: u32,
     cols: u32,
@@ -48,8 +49,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// That of a feed-forward layer of a model such as fits a page; on a software adapter the number means nothing, it
-    /// shall only come soon.
+    /// A feed-forward layer of a model that fits in a browser. Small on software adapters, where the result is
+    /// meaningless and only has to be fast.
     pub fn of(caps: &Caps) -> Self {
         match caps.software {
             true => Self { rows: 2048, cols: 512, bytes: 2 << 20 },
@@ -57,7 +58,7 @@ impl Scene {
         }
     }
 
-    /// Matrices of a layout that lie one below the other in the planes.
+    /// Number of matrices stored one after another in the planes.
     fn slots(&self, layout: Layout, limit: u64) -> u32 {
         let one = layout.plane_bytes(self.rows as usize, self.cols as usize);
         let fit = (limit / one[0].max(one[1]).max(1)).min(self.bytes / (one[0] + one[1]).max(1));
@@ -65,14 +66,14 @@ impl Scene {
     }
 }
 
-/// What has several forms.
+/// A kernel that has several variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// The product of one row of x with weights of a layout.
+    /// GEMV: one row of x, weights of a layout.
     Row(Layout),
-    /// That of many rows.
+    /// GEMM: many rows of x.
     Rows(Layout),
-    /// Attention of one row.
+    /// Decode attention.
     Keys,
 }
 
@@ -86,7 +87,7 @@ impl What {
         }
     }
 
-    /// The forms that there may be, as tables with them; without their own.
+    /// All possible variants, as tuning tables that select them.
     fn tables(self) -> Vec<(&'static str, Tuned)> {
         let numbers = |all: Numbers| {
             let table = |kernel, set: &[(&'static str, u32)]| {
@@ -102,7 +103,7 @@ impl What {
         }
     }
 
-    /// Matrices of its scene, which it takes in turns.
+    /// Number of benchmark matrices that it cycles through.
     pub(super) fn slots(self, caps: &Caps, scene: &Scene) -> u32 {
         match self {
             Self::Row(layout) => scene.slots(layout, caps.max_weight_buffer()),
@@ -119,8 +120,8 @@ impl What {
         }
     }
 
-    /// The launches over one of `slots` matrices that lie one below the other, and the bytes of their buffers: x, out, both planes, the
-    /// state and parts, as activations of those numbers. Keys and values take the places of the planes.
+    /// Returns the launches over each of `slots` matrices and the bytes of their buffers. Activation slots: x, out,
+    /// both planes, the state and partial results. For attention, keys and values replace the planes.
     pub(super) fn launches(
         self,
         caps: &Caps,
@@ -144,7 +145,7 @@ impl What {
                 (vec![product.gemv(caps, 1, state)], bytes)
             }
             Self::Rows(layout) => {
-                // As many rows of W as leave tiles for a device of its size, and soon done.
+                // Enough rows of W to fill a device of its size, and few enough to finish soon.
                 let (product, mut bytes) = product(layout, caps.full_load() * 4, scene.cols / 2, 1, PROMPT);
                 let (left, launches) = product.many(caps, PROMPT as usize, state, parts);
                 bytes[5] = left.max(16);
@@ -184,21 +185,21 @@ impl What {
     }
 }
 
-/// The forms of something that differ on a device.
+/// The distinct variants of a kernel on a device.
 #[derive(Debug)]
 pub struct Contest {
-    /// What has them.
+    /// The tuned kernel.
     pub what: What,
-    /// What the family takes by itself.
+    /// Index of the default variant.
     pub own: usize,
-    /// Of the texts and grids of all of them.
+    /// Hash of the shader sources and grids of all variants.
     pub hash: u64,
-    /// Their names, and what says so to the family.
+    /// Names of the variants, and the tuning tables that select them.
     pub forms: Vec<(&'static str, Tuned)>,
 }
 
 impl Contest {
-    /// The forms, where there are several.
+    /// Returns the variants if there are several.
     pub fn of(caps: &Caps, what: What) -> Option<Self> {
         let texts = |table: &Tuned| -> Option<String> {
             let (launches, bytes) = what.launches(caps, table, (1, 0));
@@ -223,8 +224,9 @@ impl Contest {
         (forms.len() > 1).then(|| Self { what, own, hash: fnv(&found.concat()), forms })
     }
 
-    /// All that a device may choose for weights of some layouts, of which the first is the most frequent. Products of a prompt and
-    /// attention only where no measurement at leisure has told what is good, and not on a software adapter, whose speed says nothing.
+    /// Returns all tuning cases for weights of some layouts, the most frequent first. Prefill matmuls and attention are
+    /// included only on devices without built-in tuning data, and never on software adapters, whose timings are
+    /// meaningless.
     pub fn all(caps: &Caps, layouts: &[Layout]) -> Vec<Self> {
         let rows = layouts.iter().map(|layout| What::Row(*layout));
         let known = caps.software || caps.vendor == "nvidia";
@@ -233,7 +235,7 @@ impl Contest {
         rows.chain(many).filter_map(|what| Self::of(caps, what)).collect()
     }
 
-    /// The number of a form by its name.
+    /// The index of a variant by name.
     pub fn form(&self, name: &str) -> Option<usize> {
         self.forms.iter().position(|(known, _)| *known == name)
     }
@@ -245,7 +247,7 @@ pub(super) mod tests {
     use crate::device::{MatrixUnits, MatrixWords};
     use crate::format::{Float, quantize};
 
-    /// A device that has every form.
+    /// Capabilities that allow every variant.
     pub fn caps() -> Caps {
         Caps {
             vendor: "nvidia".into(),
@@ -279,7 +281,7 @@ pub(super) mod tests {
             assert_eq!(picks(&caps(), layout), all);
             assert_eq!(picks(&Caps { packed_dot: false, ..caps() }, layout), all[..2]);
             assert_eq!(picks(&Caps { software: true, ..caps() }, layout), all);
-            // Without subgroups there are no blocks.
+            // Without subgroups there are no block variants.
             assert!(picks(&Caps { subgroups: false, ..caps() }, layout).is_empty());
         }
         for layout in [Layout::Dense(Float::F16), Layout::Q6K] {
@@ -314,7 +316,7 @@ pub(super) mod tests {
         let apple = Caps { vendor: "apple".into(), ..caps() };
         let prompt = What::Rows(quantize::layout(4));
         assert_eq!(names(&apple, prompt), ["own", "BM=32", "BM=128", "FILL=1"]);
-        // A device of this size takes up to eight heads, of which the scene's four remain.
+        // A device of this size allows eight heads a workgroup; the benchmark has four.
         assert_eq!(names(&apple, What::Keys), ["own", "HEADS=2", "TILE=64", "HEADS=2 TILE=64"]);
         let units = MatrixUnits { side: 8, half: true, lanes: 32, words: MatrixWords::Chromium };
         let units = Caps { matrix: Some(units), ..apple.clone() };
@@ -326,7 +328,7 @@ pub(super) mod tests {
         let row = What::Row(quantize::layout(4));
         assert_eq!(whats(&apple), [row, prompt, What::Keys]);
         assert_eq!(whats(&Caps { subgroups: false, ..apple.clone() }), [prompt, What::Keys]);
-        // There the numbers are known, or say nothing.
+        // Devices with built-in tuning data, or without meaningful timings.
         assert_eq!(whats(&caps()), [row]);
         assert_eq!(whats(&Caps { software: true, ..apple }), [row]);
     }

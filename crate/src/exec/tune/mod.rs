@@ -1,5 +1,5 @@
-//! Which forms of the kernels are the fastest on this device: remembered, or measured at the start of a load. Knows when
-//! to measure and whom to believe; `contest` knows which forms there are, `probe` how.
+//! Autotuning: finds the fastest kernel variants of this device, from a stored record or a measurement at the start of
+//! a load. `contest` lists the variants, `probe` times them.
 
 mod contest;
 mod probe;
@@ -20,29 +20,28 @@ use record::Record;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Another form than the family's own has to be faster by this share. An H200 whose clock is still low when a page opens
-/// shows the slowest form up to 22 % ahead of the fastest (87 loads); where a form is wrong for a device it takes twice the
-/// time.
+/// Minimum relative speedup to replace the default variant. An H200 at a low clock when a page opens shows the slowest
+/// variant up to 22 % ahead of the fastest (87 loads). A wrong variant takes twice the time.
 const MARGIN: f64 = 0.4;
-/// Microseconds from which on a dispatch is dear: on phones it takes 30 to 70, on an H200 some 4.
+/// Microseconds from which a dispatch counts as expensive: 30 to 70 on phones, about 4 on an H200.
 const DEAR_US: f64 = 20.0;
-/// Rounds that a form needs to be believed.
+/// Minimum valid rounds of a variant.
 const LEAST: usize = 2;
 
-/// Whether a load measures which kernels are the fastest.
+/// Whether a load autotunes kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tune {
-    /// What was measured before, else a measurement; a software adapter's speed says nothing, so none there.
+    /// Use an earlier measurement, else measure. Never measures on software adapters, whose timings are meaningless.
     #[default]
     Auto,
-    /// The kernels' own choice.
+    /// Use the default variants.
     Off,
-    /// A new measurement, on whatever adapter.
+    /// Measure again, on any adapter.
     Again,
 }
 
 impl Tune {
-    /// By its name in the option `parameter`.
+    /// Parses the value of the option `parameter`.
     pub fn from_name(parameter: &str, name: &str) -> Result<Self> {
         match name {
             "auto" => Ok(Self::Auto),
@@ -56,54 +55,54 @@ impl Tune {
     }
 }
 
-/// Where a table came from.
+/// Where the tuning table came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Origin {
-    /// This load measured, at least in part.
+    /// Measured by this load, at least in part.
     Measured,
-    /// An earlier one did.
+    /// Measured by an earlier load.
     Remembered,
-    /// Nobody asked for it.
+    /// Tuning was disabled.
     Off,
     /// The adapter is a software renderer.
     Software,
-    /// The model has no weights for which this device has two forms.
+    /// No weight of the model has several variants on this device.
     Alike,
-    /// The caller brought the table along.
+    /// Provided by the caller.
     Given,
-    /// The device refused.
+    /// The device failed.
     Failed,
 }
 
-/// The form of one layout's product of a token, of a prompt's products or of attention.
+/// The chosen variant for one layout's GEMV, for prefill GEMM or for attention.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
     /// The layout's name, `prompt` or `attention`.
     pub layout: String,
-    /// What runs.
+    /// The variant in use.
     pub chosen: &'static str,
-    /// What would run if nothing had been measured.
+    /// The default variant.
     pub own: &'static str,
-    /// Microseconds, medians, by the form.
+    /// Median microseconds by variant.
     pub us: Map<String, Value>,
 }
 
-/// What came of it.
+/// The result of tuning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tuning {
     /// Where the choices came from.
     pub origin: Origin,
-    /// Milliseconds that this took of this load; bytes arrive meanwhile.
+    /// Milliseconds spent in this load; bytes arrive meanwhile.
     pub ms: f64,
-    /// Microseconds of a dispatch that waits for the one before, where that is known; from 20 on, plans take fewer.
+    /// Microseconds of a dependent dispatch, if known; from 20 on, plans use fewer dispatches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch_us: Option<f64>,
-    /// Bytes of the device's buffers while it measured.
+    /// Bytes of the device's buffers during the measurement.
     pub peak_bytes: u64,
-    /// One for each layout that has several forms.
+    /// One for each kernel with several variants.
     pub choices: Vec<Choice>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,16 +110,16 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Nothing chosen.
+    /// No choices.
     pub(super) fn none(origin: Origin) -> Self {
         Self { origin, ms: 0.0, dispatch_us: None, peak_bytes: 0, choices: Vec::new(), failure: None }
     }
 }
 
-/// Finds the device's table for a model's weights and sets it.
+/// Finds the device's tuning table for a model's weights and sets it.
 ///
 /// # Errors
-/// What the device had to report before, or that it is lost; that it could not be measured is no error.
+/// Earlier device errors, or device loss. A failed measurement is reported in the result.
 pub async fn tune(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) -> Result<Tuning> {
     let mut lap = Lap::start();
     let mut tuning = found(gpu, source, weights, wanted).await?;
@@ -148,7 +147,7 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     }
     let dispatch_key = record::key(caps, "a dispatch", 1);
     let known = if wanted == Tune::Again { None } else { record::recall_dispatch(source, &dispatch_key).await };
-    // What a software adapter takes says nothing of its dispatches.
+    // Software timings say nothing about dispatch cost.
     let told = known.is_some() || (caps.software && wanted == Tune::Auto);
     let origin = match (missing.is_empty() && told, records.is_empty()) {
         (true, true) => Origin::Alike,
@@ -158,7 +157,7 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
     };
     let mut tuning = Tuning { dispatch_us: known, ..Tuning::none(origin) };
     if origin == Origin::Measured {
-        // What the device had to say so far is the load's business, what it says from here on is this one's.
+        // Earlier errors belong to the load, later ones to this measurement.
         gpu.check().await?;
         let contests: Vec<&Contest> = missing.iter().map(|(contest, _)| *contest).collect();
         let measured = async {
@@ -200,12 +199,12 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
         let (layout, own) = (contest.what.name(), contest.forms[contest.own].0);
         tuning.choices.push(Choice { layout, chosen, own, us });
     }
-    // It was empty above, and nobody else sets it.
+    // It was empty above, and nothing else sets it.
     let _ = caps.tuned.set(tuned);
     Ok(tuning)
 }
 
-/// The layouts of a model's matrices, that of the most of them first.
+/// The layouts of a model's matrices, the most frequent first.
 fn layouts(weights: &WeightPlans) -> Vec<Layout> {
     let mut found: Vec<(Layout, usize)> = Vec::new();
     for weight in weights.values() {
@@ -223,12 +222,12 @@ fn layouts(weights: &WeightPlans) -> Vec<Layout> {
     found.into_iter().map(|(layout, _)| layout).collect()
 }
 
-/// The fastest form, where it is so beyond doubt; else the family's own.
+/// Returns the fastest variant if it is faster beyond doubt; else the default.
 fn decide(own: usize, times: &Times) -> usize {
     let mine = times.median(own).unwrap_or(0.0);
     let (mut best, mut least) = (own, 1.0 - MARGIN);
     for form in 0..times.rounds.len() {
-        // Its own is no less than itself.
+        // The default is always valid.
         if let Some(share) = times.share(form, own)
             && share < least
             && mine - mine * share > times.resolution
@@ -272,9 +271,9 @@ mod tests {
 
     #[test]
     fn what_happens_in_one_round_counts_in_that_round() {
-        // Something else ran beside its own form.
+        // Other work disturbed the default variant.
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 40.0]), (BLOCKS, &[12.0, 12.0])]), ROWS);
-        // The device's clock rose in the midst of a round, then between two.
+        // The device's clock rose within a round, then between two.
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0, 20.0]), (BLOCKS, &[20.0, 20.0, 20.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[90.0, 11.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[48.0, 10.0])]), BLOCKS);
@@ -297,14 +296,14 @@ mod tests {
 
     #[test]
     fn what_was_cut_short_or_never_timed_changes_nothing() {
-        // The time was over in the first round.
+        // Time ran out in the first round.
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[1.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0, 1.0])]), ROWS);
-        // A form is missing, or all are.
+        // One variant has no rounds, or all have none.
         assert_eq!(chosen(ROWS, 0.0, &[(BLOCKS, &[1.0, 1.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[]), ROWS);
-        // A hiccup in the short run made the difference negative.
+        // A delay in the short run made the difference negative.
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[-1.0, 0.0, f64::NAN, 2.0])]), ROWS);
     }
 }

@@ -1,5 +1,4 @@
-//! Times the forms of a kernel against each other, in a few dozen milliseconds. Knows buffers, dispatches and a clock that may be
-//! coarse; no model.
+//! Times kernel variants against each other in a few dozen milliseconds, even with a coarse clock.
 
 use super::contest::{Contest, Scene};
 use crate::Result;
@@ -8,66 +7,68 @@ use crate::gpu::{Backend, Buffer, Gpu, Grid, Program, Usage, Work};
 use crate::util::clock::now_ms;
 use serde_json::{Map, Value, json};
 
-/// Milliseconds that all of it may take once the kernels are compiled.
+/// Milliseconds for all measurements once the kernels are compiled.
 const BUDGET_MS: f64 = 50.0;
-/// Milliseconds of the longer of two runs of which the difference counts, where two contests share the time; a coarse clock wants
-/// more.
+/// Minimum milliseconds of the longer of two runs whose difference counts, when two cases share the time; a coarse
+/// clock needs more.
 const RUN_MS: f64 = 2.0;
-/// Ticks of the clock that the longer run has at least.
+/// Minimum clock ticks of the longer run.
 const TICKS: f64 = 6.0;
-/// A clock that is coarser tells nothing in the time there is.
+/// Coarsest usable clock resolution in milliseconds.
 const COARSEST_MS: f64 = 2.0;
-/// Rounds at the most.
+/// Maximum rounds.
 const ROUNDS: usize = 5;
-/// The most products of a run.
+/// Maximum launches of a run.
 const MOST: usize = 1024;
-/// Chains of dispatches, and how often, that tell what one costs: 5 ms a time where they are dear, which is more than a readback varies.
+/// Repetitions of dispatch chains that measure dispatch cost: 5 ms each where dispatches are expensive, more than a
+/// readback varies.
 const CHAINS: usize = 2;
 const CHAIN_ROUNDS: usize = 4;
-/// Microseconds, by form and round.
+/// Microseconds by variant and round.
 #[derive(Debug)]
 pub struct Times {
-    /// Differences below this are the clock's.
+    /// Clock resolution in microseconds; smaller differences are noise.
     pub resolution: f64,
-    /// Of each form.
+    /// Rounds of each variant.
     pub rounds: Vec<Vec<f64>>,
 }
 
 impl Times {
-    /// The middle of a form's times, where there are enough to believe it.
+    /// The median of a variant's times; `None` with too few rounds.
     pub fn median(&self, form: usize) -> Option<f64> {
         middle(self.rounds.get(form)?.clone())
     }
 
-    /// What a form takes as a share of what `own` takes, where there are enough rounds to believe it: the middle of the rounds' shares, of
-    /// two in the middle the larger. A load's transfers beside one of them, or a clock that rises in it, change that round alone.
+    /// The ratio of a variant's time to that of `own`; `None` with too few rounds. It is the median over rounds, the
+    /// larger of the two middle values if even. A transfer or a rising clock during one round then affects only that
+    /// round.
     pub fn share(&self, form: usize, own: usize) -> Option<f64> {
         let rounds = self.rounds[form].iter().zip(&self.rounds[own]);
-        // A hiccup in the shorter run makes a time negative: no share of it is a number.
+        // A delay in the shorter run can make a time negative; its ratio is not finite.
         middle(rounds.map(|(us, own)| us / own.max(0.0)).collect())
     }
 
-    /// All medians, by the forms' names.
+    /// Median times by variant name.
     pub fn medians(&self, contest: &Contest) -> Map<String, Value> {
         let named = contest.forms.iter().enumerate();
         named.filter_map(|(form, (name, _))| Some(((*name).into(), json!(thousandths(self.median(form)?))))).collect()
     }
 }
 
-/// The middle of those that are times at all.
+/// The median of the finite values.
 fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite() && *value > 0.0);
     (values.len() >= super::LEAST).then(|| median(values))
 }
 
-/// Times the forms of some contests, in the same order; with the bytes of the device's buffers meanwhile.
+/// Times the variants of each case, in the same order; also returns the bytes of the device's buffers meanwhile.
 ///
 /// # Errors
-/// What the device reports, also that it has no room for the matrices.
+/// Device errors, including `OutOfMemory` for the benchmark matrices.
 pub async fn measure_forms(gpu: &Gpu, all: &[&Contest]) -> Result<(Vec<Times>, u64)> {
     let (tick, caps) = (tick(), gpu.caps());
     let scene = Scene::of(caps);
-    // All launches of each form of each contest, one form's after another's.
+    // All launches, grouped by variant within each case.
     let (mut launches, mut parts, mut bytes) = (Vec::new(), Vec::new(), [16; 6]);
     for contest in all {
         let slots = contest.what.slots(caps, &scene);
@@ -82,7 +83,7 @@ pub async fn measure_forms(gpu: &Gpu, all: &[&Contest]) -> Result<(Vec<Times>, u
         }
     }
     let buffers = bytes.iter().map(|size| gpu.buffer("tune", *size, Usage::Storage)).collect::<Result<Vec<_>>>()?;
-    // Small numbers, none of them subnormal; the scales are zero, and so is all that comes out.
+    // Small values, none subnormal; scales are zero, so all results are zero.
     let x: Vec<f32> = (0..bytes[0] / 4).map(|i| (i % 13) as f32 / 8.0 - 0.75).collect();
     gpu.write(&buffers[0], 0, bytemuck::cast_slice(&x));
     let mut steps = steps(gpu, &launches, &buffers, 1).await?.into_iter();
@@ -98,7 +99,7 @@ pub async fn measure_forms(gpu: &Gpu, all: &[&Contest]) -> Result<(Vec<Times>, u
             let grids = steps.iter().map(|step| step.grid).collect();
             forms.push(Form { program: gpu.program("tune", steps)?, grids, slots });
         }
-        // What one contest leaves of its time is the next one's.
+        // Time left over by one case passes to the next.
         let end = start + BUDGET_MS * (index + 1) as f64 / all.len() as f64;
         let wanted = (2.0 * RUN_MS / all.len().max(2) as f64).max(TICKS * tick);
         found.push(timed(gpu, &forms, contest.own, &buffers[1], (tick, wanted, end)).await?);
@@ -106,16 +107,16 @@ pub async fn measure_forms(gpu: &Gpu, all: &[&Contest]) -> Result<(Vec<Times>, u
     Ok((found, peak))
 }
 
-/// Microseconds of a dispatch that waits for the one before, in one submit; on a software adapter the number means nothing.
+/// Microseconds of a dependent dispatch in one submission; meaningless on a software adapter.
 ///
 /// # Errors
-/// What the device reports.
+/// Device errors.
 pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
     let out = gpu.buffer("tune", 1024, Usage::Storage)?;
     let program = step(gpu, "CHAIN", &out, None).await?;
     let chain = Form { program, grids: vec![[1; 3]; CHAIN], slots: 1 };
     chain.run(gpu, 1, &out).await?;
-    // What else the machine does only ever adds: the least of each tells what they cost.
+    // Other load only adds time, so the minimum is the best estimate.
     let (mut few, mut many) = (f64::MAX, f64::MAX);
     for _ in 0..CHAIN_ROUNDS {
         few = chain.run(gpu, 1, &out).await?.min(few);
@@ -124,21 +125,21 @@ pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
     Ok(thousandths((many - few).max(0.0) * 1e3 / (CHAINS * CHAIN) as f64))
 }
 
-/// As it is remembered: the JSON parser reads some numbers of many digits as their neighbours.
+/// Rounds to thousandths for storage: the JSON parser misreads the last digit of some long numbers.
 fn thousandths(us: f64) -> f64 {
     (us * 1e3) as u64 as f64 / 1e3
 }
 
-/// One form, ready to run.
+/// A variant, ready to run.
 struct Form {
-    /// Its launches over each of the slots.
+    /// Its launches over each matrix.
     program: Program,
     grids: Vec<Grid>,
     slots: usize,
 }
 
 impl Form {
-    /// Milliseconds until it ran so many times and a word is read back.
+    /// Milliseconds to run it `count` times and read back one word.
     async fn run(&self, gpu: &Gpu, count: usize, out: &Buffer) -> Result<f64> {
         let (program, slots) = (&self.program, self.slots);
         let mut part = self.grids.clone();
@@ -153,7 +154,7 @@ impl Form {
         Ok(now_ms() - start)
     }
 
-    /// How often it runs in so many milliseconds.
+    /// The number of runs that takes `wanted` milliseconds.
     async fn count(&self, gpu: &Gpu, wanted: f64, out: &Buffer) -> Result<usize> {
         let few = self.run(gpu, 1, out).await?;
         let mut count = self.slots;
@@ -170,7 +171,7 @@ impl Form {
     }
 }
 
-/// Runs the forms in turns until the time is over.
+/// Runs the variants in turns until time is up.
 async fn timed(
     gpu: &Gpu,
     forms: &[Form],
@@ -182,18 +183,18 @@ async fn timed(
     let Some(first) = forms.get(own).filter(|_| tick <= COARSEST_MS) else {
         return Ok(Times { resolution: f64::MAX, rounds });
     };
-    // The first run of each also makes it ready.
+    // The first run also warms up each variant.
     for form in forms {
         form.run(gpu, 1, out).await?;
     }
-    // A software adapter is measured to see that all of this runs: as little as makes a decision, however long it takes.
+    // On a software adapter only the code path matters: run the minimum for a decision, however long it takes.
     let (count, most, end) = match gpu.caps().software {
         true => (2, super::LEAST, f64::MAX),
         false => (first.count(gpu, wanted, out).await?, ROUNDS, end),
     };
     'rounds: for round in 0..most {
         for turn in 0..forms.len() {
-            // Every other round runs backwards: a clock that rises under load favours nobody.
+            // Alternate the order, so that a rising clock favours no variant.
             let index = if round % 2 == 0 { turn } else { forms.len() - 1 - turn };
             if now_ms() > end {
                 break 'rounds;
@@ -206,12 +207,12 @@ async fn timed(
     Ok(Times { resolution: tick * 1e3 / count as f64, rounds })
 }
 
-/// The step of the clock in milliseconds: 5 µs in some pages, 100 in most, a millisecond in some browsers.
+/// The clock's resolution in milliseconds: 5 µs in some pages, 100 in most, a millisecond in some browsers.
 fn tick() -> f64 {
     let mut least = f64::MAX;
     for _ in 0..3 {
         let start = now_ms();
-        // A clock that hardly moves is told by the number of looks at it.
+        // Bound the number of polls: the clock may hardly advance.
         let moved = (0..50_000).map(|_| now_ms() - start).find(|ms| *ms > 0.0);
         least = least.min(moved.unwrap_or(f64::MAX));
     }

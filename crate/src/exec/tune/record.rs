@@ -1,5 +1,5 @@
-//! What a measurement found, kept between loads: in memory, and where the source keeps things. A record is of one contest
-//! and holds for its key alone; whatever does not parse or has another key is as good as none.
+//! Stores measurements between loads, in memory and in the source's cache. A record covers one case and is valid for
+//! its key only; unreadable or mismatched records are ignored.
 
 use super::contest::Contest;
 use crate::device::Caps;
@@ -9,22 +9,22 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 
 thread_local! {
-    /// What this thread has measured or read, by its key.
+    /// Records measured or read by this thread, by key.
     static KNOWN: RefCell<SortedMap<String, Record>> = RefCell::default();
-    /// The same of a dispatch.
+    /// The dispatch cost, likewise.
     static DISPATCHES: RefCell<Option<(String, f64)>> = const { RefCell::new(None) };
 }
 
-/// A measurement's outcome.
+/// The result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// What it holds for.
+    /// The key that it is valid for.
     key: String,
-    /// The name of the form that was chosen.
+    /// The name of the chosen variant.
     name: &'static str,
-    /// Its number.
+    /// Its index.
     pub form: usize,
-    /// Microseconds of each form.
+    /// Microseconds of each variant.
     pub us: Map<String, Value>,
 }
 
@@ -47,7 +47,7 @@ impl Record {
     }
 }
 
-/// What a measurement holds for: the device and what drives it, what of it is in use, this version, the kernels' texts.
+/// The validity key: device, driver, features in use, engine version and hash of the shaders.
 pub fn key(caps: &Caps, what: &str, kernels: u64) -> String {
     let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
     let version = env!("CARGO_PKG_VERSION");
@@ -60,7 +60,7 @@ pub fn key(caps: &Caps, what: &str, kernels: u64) -> String {
     )
 }
 
-/// A user agent with major versions only: the minor ones change too often to matter.
+/// The user agent with major versions only: minor ones change too often to matter.
 fn majors(agent: &str) -> String {
     let major = |word: &str| match word.split_once('/') {
         Some((name, version)) => format!("{name}/{}", version.split('.').next().unwrap_or("")),
@@ -69,12 +69,12 @@ fn majors(agent: &str) -> String {
     agent.split_whitespace().map(major).collect::<Vec<_>>().join(" ")
 }
 
-/// Where a contest's record is: one, which the next device or browser overwrites.
+/// The storage name of a case's record; there is one, which another device or browser overwrites.
 fn place(contest: &Contest) -> String {
     format!("tuning/{}", contest.what.name())
 }
 
-/// The record of a contest, if it is there and holds.
+/// Reads the record of a case, if present and valid.
 pub async fn recall(source: &Source, contest: &Contest, key: &str) -> Option<Record> {
     if let Some(known) = KNOWN.with_borrow(|known| known.get(key).cloned()) {
         return Some(known);
@@ -84,16 +84,16 @@ pub async fn recall(source: &Source, contest: &Contest, key: &str) -> Option<Rec
     Some(record)
 }
 
-/// Keeps a record.
+/// Stores a record.
 pub async fn remember(source: &Source, contest: &Contest, record: &Record) {
     KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
     source.keep(&place(contest), record.json().to_string().into_bytes()).await;
 }
 
-/// Where the cost of a dispatch is kept.
+/// The storage name of the dispatch cost.
 const DISPATCH: &str = "tuning/dispatch";
 
-/// Microseconds of a dispatch, if they are there and hold.
+/// Reads the dispatch cost in microseconds, if present and valid.
 pub async fn recall_dispatch(source: &Source, key: &str) -> Option<f64> {
     let known = DISPATCHES.with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
     if known.is_some() {
@@ -103,7 +103,7 @@ pub async fn recall_dispatch(source: &Source, key: &str) -> Option<f64> {
     record.get("us")?.as_f64().filter(|_| record.get("key").and_then(Value::as_str) == Some(key))
 }
 
-/// Keeps them.
+/// Stores the dispatch cost.
 pub async fn remember_dispatch(source: &Source, key: &str, us: f64) {
     DISPATCHES.replace(Some((key.into(), us)));
     source.keep(DISPATCH, json!({ "key": key, "us": us }).to_string().into_bytes()).await;
@@ -143,7 +143,7 @@ mod tests {
         ] {
             assert_eq!(parse(bad, &forms), None, "{bad}");
         }
-        // A form that this device does not have.
+        // A variant that this device does not support.
         forms =
             Contest::of(&Caps { packed_dot: false, ..caps() }, What::Row(quantize::layout(4))).expect("several forms");
         assert_eq!(parse(good, &forms), None);
