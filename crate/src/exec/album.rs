@@ -1,51 +1,51 @@
-//! Pictures that prompts may name, encoded once: each token of a picture has a number past the vocabulary that only this
-//! content has, so that equal numbers mean equal rows and a prefix with pictures is kept like any other. It knows no pixels.
+//! Cache of encoded images that prompts reference. Each soft token of an image has an id past the vocabulary, unique to
+//! the image's content. Equal ids therefore mean equal embeddings, and prefixes with images are reused like any other.
 
 use super::tower::Encoded;
 use crate::vision::{Positions, Span, positions};
 use crate::{Error, Result};
 
-/// A picture of an album.
+/// A cached image.
 struct Shot {
     content: u64,
-    /// The number of its first token, counted from the end of the vocabulary.
+    /// The id of its first token, counted from the end of the vocabulary.
     first: u32,
     encoded: Encoded,
 }
 
-/// What the pictures of an album may take on the device; beyond it those go that were not asked for the longest.
+/// Maximum bytes of cached images on the device; beyond it the least recently used are evicted.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Encoded pictures by content, those that were asked for last at the end. Numbers are never used twice.
+/// Encoded images by content, in LRU order (most recent last). Ids are never reused.
 #[derive(Default)]
 pub struct Album {
     shots: Vec<Shot>,
     next: u32,
 }
 
-/// Where the row of a picture's token lies.
+/// The embedding row of a soft token.
 pub(super) struct Place<'a> {
-    /// The picture.
+    /// The image.
     pub encoded: &'a Encoded,
-    /// The token, tile after tile and row by row.
+    /// Index of the token in the image: tile by tile, row-major.
     pub token: usize,
 }
 
 impl Album {
-    /// The number of the first token of a picture with this content, if it is here.
+    /// Returns the id of the first token of the image with this content, if it is cached.
     pub fn find(&mut self, content: u64) -> Option<u32> {
         let first = self.shots.iter().find(|s| s.content == content)?.first;
         self.touch(first).then_some(first)
     }
 
-    /// Whether a picture is here, by its first number; those that were touched stay longer.
+    /// Returns whether the image with this first id is cached, and marks it as recently used.
     pub fn touch(&mut self, first: u32) -> bool {
         let Some(at) = self.shots.iter().position(|s| s.first == first) else { return false };
         self.shots[at..].rotate_left(1);
         true
     }
 
-    /// Takes a picture in; the number of its first token, from the end of the vocabulary.
+    /// Adds an image; returns the id of its first token, counted from the end of the vocabulary.
     pub fn add(&mut self, content: u64, encoded: Encoded) -> u32 {
         let first = self.next;
         self.next += encoded.tokens as u32;
@@ -57,27 +57,27 @@ impl Album {
         first
     }
 
-    /// The error for a number of no picture.
+    /// The error for an unknown image id.
     pub fn missing(number: u32) -> Error {
         let reason = format!("{number} is the number of no picture that is here");
         Error::Request { parameter: "picture".into(), reason }
     }
 
-    /// A picture's rows.
+    /// Returns the embeddings of an image.
     ///
     /// # Errors
-    /// `Request` for a number of no picture.
+    /// `Request` for an unknown image id.
     pub fn encoded(&self, first: u32) -> Result<Encoded> {
         let found = self.shots.iter().find(|s| s.first == first);
         found.map(|s| s.encoded.clone()).ok_or_else(|| Self::missing(first))
     }
 
-    /// Tokens down and across of a picture's tiles.
+    /// Returns the tokens of each tile of an image as (height, width).
     pub fn grids(&self, first: u32) -> Vec<(usize, usize)> {
         self.at(first).map_or_else(Vec::new, |(shot, _)| shot.encoded.grids.clone())
     }
 
-    /// Tokens of a picture that is here.
+    /// Returns the number of tokens of a cached image; 0 for an unknown id.
     pub fn tokens(&self, first: u32) -> usize {
         self.at(first).map_or(0, |(shot, _)| shot.encoded.tokens)
     }
@@ -87,22 +87,23 @@ impl Album {
         Some((shot, (number - shot.first) as usize))
     }
 
-    /// The row of a token by its number.
+    /// Returns the embedding row of a soft token.
     ///
     /// # Errors
-    /// `Request` for numbers of no picture.
+    /// `Request` for an id of no cached image.
     pub(super) fn place(&self, number: u32) -> Result<Place<'_>> {
         let found = self.at(number).map(|(shot, token)| Place { encoded: &shot.encoded, token });
         let reason = || format!("{number} past the vocabulary is no token of a picture that is here");
         found.ok_or_else(|| Error::Request { parameter: "ids".into(), reason: reason() })
     }
 
-    /// The first and the end of the picture (a tile of it) that a token belongs to, as places in `ids`; none for text.
+    /// Returns the start and end, as indices in `ids`, of the image tile that contains `ids[at]`; `None` for a text
+    /// token.
     pub(super) fn tile(&self, ids: &[u32], vocab: u32, at: usize) -> Option<(usize, usize)> {
         self.span(ids, vocab, at).map(|(first, end, _)| (first, end))
     }
 
-    /// The same with its grid. Frames whose positions tell the time are one.
+    /// Returns the same with the tile's grid. Video frames with timestamped positions form one span.
     fn span(&self, ids: &[u32], vocab: u32, at: usize) -> Option<(usize, usize, Span)> {
         let (shot, token) = self.at(ids[at].checked_sub(vocab)?)?;
         let Encoded { grids, interval, .. } = &shot.encoded;
@@ -119,7 +120,7 @@ impl Album {
         None
     }
 
-    /// The first place from `at` on where a sequence may be cut without leaving a part of a picture behind the cut.
+    /// Returns the first index >= `at` where a sequence can be cut without splitting an image.
     pub fn whole_from(&self, ids: &[u32], vocab: u32, mut at: usize) -> usize {
         while let Some((_, end)) = ids.get(at).and_then(|_| self.tile(ids, vocab, at)).filter(|(start, _)| *start < at)
         {
@@ -128,7 +129,7 @@ impl Album {
         at
     }
 
-    /// The positions of a prompt in three directions; none where it has no picture.
+    /// Returns the M-RoPE positions of a prompt; `None` if it has no image.
     pub(super) fn positions(&self, ids: &[u32], vocab: u32) -> Option<Positions> {
         let (mut spans, mut at, mut seen) = (Vec::new(), 0, false);
         while at < ids.len() {

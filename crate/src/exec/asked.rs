@@ -1,34 +1,34 @@
-//! What a model or a session has only once it was asked for. Knows plans and steps, not when they are wanted.
+//! Lazily built programs: short prefill, speculation.
 
 use super::step::{Pipelines, Prepared, Step};
 use crate::Result;
 use crate::plan::Plan;
 use futures_util::future::LocalBoxFuture;
 
-/// The step of short prompts.
+/// The prefill step for short prompts.
 pub(super) enum Short {
-    /// Nothing yet.
+    /// Not requested yet.
     Unasked,
-    /// Nothing: it is not wanted here, or the device refused it.
+    /// Disabled here, or refused by the device.
     None,
     /// Its kernels are being compiled.
     Making(Plan, LocalBoxFuture<'static, Result<Pipelines>>),
-    /// All of it.
+    /// Ready to use.
     Ready(Prepared),
 }
 
-/// The plans of a generation with drafts, which sessions share.
+/// Plans for speculative decoding, shared by all sessions of a model.
 pub(super) struct Drafting {
-    /// From the drafts to the tokens that hold.
+    /// Verifies drafts: from draft tokens to accepted tokens.
     pub verify: Prepared,
-    /// What follows a plain step.
+    /// Runs after a plain decode step.
     pub tail: Prepared,
 }
 
-/// The steps of a generation with drafts.
+/// Steps for speculative decoding, bound to one session.
 pub(super) struct Speculation {
-    /// From the drafts to the tokens that hold.
+    /// Verifies drafts: from draft tokens to accepted tokens.
     pub verify: Step,
-    /// What follows a plain step: the token is kept for later drafts.
+    /// Runs after a plain decode step: appends the token to the lookup history.
     pub tail: Step,
 }

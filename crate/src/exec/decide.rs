@@ -1,5 +1,5 @@
-//! What a load decides before it asks the device for anything: capacity, element types, how each weight and state is stored.
-//! Pure: configuration, headers and capabilities in, a decision out.
+//! Decisions of a load before it touches the device: capacity, element types, and the storage of each weight and state.
+//! Pure function from configuration, headers and capabilities to a `LoadPlan`.
 
 use super::mixed::eight_bit_tensors;
 use super::options::{Overrides, Precision, RunOptions};
@@ -19,17 +19,17 @@ use crate::{Error, Result};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The context where neither the caller nor the model asks for less.
+/// Default context length in tokens, unless the caller or the model sets a smaller one.
 const DEFAULT_CONTEXT: usize = 4096;
-/// The same on a phone or a tablet.
+/// Default context length on phones and tablets.
 const DEFAULT_CONTEXT_IOS: usize = 2048;
-/// A context is made no shorter than this for want of memory.
+/// Minimum context length when it is reduced to fit memory.
 const LEAST_CONTEXT: usize = 512;
 
-/// Bytes that a model needs beside weights and states: activations, staging.
+/// Bytes that a model needs in addition to weights and states: activations, staging.
 pub const ROOM: u64 = 100 << 20;
 
-/// What was decided.
+/// The result of planning a load.
 pub struct Decision {
     /// Positions of a sequence.
     pub capacity: usize,
@@ -37,32 +37,33 @@ pub struct Decision {
     pub chunk: usize,
     /// Element type of keys and values.
     pub kv: Kv,
-    /// The graph with the fusions that prefill and decode share.
+    /// The graph with the fusions shared by prefill and decode.
     pub graph: Graph,
     /// How the weights are stored.
     pub weights: WeightPlans,
-    /// How what a sequence keeps is stored.
+    /// How the states of a sequence are stored.
     pub states: Vec<StatePlan>,
-    /// The fusions that are made.
+    /// The enabled fusions.
     pub fusions: Fusions,
-    /// What the weights are kept in, of those that are not quantised in the checkpoint.
+    /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
-    /// What was chosen otherwise than a user may expect.
+    /// Notes on choices that a user may not expect.
     pub notes: Vec<String>,
 }
 
-/// Decides how a model is run.
+/// Plans how a model is loaded and run.
 ///
 /// # Errors
-/// What the configuration asks for and is not built; `Request` for options that the device cannot keep; `OutOfMemory` when
-/// a row of a weight fits no buffer, or the model does not fit where it must: by the options, or on a phone.
+/// Configuration options that are not supported; `Request` for options that the device does not support; `OutOfMemory`
+/// when a row of a weight exceeds the maximum buffer size, or the model must fit (by option, or on a phone) and does
+/// not.
 pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOptions) -> Result<Decision> {
     let plain = arch::graph(config)?;
     let default = if caps.ios { DEFAULT_CONTEXT_IOS } else { DEFAULT_CONTEXT };
     let known = arch::most_positions(config);
     let asked = options.max_context.unwrap_or(default.min(known)).clamp(1, plain.places());
     let usual = match plain.looks() {
-        // Short texts: halves would save nothing that counts.
+        // Short sequences: an f16 cache would save next to nothing.
         true => Kv::F32,
         false if caps.f16 => Kv::F16,
         false => Kv::Packed,
@@ -89,7 +90,7 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     let room = memory.saturating_sub(bytes_of(asked) + ROOM);
     notes.extend(page_out(&graph, &mut weights, stored, options, (chunk, room, max_buffer))?);
     let rest = weights.values().map(WeightPlan::bytes).sum::<u64>() + ROOM;
-    // Where a page that takes too much is ended, what was asked for is no reason to take it.
+    // iOS ends pages that use too much memory, so even a requested context may shrink there.
     let may_shrink = options.max_context.is_none() || caps.ios;
     let capacity =
         if may_shrink { fitting_context(asked, memory, |capacity| rest + bytes_of(capacity)) } else { asked };
@@ -123,8 +124,8 @@ fn mb(bytes: u64) -> u64 {
     bytes.div_ceil(1_000_000)
 }
 
-/// The longest context that fits of what was asked for, its halves and so on; where none does, what was asked for: then it
-/// is not the context that takes too much.
+/// Returns the longest of `asked`, `asked`/2, `asked`/4, ... that fits. If none fits, returns `asked`: the context is
+/// not the cause.
 fn fitting_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> usize {
     let mut capacity = asked;
     while needed(capacity) > memory && capacity / 2 >= LEAST_CONTEXT {
@@ -134,32 +135,33 @@ fn fitting_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> 
 }
 
 impl Decision {
-    /// Whether experts come from the files while the model runs.
+    /// Whether experts are loaded from the files while the model runs.
     pub fn pages_experts(&self) -> bool {
         self.weights.values().any(|w| w.is_paged() && matches!(w.kind, WeightKind::Experts { .. }))
     }
 
-    /// A plan of its graph, or of one with other fusions, for steps of some rows.
+    /// Plans a step of some rows over the model's graph, or over a variant of it with other fusions.
     ///
     /// # Errors
-    /// `Internal` when a node cannot be computed by any kernel.
+    /// `Internal` when no kernel supports a node.
     pub fn plan(&self, caps: &Caps, graph: &Graph, rows: RowsMode) -> Result<Plan> {
         self.plan_to(caps, graph, rows, self.capacity)
     }
 
-    /// The same for steps that stand before a position.
+    /// Plans a step whose positions stay below `capacity`.
     fn plan_to(&self, caps: &Caps, graph: &Graph, rows: RowsMode, capacity: usize) -> Result<Plan> {
         let (weights, states) = (&self.weights, &self.states[..]);
         let (kv, fuse_heads) = (self.kv, self.fusions.heads);
         lower(graph, PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads })
     }
 
-    /// Whether prompts of fewer rows have a step of their own, as the highest tiles would be mostly empty.
+    /// Whether prompts with few rows get a step of their own, because the largest tiles would be mostly empty.
     pub(super) fn has_middle(&self, caps: &Caps) -> bool {
         self.chunk > MatrixChoice::MIDDLE && MatrixChoice::is_tall(caps)
     }
 
-    /// The plan of a decode step that stands before [`NEAR`], where that may have fewer dispatches and sequences get longer.
+    /// Plans the decode step for positions below [`NEAR`]. `None` if that would not save dispatches, or if the capacity
+    /// is at most [`NEAR`].
     ///
     /// # Errors
     /// As [`Self::plan`].
@@ -169,7 +171,7 @@ impl Decision {
     }
 }
 
-/// The layouts that the weights of a graph are stored in.
+/// Chooses the layouts of a graph's weights.
 pub(super) struct Layouts {
     overrides: Overrides,
     eight_bits: SortedSet<String>,
@@ -181,18 +183,19 @@ impl Layouts {
         Self { overrides, eight_bits: if is_mixed { eight_bit_tensors(graph) } else { SortedSet::new() } }
     }
 
-    /// Where no graph tells what the weights are used for.
+    /// Uses the same rules for all weights, without a graph.
     pub(super) fn uniform(overrides: Overrides) -> Self {
         Self { overrides, eight_bits: SortedSet::new() }
     }
 
-    /// The layout of a weight: its own where it is quantised, else what is asked for of its kind, or more bits.
+    /// Returns the layout of a weight: its own if it is quantized, else the one requested for its kind, or one with
+    /// more bits.
     pub(super) fn of(&self, weight: &WeightSource, kind: WeightKind) -> Layout {
         let own = weight.layout().unwrap_or(Layout::Dense(Float::F32));
         let precision = self.overrides.precision_of(kind);
         let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
         if weight.is_scattered() && weight.order.is_none() {
-            // Uneven groups fit no layout: the values become plain numbers.
+            // No layout supports uneven groups: dequantize to a dense layout.
             return Layout::Dense(dense);
         }
         let Layout::Dense(stored) = own else { return own };
@@ -208,7 +211,7 @@ impl Layouts {
 
 type Fused = (Graph, WeightPlans, Fusions);
 
-/// The graph with its shared fusions, its weights' storage, and the fusions that were made: weights that only fit in
+/// Returns the graph with its shared fusions, its weight plans and the enabled fusions. Weights that must be split over
 /// several buffers are neither merged nor gated.
 pub(super) fn fused(
     plain: &Graph,
@@ -230,8 +233,8 @@ pub(super) fn fused(
     fused(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
 }
 
-/// What `auto` means: the weights as they are stored while the model fits the memory, else as many bits as fit. Beside
-/// the weights the model needs its cache, activations and what loading stages, for which [`ROOM`] is kept free.
+/// Resolves `auto`: keeps the stored precision if the model fits memory, else the most bits that fit. Beyond weights,
+/// the model needs its KV cache, activations and staging; [`ROOM`] reserves space for the latter two.
 fn fitting(
     asked: Precision,
     kv: u64,
@@ -272,7 +275,7 @@ mod tests {
         assert_eq!(fitting_context(4096, 30_000, needed), 2048);
         assert_eq!(fitting_context(4096, 6_500, needed), 512);
         assert_eq!(fitting_context(3000, 9_000, needed), 750);
-        // Not the context's fault.
+        // The context is not the cause.
         assert_eq!(fitting_context(4096, 6_000, needed), 4096);
         assert_eq!(fitting_context(300, 3_000, needed), 300);
     }

@@ -1,5 +1,5 @@
-//! Decoding as a replay: steps are submitted ahead, the GPU feeds each token to the next step and stops by
-//! itself; tokens are read back in batches while later steps run. Steps with drafts bring one token or several.
+//! Decode loop: steps are submitted ahead, and the GPU feeds each token to the next step and stops by itself. Tokens
+//! are read back in batches while later steps run. A step with drafts yields one or more tokens.
 
 use super::pace::{Kind, Pace};
 use super::session::Session;
@@ -12,44 +12,44 @@ use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
-/// A batch grows while batches come back faster than this, and shrinks when they take twice as long: text flows
-/// smoothly on a slow device, and a fast one is not kept waiting for readbacks. Milliseconds.
+/// Batches grow while they complete faster than this, and shrink when they take twice as long. Text then streams
+/// smoothly on slow devices, and fast ones do not wait for readbacks. Milliseconds.
 const SMOOTH_MS: f64 = 25.0;
 
-/// How a generation starts, after its prefill.
+/// Parameters of a generation, which starts after a prefill.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// The position after the prompt.
     pub end: usize,
     /// Tokens that end the generation.
     pub stops: &'a [u32],
-    /// The most tokens to come.
+    /// Maximum number of new tokens.
     pub budget: usize,
-    /// Tokens that were sampled before, which the random numbers count.
+    /// Number of tokens sampled before; it offsets the random number stream.
     pub step: usize,
-    /// How tokens are picked.
+    /// The sampling mode.
     pub tail: Tail,
-    /// Draft tokens by looking them up, greedily picked ones only; [`Session::prepare_speculation`] comes before.
+    /// Enables prompt lookup drafts (greedy sampling only); call [`Session::prepare_speculation`] first.
     pub lookup: Option<Lookup<'a>>,
 }
 
 impl Start<'_> {
-    /// The likeliest tokens, `budget` of them.
+    /// Greedy decoding of up to `budget` tokens.
     pub fn greedy(end: usize, budget: usize) -> Self {
         Self { end, stops: &[], budget, step: 0, tail: Tail::Greedy, lookup: None }
     }
 }
 
-/// A batch that was submitted.
+/// A submitted batch of steps.
 #[derive(Clone, Copy)]
 struct Batch {
     steps: usize,
     kind: Kind,
-    /// Whether it says how long a batch of that many steps takes.
+    /// Whether its duration is representative for a batch of that size.
     whole: bool,
 }
 
-/// A generation under way, after a prefill.
+/// A running generation.
 pub struct Decode {
     in_flight: VecDeque<(Readback, Batch)>,
     batch: usize,
@@ -57,11 +57,11 @@ pub struct Decode {
     first: usize,
     /// The position after the prompt.
     end: usize,
-    /// Tokens that were picked, whoever asked for them.
+    /// All tokens sampled so far, including those not yet returned.
     picked: Vec<u32>,
     taken: usize,
     budget: usize,
-    /// The position up to which states had been written before.
+    /// `written_until` of the session before the generation.
     reached: usize,
     tail: Tail,
     pace: Option<Pace>,
@@ -71,13 +71,13 @@ pub struct Decode {
 }
 
 impl Session {
-    /// Submits decode steps as one command buffer; the sequence ends at `end` at the most.
+    /// Submits decode steps as one command buffer; the sequence ends at `end` at the latest.
     pub(super) fn submit_steps(&self, count: usize, tail: Tail, end: usize) -> Result<()> {
         let tail = self.tail(tail)?;
         self.submit_often(count, &[self.decode_step(end).recorded(), tail.recorded()])
     }
 
-    /// The same in a generation with lookups.
+    /// Submits steps of a speculative generation; `drafting` selects steps with drafts.
     pub(super) fn submit_looked_up(&self, count: usize, drafting: bool, end: usize) -> Result<()> {
         let steps = self.speculation()?;
         match drafting {
@@ -92,10 +92,10 @@ impl Session {
 }
 
 impl Decode {
-    /// Samples the first token from the prefill's logits.
+    /// Starts a generation: samples the first token from the prefill's logits.
     ///
     /// # Errors
-    /// `Request` for more stop tokens than the GPU compares with.
+    /// `Request` for more stop tokens than the GPU supports.
     pub fn start(session: &mut Session, start: Start<'_>) -> Result<Self> {
         let Start { end, stops, budget, step, tail, lookup } = start;
         if session.tokens.len() != end {
@@ -111,11 +111,11 @@ impl Decode {
         let mut words = [u32::MAX; MAX_STOPS];
         words[..stops.len()].copy_from_slice(stops);
         session.gpu.write(session.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
-        // The prefill's rows end at `end`: one row there makes the state right for the first sample.
+        // The prefill's rows end at `end`: a state of one row there is correct for the first sample.
         session.set_sampling_state(end - 1, 1, step, budget)?;
         let mut decode = Self {
             in_flight: VecDeque::new(),
-            // Recording more of them would keep the first token waiting.
+            // Recording more would delay the first token.
             batch: session.batch.get().min(4),
             last_ms: now_ms(),
             first: step,
@@ -136,7 +136,7 @@ impl Decode {
                 return Err(Error::Internal(format!("{} tokens before position {end}", lookup.context.len())));
             }
             first = &session.speculation()?.tail;
-            // No token that a step could guess stands for a picture's.
+            // Soft tokens are replaced by the last id of the vocabulary, so that lookup never drafts an image token.
             let known = |id: &u32| (*id).min(session.vocab() as u32 - 1);
             let history: Vec<u32> = lookup.context.iter().map(known).collect();
             session.gpu.write(session.buffer(Slot::History)?, 0, bytemuck::cast_slice(&history));
@@ -146,14 +146,14 @@ impl Decode {
         }
         if !decode.done {
             session.gpu.submit(&[first.recorded()])?;
-            // Its time is the prompt's: it counts where nothing is known of steps.
+            // The first step's time includes the prompt: it counts only if no batch size is known yet.
             let whole = decode.batch == 1;
             decode.read(session, Batch { steps: 1, kind: Kind::Plain, whole })?;
         }
         Ok(decode)
     }
 
-    /// Tokens that were drafted so far, and how many of them accepted.
+    /// Returns (drafted tokens, accepted tokens).
     pub fn drafts(&self) -> (usize, usize) {
         (self.drafted, self.accepted)
     }
@@ -164,7 +164,7 @@ impl Decode {
         Ok(())
     }
 
-    /// How many steps may come next: those that are in flight may well bring all the tokens.
+    /// Returns how many steps to submit next; steps in flight may already yield all remaining tokens.
     fn wanted(&self) -> usize {
         let gain = self.pace.as_ref().map_or(1.0, Pace::gain);
         let each = |(_, batch): &(_, Batch)| batch.steps as f64 * if batch.kind == Kind::Plain { 1.0 } else { gain };
@@ -172,9 +172,9 @@ impl Decode {
         self.batch.min((left / gain).ceil().max(0.0) as usize)
     }
 
-    /// Submits the next batch of steps; says whether there was one.
+    /// Submits the next batch of steps; returns whether there was one.
     async fn ahead(&mut self, session: &mut Session) -> Result<bool> {
-        // Without all weights on the device a step cannot be submitted before it is known what it needs.
+        // With paged weights, a step cannot be submitted before the previous one's routing is known.
         let most = if session.is_paged() { self.wanted().min(1) } else { self.wanted() };
         if most == 0 || (session.is_paged() && !self.in_flight.is_empty()) {
             return Ok(false);
@@ -183,12 +183,12 @@ impl Decode {
             Some(pace) => pace.next(most),
             None => (most, Kind::Plain),
         };
-        // How far the device really comes is known at the end.
+        // The actual number of positions is known only at the end.
         let run = |(steps, kind): (usize, Kind)| if kind == Kind::Plain { steps } else { steps * DRAFT_ROWS as usize };
         let under_way: usize = self.in_flight.iter().map(|(_, batch)| run((batch.steps, batch.kind))).sum();
         let far = (self.end + self.taken - self.first + under_way + run((steps, kind))).min(session.capacity);
         if let Err(error) = session.room(far).await {
-            // What is under way comes first.
+            // Return the results in flight first.
             return if self.in_flight.is_empty() { Err(error) } else { Ok(false) };
         }
         session.reached = session.reached.max(far);
@@ -212,7 +212,7 @@ impl Decode {
         }
     }
 
-    /// What a batch brought, once it is there.
+    /// Processes the readback of a completed batch.
     fn take(&mut self, batch: Batch, words: &[u32]) -> Vec<u32> {
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);
@@ -233,10 +233,10 @@ impl Decode {
         tokens
     }
 
-    /// The next tokens in order, at least one; empty when the generation is over.
+    /// Returns the next tokens in order, at least one; empty when the generation is complete.
     ///
     /// # Errors
-    /// `NotFinite` when the logits were no numbers; `OutOfMemory` when the device has no room for more positions.
+    /// `NotFinite` when the logits contain NaN or infinity; `OutOfMemory` when the KV cache cannot grow.
     pub async fn next(&mut self, session: &mut Session) -> Result<Vec<u32>> {
         while !self.done {
             while self.in_flight.len() < 2 && self.ahead(session).await? {}
@@ -254,17 +254,17 @@ impl Decode {
         Ok(Vec::new())
     }
 
-    /// Waits for what is still under way and tells the sequence which tokens it has come to hold: those that were picked
-    /// after its end too, which it can go back from.
+    /// Waits for steps in flight and updates the session's token list. Tokens sampled past the end are included; the
+    /// session can be trimmed.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub async fn finish(mut self, session: &mut Session) -> Result<()> {
         while let Some((read, batch)) = self.in_flight.pop_front() {
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             self.take(batch, &words);
         }
-        // The last one was picked but not run.
+        // The last token was sampled but not run.
         let run = &self.picked[..self.picked.len().saturating_sub(1)];
         if run.iter().any(|token| *token as usize >= session.vocab()) {
             session.clear();
@@ -272,7 +272,7 @@ impl Decode {
         }
         let before = session.tokens.len();
         session.tokens.extend_from_slice(run);
-        // Drafts that were not accepted were written all the same.
+        // Rejected drafts were written to the KV cache too.
         let beyond = if self.pace.is_some() { DRAFT_ROWS as usize } else { 0 };
         let written = session.held.min(before + run.len() + beyond);
         session.reached = self.reached.max(written);

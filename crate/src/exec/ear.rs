@@ -1,5 +1,5 @@
-//! What a decoder hears, on a device: samples become rows of an encoder, and those the keys and values that the decoder's
-//! layers look at. It knows samples and rows; no tokens, and of families only the way in that their data name.
+//! Audio encoder of an encoder-decoder model: samples in, encoder states and cross-attention keys and values out. The
+//! features (log-mel or raw samples) come from the family's frontend description.
 
 use super::files::Files;
 use super::options::RunOptions;
@@ -15,27 +15,27 @@ use crate::kernels::sound::Mel;
 use crate::plan::Slot;
 use crate::{Error, Result};
 
-/// The fewest rows of sound that a step is made for.
+/// Minimum rows of audio that a step is built for.
 const LEAST: usize = 1024;
 
-/// An encoder with what is made of its rows.
+/// An encoder with the cross-attention keys and values computed from its rows.
 pub struct Ear {
-    /// How sound goes in, and how much of it.
+    /// The audio frontend and its limits.
     pub intake: Intake,
     encoder: Side,
     keys: Side,
     values: Side,
-    /// What a decoder's session reads.
+    /// Cross-attention buffers that the decoder's session reads.
     memory: Buffers,
     states: Buffer,
     features: Option<Features>,
     /// Entries of `Slot::Memory`.
     lookers: usize,
-    /// Rows that were heard last.
+    /// Rows of the last encoded audio.
     rows: usize,
 }
 
-/// Log-mel features, made on the device.
+/// Computes log-mel features on the device.
 struct Features {
     samples: Buffer,
     cursor: Buffer,
@@ -43,10 +43,10 @@ struct Features {
 }
 
 impl Ear {
-    /// Loads the encoder of a model; `files` are flattened.
+    /// Loads the encoder of a model; `files` must be flattened (see `flatten`).
     ///
     /// # Errors
-    /// What the checkpoint, the source or the device refuses.
+    /// Errors of the checkpoint, the source or the device.
     pub async fn load(gpu: &Gpu, source: &Source, files: &Files, speech: &Speech, options: RunOptions) -> Result<Self> {
         files.announce(source, &[&speech.encoder, &speech.keys, &speech.values, &speech.decoder]);
         let encoder = Side::load(gpu, source, files, (&speech.encoder, None), options).await?;
@@ -74,12 +74,12 @@ impl Ear {
         Ok(ear)
     }
 
-    /// The buffers that a session of the decoder looks at.
+    /// The cross-attention buffers to share with a decoder session.
     pub fn memory(&self) -> &Buffers {
         &self.memory
     }
 
-    /// Rows of the encoder that were made last.
+    /// Number of encoder rows of the last audio.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -89,15 +89,16 @@ impl Ear {
         self.encoder.bytes + self.keys.bytes + self.values.bytes
     }
 
-    /// Numbers that the weights have.
+    /// Number of weight elements.
     pub fn parameters(&self) -> u64 {
         self.encoder.parameters + self.keys.parameters + self.values.parameters
     }
 
-    /// Hears samples at 16 kHz; sessions that look at its memory see their rows from now on, and how many they are is told.
+    /// Encodes audio at 16 kHz and returns the number of encoder rows. Sessions that share [`Self::memory`] see the new
+    /// rows.
     ///
     /// # Errors
-    /// `Request` for sound that is too short to make a row, or longer than the model hears at once.
+    /// `Request` for audio that is too short for one row, or longer than the model accepts.
     pub async fn hear(&mut self, gpu: &Gpu, samples: &[f32]) -> Result<usize> {
         let refuse = |reason: String| Err(Error::Request { parameter: "audio".into(), reason });
         let longest = self.intake.longest();
@@ -110,7 +111,7 @@ impl Ear {
             return refuse("it is too short: less than a tenth of a second.".into());
         }
         let given = [(Slot::Output, self.states.clone())].into();
-        // Sound of other lengths will come: steps are made anew a few times only.
+        // Other lengths will follow: round up so that steps are rebuilt only a few times.
         let room = inside.next_power_of_two().max(LEAST).min(self.intake.rows(longest));
         self.encoder.prepare(gpu, room, &given).await?;
         match self.intake {
@@ -131,9 +132,9 @@ impl Ear {
         Ok(rows)
     }
 
-    /// Makes the features of samples in the encoder's input.
+    /// Computes the features of samples into the encoder's input.
     async fn listen(&mut self, gpu: &Gpu, samples: &[f32], mels: usize, frames: usize) -> Result<()> {
-        // The encoder has one length of these, so its input stays where it is.
+        // The encoder has a fixed feature length, so its input buffer stays valid.
         let features = match self.features.take() {
             Some(features) => features,
             None => Features::new(gpu, mels, frames, self.encoder.input()?).await?,
@@ -148,18 +149,18 @@ impl Ear {
         Ok(())
     }
 
-    /// The encoder's rows that were made last, `[rows, states]`.
+    /// Reads the encoder rows of the last audio, `[rows, states]`.
     ///
     /// # Errors
-    /// `NotFinite` when they are not numbers.
+    /// `NotFinite` when they contain NaN or infinity.
     pub async fn states(&self, gpu: &Gpu) -> Result<Vec<f32>> {
         self.encoder.read(gpu, 0, self.rows).await
     }
 
-    /// The keys of all layers of the decoder, `[rows, layers * heads * columns]`.
+    /// Reads the cross-attention keys of all decoder layers, `[rows, layers * heads * columns]`.
     ///
     /// # Errors
-    /// `NotFinite` when they are not numbers.
+    /// `NotFinite` when they contain NaN or infinity.
     pub async fn keys(&self, gpu: &Gpu) -> Result<Vec<f32>> {
         self.keys.read(gpu, 0, self.rows).await
     }

@@ -1,5 +1,4 @@
-//! An encoder on a device: texts packed into one chain of dispatches, one row (or one row a token) read back for each.
-//! It knows token ids, not text.
+//! Encoder models: packs sequences into one batch and reads back one embedding (or one row a token) for each.
 
 use super::decide::{Layouts, fused};
 use super::files::Files;
@@ -19,37 +18,37 @@ use crate::{Error, Result};
 use serde_json::Value;
 use std::rc::Rc;
 
-/// What activations may take, unless one text alone needs more.
+/// Maximum bytes of activations, unless one sequence alone needs more.
 const BUDGET: u64 = 256 << 20;
-/// The most tokens of a batch, unless one text has more: beyond it a GPU gains nothing.
+/// Maximum tokens of a batch, unless one sequence has more; larger batches do not run faster.
 const MOST_TOKENS: usize = 8192;
-/// The most texts of a batch.
+/// Maximum sequences of a batch.
 const MOST_TEXTS: usize = 1024;
-/// The longest text where the caller asks for nothing else: what long models can do costs memory that few texts need.
+/// Default maximum sequence length. Longer ones cost memory that few inputs need.
 const LONGEST: usize = 2048;
 
-/// A text as the model gets it.
+/// A tokenized input sequence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// Its tokens.
+    /// Token ids.
     pub ids: Vec<u32>,
-    /// Their kinds; empty for all of the first kind.
+    /// Token type ids; empty for all zeros.
     pub types: Vec<u32>,
-    /// How many of the first tokens pooling leaves out.
+    /// Number of leading tokens that pooling skips.
     pub skip: usize,
 }
 
-/// Rows that are on their way back.
+/// Pending readback of output rows.
 pub struct Outputs {
     read: Readback,
     cols: usize,
 }
 
 impl Outputs {
-    /// The rows, one after another.
+    /// Waits for the rows and returns them concatenated.
     ///
     /// # Errors
-    /// `NotFinite` when they are not numbers.
+    /// `NotFinite` when they contain NaN or infinity.
     pub async fn wait(self) -> Result<Vec<f32>> {
         let rows = unpadded(&self.read.wait().await?, self.cols);
         finite(&rows)?;
@@ -57,27 +56,27 @@ impl Outputs {
     }
 }
 
-/// A loaded encoder.
+/// A loaded encoder model.
 pub struct Encoder {
     /// The device.
     pub gpu: Rc<Gpu>,
     /// config.json.
     pub config: Value,
-    /// The graph, fused.
+    /// The fused graph.
     pub graph: Graph,
     /// How the weights are stored.
     pub weights: WeightPlans,
-    /// What those are kept in that the checkpoint does not quantise.
+    /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Bytes on the device.
     pub bytes: Bytes,
-    /// Where the time of its load went.
+    /// Time spent in each phase of the load.
     pub load: LoadTimes,
-    /// The most tokens of a text.
+    /// Maximum tokens of a sequence.
     pub longest: usize,
-    /// The most tokens of a batch.
+    /// Maximum tokens of a batch.
     pub most_tokens: usize,
-    /// The most texts of a batch.
+    /// Maximum sequences of a batch.
     pub most_texts: usize,
     positions: Positions,
     step: Step,
@@ -87,11 +86,11 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Loads an encoder whose files are opened. `longest` is what the model's own files say of the length of texts;
+    /// Loads an encoder from opened files. `longest` is the sequence limit given by the model's own files;
     /// `options.max_context` overrides it.
     ///
     /// # Errors
-    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    /// Errors of the source, the configuration, the checkpoint or the device.
     pub async fn load(
         gpu: Gpu,
         source: &Source,
@@ -133,7 +132,7 @@ impl Encoder {
         let most_texts = MOST_TEXTS.min(most_tokens);
         let wanted =
             Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
-        // None of its products has one row: there is nothing to tune.
+        // No matmul has a single row, so there is nothing to tune.
         let (tune, plan) = (Box::pin(async { Ok(()) }), || Ok(vec![plan(most_tokens, most_texts)?]));
         let Compiled { mut plans, pipelines, buffers: mut shared, times: mut load } =
             load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
@@ -170,17 +169,17 @@ impl Encoder {
         Ok(encoder)
     }
 
-    /// Columns of what it gives.
+    /// Columns of an output row.
     pub fn cols(&self) -> usize {
         self.step.output_cols
     }
 
-    /// Tokens of the vocabulary.
+    /// Size of the vocabulary.
     pub fn vocab(&self) -> usize {
         self.vocab
     }
 
-    /// Parameters of the checkpoint.
+    /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
         self.weights.values().map(|w| (w.rows * w.cols) as u64).sum()
     }
@@ -193,16 +192,17 @@ impl Encoder {
     fn write_ropes(&self) {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             if let Some(buffer) = self.shared.get(&Slot::Rope(index)) {
-                // Texts of a batch have lengths of their own: a rotation that depends on it is that of short texts.
+                // Sequences of a batch differ in length: length-dependent RoPE uses its short form.
                 self.gpu.write(buffer, 0, bytemuck::cast_slice(&spec.table(0, self.longest, 1)));
             }
         }
     }
 
-    /// Submits texts as one batch; the rows come with [`Outputs::wait`], while other batches may be submitted.
+    /// Submits sequences as one batch. Await the rows with [`Outputs::wait`]; more batches can be submitted meanwhile.
     ///
     /// # Errors
-    /// `ContextFull` when a text or all of them are too long; `Request` for none, for an empty one, or a wrong token.
+    /// `ContextFull` when a sequence or the batch is too long; `Request` for an empty batch, an empty sequence or an id
+    /// outside the vocabulary.
     pub fn submit(&self, texts: &[&Tokens]) -> Result<Outputs> {
         let tokens = self.check(texts)?;
         let mut batch = Batch::default();
@@ -231,14 +231,14 @@ impl Encoder {
         Ok(Outputs { read, cols })
     }
 
-    /// Times each dispatch of a batch of one text.
+    /// Times each dispatch of a batch of one sequence.
     pub async fn profile(&self, tokens: usize) -> Result<StepTimes> {
         let text = Tokens { ids: vec![0; tokens.min(self.longest)], ..Tokens::default() };
         self.submit(&[&text])?.wait().await?;
         self.step.profile(&self.gpu, tokens.min(self.longest)).await
     }
 
-    /// How many tokens the texts have; refuses what cannot run.
+    /// Validates a batch and returns its number of tokens.
     fn check(&self, texts: &[&Tokens]) -> Result<usize> {
         let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
         if texts.is_empty() || texts.iter().any(|t| t.ids.is_empty()) {
@@ -260,7 +260,7 @@ impl Encoder {
     }
 }
 
-/// The words of a batch.
+/// The packed words of a batch.
 #[derive(Default)]
 struct Batch {
     ids: Vec<u32>,
@@ -287,13 +287,13 @@ impl Batch {
                 next += 1;
             }
         }
-        // A text that is all prompt is pooled as a whole.
+        // If the prompt covers the whole sequence, all tokens are pooled.
         let skip = if text.skip < text.ids.len() { text.skip as u32 } else { 0 };
         self.spans.extend([first + skip, end]);
     }
 }
 
-/// The most tokens of a batch and of a text, given the plan for 64 tokens.
+/// Returns (maximum tokens of a batch, of a sequence), derived from the plan for 64 tokens.
 fn sizes(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, usize) {
     let per_token = plan.bytes().div_ceil(64).max(1);
     let largest = plan.activations.iter().copied().chain([plan.rotated, plan.output]).max().unwrap_or(0);
@@ -303,7 +303,7 @@ fn sizes(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, u
     (tokens, longest.min(tokens))
 }
 
-/// The buffers that a batch is written to, and the rotations.
+/// Creates the buffers that a batch is written to, and the RoPE tables.
 fn own_buffers(
     gpu: &Gpu,
     graph: &Graph,

@@ -1,5 +1,4 @@
-//! What a model's files say: configuration, tensors and the weights made of them, from safetensors, MLC or GGUF.
-//! Knows no device.
+//! Model files: configuration, tensors and weights, read from safetensors, MLC or GGUF.
 
 use super::tied::HEADS;
 use crate::format::gguf::clip::{self, Projector};
@@ -11,32 +10,32 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// A model's files, opened.
+/// Opened files of a model.
 #[derive(Debug)]
 pub struct Files {
-    /// config.json, or what stands for it.
+    /// config.json, or its equivalent made from GGUF or MLC metadata.
     pub config: Value,
-    /// The tensors of the containers.
+    /// The tensors as the containers store them.
     pub checkpoint: Checkpoint,
-    /// The weights by their HuggingFace names.
+    /// Weights by Hugging Face name.
     pub weights: Weights,
-    /// The header of a GGUF file, which has the tokenizer.
+    /// The GGUF header, which contains the tokenizer.
     pub gguf: Option<Gguf>,
 }
 
 impl Files {
-    /// Opens the files of a model: a GGUF file where one is named, else safetensors, else an MLC shard list.
+    /// Opens a model's files: the named GGUF file, else safetensors, else an MLC shard list.
     ///
     /// # Errors
-    /// Whatever the source or the containers' readers report; an architecture that cannot be run.
+    /// Errors of the source or the container readers; an unsupported architecture.
     pub async fn open(source: &Source, gguf: Option<&str>) -> Result<Files> {
         Self::read(source, gguf, true).await
     }
 
-    /// Opens the usual GGUF file of a place that lacks other weights; None where it has none.
+    /// Opens the preferred GGUF file of a source without other weights; `None` if it has none.
     ///
     /// # Errors
-    /// Whatever the source or the container's reader reports.
+    /// Errors of the source or the container reader.
     pub async fn usual_gguf(source: &Source) -> Result<Option<Files>> {
         match usual_gguf(&source.list().await?) {
             Some(file) => Self::gguf(source, &file).await.map(Some),
@@ -44,10 +43,10 @@ impl Files {
         }
     }
 
-    /// Opens the files of a model that may be one which cannot be run.
+    /// Opens a model's files without checking that the architecture is supported.
     ///
     /// # Errors
-    /// Whatever the source or the containers' readers report.
+    /// Errors of the source or the container readers.
     pub async fn examine(source: &Source, gguf: Option<&str>) -> Result<Files> {
         Self::read(source, gguf, false).await
     }
@@ -66,7 +65,7 @@ impl Files {
             };
         };
         if must_run {
-            // An unsupported architecture is refused before anything large is fetched.
+            // Rejects an unsupported architecture before large files are fetched.
             crate::arch::graph(&config)?;
         }
         match Self::safetensors(source, config).await {
@@ -81,10 +80,10 @@ impl Files {
         }
     }
 
-    /// config.json, if it is there. One that names neither a class nor a model type gets them by its tensors' names.
+    /// Reads config.json, if present. Infers a missing class and model type from tensor names.
     ///
     /// # Errors
-    /// `Config` for a file that is not JSON, or without names where the tensors fit no family.
+    /// `Config` for invalid JSON, or when neither is named and the tensors match no family.
     pub async fn config(source: &Source) -> Result<Option<Value>> {
         let Some(bytes) = source.read_optional("config.json").await? else { return Ok(None) };
         let fault = |reason| Error::Config { file: "config.json".into(), reason };
@@ -98,7 +97,7 @@ impl Files {
         crate::arch::inferred(&config, &tensors.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
     }
 
-    /// The configuration with what the checkpoint implies: without a head of its own the embedding is the head.
+    /// Returns the configuration completed from the checkpoint: without a head tensor, the embedding is the head.
     pub fn full_config(&self) -> Value {
         let mut config = self.config.clone();
         let has_head = HEADS.iter().any(|name| self.weights.contains(name));
@@ -108,7 +107,7 @@ impl Files {
         config
     }
 
-    /// Counts the weights of graphs that will be loaded one after another into the total of the progress.
+    /// Adds the weights of graphs that will be loaded one after another to the progress total.
     pub fn announce(&self, source: &Source, graphs: &[&Graph]) {
         let names = graphs.iter().flat_map(|graph| &graph.weights).flat_map(|weight| &weight.parts);
         let stored = names.filter_map(|(name, _)| self.weights.get(name, "").ok());
@@ -116,13 +115,12 @@ impl Files {
         source.announce(&self.checkpoint, &tensors);
     }
 
-    /// Opens safetensors with a configuration that is already read.
+    /// Opens safetensors with a parsed configuration.
     pub async fn safetensors(source: &Source, config: Value) -> Result<Files> {
         Self::with_modules(source, config, &[]).await
     }
 
-    /// Opens safetensors together with those of modules in folders of their own, whose tensors get the folder's name in
-    /// front of theirs.
+    /// Opens safetensors, including those of modules in subfolders; the folder name prefixes their tensor names.
     pub async fn with_modules(source: &Source, config: Value, folders: &[&str]) -> Result<Files> {
         let mut checkpoint = source.checkpoint().await?;
         for folder in folders {
@@ -171,14 +169,14 @@ impl Files {
             match weight.encoding.column_order(&groups) {
                 Ok(None) => weight.parts.retain(|p| p.role != Role::GroupIndex),
                 Ok(order) => weight.order = order,
-                // The values become plain numbers.
+                // Uneven groups: the weight is dequantized.
                 Err(_) => {}
             }
         }
         Ok(Files { config, checkpoint, weights, gguf: None })
     }
 
-    /// Opens an MLC repository; None where there is no shard list.
+    /// Opens an MLC repository; `None` if it has no shard list.
     async fn mlc(source: &Source) -> Result<Option<Files>> {
         let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for list in mlc::SHARD_LISTS {
@@ -232,7 +230,7 @@ impl Files {
         }
     }
 
-    /// Adds the tower that a file beside the model holds.
+    /// Adds the vision encoder of an mmproj file.
     fn see(&mut self, header: &Gguf, projector: &Projector) -> Result<()> {
         header.join(projector, &mut self.config)?;
         let tokens = self.gguf.as_ref().and_then(|gguf| gguf.metadata.get("tokenizer.ggml.tokens"));
@@ -248,7 +246,7 @@ impl Files {
         Ok(())
     }
 
-    /// The header of the GGUF file that was named, or else of the one that people take.
+    /// Returns the header of the named GGUF file, else of the preferred one.
     pub(crate) async fn gguf_header(source: &Source) -> Result<Option<Gguf>> {
         let name = match source.gguf() {
             Some(file) => Some(file.to_string()),
@@ -260,7 +258,7 @@ impl Files {
         }
     }
 
-    /// The header of a GGUF model with the tensors of all its parts, of which any may be named.
+    /// Returns the header of a GGUF model with the tensors of all its shards; `file` may name any of them.
     async fn parts(source: &Source, file: &str) -> Result<Gguf> {
         let first = gguf::part_name(file, 1).unwrap_or_else(|| file.to_string());
         let lost = |number: usize, name: String, count: usize| Error::MissingFile {
@@ -290,7 +288,7 @@ impl Files {
         Ok(header)
     }
 
-    /// The header of a GGUF file.
+    /// Reads the header of a GGUF file.
     async fn header(source: &Source, file: &str) -> Result<Gguf> {
         let info = source.info(file).await?;
         let size = info.map(|i| i.size).ok_or_else(|| Error::MissingFile {
@@ -300,7 +298,7 @@ impl Files {
         })?;
         let (mut start, mut length) = (Vec::new(), 1u64 << 20);
         loop {
-            // By whole parts, so that they are in the cache when the model is loaded again.
+            // Fetch whole ranges, so that a later load finds them in the cache.
             let range = start.len() as u64..length.min(size);
             let sink = async |_, chunk: Chunk| {
                 start.extend(chunk.to_vec());
@@ -315,8 +313,8 @@ impl Files {
     }
 }
 
-/// The file that people take from a repository of GGUF files: 4 bits where there are, else the next best, whole rather than
-/// in parts; never a later part, nor the part of a model that sees.
+/// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring single files over shards.
+/// Skips later shards and mmproj files.
 fn usual_gguf(names: &[String]) -> Option<String> {
     const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
     let part = |name: &str| gguf::part_of(name).map(|(_, number, _)| number);

@@ -1,5 +1,4 @@
-//! What a greedy decode step of a checkpoint would take on a device, told by its headers: for the native runner. Needs neither
-//! weights nor the device.
+//! Estimates a greedy decode step from headers alone, without weights or a device. Used by the native runner.
 
 use super::Files;
 use super::decide::{Decision, decide};
@@ -10,33 +9,33 @@ use crate::device::Caps;
 use crate::ir::StateSpec;
 use crate::plan::{Plan, RowsMode, StatePlan, bytes_per_token, fuse};
 
-/// Bytes of a sequence's states that has come to the end of its context.
+/// Bytes of a sequence's states at full context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StateBytes {
     /// Positions of the context.
     pub positions: usize,
     /// Keys and values.
     pub kv: u64,
-    /// The same if layers with a window kept all positions.
+    /// Keys and values if sliding-window layers kept all positions.
     pub full: u64,
-    /// What else layers keep.
+    /// Other states.
     pub other: u64,
 }
 
-/// A decode step that was planned and not made.
+/// A planned decode step without device resources.
 pub struct Foreseen {
     decision: Decision,
-    /// Its steps up to the logits.
+    /// The plan up to the logits.
     pub step: Plan,
-    /// Those that pick the token.
+    /// The plan of sampling.
     pub pick: Plan,
 }
 
 impl Files {
-    /// Plans a decode step on a device with these capabilities, all weights on it.
+    /// Plans a decode step for a device with these capabilities, with all weights resident.
     ///
     /// # Errors
-    /// What the configuration or the headers ask for and is not built.
+    /// Unsupported options in the configuration or the headers.
     pub fn foresee(&self, caps: &Caps, options: &RunOptions) -> Result<Foreseen> {
         let decision = decide(&self.full_config(), &self.weights, caps, options)?;
         let few = fuse::few_rows(decision.graph.clone(), decision.fusions);
@@ -50,7 +49,7 @@ impl Files {
 }
 
 impl Foreseen {
-    /// Dispatches of a token.
+    /// Dispatches per token.
     pub fn dispatches(&self) -> usize {
         self.step.launches.len() + self.pick.launches.len()
     }
@@ -60,7 +59,7 @@ impl Foreseen {
         bytes_per_token(&self.decision.graph, &self.decision.weights, &self.decision.states, position)
     }
 
-    /// Bytes that the states of a sequence grow to.
+    /// Maximum bytes of a sequence's states.
     pub fn state_bytes(&self) -> StateBytes {
         let positions = self.decision.capacity;
         let (kv, other): (Vec<&StatePlan>, Vec<&StatePlan>) =

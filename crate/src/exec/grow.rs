@@ -1,6 +1,5 @@
-//! Memory for keys and values that comes in whole pages as a sequence grows: larger buffers, into which the device copies what the
-//! smaller ones hold. Kernels know no pages, so that a step costs what it costs with all memory there from the beginning. Knows
-//! buffers and positions; not who asks for them.
+//! KV cache growth: allocates larger buffers in whole pages and copies the old contents on the device. Buffers stay
+//! contiguous, so kernels and step cost are the same as with full allocation.
 
 use super::model::Model;
 use super::session::Session;
@@ -11,11 +10,12 @@ use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
 use std::mem::{swap, take};
 
-/// Bytes that are made at once, beside those they replace; or an eighth of all, where that is more.
+/// Maximum bytes allocated per growth in addition to the replaced buffers, or an eighth of the total if that is more.
 const AT_ONCE: u64 = 64 << 20;
 
 impl Model {
-    /// Positions that have places in a sequence that needs so many, and had `held`: whole pages, half as many more as it had.
+    /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at least 1.5 times the
+    /// current one.
     pub(super) fn places(&self, positions: usize, held: usize) -> usize {
         match self.options.page {
             0 => self.capacity,
@@ -23,7 +23,7 @@ impl Model {
         }
     }
 
-    /// Bytes of a sequence's states with places for so many positions.
+    /// Returns the bytes of a sequence's states with a capacity of `positions`.
     pub fn state_bytes(&self, positions: usize) -> u64 {
         self.states
             .iter()
@@ -31,11 +31,11 @@ impl Model {
             .sum()
     }
 
-    /// Makes the buffers of a state.
+    /// Creates the buffers of a state.
     ///
     /// # Errors
-    /// `OutOfMemory`, also where the device has no buffer as large as the state would become with the whole context: that is told
-    /// when a model is loaded, not in the middle of a conversation.
+    /// `OutOfMemory`, also when the state at full context would exceed the device's maximum buffer size. This way a
+    /// load fails early rather than a later conversation.
     pub(super) fn state_buffers(&self, index: usize, positions: usize, into: &mut Buffers) -> Result<()> {
         let Some(state) = self.states.get(index) else { return Ok(()) };
         for (plane, bytes) in state.planes.iter().enumerate() {
@@ -48,9 +48,8 @@ impl Model {
 }
 
 impl Session {
-    /// Sees to places for the first `positions` positions. What the states hold stays, also what steps under way are about to
-    /// write. Where the device refuses, or nobody waits for the end, the sequence is as before; some of its states may have got
-    /// their places.
+    /// Grows the states to hold at least `positions` positions. Their contents stay, including writes of steps in
+    /// flight. On failure or cancellation the sequence is unchanged, though some of its states may have grown.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
@@ -69,7 +68,7 @@ impl Session {
             })
         };
         let mut rest: Vec<usize> = model.states.iter().enumerate().filter(grows).map(|(index, _)| index).collect();
-        // What is under way reads the old buffers, which go when it is done.
+        // Steps in flight still read the old buffers, which are freed afterwards.
         while !rest.is_empty() {
             let mut made = Buffers::new();
             let mut bytes = 0;
@@ -90,7 +89,7 @@ impl Session {
                 .collect();
             model.gpu.submit(&copies)?;
             let before = self.bind(made)?;
-            // What the steps needed for themselves.
+            // Also catches allocations made while rebuilding the steps.
             if let Err(error) = model.gpu.check().await {
                 self.unbind(before);
                 return Err(error);
@@ -103,7 +102,7 @@ impl Session {
         Ok(())
     }
 
-    /// The same where all that the states hold is about to be written over.
+    /// Grows the states without preserving their contents, for callers that overwrite all of them.
     pub(super) fn room_for_copy(&mut self, positions: usize) -> Result<()> {
         if positions <= self.held {
             return Ok(());
@@ -125,8 +124,8 @@ impl Session {
         (self.held, self.state_bytes) = (positions, bytes);
     }
 
-    /// Records the steps that read or write states anew, with other buffers; gives what there was. Where the device refuses,
-    /// that stays.
+    /// Rebuilds the steps that read or write states with new buffers; returns the previous ones. On failure nothing
+    /// changes.
     fn bind(&mut self, made: Buffers) -> Result<Bound> {
         let slots = made.keys();
         let own: Buffers =
@@ -146,13 +145,13 @@ impl Session {
         self.exchange(before);
     }
 
-    /// Its steps anew, the one with drafts among them where there is one.
+    /// Rebuilds the sequence's steps, including the speculative one if present.
     fn again(&self) -> Result<(Steps, Option<Step>)> {
         let verify = self.speculation.as_ref().map(|_| self.verify_step()).transpose()?;
         Ok((self.model.steps(&self.own)?, verify))
     }
 
-    /// Takes other steps; gives those that there were.
+    /// Swaps in other steps; returns the previous ones.
     fn exchange(&mut self, mut other: Bound) -> Bound {
         self.short = None;
         swap(&mut self.steps, &mut other.steps);
@@ -163,7 +162,7 @@ impl Session {
     }
 }
 
-/// What a sequence had before it grew.
+/// Buffers and steps of a sequence before it grew.
 struct Bound {
     own: Buffers,
     steps: Steps,

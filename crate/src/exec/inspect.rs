@@ -1,4 +1,4 @@
-//! What a checkpoint is, and what of it will run, said before any weight is read. Knows no device.
+//! Describes a checkpoint and whether it runs, from headers alone.
 
 use super::Files;
 use super::decide::Layouts;
@@ -11,42 +11,42 @@ use crate::{Error, Result, arch};
 use serde_json::Value;
 use std::fmt;
 
-/// A weight that the model asks for, as the checkpoint has it.
+/// A weight that the model needs, as the checkpoint stores it.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// Its name in a HuggingFace checkpoint.
+    /// Hugging Face tensor name.
     pub name: String,
-    /// Its shape.
+    /// Shape.
     pub shape: Vec<usize>,
-    /// How it is stored.
+    /// Encoding in the files.
     pub encoding: String,
     /// Bytes in the files.
     pub stored: u64,
-    /// How it will lie on the device.
+    /// Layout on the device.
     pub layout: String,
     /// Bytes on the device.
     pub bytes: u64,
 }
 
-/// What [`Files::inspect`] finds.
+/// The result of [`Files::inspect`].
 #[derive(Debug)]
 pub struct Inspection {
-    /// `architectures[0]`, with the model type.
+    /// `architectures[0]` and the model type.
     pub architecture: String,
-    /// Whether the checkpoint has the embedding as its head.
+    /// Whether the embedding is also the output head.
     pub tied: bool,
-    /// Why it does not run; empty where it does.
+    /// Reasons why it does not run; empty if it runs.
     pub faults: Vec<Error>,
-    /// The weights that the model asks for, in the order in which it does.
+    /// The weights that the model needs, in graph order.
     pub weights: Vec<Seen>,
-    /// Weights of the checkpoint that the model does not ask for.
+    /// Weights of the checkpoint that the model does not use.
     pub unused: Vec<String>,
-    /// Files and their sizes.
+    /// Files and their sizes in bytes.
     pub files: Vec<(String, u64)>,
 }
 
 impl Files {
-    /// What the checkpoint is, and how it would lie on the device with some choices.
+    /// Inspects the checkpoint and the device layouts that the given options would lead to.
     pub fn inspect(&self, overrides: Overrides) -> Inspection {
         let config = self.full_config();
         let text = |field: &Value| field.as_str().unwrap_or("none").to_string();
@@ -65,7 +65,7 @@ impl Files {
             }),
             Err(error) => {
                 out.faults.push(error);
-                // Nothing tells which would be used: all are listed.
+                // Without a graph, list all weights.
                 let layouts = Layouts::uniform(overrides);
                 for source in self.weights.iter() {
                     used.insert(source.name.clone());
@@ -73,15 +73,15 @@ impl Files {
                 }
             }
         }
-        // Numbers that a family reads with the configuration.
+        // Scalars that a family reads together with the configuration.
         arch::numbers(&config).into_iter().for_each(|name| _ = used.insert(name));
-        // What turns a speaker's vector into a row of the prompt.
+        // Projects speaker embeddings to prompt rows.
         used.insert(arch::SPEAKER_PROJECTION.into());
         out.unused = self.weights.iter().map(|w| w.name.clone()).filter(|name| !used.contains(name)).collect();
         out
     }
 
-    /// All that a load makes of the checkpoint: with the encoder of a model that hears, and the tower of one that sees.
+    /// All graphs that a load builds: decoder, audio encoder and vision encoder.
     fn graphs(&self, config: &Value) -> Result<Vec<Graph>> {
         let names = || self.weights.iter().map(|w| w.name.as_str());
         let mut graphs = if let Some(speech) = arch::speech(config)? {
@@ -123,7 +123,7 @@ impl Files {
                 };
                 let vector = weight.kind == WeightKind::Vector;
                 let expected = if vector { vec![*rows] } else { vec![*rows, weight.cols] };
-                // Convolutions lie as they are multiplied with, in one row for each output.
+                // Convolution weights are stored like matmul weights, one row for each output.
                 let folded = source.shape.len() > 2 || (source.shape.len() == 1 && weight.cols > 1);
                 let fits = match vector || folded {
                     true => source.shape.iter().product::<usize>() == expected.iter().product::<usize>(),

@@ -1,5 +1,5 @@
-//! What a device reaches at best: the bandwidth of a plain read, the cost of a dispatch that waits for the one before.
-//! A share of the limit is told by these. Knows buffers and dispatches, no model.
+//! Device roofline: bandwidth of a plain read and latency of a dependent dispatch. Utilization is reported against
+//! these.
 
 use crate::device::registry::{Kernel, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Program, StepDesc, Usage, Work};
@@ -10,35 +10,35 @@ use crate::util::lists;
 use crate::{Error, Result};
 use serde::Serialize;
 
-/// Read at most so much: far beyond any cache.
+/// Maximum bytes to read: far beyond any cache.
 const MOST: u64 = 1 << 30;
-/// On a software adapter: the number means nothing, it shall only come soon.
+/// Maximum bytes on a software adapter, where the result is meaningless and only has to be fast.
 const MOST_SOFTWARE: u64 = 1 << 22;
-/// Workgroups of 256 that read.
+/// Workgroups of 256 threads that read.
 const GROUPS: u32 = 2112;
-/// Rounds of which the median counts.
+/// Rounds; the median counts.
 const ROUNDS: usize = 5;
-/// Dependent dispatches of one pass, as many as a small model's token: a pass has a cost of its own.
+/// Dependent dispatches of one pass, about as many as one token of a small model: a pass has a cost of its own.
 pub(super) const CHAIN: usize = 128;
 
-/// What the device reaches at best.
+/// Peak performance of the device.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// Bytes per second of a plain read, in 10^9.
+    /// Bandwidth of a plain read in GB/s (10^9).
     pub read_gbs: f64,
-    /// Bytes that were read.
+    /// Bytes read per round.
     pub read_bytes: u64,
     /// Microseconds of a one-workgroup dispatch that depends on the one before, in one pass.
     pub dispatch_us: f64,
-    /// Milliseconds until a word is read back where nothing else is to do.
+    /// Milliseconds to read back one word when the device is idle.
     pub readback_ms: f64,
 }
 
-/// Measures a device.
+/// Measures the roofline of a device.
 ///
 /// # Errors
-/// What the device reports.
+/// Device errors.
 pub async fn limits(gpu: &Gpu) -> Result<Limits> {
     let most = if gpu.caps().software { MOST_SOFTWARE } else { MOST };
     let bytes = most.min(gpu.caps().max_weight_buffer()) / 4096 * 4096;
@@ -64,13 +64,13 @@ pub async fn limits(gpu: &Gpu) -> Result<Limits> {
     })
 }
 
-/// The middle of some numbers.
+/// The median.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     lists::sort_by(&mut values, f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A program of one dispatch, or of a chain of [`CHAIN`] in one pass.
+/// Builds a program of one dispatch, or of a chain of [`CHAIN`] in one pass.
 pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<&Buffer>) -> Result<Program> {
     let chain = what == "CHAIN";
     let groups = if chain { 1 } else { GROUPS };
@@ -85,10 +85,10 @@ pub(super) async fn step(gpu: &Gpu, what: &'static str, x: &Buffer, out: Option<
     gpu.program("probe", steps(gpu, &launches, &buffers, 1).await?)
 }
 
-/// Launches over buffers, which they name as activations by their numbers, with their pipelines; each variant is compiled once.
+/// Builds dispatches from launches whose activation slots index `buffers`; each variant is compiled once.
 ///
 /// # Errors
-/// What the device reports.
+/// Device errors.
 pub async fn steps(gpu: &Gpu, launches: &[Launch<Slot>], buffers: &[Buffer], rows: u32) -> Result<Vec<StepDesc>> {
     let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
     lists::sort_by(&mut variants, Ord::cmp);
@@ -114,7 +114,7 @@ pub async fn steps(gpu: &Gpu, launches: &[Launch<Slot>], buffers: &[Buffer], row
     launches.iter().map(step).collect()
 }
 
-/// Milliseconds until so many repetitions of some programs are done and a word is read back.
+/// Milliseconds to run each program the given number of times and read back one word.
 async fn timed(gpu: &Gpu, parts: &[(&Program, usize)], result: &Buffer) -> Result<f64> {
     let programs: Vec<&Program> = parts.iter().flat_map(|(p, times)| std::iter::repeat_n(*p, *times)).collect();
     let start = now_ms();

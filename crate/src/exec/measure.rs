@@ -1,5 +1,4 @@
-//! Measures a loaded model: where its time goes by kernel family, what a step reads, what the host spends on it.
-//! It reports numbers and judges none of them.
+//! Measures a loaded model: GPU time by kernel, bytes read per step, host overhead.
 
 use super::limits::{Limits, limits};
 use super::session::Session;
@@ -12,58 +11,58 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct MeasureOptions {
-    /// The context's length at which a decode step is looked at.
+    /// Context length of the measured decode step.
     pub position: usize,
-    /// Numbers of rows whose steps are profiled; 1 is a decode step.
+    /// Row counts to profile; 1 is a decode step.
     pub profile: Vec<usize>,
-    /// Whether the device's limits are measured.
+    /// Whether to measure the device's roofline.
     pub limits: bool,
-    /// Decode steps over which the host's cost is taken; none for 0.
+    /// Decode steps for measuring host overhead; 0 skips it.
     pub steps: usize,
-    /// Decode steps with drafted tokens, likewise.
+    /// Decode steps with drafts for measuring host overhead; 0 skips it.
     pub drafts: usize,
 }
 
-/// What came out.
+/// The results.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measurement {
     /// Dispatches of one greedy decode step.
     pub dispatches_per_token: usize,
-    /// Bytes that it reads.
+    /// Bytes read by one decode step.
     pub bytes_per_token: u64,
-    /// The context's length for both.
+    /// Context length of both.
     pub position: usize,
-    /// What the device reaches at best.
+    /// Roofline of the device.
     pub limits: Option<Limits>,
-    /// What the host does for a step.
+    /// Host overhead of a decode step.
     pub host: Option<HostCost>,
-    /// What it does for a step with drafted tokens.
+    /// Host overhead of a decode step with drafts.
     pub drafting: Option<HostCost>,
-    /// Where the GPU's time goes; empty where the device has no timestamps.
+    /// GPU time by kernel; empty without timestamp queries.
     pub profiles: Vec<Profile>,
-    /// Bytes of all buffers that are alive.
+    /// Bytes of all live buffers.
     pub bytes_alive: u64,
 }
 
-/// Time on the GPU by kernel family.
+/// GPU time by kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Profile {
     /// Tokens of the step.
     pub rows: usize,
     /// Position of its first token.
     pub position: usize,
-    /// Milliseconds of all dispatches, each timed by itself.
+    /// Milliseconds of all dispatches, each timed separately.
     pub ms: f64,
     /// Dispatches and milliseconds by kernel.
     pub kernels: SortedMap<String, Share>,
 }
 
-/// One kernel family's part of a profile.
+/// Share of one kernel in a profile.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Share {
     /// Dispatches.
@@ -72,25 +71,25 @@ pub struct Share {
     pub ms: f64,
 }
 
-/// What the host does for decode steps.
+/// Host overhead of decode steps.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostCost {
-    /// Steps that were submitted.
+    /// Submitted steps.
     pub steps: usize,
-    /// Milliseconds of one step until its commands are handed over.
+    /// Milliseconds per step until its commands are submitted.
     pub ms_per_step: f64,
-    /// Milliseconds of one step until the GPU has done it, with as many steps in flight.
+    /// Milliseconds per step until the GPU is done, with as many steps in flight.
     pub total_ms_per_step: f64,
-    /// Buffers, pipelines and bind groups that were made meanwhile.
+    /// Buffers, pipelines and bind groups created during the measurement.
     pub objects_made: u64,
 }
 
 impl Session {
-    /// Times each dispatch of a step by itself and adds up by kernel.
+    /// Times each dispatch of a step separately and sums by kernel.
     ///
     /// # Errors
-    /// `UnsupportedOption` where the device has no timestamps; `ContextFull` when the step does not fit.
+    /// `UnsupportedOption` without timestamp queries; `ContextFull` when the step does not fit.
     pub async fn profile_kernels(&mut self, rows: usize, position: usize) -> Result<Profile> {
         if !self.gpu.caps().timestamps {
             return Err(Error::UnsupportedOption {
@@ -100,7 +99,7 @@ impl Session {
             });
         }
         self.check_room(rows, position)?;
-        // The first run warms caches and clocks.
+        // Warm up caches and clocks.
         self.profile(rows, position).await?;
         let times = self.profile(rows, position).await?;
         let mut kernels: SortedMap<String, Share> = SortedMap::new();
@@ -118,25 +117,24 @@ impl Session {
         Ok(())
     }
 
-    /// Submits decode steps as a generation does and times the host's part. What the cache holds from `position` on is
-    /// overwritten.
+    /// Submits decode steps as a generation does and times the host's part. Overwrites the KV cache from `position` on.
     ///
     /// # Errors
-    /// `ContextFull` when the steps do not fit; what the device reports.
+    /// `ContextFull` when the steps do not fit; device errors.
     pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
         self.room_of(steps, position, 1).await?;
         let end = position + steps.next_multiple_of(MAX_BATCH);
         self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy, end)).await
     }
 
-    /// The same for steps that have seven drafts each, whatever comes of them.
+    /// Measures the same for steps with seven drafts each, whether accepted or not.
     ///
     /// # Errors
-    /// `ContextFull` when the steps do not fit; what the device reports.
+    /// `ContextFull` when the steps do not fit; device errors.
     pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
         self.prepare_speculation().await?;
         self.room_of(steps, position, DRAFT_ROWS as usize).await?;
-        // Where all tokens are the same, anything repeats them.
+        // Identical tokens make every lookup match.
         let text = vec![0u32; self.capacity];
         self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
@@ -144,7 +142,7 @@ impl Session {
         self.cost(steps, position, rows, |count| self.submit_looked_up(count, true, self.capacity)).await
     }
 
-    /// Forgets the sequence and sees to room for steps of up to `most` tokens each.
+    /// Clears the sequence and reserves room for steps of up to `most` tokens each.
     async fn room_of(&mut self, steps: usize, position: usize, most: usize) -> Result<()> {
         let rows = steps.next_multiple_of(MAX_BATCH) * most;
         self.check_room(rows, position)?;
@@ -152,7 +150,7 @@ impl Session {
         self.room(position + rows).await
     }
 
-    /// Times steps that bring up to `most` tokens each.
+    /// Times steps that yield up to `most` tokens each.
     async fn cost(
         &self,
         steps: usize,
@@ -187,10 +185,10 @@ impl Session {
         bytes_per_token(&self.graph, &self.weights, &self.states, position)
     }
 
-    /// All measurements that are asked for.
+    /// Runs all requested measurements.
     ///
     /// # Errors
-    /// As each of them.
+    /// As each measurement.
     pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
         let position = options.position.min(self.capacity.saturating_sub(1));
         let mut profiles = Vec::new();

@@ -1,17 +1,18 @@
-//! Which matrices keep 8 bits where 4 are asked for: in small models the ones that lose most by it, found by what they
-//! read. Knows graphs alone; docs/quantization.md has what each choice measured.
+//! Selects the matrices that keep 8 bits when 4 are requested: in small models, those that lose most accuracy. The
+//! measurements are in docs/quantization.md.
 
 use crate::ir::{Activation, Graph, Node, Op, ValueId, WeightKind};
 use crate::util::map::SortedSet;
 
-/// Weights of all matrices, tables apart, of the largest model that keeps some of them at 8 bits. Chosen so that the decode
-/// throughput of larger ones, which the bytes of their matrices bound, stays as it is; what 4 bits cost there is not measured.
+/// Maximum number of matrix weights (tables excluded) of a model with mixed precision. Chosen so that decode throughput
+/// of larger models, which is bound by matrix bytes, is unchanged. The loss at 4 bits was not measured for those.
 pub(super) const MAX_MIXED_WEIGHTS: u64 = 400_000_000;
 
-/// Names of the tensors that keep 8 bits where 4 are asked for; none where the model is large.
+/// Returns the names of the tensors that keep 8 bits when 4 are requested; empty for large models.
 ///
-/// The matrices that read the residual stream: those of queries, keys, values, gates and inner activations. The ones that
-/// write into it, behind attention or an activation, have 4 bits. Matrices that are fused with each other read the same.
+/// These are the matrices that read the residual stream: query, key, value, gate and up projections. The ones that
+/// write into it, after attention or an activation, get 4 bits. Matrices that are fused with each other have the same
+/// input.
 pub(super) fn eight_bit_tensors(graph: &Graph) -> SortedSet<String> {
     let mut tensors = SortedSet::new();
     if matrix_weights(graph) > MAX_MIXED_WEIGHTS {
@@ -35,7 +36,7 @@ fn matrix_weights(graph: &Graph) -> u64 {
     used.filter(|w| counted(w.kind)).map(|w| w.rows() as u64 * w.cols as u64).sum()
 }
 
-/// Whether the input of a product is what attention, an activation or a recurrence made.
+/// Whether the input of a matmul comes from attention, an activation or a recurrence.
 fn writes_residual(graph: &Graph, node: &Node) -> bool {
     let input = node.inputs.first().and_then(|x| producer(graph, *x));
     input.is_some_and(|op| match op {
@@ -46,7 +47,7 @@ fn writes_residual(graph: &Graph, node: &Node) -> bool {
     })
 }
 
-/// What makes a value, looking through what changes no more than its scale.
+/// Returns the op that produces a value, skipping ops that only scale it.
 fn producer(graph: &Graph, value: ValueId) -> Option<&Op> {
     let root = graph.root(value).0;
     let node = graph.nodes.iter().rev().find(|node| node.output == root)?;

@@ -1,5 +1,5 @@
-//! Running a model: weights in buffers, plans as programs, prefill in chunks, the decode ring, the KV cache.
-//! It knows token ids and logits, not text.
+//! Model execution: weights in buffers, plans as programs, chunked prefill, the decode loop, the KV cache. Works on
+//! token ids and logits, not on text.
 
 mod album;
 mod asked;

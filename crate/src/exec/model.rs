@@ -1,4 +1,4 @@
-//! A loaded decoder without any sequence: weights, plans and kernels on a device, which all its sessions share.
+//! A loaded decoder: weights, plans and kernels on a device, shared by all its sessions.
 
 use super::asked::{Drafting, Short};
 use super::decide::{Decision, decide};
@@ -27,64 +27,65 @@ use serde_json::Value;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-/// Bytes on the device by what they are for.
+/// Bytes on the device by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
     /// Weights.
     pub weights: u64,
-    /// What the sequences of all sessions keep: the KV cache and other states.
+    /// States of all sessions: KV cache and recurrent states.
     pub kv: u64,
-    /// Activations, logits and what else a step needs.
+    /// Activations, logits and other buffers of steps.
     pub activations: u64,
 }
 
-/// A loaded decoder: what its sessions share.
+/// A loaded decoder, shared by its sessions.
 pub struct Model {
     /// The device.
     pub gpu: Rc<Gpu>,
-    /// config.json, with what the checkpoint implies filled in.
+    /// config.json, completed from the checkpoint.
     pub config: Value,
-    /// The graph, with the fusions that prefill and decode share.
+    /// The graph, with the fusions shared by prefill and decode.
     pub graph: Graph,
     /// How the weights are stored.
     pub weights: WeightPlans,
-    /// Element type of the cache.
+    /// Element type of the KV cache.
     pub kv: Kv,
     /// Positions of a sequence.
     pub capacity: usize,
-    /// How what a sequence keeps is stored.
+    /// How the states of a sequence are stored.
     pub states: Vec<StatePlan>,
-    /// What the weights are kept in, of those that are not quantised in the checkpoint.
+    /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
-    /// What was chosen otherwise than a user may expect.
+    /// Notes on choices that a user may not expect.
     pub notes: Vec<String>,
-    /// Which forms of the kernels were chosen for this device, and how.
+    /// The kernel variants chosen for this device, and how they were chosen.
     pub tuning: Tuning,
-    /// Where the time of its load went.
+    /// Time spent in each phase of the load.
     pub load: LoadTimes,
     pub(super) bytes: Cell<Bytes>,
-    /// Which directions the rotation counts, where tokens stand in three.
+    /// M-RoPE sections, if the model has them.
     pub(super) sections: Option<Sections>,
-    /// What the tokens of a picture see.
+    /// The attention mask of image tokens.
     pub(super) sight: Sight,
     pub(super) options: RunOptions,
     /// Tokens of one prefill step.
     pub(super) chunk: usize,
-    /// Weights, and the rotations that are the same for all sequences.
+    /// Weights, and the RoPE tables that all sequences share.
     pub(super) shared: Buffers,
     pub(super) decode: Prepared,
-    /// The same for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer dispatches.
+    /// The decode step for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer dispatches.
     pub(super) near: Option<Prepared>,
     pub(super) prefill: Prepared,
-    /// The same for up to [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows, where others have higher tiles.
+    /// The prefill step for up to [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows; larger
+    /// prompts use larger tiles.
     pub(super) middle: Option<Prepared>,
     pub(super) greedy: Prepared,
     pub(super) short: RefCell<Short>,
     pub(super) drafting: OnceCell<Drafting>,
     pub(super) pipelines: RefCell<Pipelines>,
-    /// Steps that a batch of the last generation had, which the next one begins with.
+    /// Batch size that the last generation reached; the next one starts with it.
     pub(super) batch: Cell<usize>,
-    /// What of its weights comes from the files while it runs.
+    /// Weights that are paged in from the files at run time.
     pub(super) pages: Option<Mutex<Pages>>,
 }
 
@@ -92,24 +93,24 @@ impl Model {
     /// Loads a model from its files.
     ///
     /// # Errors
-    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    /// Errors of the source, the configuration, the checkpoint or the device.
     pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Rc<Self>> {
         let files = Files::safetensors(source, config).await?;
         Self::load_files(gpu, source, files, options).await
     }
 
-    /// Loads a model whose files are opened: safetensors, MLC or GGUF.
+    /// Loads a model from opened files: safetensors, MLC or GGUF.
     ///
     /// # Errors
-    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    /// Errors of the source, the configuration, the checkpoint or the device.
     pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Rc<Self>> {
         Self::load_while(gpu, source, files, options, Box::pin(async { Ok(()) })).await
     }
 
-    /// [`Self::load_files`], and `meanwhile` something else, which begins when kernels compile and weights are on their way.
+    /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile and weights arrive.
     ///
     /// # Errors
-    /// Whatever the source, the configuration, the checkpoint or the device refuses, or what goes on meanwhile.
+    /// Errors of the source, the configuration, the checkpoint, the device or `meanwhile`.
     pub async fn load_while(
         gpu: Gpu,
         source: &Source,
@@ -156,7 +157,7 @@ impl Model {
         Ok(Rc::new(model))
     }
 
-    /// What was decided and what was loaded, as one.
+    /// Assembles the model from its load plan and the loaded parts.
     fn assemble(
         gpu: Gpu,
         config: Value,
@@ -215,12 +216,12 @@ impl Model {
         })
     }
 
-    /// A step on a sequence's own buffers.
+    /// Builds a step on a sequence's own buffers.
     pub(super) fn step(&self, own: &Buffers, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
         Step::new(&self.gpu, name, prepared, &[own, &self.shared], &self.pipelines.borrow(), rows)
     }
 
-    /// The steps that read or write a sequence's states.
+    /// Builds the steps that read or write a sequence's states.
     pub(super) fn steps(&self, own: &Buffers) -> Result<Steps> {
         let step = |name: &str, prepared: &Prepared| self.step(own, name, prepared, 1);
         Ok(Steps {
@@ -231,7 +232,7 @@ impl Model {
         })
     }
 
-    /// Bytes on the device: the model's, and those of its sessions.
+    /// Bytes on the device, of the model and its sessions.
     pub fn bytes(&self) -> Bytes {
         self.bytes.get()
     }
@@ -242,35 +243,35 @@ impl Model {
         self.bytes.set(bytes);
     }
 
-    /// Tokens of the vocabulary, as the logits count them.
+    /// Size of the vocabulary, as counted by the logits.
     pub fn vocab(&self) -> usize {
         self.decode.plan.output_cols
     }
 
-    /// Parameters of the checkpoint.
+    /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
         self.weights.values().map(|w| (w.of * w.cols) as u64).sum()
     }
 
-    /// Dispatches of one greedy decode step, near the beginning.
+    /// Dispatches of one greedy decode step at short context.
     pub fn dispatches(&self) -> usize {
         self.near.as_ref().unwrap_or(&self.decode).plan.launches.len() + self.greedy.plan.launches.len()
     }
 
-    /// Whether keys and values of a common prefix hold for another prompt.
+    /// Whether the KV cache of a common prefix can be reused for another prompt.
     pub fn reuses_prefix(&self) -> bool {
         !self.graph.ropes.iter().any(|r| r.depends_on_length())
     }
 
-    /// Whether a sequence has states that each token changes as a whole: it can only go back to where they were kept.
+    /// Whether a sequence has recurrent states, which can only be rolled back to a checkpoint.
     pub fn is_recurrent(&self) -> bool {
         self.states.iter().any(|state| state.spec.is_recurrent())
     }
 
-    /// A plan of its graph, or of one that was made of it, for steps of some rows.
+    /// Plans a step of some rows over the model's graph or a variant of it.
     ///
     /// # Errors
-    /// `Internal` when a node cannot be computed by any kernel.
+    /// `Internal` when no kernel supports a node.
     pub(super) fn plan(&self, graph: &Graph, rows: RowsMode) -> Result<Plan> {
         let options = PlanOptions {
             rows,
@@ -284,10 +285,10 @@ impl Model {
         lower(graph, options)
     }
 
-    /// Makes the kernels of plans ready; those that are there already are not compiled again.
+    /// Compiles the kernels of plans, except those compiled before.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub(super) async fn compile(&self, plans: &[&Plan]) -> Result<()> {
         let made = compile(&self.gpu, plans, &self.pipelines.borrow());
         let made = made.await?;

@@ -1,4 +1,4 @@
-//! What a caller may decide about running a model.
+//! Options for loading and running a model.
 
 use super::tune::Tune;
 use crate::device::Caps;
@@ -7,34 +7,34 @@ use crate::kernels::attention::Kv;
 use crate::plan::Fusions;
 use crate::{Error, Result};
 
-/// How many experts of each layer are kept on the device.
+/// How many experts of each layer stay on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resident {
-    /// So many of each layer; never fewer than a token picks.
+    /// This many per layer; at least as many as the router selects per token.
     Count(usize),
-    /// As many as so many bytes hold.
+    /// As many as fit in this many bytes.
     Bytes(u64),
 }
 
-/// The element type that unquantized weights are kept in.
+/// Storage precision of unquantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// As they are stored where the device has room for that, else 8 or 4 bits.
+    /// The stored precision if it fits device memory, else 8 or 4 bits.
     #[default]
     Auto,
     /// 32 bits.
     F32,
     /// IEEE half precision.
     F16,
-    /// 8 bits, quantised while loading.
+    /// 8 bits, quantized while loading.
     Q8,
-    /// 4 bits, quantised while loading; tables at 8 unless [`Overrides::tables`] says otherwise, and in models of up to 400
-    /// million weights also the matrices that read the residual stream (docs/quantization.md).
+    /// 4 bits, quantized while loading. Tables have 8 unless [`Overrides::tables`] is set. In models of up to 400
+    /// million weights, so have the matrices that read the residual stream (docs/quantization.md).
     Q4,
 }
 
 impl Precision {
-    /// Its name in reports; `auto` has become something else by then, unless the weights stay as they are stored.
+    /// Name in reports; `auto` is resolved by then, unless the weights stay as stored.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "stored",
@@ -45,7 +45,7 @@ impl Precision {
         }
     }
 
-    /// By its name in the option `parameter`.
+    /// Parses the value of the option `parameter`.
     pub fn from_name(parameter: &str, name: &str) -> Result<Self> {
         match name {
             "auto" => Ok(Self::Auto),
@@ -61,33 +61,34 @@ impl Precision {
     }
 }
 
-/// Choices that are otherwise made by capability.
+/// Overrides of choices that otherwise depend on device capabilities.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Overrides {
     /// Element type of the KV cache.
     pub kv: Option<Kv>,
-    /// Element type of unquantized weights.
+    /// Storage precision of unquantized weights.
     pub precision: Precision,
-    /// Element type of unquantized tables: embeddings and lm_head. `Auto` is the other weights', but 8 bits beside 4.
+    /// Storage precision of unquantized tables: embeddings and lm_head. `Auto` follows the other weights, with 8 bits
+    /// instead of 4.
     pub tables: Precision,
 }
 
 impl Overrides {
-    /// These choices with another precision of the weights that are no tables.
+    /// The same options with another precision for weights other than tables.
     pub fn with(self, precision: Precision) -> Self {
         Self { precision, ..self }
     }
 
-    /// What a weight is kept in where it is not quantised in the checkpoint, by what it is used as.
+    /// Returns the storage precision of an unquantized weight by its kind.
     pub fn precision_of(&self, kind: WeightKind) -> Precision {
         match (kind, self.precision) {
             (WeightKind::Table, _) => {}
-            // A few numbers on which all others of a row depend.
+            // Few values, but the whole row depends on them.
             (WeightKind::Router, Precision::Q4 | Precision::Q8) => return Precision::Auto,
             (_, others) => return others,
         }
         match (self.tables, self.precision) {
-            // The tables that words are read from and compared with suffer most from few bits.
+            // Embedding and output tables lose most at low precision.
             (Precision::Auto, Precision::Q4) => Precision::Q8,
             (Precision::Auto, others) => others,
             (asked, _) => asked,
@@ -98,37 +99,38 @@ impl Overrides {
 /// How a model is run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions {
-    /// Positions of the KV cache; the model's own maximum bounds it.
+    /// Positions of the KV cache, capped at the model's own maximum.
     pub max_context: Option<usize>,
-    /// Positions of a page: memory for keys and values comes in whole pages as a sequence grows; 0 for all of it at once.
+    /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at once.
     pub page: usize,
-    /// Tokens of one prefill step; 0 for 512, or 1,024 on large devices with matrix units.
+    /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with subgroup matrices.
     pub chunk: usize,
-    /// Whether short prompts may get a step of their own ([`Model::prepare_short`](super::Model::prepare_short)); by default
-    /// where its kernels are soon compiled: not on software adapters.
+    /// Whether short prompts may use a step of their own ([`Model::prepare_short`](super::Model::prepare_short)).
+    /// Enabled by default where its kernels compile quickly: not on software adapters.
     pub short: Option<bool>,
-    /// Bytes of device memory that the model may take; by default the estimated memory of the device, where there is an estimate.
+    /// Maximum device memory of the model in bytes; defaults to the estimated memory of the device, if there is an
+    /// estimate.
     pub memory: Option<u64>,
-    /// Refuse a model that takes more, rather than warn of it.
+    /// Fail if the model needs more, instead of warning.
     pub must_fit: bool,
-    /// How many experts stay on the device; by default all, or as many as fit where memory is short.
+    /// How many experts stay on the device; by default all, or as many as fit when memory is short.
     pub experts: Option<Resident>,
-    /// Whether the next layer's likely experts are fetched before they are picked.
+    /// Whether to prefetch the experts that the next layer will likely select.
     pub look_ahead: bool,
-    /// Whether the rows of tables that are only looked up come from the files as tokens need them; by default where memory is short.
+    /// Whether rows of lookup-only tables are read from the files on demand; by default only when memory is short.
     pub table_rows: Option<bool>,
-    /// Weights over so many bytes lie in several buffers, also where the device has room for more in one.
+    /// Weights larger than this many bytes are split over several buffers, even if the device supports larger ones.
     pub max_weight_buffer: Option<u64>,
-    /// Which fusions are made.
+    /// The enabled fusions.
     pub fusions: Fusions,
-    /// Choices instead of the automatic ones.
+    /// Overrides of automatic choices.
     pub overrides: Overrides,
-    /// Whether it is measured which kernels are the fastest here.
+    /// Whether to autotune kernels on this device.
     pub tune: Tune,
 }
 
 impl RunOptions {
-    /// Tokens of one prefill step on a device. What more of them would gain on others, an abort would wait for.
+    /// Tokens of one prefill step on a device. Other devices gain little from more, and an abort would wait longer.
     pub fn chunk(&self, caps: &Caps) -> usize {
         match self.chunk {
             0 if caps.matrix.is_some() && caps.full_load() >= 1024 => 1024,

@@ -1,48 +1,48 @@
-//! Whether steps with drafted rows pay: what they bring and cost beside plain steps, as this generation measures both.
-//! It knows counts and milliseconds, not what runs. A device may report a batch when the one behind it is done, so that
-//! times count between batches of one size, and a trial is timed with the plain batches around it.
+//! Controls speculation: decides whether steps with drafts pay off, from the measured yield and cost of this
+//! generation. A device may report a batch only when the following one is done. Times are therefore taken between
+//! batches of equal size, and a trial is timed together with the plain batches around it.
 
 use std::collections::VecDeque;
 
-/// Plain steps at first, and at least, between trials; they say what a token costs without drafts.
+/// Plain steps before the first trial, and the minimum between trials; they measure the cost of a token without drafts.
 const SHORTEST_PAUSE: usize = 8;
-/// The most plain steps until drafts are tried again.
+/// Maximum plain steps until the next trial.
 const LONGEST_PAUSE: usize = 512;
-/// The most steps of a batch at first, so that there soon are two of one size [`APART`] from each other.
+/// Maximum steps of a batch at first, so that two batches of equal size soon occur [`APART`] from each other.
 const FIRST: usize = 4;
-/// Batches from one to the next of its size, at least, whose times count together: what lies between may have any size, for
-/// their steps are the same in number whether each time is its own batch's or that of the one behind.
+/// Minimum distance between two batches of equal size whose times are compared. Batches between them may have any size:
+/// both intervals contain the same number of steps, whether a time belongs to its own batch or to the following one.
 const APART: usize = 3;
-/// Batches that are remembered: of three sizes, all that come at first, two of one are [`APART`] among so many.
+/// Remembered batches. At most three sizes occur at first, so two of this many have equal size and are [`APART`].
 const KNOWN: usize = 3 * APART + 1;
 /// Steps of a trial.
 const TRIAL: usize = 4;
-/// How much cheaper a token must become for drafts to go on after a trial.
+/// Minimum gain in cost per token for speculation to continue after a trial.
 const MARGIN: f64 = 1.1;
 
-/// What the steps of a batch are.
+/// The kind of steps in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Without drafts.
     Plain,
-    /// With drafts, to see what they bring.
+    /// With drafts, to measure their yield.
     Trial,
-    /// With drafts, since they pay.
+    /// With drafts, because they pay off.
     Drafting,
 }
 
-/// What is submitted next.
+/// What to submit next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mode {
-    /// So many plain steps until the next trial.
+    /// This many plain steps until the next trial.
     Plain(usize),
-    /// So many steps of a trial, then plain ones until its end is known.
+    /// This many steps of a trial, then plain ones until its result is known.
     Trial(usize),
-    /// Steps with drafts as long as they pay.
+    /// Steps with drafts while they pay off.
     Drafting,
 }
 
-/// A trial so far, with a plain batch before it and one behind.
+/// A running trial, with one plain batch before and one after it.
 #[derive(Debug, Default)]
 struct Trial {
     steps: usize,
@@ -51,7 +51,7 @@ struct Trial {
     ms: f64,
 }
 
-/// A batch that is done.
+/// A completed batch.
 #[derive(Debug, Clone, Copy)]
 struct Done {
     kind: Kind,
@@ -59,12 +59,12 @@ struct Done {
     ms: f64,
 }
 
-/// Decides for batch after batch what its steps are.
+/// Chooses the kind of steps for each batch.
 #[derive(Debug)]
 pub(super) struct Pace {
     mode: Mode,
     always: bool,
-    /// The last batches, [`KNOWN`] at the most.
+    /// The last batches, at most [`KNOWN`].
     done: VecDeque<Done>,
     trial: Trial,
     plain_ms: Option<f64>,
@@ -74,7 +74,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `always` drafts whatever it costs.
+    /// Creates a controller; `always` drafts regardless of cost.
     pub fn new(always: bool) -> Self {
         Self {
             mode: if always { Mode::Drafting } else { Mode::Plain(SHORTEST_PAUSE) },
@@ -88,12 +88,12 @@ impl Pace {
         }
     }
 
-    /// Tokens that a step brings now.
+    /// Tokens per step at present.
     pub fn gain(&self) -> f64 {
         if self.mode == Mode::Drafting { self.gain.max(1.0) } else { 1.0 }
     }
 
-    /// How many steps come next, of at most `most`, and what they are.
+    /// Returns how many steps to submit next (at most `most`) and their kind.
     pub fn next(&mut self, most: usize) -> (usize, Kind) {
         match &mut self.mode {
             Mode::Drafting => (most, Kind::Drafting),
@@ -115,7 +115,7 @@ impl Pace {
         }
     }
 
-    /// Learns what some steps brought and took.
+    /// Records the tokens and the time of completed steps.
     pub fn took(&mut self, kind: Kind, steps: usize, brought: usize, ms: f64) {
         let before = self.done.back().copied();
         if self.done.len() == KNOWN {
@@ -151,7 +151,7 @@ impl Pace {
         }
     }
 
-    /// From the last batch back to one of its size, with none of another kind between.
+    /// Measures from the last batch back to one of equal size, with only batches of the same kind in between.
     fn ms_of_a_step(&self) -> Option<f64> {
         let last = self.done.back()?;
         let mut since = self.done.iter().rev().take_while(|d| d.kind == last.kind).enumerate().skip(APART);
@@ -168,7 +168,7 @@ impl Pace {
         }
     }
 
-    /// What follows a trial.
+    /// Decides how to continue after a trial.
     fn conclude(&mut self) {
         let trial = std::mem::take(&mut self.trial);
         let steps = trial.steps as f64;
@@ -187,9 +187,9 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A generation of `count` tokens where a plain step costs 1 and one with drafts `cost`, and brings what `gain` says
-    /// of the place; two batches are in flight, `late` of them are done before the first is reported. Returns what it
-    /// costs and how many steps had drafts.
+    /// Simulates a generation of `count` tokens. A plain step costs 1, one with drafts `cost`; `gain` maps a position
+    /// to the tokens of a step there. Two batches are in flight; `late` of them are done before the first is reported.
+    /// Returns the total cost and the number of steps with drafts.
     fn run(count: usize, cost: f64, late: usize, gain: impl Fn(usize) -> usize) -> (f64, usize) {
         let (mut pace, mut flight) = (Pace::new(false), VecDeque::new());
         let (mut at, mut total, mut drafts, mut most) = (0, 0.0, 0, 1);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn batches_of_changing_sizes_are_measured_too() {
-        // Sizes as a busy machine makes them; the last is the longest way to two of one size that are apart.
+        // Sizes as on a busy machine; the last is the longest sequence without two equal sizes far enough apart.
         for sizes in [&[1, 2][..], &[2, 4], &[1, 2, 4, 2], &[4, 4, 4, 2, 2, 2, 1, 1, 1]] {
             for late in [0, 1] {
                 let mut pace = Pace::new(false);

@@ -1,5 +1,4 @@
-//! Steps of models that are on the device as a whole or in part: where a session's steps are submitted. Knows pages and programs,
-//! no weights.
+//! Submits a session's steps, for models that are resident or partly paged.
 
 use super::model::Model;
 use super::pages::{Around, Paging};
@@ -10,19 +9,19 @@ use crate::gpu::Backend;
 use crate::plan::Slot;
 
 impl Model {
-    /// Whether experts or rows of tables come from the files while it runs.
+    /// Whether experts or table rows are loaded from the files at run time.
     pub fn is_paged(&self) -> bool {
         self.pages.is_some()
     }
 
-    /// How often what steps needed was on the device; none where all is there, or while a step runs.
+    /// Hit rates of paged weights; `None` if all weights are resident, or while a step runs.
     pub fn paging(&self) -> Option<Paging> {
         Some(self.pages.as_ref()?.try_lock()?.paging)
     }
 }
 
 impl Session {
-    /// Submits a step for so many rows, whose `ids` the device has where they are not given.
+    /// Submits a step of `rows` rows; `ids` are read back from the device if not given.
     pub(super) async fn submit_step(&self, step: &Step, rows: usize, ids: Option<&[u32]>) -> Result<()> {
         let model = self.model();
         if let Some(pages) = &model.pages {
@@ -34,7 +33,7 @@ impl Session {
                 ids: self.buffer(Slot::Ids)?,
                 look_ahead: model.options.look_ahead,
             };
-            // What a step leaves half done is nobody else's.
+            // The lock keeps other sessions out until the step is complete.
             return pages.lock().await.run(&around, step, rows, ids).await;
         }
         if rows == 1 {

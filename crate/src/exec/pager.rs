@@ -1,16 +1,15 @@
-//! Which numbers have a place, where there are fewer places than numbers: the least recently used give theirs away. Pure: knows
-//! neither what the numbers are of, nor how it comes.
+//! An LRU table of slots.
 
-/// A place and what is there.
+/// A slot and its content.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     number: Option<u32>,
     used: u64,
-    /// Whether it came before it was asked for, and was not asked for since.
+    /// Whether it was prefetched and not requested since.
     ahead: bool,
 }
 
-/// Places of numbers.
+/// An LRU mapping from numbers to slots.
 #[derive(Debug, Clone)]
 pub struct Held {
     places: Vec<Place>,
@@ -18,29 +17,29 @@ pub struct Held {
 }
 
 impl Held {
-    /// So many empty places.
+    /// Creates empty slots.
     pub fn new(places: usize) -> Self {
         Self { places: vec![Place::default(); places], clock: 0 }
     }
 
-    /// How many there are.
+    /// The number of slots.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Where a number is.
+    /// Returns the slot of a number.
     pub fn place(&self, number: u32) -> Option<usize> {
         self.places.iter().position(|place| place.number == Some(number))
     }
 
-    /// Whether a number that is asked for now came ahead; told once.
+    /// Returns whether a requested number was prefetched, and clears the mark.
     pub fn was_ahead(&mut self, number: u32) -> bool {
         let at = self.place(number);
         at.is_some_and(|at| std::mem::take(&mut self.places[at].ahead))
     }
 
-    /// Sees to places for numbers, each once and no more than there are places: those that are there stay, the others and their
-    /// new places are given back. A place is empty until what belongs there [has come](Self::has_come).
+    /// Assigns slots to distinct numbers, at most as many as there are slots. Returns the missing numbers with their
+    /// new slots. A slot stays empty until it is [committed](Self::has_come).
     pub fn take(&mut self, numbers: &[u32]) -> Vec<(u32, usize)> {
         self.clock += 1;
         let mut missing = Vec::new();
@@ -60,7 +59,7 @@ impl Held {
         missing.into_iter().map_while(&mut give).collect()
     }
 
-    /// What belongs to a number is in its place.
+    /// Marks the content of a number as loaded in its slot.
     pub fn has_come(&mut self, number: u32, at: usize, ahead: bool) {
         (self.places[at].number, self.places[at].ahead) = (Some(number), ahead);
     }
@@ -83,10 +82,10 @@ mod tests {
         assert_eq!(fill(&mut held, &[2]), 0);
         assert_eq!(fill(&mut held, &[3, 4]), 1);
         assert_eq!((held.place(1), held.place(2).is_some(), held.place(4).is_some()), (None, true, true));
-        // As many as there are places: all others go.
+        // As many as there are slots: all others are evicted.
         assert_eq!(fill(&mut held, &[5, 4, 6]), 2);
         assert_eq!((held.place(2), held.place(3)), (None, None));
-        // What did not come is nowhere.
+        // A number that was not committed has no slot.
         assert_eq!(held.take(&[9]).len(), 1);
         assert_eq!(held.place(9), None);
     }

@@ -1,6 +1,6 @@
-//! Steps of a model whose experts, or whose rows of tables, are on the device in part: a step runs up to a router, what it picked
-//! is read back, experts that are not there come from the file or the browser's cache, and it goes on with the numbers of their
-//! places instead of their own. Knows weights and programs, no family.
+//! Pages weights at run time: experts or table rows that are only partly on the device. A step runs up to a router and
+//! reads back the selected experts. Missing ones are loaded from the files or the browser's cache, and the step
+//! continues with slots instead of expert ids.
 
 use super::load::{Makers, Wanted, load_rows};
 use super::pager::Held;
@@ -16,36 +16,36 @@ use crate::{Error, Result};
 use serde::Serialize;
 use std::ops::Range;
 
-/// How often what a step needed was on the device.
+/// Hit statistics of paged weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Paging {
-    /// Experts of a layer that are on the device.
+    /// Expert slots of a layer on the device.
     pub held: usize,
-    /// Experts that steps asked for, each once a layer and step.
+    /// Expert requests, each counted once per layer and step.
     pub asked: u64,
-    /// Those that were there.
+    /// Requests that hit.
     pub hits: u64,
-    /// Those that would have been there without looking ahead.
+    /// Requests that would have hit without prefetching.
     pub hits_alone: u64,
-    /// Those that were fetched ahead.
+    /// Prefetched experts.
     pub ahead: u64,
-    /// Those of them that were asked for then.
+    /// Prefetched experts that were requested afterwards.
     pub ahead_used: u64,
-    /// Bytes that came from files or the cache, rows of tables included.
+    /// Bytes read from files or the cache, table rows included.
     pub bytes: u64,
 }
 
-/// Weights whose numbers are the same: both products of a layer's experts, or a table.
+/// Weights that share slots: both matmuls of a layer's experts, or a table.
 struct Group {
-    /// With the rows of a number.
+    /// Each with the number of rows per entry.
     weights: Vec<(WeightId, usize)>,
     /// Their biases, likewise.
     biases: Vec<(WeightId, usize)>,
-    /// How many numbers there are.
+    /// The number of entries.
     count: u32,
     held: Held,
-    /// What would be held without looking ahead.
+    /// The slots as they would be without prefetching.
     alone: Held,
 }
 
@@ -61,36 +61,36 @@ impl Group {
 struct Table {
     id: WeightId,
     group: Group,
-    /// What numbers past its end mean.
+    /// The entry that ids past the end map to.
     past: u32,
 }
 
-/// What a step needs of the model and the session that it is of.
+/// What a step needs from its model and session.
 pub(super) struct Around<'a> {
     pub gpu: &'a Gpu,
     pub graph: &'a Graph,
     pub weights: &'a WeightPlans,
-    /// The buffers of all sessions.
+    /// The buffers shared by all sessions.
     pub shared: &'a Buffers,
-    /// The tokens of the session's step.
+    /// The token ids of the session's step.
     pub ids: &'a Buffer,
     pub look_ahead: bool,
 }
 
-/// What is on the device of weights that are there in part, and where the rest is.
+/// Paged weights: what is on the device, and the source of the rest.
 pub(super) struct Pages {
     source: Source,
     checkpoint: Checkpoint,
     stored: Weights,
     makers: Makers,
-    /// By router; none where all experts of a layer are there.
+    /// By router; `None` if all experts of a layer are resident.
     layers: Vec<Option<Group>>,
     tables: Vec<Table>,
     pub paging: Paging,
 }
 
 impl Pages {
-    /// Those of a model, where there are any; with the buffers that they need beside the weights'.
+    /// Creates the pager of a model, if it has paged weights, and adds the buffers that it needs to `shared`.
     pub fn new(
         gpu: &Gpu,
         (source, checkpoint, stored): (&Source, Checkpoint, Weights),
@@ -118,7 +118,7 @@ impl Pages {
         Ok(Some(Self { source: source.clone(), checkpoint, stored, makers: Makers::new(), layers, tables, paging }))
     }
 
-    /// Runs a step for so many rows, whose `ids` the device has where they are not given.
+    /// Runs a step of `rows` rows; `ids` are read back from the device if not given.
     pub async fn run(&mut self, around: &Around<'_>, step: &Step, rows: usize, ids: Option<&[u32]>) -> Result<()> {
         let gpu = around.gpu;
         self.look_up(around, rows, ids).await?;
@@ -126,7 +126,7 @@ impl Pages {
         let mut from = 0;
         let mut guess: Option<Vec<u32>> = None;
         for (layer, stop) in step.stops.iter().enumerate() {
-            // Picks that are the end of a step stay what they are.
+            // A selection at the end of a step needs no mapping.
             if self.layers.get(layer).is_none_or(Option::is_none) || stop.end == grids.len() {
                 continue;
             }
@@ -135,7 +135,7 @@ impl Pages {
             let picks = gpu.read_later(&stop.picks, 0, bytes)?;
             let next = stop.guess.as_ref().filter(|_| rows == 1 && around.look_ahead);
             let next = next.map(|guess| gpu.read_later(guess, 0, bytes)).transpose()?;
-            // While the device gets there.
+            // Prefetch while the device runs up to the router.
             if let Some(numbers) = guess.take() {
                 self.fetch_ahead(around, layer, &numbers).await?;
             }
@@ -151,8 +151,8 @@ impl Pages {
         part(gpu, step, &grids, from..grids.len())
     }
 
-    /// Sees to the experts of a layer, and tells the step where they are. Where more are picked than have places, all but the last
-    /// of them are made use of right away: products leave alone what is not there.
+    /// Loads the experts of a layer and writes their slots to the step. If more are selected than there are slots, runs
+    /// the expert matmuls once per group; these skip experts without a slot.
     async fn place(
         &mut self,
         around: &Around<'_>,
@@ -164,7 +164,7 @@ impl Pages {
         let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else { return Ok(()) };
         let mut needed = picked(&picks, stop, group.count);
         let here = needed.iter().filter(|number| group.held.place(**number).is_some()).count();
-        // What is there comes first.
+        // Resident experts first.
         lists::sort_by(&mut needed, |a, b| group.held.place(*a).is_none().cmp(&group.held.place(*b).is_none()));
         self.paging.asked += needed.len() as u64;
         self.paging.hits += here as u64;
@@ -179,7 +179,7 @@ impl Pages {
             }
             self.fetch(around, Which::Layer(layer), numbers, false).await?;
             let Some(group) = self.layers.get(layer).and_then(Option::as_ref) else { return Ok(()) };
-            // One behind the last place is nowhere.
+            // The index after the last slot means absent.
             let place = |number: f32| {
                 let number = (number.max(0.0) as u32).min(count - 1);
                 let at = if numbers.contains(&number) { group.held.place(number) } else { None };
@@ -204,7 +204,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Where the rows of the step's tokens are in tables that hold some of theirs.
+    /// Loads the table rows of the step's tokens and writes their slots.
     async fn look_up(&mut self, around: &Around<'_>, rows: usize, ids: Option<&[u32]>) -> Result<()> {
         if self.tables.is_empty() {
             return Ok(());
@@ -231,7 +231,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Brings numbers to places; says how many were not there.
+    /// Loads missing entries into slots; returns how many were missing.
     async fn fetch(&mut self, around: &Around<'_>, which: Which, numbers: &[u32], ahead: bool) -> Result<usize> {
         let group = match which {
             Which::Layer(layer) => self.layers.get_mut(layer).and_then(Option::as_mut),
@@ -285,7 +285,7 @@ impl Pages {
     }
 }
 
-/// A layer's experts or a table, by its place.
+/// A layer's experts or a table, by index.
 #[derive(Clone, Copy)]
 enum Which {
     Layer(usize),
@@ -294,7 +294,7 @@ enum Which {
 
 type Ids = Vec<(WeightId, usize)>;
 
-/// The weights of both products behind each router, and their biases, with the rows of an expert.
+/// Returns the weights and biases of both expert matmuls after each router, with the rows of an expert.
 fn layers(graph: &Graph) -> impl Iterator<Item = (Ids, Ids)> {
     let routes = graph.nodes.iter().filter(|node| matches!(node.op, Op::Route(_)));
     routes.map(|route| {
@@ -318,7 +318,7 @@ fn table(op: &Op, plans: &WeightPlans) -> Option<Table> {
     Some(Table { id: *id, group: Group::new(vec![(*id, 1)], Vec::new(), plans)?, past })
 }
 
-/// The numbers that rows picked, each once.
+/// Returns the distinct experts that the rows selected.
 fn picked(picks: &[f32], stop: &Stop, count: u32) -> Vec<u32> {
     let rows = picks.chunks(stop.stride).flat_map(|row| &row[..stop.each]);
     let mut numbers: Vec<u32> = rows.map(|number| (number.max(0.0) as u32).min(count - 1)).collect();
@@ -327,7 +327,7 @@ fn picked(picks: &[f32], stop: &Stop, count: u32) -> Vec<u32> {
     numbers
 }
 
-/// Where rows of a weight are in the files, and to which of its rows they go.
+/// Maps rows of a weight to their sources in the files and to target rows.
 fn sources(
     graph: &Graph,
     (id, cols): (WeightId, usize),
@@ -354,7 +354,7 @@ fn sources(
     Ok(())
 }
 
-/// Rows of MXFP4 share words of scales, which transcoding adds to: what was there before goes.
+/// Clears old scales: MXFP4 rows share scale words, which transcoding adds to.
 fn clear_scales(around: &Around<'_>, (id, plan): (WeightId, &WeightPlan), rows: Range<usize>) {
     let run = plan.runs.iter().position(|run| run.contains(&rows.start)).filter(|_| plan.layout == Layout::Mxfp4);
     let Some((run, buffer)) = run.and_then(|run| Some((run, around.shared.get(&Slot::WeightS(id, run))?))) else {

@@ -1,5 +1,4 @@
-//! Prompts with pictures: which rows take the place of tokens, where tokens stand, and where a prompt may be cut. It knows ids
-//! and albums; sessions run what it prepares.
+//! Prompts with images: soft tokens, M-RoPE positions, and where a prompt may be cut. Sessions run what this prepares.
 
 use super::album::Album;
 use super::session::Session;
@@ -14,37 +13,37 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl Session {
-    /// Lets prompts name the pictures of an album: numbers past the vocabulary are its tokens.
+    /// Sets the image cache whose images prompts may reference, by ids past the vocabulary.
     pub fn show(&mut self, album: Rc<RefCell<Album>>) {
         self.album = album;
     }
 
-    /// The album whose pictures prompts may name.
+    /// The image cache of the session.
     pub fn album(&self) -> &Rc<RefCell<Album>> {
         &self.album
     }
 
-    /// Whether the model takes pictures.
+    /// Whether the model accepts images.
     pub fn takes_pictures(&self) -> bool {
         self.graph.inputs.iter().any(|i| i.name == PICTURES)
     }
 
-    /// Refuses numbers that are neither tokens of the vocabulary nor of a picture.
+    /// Rejects ids that are neither in the vocabulary nor soft tokens of a cached image.
     pub(super) fn check_pictures(&self, ids: &[u32]) -> Result<()> {
         let vocab = self.vocab() as u32;
         let album = self.album.borrow();
         ids.iter().filter_map(|id| id.checked_sub(vocab)).try_for_each(|number| album.place(number).map(|_| ()))
     }
 
-    /// Makes the rotation that of a sequence with pictures, and of what comes after it; or that of plain text, where the last one
-    /// had pictures.
+    /// Updates the RoPE tables to the M-RoPE positions of a sequence with images, or back to those of plain text if the
+    /// last sequence had images.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub(super) fn place_tokens(&mut self, ids: &[u32]) -> Result<()> {
         let Some(sections) = self.model.sections.clone() else { return Ok(()) };
         let mut found = self.album.borrow().positions(ids, self.vocab() as u32).unwrap_or_default();
-        // Text behind the last picture stands where any text there would.
+        // Text after the last image has regular positions with an offset.
         while let Some(last) = found.of.len().checked_sub(1)
             && found.of[last] == [(last as i64 + found.offset) as u32; 3]
         {
@@ -68,7 +67,7 @@ impl Session {
             let table = spec.table_of(rows.clone(), |token, pair| at(token, sections.direction(pair)));
             self.gpu.write(buffer, rows.start as u64 * row, bytemuck::cast_slice(&table));
             if let Some(plain) = plain {
-                // A picture has no fewer tokens than places: what comes behind it turns less than its number says.
+                // An image spans at most as many positions as tokens, so later text has smaller positions than indices.
                 let moved = (end as i64 + found.offset) as u64;
                 let rest = (self.capacity - end) as u64;
                 let copy =
@@ -81,10 +80,10 @@ impl Session {
         Ok(())
     }
 
-    /// The parts of at most `most` tokens that a prompt runs in: no tile whose tokens see each other both ways is cut.
+    /// Splits a prompt into chunks of at most `most` tokens without cutting a tile that has bidirectional attention.
     ///
     /// # Errors
-    /// `UnsupportedOption` for such a tile that is longer than a part.
+    /// `UnsupportedOption` for such a tile longer than a chunk.
     pub(super) fn parts(&self, ids: &[u32], most: usize) -> Result<Vec<Range<usize>>> {
         let (vocab, album) = (self.vocab() as u32, self.album.borrow());
         let mut parts = Vec::new();
@@ -108,10 +107,11 @@ impl Session {
         Ok(parts)
     }
 
-    /// Tells a step how far its rows see, those of a part of the whole sequence `ids`: to their picture's end.
+    /// Writes the visible end of each row in a chunk of the sequence `ids`: image tokens see up to the end of their
+    /// image.
     ///
     /// # Errors
-    /// `Internal` when there is nothing to tell it by.
+    /// `Internal` when the step has no buffer for it.
     pub(super) fn show_ends(&self, ids: &[u32], part: Range<usize>) -> Result<()> {
         if self.model.sight == Sight::Causal {
             return Ok(());
@@ -123,11 +123,11 @@ impl Session {
         Ok(())
     }
 
-    /// The numbers of a part as a step reads them; rows of pictures are copied to where it finds them. None where the part
-    /// has no picture.
+    /// Returns the ids of a chunk as the step reads them, and copies the embeddings of its images to the step's input.
+    /// `None` if the chunk has no image.
     ///
     /// # Errors
-    /// `UnsupportedOption` for a model that takes no pictures; what the device refuses.
+    /// `UnsupportedOption` for a model without image input; device errors.
     pub(super) fn soft_rows(&self, part: &[u32]) -> Result<Option<Vec<u32>>> {
         let vocab = self.vocab() as u32;
         if part.iter().all(|id| *id < vocab) {
@@ -140,7 +140,7 @@ impl Session {
         };
         let input = self.graph.inputs.iter().position(|i| i.name == PICTURES).ok_or_else(none)?;
         let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
-        // Steps count rows from the end of the table of tokens.
+        // Steps index soft tokens from the end of the embedding table.
         let tables = self.graph.nodes.iter().filter_map(|n| match n.op {
             Op::Embed { table, soft: Some(Soft::Rows(_)), .. } => Some(self.graph.weight(table).rows() as u32),
             _ => None,
@@ -158,7 +158,7 @@ impl Session {
             let from = place.encoded.order[place.token] as usize;
             let size = rows_bytes(1, place.encoded.cols);
             words.push(base + row as u32);
-            // Rows that follow each other are one copy.
+            // Merge consecutive rows into one copy.
             match copies.last_mut() {
                 Some((Work::Copy { from: (buffer, at), size: all, .. }, last))
                     if *last == row
@@ -179,11 +179,11 @@ impl Session {
         Ok(Some(words))
     }
 
-    /// A prompt with pictures at their placeholders, in order: the placeholder of each, and the number of its first token in
-    /// the album.
+    /// Replaces image placeholders in a prompt by soft tokens, in order. `pictures` holds the placeholder id and the
+    /// first cached id of each image.
     ///
     /// # Errors
-    /// `Request` when there are more or fewer placeholders than tokens of pictures.
+    /// `Request` when the number of placeholders differs from the number of image tokens.
     pub fn filled(&self, ids: &[u32], pictures: &[(u32, u32)]) -> Result<Vec<u32>> {
         let (vocab, album) = (self.vocab() as u32, self.album.borrow());
         let mut filled = ids.to_vec();

@@ -1,5 +1,5 @@
-//! Which weights lie on the device in part, the rest staying in the files: tables that are only looked up, experts. Decided
-//! when memory is short, or when asked. Knows bytes and rows; not how they come.
+//! Chooses the weights to offload: lookup-only tables and experts that stay in the files. Applies when memory is short
+//! or by option.
 
 use super::options::{Resident, RunOptions};
 use crate::format::{RowOrder, Weights};
@@ -8,10 +8,10 @@ use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{WeightPlan, WeightPlans};
 use crate::{Error, Result};
 
-/// A table of fewer bytes stays on the device where nobody asks for something else.
+/// Minimum bytes of a table to offload by default.
 const LEAST_TABLE: u64 = 32 << 20;
 
-/// Experts of a layer: a weight, the rows of an expert, how many there are, how many a row picks.
+/// Experts of a layer: weight, rows of an expert, number of experts, experts selected per row.
 type Stack = (WeightId, usize, usize, usize);
 
 fn stacks(graph: &Graph) -> Vec<Stack> {
@@ -29,7 +29,7 @@ fn stacks(graph: &Graph) -> Vec<Stack> {
     graph.nodes.iter().filter_map(|node| stack(&node.op)).collect()
 }
 
-/// Tables whose rows nothing but tokens look up.
+/// Returns the tables that are only used for token lookup.
 fn tables(graph: &Graph) -> Vec<WeightId> {
     let looked_up = |op: &Op| match op {
         Op::Embed { table, ids: Ids::Tokens, .. } => Some(*table),
@@ -39,7 +39,7 @@ fn tables(graph: &Graph) -> Vec<WeightId> {
     graph.nodes.iter().filter_map(|node| looked_up(&node.op)).filter(used).collect()
 }
 
-/// Whether some rows of a weight can be read by themselves: each of its tensors holds them one after another, or is small.
+/// Whether rows of a weight can be read separately: each of its tensors stores rows contiguously, or is small.
 fn comes_in_rows(graph: &Graph, id: WeightId, stored: &Weights, whole: bool) -> bool {
     graph.weight(id).parts.iter().all(|(name, rows)| {
         stored.get(name, "").is_ok_and(|source| {
@@ -49,11 +49,11 @@ fn comes_in_rows(graph: &Graph, id: WeightId, stored: &Weights, whole: bool) -> 
     })
 }
 
-/// Takes weights off the device until the rest takes no more than `room` bytes: what was done, in words. A table first, of
-/// which a token needs one row, then experts.
+/// Offloads weights until the rest fits in `room` bytes; returns notes for the user. Offloads a table first, of which a
+/// token needs one row, then experts.
 ///
 /// # Errors
-/// `UnsupportedOption` where the files do not hold by themselves what is asked to stay there.
+/// `UnsupportedOption` if the file's encoding does not allow reading the requested rows separately.
 pub fn page_out(
     graph: &Graph,
     weights: &mut WeightPlans,

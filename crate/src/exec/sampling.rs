@@ -1,5 +1,4 @@
-//! Picking tokens on the GPU: the kernels that a request's parameters want are made ready, and what is written before the
-//! first token.
+//! Sampling on the GPU: prepares the kernels that a request needs and writes their initial state.
 
 use super::session::Session;
 use super::step::{Prepared, Step};
@@ -11,11 +10,11 @@ use crate::sample::Sampler;
 use crate::{Error, Result};
 
 impl Session {
-    /// Makes the kernels for a sampler's parameters ready and writes what they start from; none where only the CPU can
-    /// pick.
+    /// Prepares the kernels for a sampler's parameters and writes their initial state; `None` if the request must be
+    /// sampled on the CPU.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub async fn prepare_sampling(&mut self, sampler: &Sampler) -> Result<Option<Tail>> {
         let vocabulary = self.vocab() as u32;
         let Some(tail) = Tail::of(sampler.params(), self.vocab()) else { return Ok(None) };
@@ -43,7 +42,7 @@ impl Session {
         Ok(Some(tail))
     }
 
-    /// The kernels after the logits; those that draw are there after [`Self::prepare_sampling`].
+    /// Returns the sampling step; modes other than greedy require [`Self::prepare_sampling`] first.
     pub(super) fn tail(&self, tail: Tail) -> Result<&Step> {
         if tail == Tail::Greedy {
             return Ok(&self.greedy);
@@ -52,12 +51,12 @@ impl Session {
         found.map(|(_, step)| step).ok_or_else(|| Error::Internal(format!("{tail:?} was not prepared")))
     }
 
-    /// Why no token could be picked at a step.
+    /// Returns the error for a step that sampled no token.
     pub(super) async fn sampling_fault(&self, tail: Tail, step: usize) -> Error {
         let hint = "The weights or the driver are damaged; load the model again.".into();
         let unknown = Error::NotFinite { step: format!("token {step}"), hint };
         if !matches!(tail, Tail::Draw | Tail::DrawAdjusted) {
-            // Reading them tells what is wrong with them.
+            // Reading the logits reports what is wrong with them.
             return self.logits().await.err().unwrap_or(unknown);
         }
         let Ok(buffer) = self.buffer(Slot::Picked) else { return unknown };

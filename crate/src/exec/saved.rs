@@ -1,5 +1,4 @@
-//! Copies of what a sequence keeps: checkpoints of the states that cannot go back by themselves, snapshots of all. Copies are
-//! made on the device. Knows buffers and positions, not what is in them.
+//! Copies of a sequence's states on the device: checkpoints of states that cannot be trimmed, snapshots of all states.
 
 use super::model::Model;
 use super::step::Buffers;
@@ -9,23 +8,23 @@ use crate::plan::{Slot, StatePlan};
 use crate::{Error, Result};
 use std::rc::Rc;
 
-/// Checkpoints of a sequence at the most: this turn's and the one's before.
+/// Maximum number of checkpoints: for this turn and the previous one.
 const MOST: usize = 2;
-/// Bytes of a checkpoint at the most; without one the sequence runs again from its beginning.
+/// Maximum bytes of a checkpoint; without one, the sequence is recomputed from its beginning.
 const BUDGET: u64 = 64 << 20;
 
-/// What some states held after so many tokens, with the logits of the last.
+/// A copy of states after a number of tokens, with the logits of the last one.
 pub struct Saved {
     len: usize,
     buffers: Buffers,
 }
 
-/// Whether going back in a sequence needs a copy of this state.
+/// Whether rolling back requires a copy of this state.
 fn needs_copy(state: &StatePlan) -> bool {
     state.ring || state.spec.is_recurrent()
 }
 
-/// The buffers of the states that are `wanted`, with the bytes that `len` tokens have filled.
+/// Returns the buffers of the states selected by `wanted`, with the bytes used by `len` tokens.
 fn filled(model: &Model, len: usize, wanted: impl Fn(&StatePlan) -> bool) -> Vec<(Slot, u64)> {
     let states = model.states.iter().enumerate().filter(|(_, state)| wanted(state));
     let planes = states.flat_map(|(index, state)| {
@@ -36,7 +35,7 @@ fn filled(model: &Model, len: usize, wanted: impl Fn(&StatePlan) -> bool) -> Vec
     planes.chain([output]).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// Copies buffers of the same names; bytes are rounded down to whole words, which all planes consist of.
+/// Copies buffers of the same slots; sizes are rounded down to whole words, which all planes consist of.
 fn copy(gpu: &Gpu, from: &Buffers, to: &Buffers, slots: &[(Slot, u64)]) -> Result<()> {
     let missing = |slot: &Slot| Error::Internal(format!("no buffer for {slot:?} to copy"));
     let mut work = Vec::with_capacity(slots.len());
@@ -53,16 +52,16 @@ fn buffers(gpu: &Gpu, name: &str, slots: &[(Slot, u64)]) -> Result<Buffers> {
 }
 
 impl Saved {
-    /// Tokens that the states held.
+    /// Number of tokens in the states.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Keeps a place among those that are kept already; the oldest one's buffers serve again where nobody else has them.
+    /// Adds a checkpoint to `kept`; reuses the buffers of the oldest one if they are not shared.
     pub fn keep(model: &Model, own: &Buffers, len: usize, kept: &mut Vec<Rc<Self>>) -> Result<()> {
         let slots = filled(model, usize::MAX, needs_copy);
         let bytes: u64 = slots.iter().map(|(_, bytes)| bytes).sum();
-        // The logits alone are no reason for one.
+        // The logits alone need no checkpoint.
         if slots.len() < 2 || bytes > BUDGET {
             return Ok(());
         }
@@ -76,18 +75,18 @@ impl Saved {
         Ok(())
     }
 
-    /// Copies back what was kept.
+    /// Restores the states.
     pub fn load(&self, model: &Model, own: &Buffers) -> Result<()> {
         copy(&model.gpu, &self.buffers, own, &filled(model, usize::MAX, needs_copy))
     }
 }
 
-/// Copies what one sequence holds after `len` tokens to another.
+/// Copies the states of `len` tokens from one sequence to another.
 pub fn copy_all(model: &Model, from: &Buffers, to: &Buffers, len: usize) -> Result<()> {
     copy(&model.gpu, from, to, &filled(model, len, |_| true))
 }
 
-/// A whole sequence by itself.
+/// A copy of a whole sequence.
 pub struct Snapshot {
     model: Rc<Model>,
     pub(super) tokens: Vec<u32>,
@@ -103,7 +102,7 @@ impl Snapshot {
         Ok(Self { model: model.clone(), tokens: tokens.to_vec(), reached, buffers })
     }
 
-    /// Refuses one of another model.
+    /// Rejects a snapshot of another model.
     pub(super) fn check(&self, model: &Rc<Model>) -> Result<()> {
         if !Rc::ptr_eq(&self.model, model) {
             let reason = "it was taken from a session of another model".into();
@@ -116,7 +115,7 @@ impl Snapshot {
         copy_all(model, &self.buffers, own, self.reached)
     }
 
-    /// Bytes that it takes on the device.
+    /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.buffers.values().map(Buffer::size).sum()
     }

@@ -1,5 +1,5 @@
-//! One sequence on a model: what it keeps between steps, where it stands, and the steps that run it. Sessions of one model
-//! share its weights and kernels and may run in turns; each submit is whole in itself. It knows ids and logits, not text.
+//! A sequence on a model: its states, position and bound steps. Sessions of one model share weights and kernels and may
+//! be interleaved; each submission is self-contained.
 
 mod history;
 mod rows;
@@ -27,35 +27,35 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// A sequence on a model. What the model has is read through it.
+/// A sequence on a model; dereferences to the model.
 pub struct Session {
     pub(super) model: Rc<Model>,
     /// The sequence's own buffers.
     pub(super) own: Buffers,
-    /// Those of them that it shares.
+    /// The subset of them that is shared with other owners.
     given: Buffers,
     pub(super) steps: Steps,
     pub(super) greedy: Step,
     pub(super) short: Option<Step>,
     pub(super) tails: Vec<(Tail, Step)>,
     pub(super) speculation: Option<Speculation>,
-    /// Dimensions that steps count rows in, beside the step's own.
+    /// Row dimensions of its steps other than the step's own.
     dims: SortedSet<Dim>,
-    /// The tokens that the states hold.
+    /// The tokens in the states.
     pub(super) tokens: Vec<u32>,
     /// The position up to which states may have been written.
     pub(super) reached: usize,
-    /// Where states can go back to that cannot go back by themselves, oldest first.
+    /// Checkpoints of states that cannot be trimmed, oldest first.
     pub(super) checkpoints: Vec<Rc<Saved>>,
-    /// The pictures that prompts may name.
+    /// The images that prompts may reference.
     pub(super) album: Rc<RefCell<Album>>,
-    /// Where the rotation has the tokens up to the last one of a picture; none for plain text.
+    /// M-RoPE positions up to the last image token; empty for plain text.
     pub(super) placed: Positions,
     rope_dirty: usize,
-    /// Positions that have places in the states.
+    /// Capacity of the states in positions.
     pub(super) held: usize,
     pub(super) state_bytes: u64,
-    /// Bytes of what drafts need beside what the model has for them.
+    /// Bytes of this session's buffers for drafts.
     pub(super) draft_bytes: u64,
 }
 
@@ -77,23 +77,23 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Loads a model and begins a sequence on it: see [`Model::load`].
+    /// Loads a model and starts a sequence on it: see [`Model::load`].
     ///
     /// # Errors
-    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    /// Errors of the source, the configuration, the checkpoint or the device.
     pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Self> {
         Self::new(&Model::load(gpu, source, config, options).await?)
     }
 
-    /// Loads a model whose files are opened and begins a sequence on it.
+    /// Loads a model from opened files and starts a sequence on it.
     ///
     /// # Errors
-    /// Whatever the source, the configuration, the checkpoint or the device refuses.
+    /// Errors of the source, the configuration, the checkpoint or the device.
     pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
         Self::new(&Model::load_files(gpu, source, files, options).await?)
     }
 
-    /// Begins an empty sequence.
+    /// Starts an empty sequence.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
@@ -101,8 +101,8 @@ impl Session {
         Self::with(model, Buffers::new())
     }
 
-    /// Begins an empty sequence that reads rows of others: the `given` buffers, such as an [`Ear`](super::Ear)'s memory, serve
-    /// instead of its own.
+    /// Starts an empty sequence with shared buffers: `given` ones, such as an [`Ear`](super::Ear)'s memory, replace its
+    /// own.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
@@ -110,7 +110,7 @@ impl Session {
         Self::with_places(model, given, 0)
     }
 
-    /// The same with places for so many positions.
+    /// Starts one with an initial capacity of `positions`.
     fn with_places(model: &Rc<Model>, given: Buffers, positions: usize) -> Result<Self> {
         let plans = [&model.decode.plan, &model.prefill.plan];
         let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
@@ -147,18 +147,18 @@ impl Session {
         Ok(session)
     }
 
-    /// The decode step for sequences that end at `end` at the most.
+    /// The decode step for sequences that end at `end` at the latest.
     pub(super) fn decode_step(&self, end: usize) -> &Step {
         let step = self.steps.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.steps.decode);
         step.within(&self.gpu, end)
     }
 
-    /// The model, for further sessions.
+    /// The model, to create further sessions.
     pub fn model(&self) -> &Rc<Model> {
         &self.model
     }
 
-    /// The tokens that its states hold.
+    /// The tokens in its states.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -168,17 +168,17 @@ impl Session {
         found.ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))
     }
 
-    /// A step of this sequence.
+    /// Builds a step of this sequence.
     pub(super) fn step_of(&self, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
         self.model.step(&self.own, name, prepared, rows)
     }
 
-    /// Sets where the next step stands.
+    /// Writes the position state of the next step.
     pub(super) fn set_state(&self, pos: usize, rows: usize, budget: usize) -> Result<()> {
         self.set_sampling_state(pos, rows, 0, budget)
     }
 
-    /// The same in the midst of a generation, after `step` sampled tokens.
+    /// Writes the position state in a generation after `step` sampled tokens.
     pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
         self.gpu.write(self.buffer(Slot::CURSOR)?, 0, bytemuck::cast_slice(&state(pos, rows, step, budget)));
         for dim in &self.dims {
@@ -188,7 +188,7 @@ impl Session {
         Ok(())
     }
 
-    /// The rotation of plain text, which the model has where it depends on no length.
+    /// Writes the RoPE tables of plain text; length-independent ones are shared by the model.
     fn write_ropes(&self, first: usize, count: usize, total: usize) -> Result<()> {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             let slot = Slot::Rope(index);
@@ -203,7 +203,7 @@ impl Session {
         Ok(())
     }
 
-    /// The rotation of the positions from `start` on, where it depends on the whole prompt's length.
+    /// Updates length-dependent RoPE tables for positions from `start` to `end`.
     fn fit_ropes(&mut self, start: usize, end: usize) -> Result<()> {
         if self.reuses_prefix() {
             return Ok(());
@@ -216,7 +216,7 @@ impl Session {
         Ok(())
     }
 
-    /// A sequence whose tokens stand where [`Self::stand`] says.
+    /// Starts a sequence whose token positions are set with [`Self::stand`].
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
@@ -226,7 +226,7 @@ impl Session {
         Self::with(model, given)
     }
 
-    /// Says at which positions the tokens stand from the first on, in a sequence of [`Self::standing`].
+    /// Sets the positions of all tokens, in a sequence created by [`Self::standing`].
     pub fn stand(&self, positions: &[f32]) {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
@@ -236,20 +236,22 @@ impl Session {
         }
     }
 
-    /// Makes `ids` the sequence: what its states hold of them stays, the rest runs in chunks, as long as `go_on` allows,
-    /// which is asked before each. The logits of the last row stay on the device. Returns how many tokens were held.
+    /// Makes `ids` the sequence: reuses the common prefix and runs the rest in chunks. Calls `go_on` before each chunk;
+    /// an error from it stops the run. The logits of the last row stay on the device. Returns the number of reused
+    /// tokens.
     ///
     /// # Errors
-    /// `ContextFull` when they do not fit; `Request` when there is no id or one is outside the vocabulary; that of `go_on`.
+    /// `ContextFull` when `ids` do not fit; `Request` when `ids` is empty or an id is outside the vocabulary; errors of
+    /// `go_on`.
     pub async fn resume(&mut self, ids: &[u32], go_on: &dyn Fn() -> Result<()>) -> Result<usize> {
         self.check_ids(ids, 0)?;
         let common = self.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count();
-        // Tables that depend on the length hold for all tokens or for none.
+        // Length-dependent RoPE: reuse all tokens or none.
         let common = if self.reuses_prefix() { common } else { 0 };
         if let Some(saved) =
             self.checkpoints.iter().find(|saved| saved.len() == ids.len() && common == ids.len()).cloned()
         {
-            // Its logits were kept.
+            // Its logits were saved.
             self.checkpoints.retain(|other| other.len() <= saved.len());
             saved.load(&self.model, &self.own)?;
             self.tokens.truncate(saved.len());
@@ -257,7 +259,7 @@ impl Session {
             self.place_tokens(ids)?;
             return Ok(common);
         }
-        // The last token runs again: its logits are wanted.
+        // Run the last token again for its logits.
         let held = self.trim(common.min(ids.len() - 1))?;
         self.run(&ids[held..], held, go_on).await?;
         Ok(held)
@@ -266,8 +268,8 @@ impl Session {
     /// Runs `ids` at positions from `start` on, in chunks; the logits of the last row stay on the device.
     ///
     /// # Errors
-    /// `ContextFull` when they do not fit; `Request` when there is no id, one is outside the vocabulary, or the sequence has
-    /// fewer than `start` tokens.
+    /// `ContextFull` when they do not fit; `Request` when `ids` is empty, an id is outside the vocabulary, or the
+    /// sequence has fewer than `start` tokens.
     pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
         self.check_ids(ids, start)?;
         if start > self.tokens.len() {
@@ -280,7 +282,7 @@ impl Session {
         self.run(&all[held..], held, &|| Ok(())).await
     }
 
-    /// Runs tokens behind those that the states hold.
+    /// Runs tokens after those in the states.
     async fn run(&mut self, ids: &[u32], start: usize, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         self.room(start + ids.len()).await?;
         self.fit_ropes(start, start + ids.len())?;
@@ -295,7 +297,7 @@ impl Session {
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(pos, part.len(), 0)?;
             let step = match (&soft, part.len()) {
-                // A decode step takes no rows from outside.
+                // A decode step accepts no soft tokens.
                 (None, 1) => self.decode_step(pos + 1),
                 (_, rows) => self.prefill_step(rows),
             };
@@ -303,7 +305,7 @@ impl Session {
             self.tokens.extend_from_slice(part);
             self.reached = self.reached.max(self.tokens.len());
             if index > 0 {
-                // One chunk ahead at the most: the page stays responsive and an abort takes hold soon.
+                // At most one chunk ahead: the page stays responsive and aborts take effect soon.
                 self.gpu.wait_idle().await?;
             }
         }
@@ -329,7 +331,7 @@ impl Session {
     /// Reads the logits of the last row.
     ///
     /// # Errors
-    /// `NotFinite` when they are not numbers.
+    /// `NotFinite` when they contain NaN or infinity.
     pub async fn logits(&self) -> Result<Vec<f32>> {
         let bytes = self.gpu.read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4).await?;
         let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
@@ -337,10 +339,10 @@ impl Session {
         Ok(logits)
     }
 
-    /// Runs one token at a position that its states hold or come to next, and leaves its logits on the device.
+    /// Runs one token at a position inside or directly after the sequence; its logits stay on the device.
     ///
     /// # Errors
-    /// As [`Self::prefill`]; `Request` too where states would have to go back further than they can.
+    /// As [`Self::prefill`]; `Request` also when the states cannot be rolled back that far.
     pub async fn step(&mut self, token: u32, pos: usize) -> Result<()> {
         self.check_ids(&[token], pos)?;
         if self.trim(pos)? != pos {
@@ -356,10 +358,10 @@ impl Session {
         Ok(())
     }
 
-    /// Times each dispatch of one decode step, and of a prefill of `rows` tokens. What the states hold is forgotten.
+    /// Times each dispatch of one decode step, or of a prefill of `rows` tokens. Clears the sequence.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub async fn profile(&mut self, rows: usize, pos: usize) -> Result<StepTimes> {
         self.clear();
         self.room(pos + rows).await?;
@@ -368,16 +370,16 @@ impl Session {
         step.profile(&self.gpu, rows).await
     }
 
-    /// Waits until the device has told whether there is room for the states.
+    /// Waits until the device has confirmed the allocation of the states.
     ///
     /// # Errors
-    /// `OutOfMemory` where there is none.
+    /// `OutOfMemory` when it failed.
     pub async fn ready(&self) -> Result<()> {
         self.gpu.check().await
     }
 }
 
-/// The buffers of one sequence beside those that are given, with those that its steps are told by.
+/// Creates the buffers of a sequence, except the `given` ones.
 fn own_buffers(model: &Model, dims: &SortedSet<Dim>, given: &Buffers, positions: usize) -> Result<Buffers> {
     let mut own = given.clone();
     let sizes = [

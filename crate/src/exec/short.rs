@@ -1,5 +1,5 @@
-//! Prefill step for short prompts (e.g. later turns of a chat): its tiles have fewer rows. Nothing waits for its kernels; the
-//! step of all prompts serves until they are compiled.
+//! Prefill step for short prompts (e.g. later turns of a chat) with smaller tiles. Nothing waits for its kernels; the
+//! regular step is used until they are compiled.
 
 use super::asked::Short;
 use super::model::Model;
@@ -12,12 +12,12 @@ use crate::plan::RowsMode;
 use futures_util::future::FutureExt;
 
 impl Model {
-    /// Begins to make a step for short prompts, where it is wanted and none was begun: best while nothing else is asked of
-    /// the device, as a prompt beside it takes some 50 ms longer. In a page the kernels are compiled meanwhile, natively by
-    /// this thread.
+    /// Starts to prepare the step for short prompts, if enabled and not started yet. Best called while the device is
+    /// idle: a concurrent prompt takes some 50 ms longer. Browsers compile the kernels in the background; native builds
+    /// compile them on this thread.
     ///
     /// # Errors
-    /// What the plan of it says.
+    /// Planning errors.
     pub fn prepare_short(&self) -> Result<()> {
         if !matches!(*self.short.borrow(), Short::Unasked) {
             return Ok(());
@@ -34,12 +34,12 @@ impl Model {
         Ok(())
     }
 
-    /// Makes its buffers when its kernels are there.
+    /// Creates its buffers once its kernels are compiled.
     fn take_short(&self) {
         let mut short = self.short.borrow_mut();
         let Short::Making(_, making) = &mut *short else { return };
         let Some(made) = making.now_or_never() else { return };
-        // Without it prompts run as long ones do; a device that is lost says so there.
+        // On failure, short prompts use the regular step; a lost device reports itself there.
         let Short::Making(plan, _) = std::mem::replace(&mut *short, Short::None) else { return };
         let before = self.gpu.created().bytes;
         let prepared = made.and_then(|made| {
@@ -54,7 +54,7 @@ impl Model {
 }
 
 impl Session {
-    /// Takes it into use when it is there.
+    /// Adopts the step once it is ready.
     pub(super) fn take_short(&mut self) {
         if self.short.is_some() {
             return;
@@ -67,7 +67,7 @@ impl Session {
         self.short = step;
     }
 
-    /// The step whose tiles suit so many rows.
+    /// The step whose tiles fit this many rows.
     pub(super) fn prefill_step(&self, rows: usize) -> &Step {
         let short = MatrixChoice::short(self.gpu.caps());
         match (&self.short, &self.steps.middle) {

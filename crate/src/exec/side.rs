@@ -1,5 +1,5 @@
-//! A graph beside a decoder's, on a device: rows from outside in, rows out where somebody else reads them. Towers, encoders of
-//! sound, the projections of what a decoder looks at and codecs are such graphs. It knows rows of numbers, and nothing of what they are.
+//! Runs a graph without a token sequence: rows in, rows out. Used for vision encoders, audio encoders, cross-attention
+//! projections and codecs.
 
 use super::decide::{Layouts, fused};
 use super::files::Files;
@@ -18,18 +18,18 @@ use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use std::collections::hash_map::Entry;
 
-/// Rows of the step whose kernels are compiled while weights come.
+/// Rows of the step whose kernels compile while weights arrive.
 pub(super) const USUAL: usize = 256;
 
 /// A loaded graph.
 pub struct Side {
     /// Bytes of its weights on the device.
     pub bytes: u64,
-    /// Numbers that its weights have.
+    /// Number of weight elements.
     pub parameters: u64,
-    /// What it computes, fused.
+    /// The fused graph.
     pub(super) graph: Graph,
-    /// Rows of a sequence where there may be several, which then do not see each other.
+    /// Minimum rows of a sequence, if a run may have several; sequences do not attend to each other.
     block: Option<usize>,
     plans: WeightPlans,
     weights: Buffers,
@@ -37,14 +37,14 @@ pub struct Side {
     made: Option<Made>,
 }
 
-/// A step for up to so many rows.
+/// A step for up to `rows` rows.
 struct Made {
     rows: usize,
     step: Step,
     own: Buffers,
 }
 
-/// Gives convolutions' weights, which have a shape of three, the shape that products want.
+/// Reshapes three-dimensional convolution weights for matmuls.
 pub fn flatten(stored: &mut Weights) {
     for weight in stored.iter_mut().filter(|w| w.shape.len() > 2 && matches!(w.encoding, Encoding::Dense(_))) {
         let rows = weight.shape[0];
@@ -54,11 +54,11 @@ pub fn flatten(stored: &mut Weights) {
 }
 
 impl Side {
-    /// Loads the weights of a graph from a model's files, which are [`flatten`]ed; they keep the encoding of the file. A step is
-    /// one sequence, or blocks of `block` rows at the least, which its caller lays out.
+    /// Loads the weights of a graph from a model's files, which must be [`flatten`]ed; weights keep the encoding of the
+    /// file. A step is one sequence, or, with `block`, sequences of at least `block` rows that the caller lays out.
     ///
     /// # Errors
-    /// What the checkpoint, the source or the device refuses.
+    /// Errors of the checkpoint, the source or the device.
     pub async fn load(
         gpu: &Gpu,
         source: &Source,
@@ -82,12 +82,12 @@ impl Side {
         Ok(Self { bytes, parameters, graph, block, plans, weights, pipelines, made: None })
     }
 
-    /// Rows that it makes of so many.
+    /// Output rows for this many input rows.
     pub fn rows_of(&self, rows: usize) -> usize {
         self.graph.value(self.graph.hidden).rows.of(Counts::rows(rows))
     }
 
-    /// Columns of what it makes.
+    /// Columns of the output.
     pub fn cols(&self) -> usize {
         self.graph.value(self.graph.hidden).cols
     }
@@ -97,11 +97,11 @@ impl Side {
         self.graph.inputs.first().map_or(0, |input| input.cols)
     }
 
-    /// Makes a step for so many rows, unless there is one; whether it did. Its input and its output are buffers of the caller,
-    /// large enough for all that it will be given; without them, its own.
+    /// Builds a step for `rows` rows unless a large enough one exists; returns whether it did. `given` input and output
+    /// buffers must be large enough for all later runs; missing ones are created.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no room; what it reports.
+    /// `OutOfMemory` when the device has no room; other device errors.
     pub async fn prepare(&mut self, gpu: &Gpu, rows: usize, given: &Buffers) -> Result<bool> {
         if self.made.as_ref().is_some_and(|made| made.rows >= rows) {
             return Ok(false);
@@ -109,7 +109,7 @@ impl Side {
         let plan = planned(gpu, &self.graph, &self.plans, rows, self.block)?;
         let more = compile(gpu, &[&plan], &self.pipelines).await?;
         self.pipelines.extend(more);
-        // What was made for fewer rows goes before its successor comes.
+        // Free the smaller step before creating its successor.
         self.made = None;
         let mut own = given.clone();
         let most = self.graph.nodes.iter().map(|n| self.graph.value(n.output).rows.of(Counts::rows(rows))).max();
@@ -152,7 +152,7 @@ impl Side {
         counted.chain([Dim::TOKENS]).collect()
     }
 
-    /// Writes rows of its only input, one after another, from a row on.
+    /// Writes rows of its only input, starting at row `first`.
     ///
     /// # Errors
     /// `Internal` before [`Self::prepare`].
@@ -173,27 +173,27 @@ impl Side {
         self.made.as_ref().ok_or_else(|| Error::Internal(format!("{} has no step", self.graph.name)))
     }
 
-    /// Submits a run over so many rows, which all see each other.
+    /// Submits a run over `rows` rows as one sequence.
     ///
     /// # Errors
-    /// `Internal` for more rows than it was prepared for; what the device reports.
+    /// `Internal` for more rows than prepared; device errors.
     pub fn run(&self, gpu: &Gpu, rows: usize) -> Result<()> {
         let made = self.made()?;
         if rows > made.rows {
             return Err(Error::Internal(format!("{}: {rows} rows, prepared for {}", self.graph.name, made.rows)));
         }
         if self.attends() {
-            // Rows that see each other are those of the last value.
+            // All rows of the output attend to each other.
             let seen = vec![[0, self.rows_of(rows) as u32]; self.rows_of(rows)];
             gpu.write(&made.own[&Slot::Segments], 0, bytemuck::cast_slice(&seen));
         }
         self.launch(gpu, Counts::rows(rows), None)
     }
 
-    /// Submits a run of so many rows and sequences, whose layout is [`Self::put`], and a copy of so many of its rows.
+    /// Submits a run whose layout was written by [`Self::put`], optionally with a copy of output rows.
     ///
     /// # Errors
-    /// `Internal` before [`Self::prepare`]; what the device reports.
+    /// `Internal` before [`Self::prepare`]; device errors.
     pub(super) fn launch(&self, gpu: &Gpu, counts: Counts, copied: Option<(usize, (&Buffer, u64))>) -> Result<()> {
         let made = self.made()?;
         for dim in self.dims() {
@@ -206,7 +206,7 @@ impl Side {
         gpu.submit(&work)
     }
 
-    /// Writes into a buffer of the step, where it has such a one.
+    /// Writes to a buffer of the step, if it has this slot.
     ///
     /// # Errors
     /// `Internal` before [`Self::prepare`].
@@ -217,7 +217,7 @@ impl Side {
         Ok(())
     }
 
-    /// The buffer of an input.
+    /// The buffer of a slot.
     ///
     /// # Errors
     /// `Internal` before [`Self::prepare`].
@@ -233,7 +233,7 @@ impl Side {
         self.buffer(Slot::Input(InputId(0)))
     }
 
-    /// The output's buffer, `[rows, cols]` with rows at multiples of four.
+    /// The output's buffer, `[rows, cols]`, with row strides padded to multiples of four.
     ///
     /// # Errors
     /// `Internal` before [`Self::prepare`].
@@ -244,7 +244,7 @@ impl Side {
     /// Reads rows of the output.
     ///
     /// # Errors
-    /// `NotFinite` when they are not numbers.
+    /// `NotFinite` when they contain NaN or infinity.
     pub async fn read(&self, gpu: &Gpu, first: usize, rows: usize) -> Result<Vec<f32>> {
         let cols = self.cols();
         let bytes = gpu.read(self.output()?, rows_bytes(first, cols), rows_bytes(rows, cols)).await?;
@@ -253,10 +253,10 @@ impl Side {
         Ok(rows)
     }
 
-    /// Times each dispatch of a run over so many rows, prepared for before.
+    /// Times each dispatch of a run over `rows` rows, which must be prepared.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub async fn profile(&self, gpu: &Gpu, rows: usize) -> Result<super::StepTimes> {
         self.made()?.step.profile(gpu, rows).await
     }

@@ -1,5 +1,5 @@
-//! Speculation by prompt lookup: the step that runs the last token with drafts of what follows it, whose kernels the GPU
-//! needs beside a plain step's. What the kernels compute is told in shaders/sample.
+//! Speculative decoding by prompt lookup: runs the last token with drafts of its continuation, plus the extra kernels
+//! that this needs. The kernels are described in shaders/sample.
 
 use super::asked::{Drafting, Speculation};
 use super::model::Model;
@@ -11,27 +11,27 @@ use crate::kernels::sample::{Advance, DRAFT_ROWS, accept, argmax_rows, draft, sl
 use crate::plan::{Plan, RowsMode, Slot, fuse};
 use crate::{Error, Result};
 
-/// Which text is looked up.
+/// The text to look up drafts in.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookup<'a> {
     /// All tokens before the generation.
     pub context: &'a [u32],
-    /// Draft in every step, also where drafts do not pay: for tests and measurements.
+    /// Draft in every step, even at a loss: for tests and measurements.
     pub always: bool,
 }
 
 impl Session {
-    /// Makes the kernels and buffers ready that drafts need.
+    /// Prepares the kernels and buffers for drafts.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub async fn prepare_speculation(&mut self) -> Result<()> {
         if self.speculation.is_some() {
             return Ok(());
         }
         self.model.prepare_drafting().await?;
         if !self.own.contains_key(&Slot::History) {
-            // The token after the last position is picked as well.
+            // The token after the last position is sampled as well.
             let history = self.gpu.buffer("history", (self.capacity as u64 + 1) * 4, Usage::Storage)?;
             self.takes(history.size());
             self.own.insert(Slot::History, history);
@@ -46,18 +46,18 @@ impl Session {
         Ok(())
     }
 
-    /// Counts bytes that go when the sequence does.
+    /// Adds bytes that are freed with the sequence.
     fn takes(&mut self, bytes: u64) {
         self.draft_bytes += bytes;
         self.model.count(|all| all.activations += bytes);
     }
 
-    /// Its step with drafts.
+    /// Builds its step with drafts.
     pub(super) fn verify_step(&self) -> Result<Step> {
         self.step_of("drafts", &self.model.drafting()?.verify, DRAFT_ROWS as usize)
     }
 
-    /// What [`Self::prepare_speculation`] made.
+    /// The steps made by [`Self::prepare_speculation`].
     pub(super) fn speculation(&self) -> Result<&Speculation> {
         self.speculation.as_ref().ok_or_else(|| Error::Internal("speculation was not prepared".into()))
     }
@@ -73,10 +73,10 @@ impl Model {
             Tail::Greedy.plan(verify.output_cols as u32, Some(Slot::History), self.gpu.caps().dear_dispatches())?;
         self.compile(&[&verify, &tail]).await?;
         let before = self.gpu.created().bytes;
-        // Its logits are those of many rows.
+        // Its output has logits of several rows.
         let verify = Prepared::new(&self.gpu, "drafts", verify, true)?;
         let tail = Prepared::new(&self.gpu, "sample", tail, false)?;
-        // Another session may have made them meanwhile.
+        // Another session may have set them meanwhile.
         let _ = self.drafting.set(Drafting { verify, tail });
         self.count(|bytes| bytes.activations += self.gpu.created().bytes - before);
         Ok(())

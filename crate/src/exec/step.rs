@@ -1,4 +1,4 @@
-//! A plan made real: its buffers, its pipelines, its recorded program.
+//! Executable steps: a plan with its buffers, pipelines and recorded program.
 
 use crate::device::registry::{Kernel, Shader, Variant};
 use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
@@ -10,18 +10,18 @@ use crate::{Error, Result};
 use std::cell::Cell;
 use std::collections::HashMap;
 
-/// The buffers that all plans of a model share.
+/// Buffers by slot.
 pub type Buffers = HashMap<Slot, Buffer>;
 
 /// Bytes of shaders/common/state.wgsl, rounded up.
 pub const STATE_BYTES: u64 = 32;
 
-/// Where a step stands, as shaders/common/state.wgsl has it.
+/// The position state of a step, in the layout of shaders/common/state.wgsl.
 pub fn state(pos: usize, rows: usize, step: usize, budget: usize) -> [u32; 8] {
     [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0]
 }
 
-/// Makes the buffers of those of a graph's rotations that are `wanted`, for so many positions.
+/// Creates the buffers of a graph's RoPE tables selected by `wanted`, for the given number of positions.
 pub fn rope_buffers(
     gpu: &Gpu,
     graph: &Graph,
@@ -35,17 +35,17 @@ pub fn rope_buffers(
     Ok(())
 }
 
-/// Bytes of so many rows of a step's output.
+/// Bytes of an output of `rows` rows.
 pub fn rows_bytes(rows: usize, cols: usize) -> u64 {
     (rows * cols.next_multiple_of(4) * 4) as u64
 }
 
-/// The numbers of a step's output without the rows' padding.
+/// The values of a step's output without row padding.
 pub fn unpadded(bytes: &[u8], cols: usize) -> Vec<f32> {
     narrowed(bytemuck::pod_collect_to_vec(bytes), cols.next_multiple_of(4), cols)
 }
 
-/// Rows with zeros up to the stride.
+/// Rows padded with zeros to the stride.
 pub fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
     let mut padded = vec![0; rows.len() / cols * stride];
     for (to, from) in padded.chunks_exact_mut(stride).zip(rows.chunks_exact(cols)) {
@@ -54,7 +54,7 @@ pub fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
     padded
 }
 
-/// The first columns of rows.
+/// Removes the padding of rows: keeps the first `cols` of each `stride` columns.
 pub fn narrowed(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
     if cols < stride {
         let count = rows.len() / stride;
@@ -64,7 +64,7 @@ pub fn narrowed(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
     rows
 }
 
-/// Refuses output that is no numbers: it would decode to fluent nonsense.
+/// Rejects output with NaN or infinity, which would decode to fluent nonsense.
 pub fn finite(output: &[f32]) -> Result<()> {
     if output.iter().all(|v| v.is_finite()) {
         return Ok(());
@@ -73,7 +73,7 @@ pub fn finite(output: &[f32]) -> Result<()> {
     Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
 }
 
-/// Refuses logits that are no numbers, or all the same: what a device makes that left work out, and weights of zeros.
+/// Rejects logits with NaN or infinity, or all equal: signs of skipped dispatches or zero weights.
 pub fn sound(logits: &[f32]) -> Result<()> {
     finite(logits)?;
     match logits {
@@ -88,8 +88,8 @@ pub fn sound(logits: &[f32]) -> Result<()> {
 /// Compiled kernels by variant.
 pub type Pipelines = SortedMap<Variant, (Shader, Pipeline)>;
 
-/// Compiles the kernels of some plans but for the `known` ones, each variant once and all at the same time where the device
-/// can. The device begins when this is called.
+/// Compiles the kernels of plans except the `known` ones, each variant once and concurrently if the device allows.
+/// Compilation starts with the call, not with the first poll.
 pub fn compile(gpu: &Gpu, plans: &[&Plan], known: &Pipelines) -> impl Future<Output = Result<Pipelines>> + use<> {
     let begun = shaders(plans, known).map(|shaders| {
         let texts: Vec<Shader> = shaders.values().cloned().collect();
@@ -112,10 +112,10 @@ fn shaders(plans: &[&Plan], known: &Pipelines) -> Result<SortedMap<Variant, Shad
     Ok(shaders)
 }
 
-/// Milliseconds of each step of a program.
+/// Milliseconds of each dispatch of a program.
 #[derive(Debug, Clone)]
 pub struct StepTimes {
-    /// The steps' labels.
+    /// Labels of the dispatches.
     pub labels: Vec<String>,
     /// Their kernels.
     pub kernels: Vec<String>,
@@ -123,7 +123,7 @@ pub struct StepTimes {
     pub ms: Vec<f64>,
 }
 
-/// A plan with the buffers that hold something within a step only: the steps of all sessions take turns in them.
+/// A plan with its temporary buffers, which the steps of all sessions share.
 pub struct Prepared {
     /// The plan.
     pub plan: Plan,
@@ -131,7 +131,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Makes the buffers of a plan, its output among them where it is not the session's.
+    /// Creates the buffers of a plan, including its output if `output` is set.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
@@ -155,7 +155,7 @@ impl Prepared {
         Ok(Self { plan, own })
     }
 
-    /// Another plan that never runs at the same time: on the same buffers where they are large enough.
+    /// Prepares another plan that never runs concurrently; it shares these buffers where they are large enough.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -166,33 +166,33 @@ impl Prepared {
 
 /// The steps of a sequence that read or write its states.
 pub struct Steps {
-    /// One token.
+    /// Decodes one token.
     pub decode: Step,
-    /// The same near the beginning, with fewer dispatches.
+    /// Decodes one token at short context, with fewer dispatches.
     pub near: Option<Step>,
-    /// A prompt.
+    /// Runs a prompt.
     pub prefill: Step,
-    /// A shorter one, with lower tiles.
+    /// Runs a shorter prompt, with smaller tiles.
     pub middle: Option<Step>,
 }
 
-/// Where a step stops for experts that may have to come first.
+/// Where a step pauses to page in experts.
 pub struct Stop {
-    /// The dispatches before.
+    /// Number of dispatches before the pause.
     pub end: usize,
-    /// The dispatches before the one that sums what a row's picks made, where it is one by itself.
+    /// Number of dispatches before the one that sums the experts of a row, if that is separate.
     pub mixed: Option<usize>,
-    /// Picks of each row, then their weights.
+    /// Selected experts of each row, then their weights.
     pub picks: Buffer,
-    /// Elements from a row to the next.
+    /// Row stride in elements.
     pub stride: usize,
-    /// Picks of a row.
+    /// Experts selected per row.
     pub each: usize,
-    /// What the next layer is likely to pick, likewise.
+    /// Predicted experts of the next layer, in the same format.
     pub guess: Option<Buffer>,
 }
 
-/// The stops of a plan, one for each router.
+/// The router breaks of a plan, one for each router.
 fn stops(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Stop> {
     let launches = &plan.launches;
     let routes = |at: usize| launches.get(at).is_some_and(|l| l.variant.kernel == Kernel::Route);
@@ -213,27 +213,27 @@ fn stops(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Stop> {
 
 /// A plan that can be submitted.
 pub struct Step {
-    /// Where it stops in a model whose experts are not all on the device.
+    /// Its router breaks, in a model with paged experts.
     pub stops: Vec<Stop>,
     program: Program,
     grids: Vec<(GridSpec, Dim)>,
     /// The rows of its recorded grids.
     rows: usize,
-    /// The least keys of a run, and for how many runs of so many it is recorded, where its grids follow how many keys a row sees.
+    /// Minimum keys of a KV split and the number of splits recorded, if its grids depend on the number of visible keys.
     following: Option<(u32, Cell<u32>)>,
     variants: Vec<Variant>,
-    /// What the plan computes.
+    /// The output of the plan.
     pub output: Buffer,
     /// Its columns.
     pub output_cols: usize,
 }
 
 impl Step {
-    /// Gives a plan the buffers that outlive a step, of which the first that has a slot serves. Its grids are those of
+    /// Binds a plan to the buffers that outlive a step; the first map that has a slot is used. Grids are recorded for
     /// `rows` rows.
     ///
     /// # Errors
-    /// `Internal` when a kernel or a buffer is missing; what the device reports.
+    /// `Internal` when a kernel or a buffer is missing; device errors.
     pub fn new(
         gpu: &Gpu,
         name: &str,
@@ -285,7 +285,7 @@ impl Step {
         self.grids.iter().map(|(grid, dim)| grid.at(dim.of(counts) as u32)).collect()
     }
 
-    /// Records it without the workgroups that have nothing to do where no row sees more than so many keys.
+    /// Records it again without idle workgroups, when no row sees more than `keys` keys.
     pub fn within(&self, gpu: &Gpu, keys: usize) -> &Self {
         if let Some((tile, recorded)) = &self.following {
             let runs = (keys as u32).div_ceil(*tile);
@@ -308,12 +308,12 @@ impl Step {
         Work::Run { program: &self.program, grids: Some(grids) }
     }
 
-    /// How many dispatches it takes.
+    /// Number of dispatches.
     pub fn dispatches(&self) -> usize {
         self.grids.len()
     }
 
-    /// Times each dispatch by itself, in a pass of its own.
+    /// Times each dispatch in a pass of its own.
     pub async fn profile(&self, gpu: &Gpu, rows: usize) -> Result<StepTimes> {
         let grids = (rows != self.rows).then(|| self.grids(rows));
         let ns = gpu.profile(&self.program, grids.as_deref()).await?;

@@ -1,5 +1,5 @@
-//! What follows the logits of a step on the GPU: the kernels that a request's parameters want, and their buffers. Knows no
-//! sequence. What the kernels compute is told in shaders/sample.
+//! The sampling stage after the logits of a step: kernels for a request's parameters, and their buffers. The kernels
+//! are described in shaders/sample.
 
 use crate::Result;
 use crate::kernels::Launch;
@@ -10,30 +10,30 @@ use crate::kernels::sample::{
 use crate::plan::{Plan, Slot};
 use crate::sample::Params;
 
-/// The most steps of one submit; two submits are in flight.
+/// Maximum steps of one submission; two submissions are in flight.
 pub(super) const MAX_BATCH: usize = 16;
-/// Sampled tokens that the GPU holds before the first is overwritten: those of the longest batch of steps with drafts.
+/// Capacity of the GPU's token ring: the tokens of the longest batch of steps with drafts.
 pub(super) const RING: u32 = MAX_BATCH as u32 * DRAFT_ROWS;
-/// Bytes of the ring and of the words after it: tokens, whether it stopped, drafts, accepted drafts.
+/// Bytes of the ring and of the words after it: tokens, stop flag, drafts, accepted drafts.
 pub(super) const RING_BYTES: u64 = (RING as u64 + 4) * 4;
-/// Stop tokens that the GPU compares with.
+/// Maximum stop tokens that the GPU compares with.
 pub(super) const MAX_STOPS: usize = 64;
 
-/// What follows the logits of a step.
+/// How a token is sampled from the logits of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
     /// The largest logit.
     Greedy,
-    /// The largest after bias and penalties.
+    /// The largest logit after bias and penalties.
     GreedyAdjusted,
-    /// A draw.
+    /// Random sampling.
     Draw,
-    /// A draw after bias and penalties.
+    /// Random sampling after bias and penalties.
     DrawAdjusted,
 }
 
 impl Tail {
-    /// The kernels for a request; none where only the CPU can pick.
+    /// Returns the mode for a request; `None` if it must be sampled on the CPU.
     pub fn of(params: &Params, vocabulary: usize) -> Option<Self> {
         let adjust = needs_adjust(params);
         match (params.is_greedy(), adjust) {
@@ -47,7 +47,8 @@ impl Tail {
         }
     }
 
-    /// Its kernels; the greedy one may keep the tokens in a history. Where dispatches are dear, the largest logit is found in one.
+    /// Plans its kernels; the greedy mode can append tokens to `history`. If dispatches are expensive (`dear`), argmax
+    /// takes one dispatch.
     pub fn plan(self, vocabulary: u32, history: Option<Slot>, dear: bool) -> Result<Plan> {
         let adjusted = matches!(self, Tail::GreedyAdjusted | Tail::DrawAdjusted);
         let adjust = Adjust { counts: Slot::Counts, bias: Slot::Bias, scores: Slot::Scores };
@@ -92,7 +93,7 @@ impl Tail {
         Ok(Plan { launches, activations: vec![], output: 0, output_cols: 0, rotated: 0, scratch: 0, sorted: 0 })
     }
 
-    /// The buffers it needs beside the model's own, with their bytes.
+    /// Returns the buffers that it needs in addition to the model's, with their bytes.
     pub(super) fn buffers(self, vocabulary: u32) -> Vec<(Slot, u64)> {
         let draw = [(Slot::Sampling, SETTINGS_BYTES), (Slot::SampleWork, work_bytes(vocabulary)), (Slot::Picked, 16)];
         let adjust = [Slot::Counts, Slot::Bias, Slot::Scores].map(|slot| (slot, u64::from(vocabulary) * 4));

@@ -1,5 +1,5 @@
-//! Whether a model's head is its embedding: what the files hold decides, as in transformers' `tie_weights`, whatever
-//! config.json says. Knows no device.
+//! Decides whether a model's head is its embedding from the files' contents, as transformers' `tie_weights` does,
+//! whatever config.json says.
 
 use crate::arch;
 use crate::format::{Checkpoint, TensorInfo, WeightSource, Weights};
@@ -9,18 +9,19 @@ use crate::{Error, Result};
 use serde_json::Value;
 use std::ops::Range;
 
-/// What heads are called.
+/// Tensor names of output heads.
 pub(super) const HEADS: [&str; 2] = ["lm_head.weight", "proj_out.weight"];
 
-/// Compared at a time of two tensors that may be the same.
+/// Bytes compared at a time.
 const PIECE: u64 = 4 << 20;
 
-/// Compared first, at places all over the tensors: heads that were trained differ everywhere.
+/// Ranges compared first, spread over the tensors: separately trained heads differ everywhere.
 const SAMPLES: u64 = 8;
 const SAMPLE: u64 = 4096;
 
-/// Writes into the configuration whether the head is the embedding. Of a checkpoint with both and a configuration that ties
-/// them, the contents decide: copies would take another table's memory on the device, which is more than reading them twice.
+/// Writes into the configuration whether the head is the embedding. If a checkpoint has both tensors and the
+/// configuration ties them, their contents decide: a copy would take device memory, which costs more than reading both
+/// once.
 pub(super) async fn settle(
     source: &Source,
     checkpoint: &Checkpoint,
@@ -47,7 +48,7 @@ pub(super) async fn settle(
     Ok(())
 }
 
-/// The table that token ids are looked up in.
+/// The token embedding table.
 fn table(graph: &Graph) -> Option<String> {
     let of_tokens = |op: &Op| match op {
         Op::Embed { table, ids: Ids::Tokens, .. } => Some(*table),
@@ -57,7 +58,7 @@ fn table(graph: &Graph) -> Option<String> {
     graph.weight(table).parts.first().map(|part| part.0.clone())
 }
 
-/// Whether two weights are stored alike, byte for byte.
+/// Whether two weights are stored identically, byte for byte.
 async fn same(source: &Source, checkpoint: &Checkpoint, weights: &Weights, one: &str, other: &str) -> Result<bool> {
     let (Ok(one), Ok(other)) = (weights.get(one, ""), weights.get(other, "")) else { return Ok(false) };
     let kind = |w: &WeightSource| {

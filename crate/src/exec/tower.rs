@@ -1,5 +1,5 @@
-//! A tower on a device: tiles of pictures in, rows for the language model out, which stay on the device. It is loaded when the
-//! first picture comes. It knows pixels as its processor gives them, and no prompt.
+//! Vision encoder: image tiles in, embeddings for the language model out, which stay on the device. Loaded when the
+//! first image arrives.
 
 use super::files::Files;
 use super::limits::steps;
@@ -20,38 +20,38 @@ use crate::vision::{Films, Order, Picture, Places, Processor, places};
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// The most patches that are encoded together; a tile is never cut.
+/// Maximum patches encoded together; a tile is never cut.
 const MOST: usize = 16_384;
 
-/// A picture's rows on the device.
+/// Embeddings of an image on the device.
 #[derive(Clone)]
 pub struct Encoded {
-    /// `[tokens, cols]`, rows at multiples of four.
+    /// `[tokens, cols]`, with row strides padded to multiples of four.
     pub rows: Buffer,
     /// Rows of all tiles.
     pub tokens: usize,
-    /// Columns of a row: those of the language model, as often as the tower has features.
+    /// Columns of a row: the width of the language model times the number of vision features.
     pub cols: usize,
-    /// Where in `rows` the tokens lie, tile after tile, each row by row.
+    /// Index in `rows` of each token: tile by tile, row-major.
     pub order: Vec<u32>,
-    /// Tokens down and across of each tile.
+    /// Tokens of each tile as (height, width).
     pub grids: Vec<(usize, usize)>,
-    /// How far the positions of two tiles are apart, which are groups of a video's frames; 0 where tiles are pictures.
+    /// Position distance of two tiles that are groups of a video's frames; 0 for images.
     pub interval: f64,
 }
 
-/// A loaded tower.
+/// A loaded vision encoder.
 pub struct Eye {
-    /// What it computes.
+    /// Its graph and settings.
     pub tower: Tower,
-    /// Pictures that were encoded so far.
+    /// Number of images encoded so far.
     pub encodes: usize,
     side: Side,
     cutter: Option<Cutter>,
     laid: Option<Laid>,
 }
 
-/// Where the patches of the last tiles stand, which the step's buffers hold: tiles of the same grids are not laid out again.
+/// Patch layout of the last tiles, which is in the step's buffers; tiles of the same grids reuse it.
 struct Laid {
     order: Order,
     grids: Vec<(usize, usize)>,
@@ -59,10 +59,10 @@ struct Laid {
 }
 
 impl Eye {
-    /// Loads the tower of a model whose files are opened; its weights keep the encoding of the file.
+    /// Loads the vision encoder of a model from opened files; weights keep the encoding of the file.
     ///
     /// # Errors
-    /// What the configuration, the checkpoint, the source or the device refuses.
+    /// Errors of the configuration, the checkpoint, the source or the device.
     pub async fn load(gpu: &Gpu, source: &Source, mut files: Files, options: RunOptions) -> Result<Self> {
         let config = files.full_config();
         let stored = &mut files.weights;
@@ -70,7 +70,7 @@ impl Eye {
         match_ends(&mut tower.graph, &stored.iter().map(|w| w.name.clone()).collect::<Vec<_>>());
         for (name, rows, cols) in tower.graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (&p.0, p.1, w.cols))) {
             let Some(weight) = stored.iter_mut().find(|w| w.name == *name) else { continue };
-            // Convolutions over patches are products; tables may lie in several parts.
+            // Patch convolutions run as matmuls; tables may be stored in several parts.
             if (weight.shape.len() > 2 || weight.shape.len() == 1 && cols > 1)
                 && weight.shape.iter().product::<usize>() == rows * cols
                 && matches!(weight.encoding, Encoding::Dense(_))
@@ -93,12 +93,12 @@ impl Eye {
         self.side.bytes
     }
 
-    /// Columns of the language model.
+    /// Width of the language model.
     pub fn cols(&self) -> usize {
         self.side.cols() / self.tower.features
     }
 
-    /// The order in which patches go in.
+    /// The patch order that the encoder expects.
     pub fn order(&self, processor: &Processor) -> Order {
         let order = Order { merge: self.tower.merge, ..processor.order(self.tower.patch) };
         match self.tower.frames_first {
@@ -107,10 +107,10 @@ impl Eye {
         }
     }
 
-    /// The rows of a picture's tiles, or of a video's frames, `together` of which share a row of patches.
+    /// Encodes the tiles of an image, or the frames of a video, of which `together` share a row of patches.
     ///
     /// # Errors
-    /// What the device refuses; `UnsupportedOption` for tiles that the tower has no positions for.
+    /// Device errors; `UnsupportedOption` for tiles outside the encoder's position table.
     pub async fn encode(
         &mut self,
         gpu: &Gpu,
@@ -136,7 +136,7 @@ impl Eye {
             }
             let grids = &grids[first..end];
             let laid = match self.laid.take().filter(|laid| laid.order == order && laid.grids == grids) {
-                // Its step was large enough.
+                // The step of the same layout is large enough.
                 Some(laid) => laid,
                 None => {
                     let Tower { table, rope, window, .. } = self.tower;
@@ -162,7 +162,7 @@ impl Eye {
         Ok(Encoded { rows, tokens, cols, order: places_of, grids, interval: 0.0 })
     }
 
-    /// Has the step's buffers hold where patches stand.
+    /// Uploads patch positions to the step's buffers.
     fn lay(&self, gpu: &Gpu, places: Places) -> Result<Places> {
         let write = |slot: Slot, bytes: &[u8]| self.side.put(gpu, slot, 0, bytes);
         for (index, input) in self.side.graph.inputs.iter().enumerate() {
@@ -181,21 +181,21 @@ impl Eye {
         write(Slot::Segments, bytemuck::cast_slice(&places.segments))?;
         write(Slot::Windows, bytemuck::cast_slice(&places.windows))?;
         write(Slot::Spans, bytemuck::cast_slice(&places.blocks))?;
-        // The device has the longest of them.
+        // The step's buffers hold them now.
         Ok(Places { table: Vec::new(), rope: Vec::new(), ..places })
     }
 }
 
-/// What makes rows of patches of pixels.
+/// Extracts patches from pixels on the device.
 struct Cutter {
     order: Order,
-    /// Pixels, where the patches' begin, what their values become, and the rows.
+    /// Pixels, offsets of the patches, normalization constants, and output rows.
     buffers: [Buffer; 4],
     program: Program,
 }
 
 impl Eye {
-    /// Has the device make the rows of patches: pixels have far fewer bytes.
+    /// Extracts patches on the device: pixels have far fewer bytes to upload than patches.
     async fn cut(
         &mut self,
         gpu: &Gpu,
@@ -243,10 +243,10 @@ impl Eye {
 }
 
 impl Encoded {
-    /// The rows as numbers, `[tokens, cols]`, tile after tile, each row by row.
+    /// Reads the embeddings, `[tokens, cols]`: tile by tile, row-major.
     ///
     /// # Errors
-    /// `NotFinite` when they are not numbers.
+    /// `NotFinite` when they contain NaN or infinity.
     pub async fn read(&self, gpu: &Gpu) -> Result<Vec<f32>> {
         let bytes = gpu.read(&self.rows, 0, rows_bytes(self.tokens, self.cols)).await?;
         let rows = unpadded(&bytes, self.cols);
@@ -258,11 +258,11 @@ impl Encoded {
     }
 }
 
-/// The image processor of a model's files, for its tower, and how it takes videos, where it does; its configuration has the
-/// settings where the tower comes of a file beside a GGUF model.
+/// Reads the image processor of a model and, if supported, its video processor. With an mmproj file, the configuration
+/// contains the settings.
 ///
 /// # Errors
-/// `MissingFile` without settings; what they ask for that is not built.
+/// `MissingFile` without settings; settings that are not supported.
 pub async fn processors(source: &Source, config: &Value, tower: &Tower) -> Result<(Processor, Option<Films>)> {
     let mut files = Vec::new();
     for file in ["preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"] {
@@ -294,8 +294,8 @@ pub async fn processors(source: &Source, config: &Value, tower: &Tower) -> Resul
     Ok((processor, films))
 }
 
-/// What tells pictures apart: their tiles' sizes and bytes, and when they show; eight bytes at a time, as FNV-1a has one, and with
-/// what a product leaves in high bits brought down.
+/// Hashes the content of an image: sizes and bytes of its tiles, and timestamps. FNV-1a over eight bytes at a time,
+/// with high bits folded down after each multiplication.
 pub fn content(tiles: &[Picture], seconds: &[f64]) -> u64 {
     let mix = |h: u64, word: u64| {
         let h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

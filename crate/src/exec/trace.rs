@@ -1,23 +1,23 @@
-//! Every named value of a model's graph for a prompt: where a new family departs from its reference shows in the first value
-//! that differs. Knows the graph, not what its values mean.
+//! Traces every named value of a model's graph for a prompt. The first value that differs shows where a new family
+//! departs from its reference implementation.
 
 use super::session::Session;
 use crate::Result;
 use crate::ir::{Attention, Dim, Graph, Mask, Op, ValueId};
 use crate::plan::fuse;
 
-/// A value of the graph.
+/// A traced value.
 #[derive(Debug, Clone)]
 pub struct Traced {
-    /// Its name: that of the tensors that made it, mostly.
+    /// Its name, usually that of the tensors that produced it.
     pub name: String,
-    /// Its columns; there is a row for each token.
+    /// Number of columns; there is one row for each token.
     pub cols: usize,
-    /// Row by row. A router's picks hold the bits of numbers.
+    /// Values, row-major. Router selections contain the bits of integers.
     pub values: Vec<f32>,
 }
 
-/// The graph up to a node, which it ends with.
+/// The graph truncated after a node.
 fn up_to(graph: &Graph, node: usize) -> Graph {
     let mut part = graph.clone();
     part.nodes.truncate(node + 1);
@@ -26,9 +26,9 @@ fn up_to(graph: &Graph, node: usize) -> Graph {
 }
 
 impl Session {
-    /// All values that have a row for each token, in the order in which they are made, and the columns of them that have a
-    /// name of their own. Each is the end of a run of its own, so that no buffer is used twice. What fusions have made one
-    /// has one value: a session without fusions has them all.
+    /// Returns all values with one row for each token, in evaluation order, plus named column ranges of them. Each
+    /// value comes from a run of its own that ends with it, so no buffer has been reused. Fused ops yield one value;
+    /// disable fusions to see all.
     ///
     /// # Errors
     /// As [`Self::every_row`].
@@ -37,7 +37,7 @@ impl Session {
         let mut out = Vec::new();
         for (index, node) in graph.nodes.iter().enumerate() {
             let value = graph.value(node.output);
-            // What comes from outside is there already.
+            // Inputs are known already.
             if matches!(node.op, Op::Input(_)) || value.rows != Dim::TOKENS {
                 continue;
             }
@@ -54,8 +54,8 @@ impl Session {
         Ok(out)
     }
 
-    /// What a layer's heads ask of the rows that a decoder looks at, for every token, with the attention that asks:
-    /// `[ids, heads * columns]`. None where there is no such layer. The sequence is these ids afterwards.
+    /// Returns the cross-attention queries of a layer for every token, and the attention op: `[ids, heads * columns]`.
+    /// `None` if the layer has no cross-attention. Afterwards the sequence is `ids`.
     ///
     /// # Errors
     /// As [`Self::every_row`].

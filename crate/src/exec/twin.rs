@@ -1,4 +1,4 @@
-//! Products of a loaded model beside those of the CPU. Knows of kernels only that products have a twin.
+//! Compares matmuls of a loaded model with the CPU reference.
 
 use super::Model;
 use super::limits::steps;
@@ -10,15 +10,15 @@ use crate::kernels::matmul::{Matmul, View, Weight};
 use crate::plan::Slot;
 use crate::reference::dequant::dequant;
 
-/// Rows of a weight that the CPU multiplies as well, at its beginning and at its end.
+/// Rows checked at the beginning and at the end of a weight.
 const ROWS: usize = 4;
 
 impl Model {
-    /// Multiplies the first weight of each layout by made-up numbers, as decoding does, and some of its rows on the CPU as well: what
-    /// differs, or nothing.
+    /// Multiplies the first weight of each layout by test values, as decoding does, and checks some rows against the
+    /// CPU. Returns a description of the difference, or an empty string.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub async fn unlike_twin(&self) -> Result<String> {
         let mut seen: Vec<Layout> = Vec::new();
         for (id, plan) in self.weights.iter() {
@@ -38,30 +38,30 @@ impl Model {
     }
 }
 
-/// Multiplies weights in buffers, rows and columns, by made-up numbers, as decoding does: which of some rows comes to something else
-/// on the CPU, or nothing.
+/// Multiplies a weight of `[rows, cols]` by test values, as decoding does, and checks some rows against the CPU.
+/// Returns a description of the first wrong row, or an empty string.
 ///
 /// # Errors
-/// What the device reports.
+/// Device errors.
 async fn wrong_product(gpu: &Gpu, layout: Layout, [rows, cols]: [usize; 2], planes: Vec<Buffer>) -> Result<String> {
     let x: Vec<f32> = (0..cols).map(|i| (i * 7919 % 61) as f32 / 30.0 - 1.0).collect();
     let make = |size: usize| gpu.buffer("check", 4 * size as u64, Usage::Storage);
     let mut buffers = vec![make(cols)?, make(rows)?];
     buffers.extend(planes);
     gpu.write(&buffers[0], 0, bytemuck::cast_slice(&x));
-    // What is not written stays something that no result is.
+    // Prefill with NaN, so that rows that are not written fail.
     gpu.write(&buffers[1], 0, &vec![0xff; 4 * rows]);
     let [from, to, q, s] = [0, 1, 2, 3].map(Slot::Activation);
     let view = |buffer, cols: usize| View { buffer, offset: 0, stride: cols as u32 };
     let weight = Weight { layout, rows: rows as u32, cols: cols as u32, q, s: (buffers.len() > 3).then_some(s) };
     let launch = Matmul::plain("product", weight, view(from, cols), view(to, rows)).gemv(gpu.caps(), 1, from);
-    // Packed bytes have 8 bits of x.
+    // The packed dot product quantizes x to 8 bits.
     let off = if launch.variant.number("DOT") == 1 { 0.1 } else { 1e-3 };
     let program = gpu.program("check", steps(gpu, &[launch], &buffers, 1).await?)?;
     gpu.submit(&[Work::Run { program: &program, grids: None }])?;
     let found: Vec<f32> = bytemuck::pod_collect_to_vec(&gpu.read(&buffers[1], 0, 4 * rows as u64).await?);
     gpu.check().await?;
-    // Rows that may share words begin together.
+    // Rows that may share words start together.
     for first in [0, rows.saturating_sub(1) / ROWS * ROWS] {
         let count = ROWS.min(rows - first);
         let mut planes = [Vec::new(), Vec::new()];
@@ -74,7 +74,7 @@ async fn wrong_product(gpu: &Gpu, layout: Layout, [rows, cols]: [usize; 2], plan
             let products = values.iter().zip(&x).map(|(w, x)| f64::from(w * x));
             let (wanted, square) = products.fold((0.0, 0.0), |(sum, square), p| (sum + p, square + p * p));
             let error = (f64::from(found[row]) - wanted).abs();
-            // What is no number is wrong as well.
+            // NaN fails too.
             if error.is_nan() || error > off * square.sqrt() {
                 return Ok(format!("row {row} times numbers is {:.3}, not {wanted:.3}", f64::from(found[row])));
             }

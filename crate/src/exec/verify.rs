@@ -1,4 +1,4 @@
-//! Whether a loaded model is what its files say and computes one thing in two ways. Knows no kernel by name.
+//! Self-checks of a loaded model: weights equal the files, prefill equals decode.
 
 use super::load::{Wanted, load_alone};
 use super::{Files, Model, Session};
@@ -9,19 +9,19 @@ use crate::plan::{Slot, WeightPlans};
 use crate::{Error, Result};
 use std::rc::Rc;
 
-/// Bytes that are read back at once.
+/// Bytes read back at once.
 const PIECE: u64 = 4 << 20;
-/// Tokens of the text that is run in two ways.
+/// Tokens of the test prompt.
 const TOKENS: usize = 9;
-/// The most that a prefill and single steps may differ, as relative L2: they round in different places.
+/// Maximum relative L2 difference of prefill and single steps, which round in different places.
 const APART: f64 = 0.1;
 
 impl Model {
-    /// Loads weights once more, of up to `most` bytes on the device, spread over the model, and compares them with those that are
-    /// there: what differs, or nothing.
+    /// Reloads weights of up to `most` bytes, spread over the model, and compares them with those on the device.
+    /// Returns a description of the first difference.
     ///
     /// # Errors
-    /// What the source or the device refuses.
+    /// Errors of the source or the device.
     pub async fn changed_weight(&self, source: &Source, files: &Files, most: u64) -> Result<Option<String>> {
         for id in self.some_weights(most) {
             let Some(plan) = self.weights.get(&id) else { continue };
@@ -50,9 +50,9 @@ impl Model {
         self.shared.iter().filter_map(held).collect()
     }
 
-    /// Weights of the model's beginning, middle and end, of so many bytes in all.
+    /// Selects weights from the beginning, middle and end of the model, up to `most` bytes in total.
     fn some_weights(&self, most: u64) -> Vec<WeightId> {
-        // What comes from the files while it runs is nowhere as a whole.
+        // Paged weights are not on the device as a whole.
         let whole = self.weights.iter().filter(|(_, plan)| !plan.is_paged());
         let ids: Vec<WeightId> = whole.map(|(id, _)| *id).collect();
         let total: u64 = self.weights.values().map(|plan| plan.bytes()).sum();
@@ -70,21 +70,22 @@ impl Model {
 }
 
 impl Session {
-    /// Writes over the logits on the device.
+    /// Overwrites the logits on the device.
     fn spoil_logits(&self) -> Result<()> {
         self.gpu.write(self.buffer(Slot::Output)?, 0, &vec![0; self.vocab() * 4]);
         Ok(())
     }
 }
 
-/// Runs a few tokens in a session of their own, at once and one by one: how far the logits are apart where that is too far.
+/// Runs a few tokens in a new session, as a prefill and one by one. Returns a description if the logits differ too
+/// much.
 ///
 /// # Errors
-/// `NotFinite`, or what else the device reports.
+/// `NotFinite`, or other device errors.
 pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
     let mut session = Session::new(model)?;
     let ids: Vec<u32> = (1..=TOKENS.min(model.capacity)).map(|i| (i * 7919 % model.vocab()) as u32).collect();
-    // What one of them does not write must not be the other's.
+    // Results of the first run must not be mistaken for the second's.
     session.spoil_logits()?;
     session.prefill(&ids, 0).await?;
     let together = session.logits().await?;
@@ -102,7 +103,7 @@ pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
     Ok((distance.is_nan() || distance > APART).then(wrong))
 }
 
-/// The first byte in which two buffers differ.
+/// The offset of the first byte that differs between two buffers.
 async fn difference(gpu: &Gpu, a: &Buffer, b: &Buffer) -> Result<Option<u64>> {
     for at in (0..a.size()).step_by(PIECE as usize) {
         let size = PIECE.min(a.size() - at);

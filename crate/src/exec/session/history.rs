@@ -1,23 +1,22 @@
-//! Where a sequence can go: back to an earlier place, to what it was, to what another one is; and copies of it. Knows buffers of states
-//! and how far back each holds, runs nothing.
+//! Trim, checkpoint, snapshot, restore and fork of a session.
 
 use super::Session;
 use crate::Result;
 use crate::exec::saved::{Saved, Snapshot, copy_all};
 
 impl Session {
-    /// Forgets the sequence: the next token is the first.
+    /// Clears the sequence: the next token is the first.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.checkpoints.clear();
         self.reached = 0;
     }
 
-    /// Goes back to the first `to` tokens, or as far as its states allow; answers how many tokens they hold then. What is
-    /// missing up to `to` has to run again.
+    /// Trims the sequence to `to` tokens, or fewer if its states require it; returns the number left. Tokens missing up
+    /// to `to` must be run again.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub fn trim(&mut self, to: usize) -> Result<usize> {
         let to = to.min(self.tokens.len());
         if to == self.reached {
@@ -29,7 +28,7 @@ impl Session {
         } else if to >= oldest {
             self.tokens.truncate(to);
             self.checkpoints.retain(|saved| saved.len() <= to);
-            // A ring has lost what it was overwritten with, however far the sequence goes back.
+            // A ring buffer stays overwritten, however far the sequence is rolled back.
             if self.states.iter().all(|s| !s.ring) {
                 self.reached = to;
             }
@@ -45,14 +44,14 @@ impl Session {
             }
         }
         if !self.placed.of.is_empty() {
-            // What comes next stands behind what is left.
+            // The next tokens follow the remaining ones.
             self.place_tokens(&self.tokens.clone())?;
         }
         Ok(self.tokens.len())
     }
 
-    /// Keeps what the states hold and the last row's logits, so that the sequence can go back to this place: wanted after a
-    /// prompt, and done where states cannot go back by themselves.
+    /// Saves the states and the last row's logits, so that the sequence can be rolled back to this position. Call it
+    /// after a prompt; it does nothing if states can be trimmed.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for it.
@@ -68,7 +67,7 @@ impl Session {
         Saved::keep(&model, &self.own, held, &mut self.checkpoints)
     }
 
-    /// A copy of the whole sequence, to come back to.
+    /// Copies the whole sequence, to restore it later.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for it.
@@ -76,10 +75,10 @@ impl Session {
         Snapshot::of(&self.model, &self.own, &self.tokens, self.reached)
     }
 
-    /// Makes the sequence what it was.
+    /// Restores a snapshot.
     ///
     /// # Errors
-    /// `Request` for a snapshot of another model; what the device reports.
+    /// `Request` for a snapshot of another model; device errors.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
         snapshot.check(&self.model)?;
         self.room_for_copy(snapshot.reached)?;
@@ -91,10 +90,10 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the sequence what another one of the model is: its tokens, states and last logits.
+    /// Copies tokens, states and last logits of another sequence of the model.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Device errors.
     pub fn become_copy(&mut self, other: &Self) -> Result<()> {
         self.room_for_copy(other.reached)?;
         copy_all(&self.model, &other.own, &self.own, other.reached)?;
@@ -104,7 +103,7 @@ impl Session {
         Ok(())
     }
 
-    /// A second sequence that begins as this one: its states are copied, weights and kernels shared.
+    /// Forks the sequence: copies its states, shares weights and kernels.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.

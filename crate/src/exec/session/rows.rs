@@ -1,4 +1,4 @@
-//! What a model gives for every row of a sequence, not for the last alone. Knows graphs and plans, no text.
+//! Outputs of all rows of a sequence instead of only the last.
 
 use super::Session;
 use crate::Result;
@@ -8,11 +8,11 @@ use crate::ir::Graph;
 use crate::plan::{RowsMode, Slot, fuse};
 
 impl Session {
-    /// Logits of every token, or the last hidden states where `hidden` is set: `[ids, columns]`. The sequence is these ids
-    /// afterwards.
+    /// Returns the logits of every token, or the last hidden states with `hidden`: `[ids, columns]`. Afterwards the
+    /// sequence is `ids`.
     ///
     /// # Errors
-    /// As [`Self::prefill`]; `NotFinite` when they are not numbers.
+    /// As [`Self::prefill`]; `NotFinite` when they contain NaN or infinity.
     pub async fn every_row(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
         let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
         let all = self.rows_of(&fuse::all_rows(graph), ids).await?;
@@ -20,12 +20,12 @@ impl Session {
         Ok(all)
     }
 
-    /// What a graph over the model's weights and states gives for each of `ids`, which are the sequence afterwards.
+    /// Returns the output of a graph over the model's weights and states for each of `ids`, which become the sequence.
     pub(in crate::exec) async fn rows_of(&mut self, graph: &Graph, ids: &[u32]) -> Result<Vec<f32>> {
         self.check_ids(ids, 0)?;
         self.trim(0)?;
         let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
-        // So many rows as there are and as fit one buffer.
+        // Chunk size limited by the output buffer.
         let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
         let chunk = self.chunk.min(ids.len()).min(fit);
         let plan = self.model.plan(graph, RowsMode::Many(chunk))?;
