@@ -437,7 +437,7 @@ fn auto_fits_the_memory() {
     for (memory, name, notes) in [(needed(&stored), "stored", 0), (q8, "q8", 1), (q8 - 1, "q4", 1), (q4 - 1, "q4", 2)] {
         let model = load(Precision::Auto, Some(memory));
         assert_eq!((model.precision.name(), model.notes.len()), (name, notes), "{memory}: {:?}", model.notes);
-        assert!(notes == 0 || model.notes[0].contains(&format!("kept as {name}")), "{:?}", model.notes);
+        assert!(notes == 0 || model.notes[0].contains(&format!("quantized to {name}")), "{:?}", model.notes);
     }
     // What is asked for is done, with a word.
     let model = load(Precision::F32, Some(q4));
@@ -461,7 +461,7 @@ fn inspection() {
         ),
         ("quant/model_mlx", &["runs: yes", "encoding: mlx 4 bit group 64", "encoding: mlx 6 bit group 32"]),
         ("quant/llama_gptq_order", &["runs: yes", "encoding: gptq 4 bit group 32"]),
-        ("quant/qwen3_nf4", &["runs: yes", "kept as f16"]),
+        ("quant/qwen3_nf4", &["runs: yes", "on the device: f16"]),
         ("quant/phi3_mlc", &["architecture: Phi3ForCausalLM (phi3)", "runs: yes", "file: params_shard_0.bin"]),
         ("quant/gguf_q4_k_m/model.gguf", &["runs: yes", "Q4_K", "Q6_K", "file: model.gguf"]),
         ("models/bert", &["architecture: BertModel (bert)", "runs: yes", "encoding: f32"]),

@@ -244,7 +244,7 @@ test("auto takes fewer bits where the memory is short, and says so", options, as
     return info;
   }, site.url);
   assert.equal(info.precision, "q4");
-  assert.ok(info.warnings.some((warning) => warning.includes("kept as q4")), JSON.stringify(info.warnings));
+  assert.ok(info.warnings.some((warning) => warning.includes("quantized to q4")), JSON.stringify(info.warnings));
 });
 
 test("which kernels are the fastest is measured when asked, remembered, and measured again where the record is damaged", options, async () => {

@@ -139,7 +139,7 @@ fn what_a_user_writes_is_no_picture() {
     let typed = ask(&mut loaded, &json!([user(first.picture, "<|image_pad|> and <|vision_start|>")]));
     assert!(typed.is_ok(), "{typed:?}");
     for (messages, said) in [
-        (json!([user(90_000, "?")]), "90000 is the number of no picture"),
+        (json!([user(90_000, "?")]), "unknown image id 90000"),
         (
             json!([{ "role": "user", "content": [{ "type": "photo", "picture": first.picture }] }]),
             "0 times <|image_pad|> for 1",

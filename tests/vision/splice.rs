@@ -123,7 +123,7 @@ fn a_picture_longer_than_a_part_is_refused() {
     let (first, tokens) = look(&session, &mut eye, "gemma3", &pictures(&expected)[0]);
     let ids: Vec<u32> = (0..tokens as u32).map(|i| session.vocab() as u32 + first + i).collect();
     let error = pollster::block_on(session.prefill(&[&[1], &ids[..]].concat(), 0)).expect_err("eight rows a part");
-    assert!(error.to_string().contains("a picture of 9 tokens"), "{error}");
+    assert!(error.to_string().contains("an image of 9 tokens"), "{error}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Album {
 
     /// The error for an unknown image id.
     pub fn missing(number: u32) -> Error {
-        let reason = format!("{number} is the number of no picture that is here");
+        let reason = format!("unknown image id {number}. Encode the image first.");
         Error::Request { parameter: "picture".into(), reason }
     }
 
@@ -93,7 +93,8 @@ impl Album {
     /// `Request` for an id of no cached image.
     pub(super) fn place(&self, number: u32) -> Result<Place<'_>> {
         let found = self.at(number).map(|(shot, token)| Place { encoded: &shot.encoded, token });
-        let reason = || format!("{number} past the vocabulary is no token of a picture that is here");
+        let reason =
+            || format!("unknown image token {number}, counted from the end of the vocabulary. Encode the image first.");
         found.ok_or_else(|| Error::Request { parameter: "ids".into(), reason: reason() })
     }
 

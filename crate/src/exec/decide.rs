@@ -70,7 +70,8 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     };
     let kv = options.overrides.kv.unwrap_or(usual);
     if kv == Kv::F16 && !caps.f16 {
-        let reason = "f16 needs a device with shader-f16; 'packed' has the same size everywhere".into();
+        let reason =
+            "'f16' requires a device with shader-f16. Use 'packed', which has the same size on every device.".into();
         return Err(Error::Request { parameter: "kv".into(), reason });
     }
     let chunk = options.chunk(caps);
@@ -98,23 +99,26 @@ pub fn decide(config: &Value, stored: &Weights, caps: &Caps, options: &RunOption
     if capacity < asked {
         let (takes, has) = (mb(needed), mb(memory));
         notes.push(format!(
-            "The context is {capacity} tokens instead of {asked}: so the model takes {takes} MB; estimated available device \
-             memory: {has} MB."
+            "Context reduced from {asked} to {capacity} tokens: the model now takes {takes} MB of about {has} MB of available \
+             device memory. Load a smaller model for a longer context."
         ));
     }
     if needed > memory {
         if options.must_fit || caps.ios {
-            let hint = "Load a smaller or more strongly quantized model.".into();
+            let hint = "Load a smaller model or one with stronger quantization.".into();
             return Err(Error::OutOfMemory { what: "the model".into(), needed, limit: memory, hint });
         }
         let (takes, has) = (mb(needed), mb(memory));
         notes.push(format!(
-            "The model takes about {takes} MB; estimated available device memory: {has} MB. A smaller maxContext or model \
-             would fit."
+            "The model may not fit: it takes about {takes} MB, and about {has} MB of device memory are available. Set a \
+             smaller maxContext or load a smaller model."
         ));
     }
     if capacity > known {
-        notes.push(format!("The model was made for {known} tokens of context; beyond them its answers get worse."));
+        notes.push(format!(
+            "The context of {capacity} tokens exceeds the model's maximum of {known}: output may get worse beyond it. Set \
+             maxContext to at most {known}."
+        ));
     }
     let (states, chunk) = (states_of(capacity), chunk.min(capacity));
     Ok(Decision { capacity, chunk, kv, graph, weights, states, fusions, precision, notes })
@@ -257,8 +261,8 @@ fn fitting(
     if chosen != asked {
         let (name, takes, would, has) = (chosen.name(), mb(needed(&best)), mb(stored), mb(memory));
         notes.push(format!(
-            "The weights are kept as {name}: so the model takes {takes} MB with its cache and room to work. As they are stored \
-             it would take {would} MB; estimated available device memory: {has} MB."
+            "The weights are quantized to {name}: with the KV cache the model now takes {takes} MB. At the stored precision it \
+             would take {would} MB, and about {has} MB of device memory are available."
         ));
     }
     Ok((chosen, notes, best))

@@ -99,10 +99,13 @@ impl Decode {
     pub fn start(session: &mut Session, start: Start<'_>) -> Result<Self> {
         let Start { end, stops, budget, step, tail, lookup } = start;
         if session.tokens.len() != end {
-            return Err(Error::Internal(format!("the sequence has {} tokens, not {end}", session.tokens.len())));
+            return Err(Error::Internal(format!(
+                "decode: the sequence has {} tokens, expected {end}",
+                session.tokens.len()
+            )));
         }
         if stops.len() > MAX_STOPS {
-            let reason = format!("at most {MAX_STOPS} stop tokens are possible");
+            let reason = format!("{} stop tokens exceed the limit of {MAX_STOPS}. Remove some.", stops.len());
             return Err(Error::Request { parameter: "stop".into(), reason });
         }
         let budget = budget.min(session.capacity + 1 - end);
@@ -133,7 +136,10 @@ impl Decode {
         let mut first = session.tail(tail)?;
         if let Some(lookup) = lookup.filter(|_| tail == Tail::Greedy && !session.is_paged()) {
             if lookup.context.len() != end {
-                return Err(Error::Internal(format!("{} tokens before position {end}", lookup.context.len())));
+                return Err(Error::Internal(format!(
+                    "prompt lookup: the context has {} tokens, expected {end}",
+                    lookup.context.len()
+                )));
             }
             first = &session.speculation()?.tail;
             // Soft tokens are replaced by the last id of the vocabulary, so that lookup never drafts an image token.

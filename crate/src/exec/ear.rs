@@ -103,12 +103,18 @@ impl Ear {
         let refuse = |reason: String| Err(Error::Request { parameter: "audio".into(), reason });
         let longest = self.intake.longest();
         if samples.len() > longest {
-            return refuse(format!("{} samples at once; the model hears {longest}.", samples.len()));
+            return refuse(format!(
+                "{} samples exceed the model's limit of {longest}. Split the audio.",
+                samples.len()
+            ));
         }
         let inside = self.intake.rows(samples.len());
         let rows = self.encoder.rows_of(inside);
         if rows == 0 {
-            return refuse("it is too short: less than a tenth of a second.".into());
+            return refuse(format!(
+                "{} samples are too short: less than a tenth of a second. Pass longer audio.",
+                samples.len()
+            ));
         }
         let given = [(Slot::Output, self.states.clone())].into();
         // Other lengths will follow: round up so that steps are rebuilt only a few times.

@@ -242,7 +242,7 @@ impl Encoder {
     fn check(&self, texts: &[&Tokens]) -> Result<usize> {
         let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
         if texts.is_empty() || texts.iter().any(|t| t.ids.is_empty()) {
-            return refuse("there is no token to run".into());
+            return refuse("no tokens. Pass at least one token for each sequence.".into());
         }
         if let Some(text) = texts.iter().find(|t| t.ids.len() > self.longest) {
             return Err(Error::ContextFull { tokens: text.ids.len(), limit: self.longest });
@@ -250,7 +250,10 @@ impl Encoder {
         if self.vocab > 0
             && let Some(id) = texts.iter().flat_map(|t| &t.ids).find(|id| **id as usize >= self.vocab)
         {
-            return refuse(format!("{id} is outside the vocabulary of {}", self.vocab));
+            return refuse(format!(
+                "id {id} is outside the vocabulary of {} tokens. Use the model's own tokenizer.",
+                self.vocab
+            ));
         }
         let tokens: usize = texts.iter().map(|t| t.ids.len()).sum();
         if tokens > self.most_tokens || texts.len() > self.most_texts {

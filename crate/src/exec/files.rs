@@ -87,13 +87,14 @@ impl Files {
     pub async fn config(source: &Source) -> Result<Option<Value>> {
         let Some(bytes) = source.read_optional("config.json").await? else { return Ok(None) };
         let fault = |reason| Error::Config { file: "config.json".into(), reason };
-        let config: Value = serde_json::from_slice(&bytes).map_err(|e| fault(format!("is not JSON: {e}")))?;
+        let config: Value = serde_json::from_slice(&bytes).map_err(|e| fault(format!("invalid JSON: {e}")))?;
         if crate::arch::is_named(&config) {
             return Ok(Some(config));
         }
         let weights = detect(&config, &source.checkpoint().await?, &SortedMap::new());
         let tensors = weights.iter().map(|w| (w.name.as_str(), w.shape.iter().product()));
-        let reason = "names neither 'architectures' nor 'model_type', and its tensors fit no family. Add 'model_type'.";
+        let reason =
+            "'architectures' and 'model_type' are missing, and the tensors match no known family. Add 'model_type'.";
         crate::arch::inferred(&config, &tensors.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
     }
 
@@ -216,7 +217,7 @@ impl Files {
             match crate::arch::projectors().find(|p| seen(p) && p.name == header.projector()) {
                 Some(projector) => files.see(&header, projector)?,
                 None => {
-                    let reason = format!("the projector {} of {tower} beside {}", header.projector(), family.name);
+                    let reason = format!("the projector {} of {tower} with {}", header.projector(), family.name);
                     files.put(clip::UNSEEN, reason.into());
                 }
             }
@@ -264,7 +265,7 @@ impl Files {
         let lost = |number: usize, name: String, count: usize| Error::MissingFile {
             file: name,
             place: source.name().into(),
-            hint: format!("It is part {number} of {count} of {file}; put all parts beside each other."),
+            hint: format!("It is part {number} of {count} of {file}. Put all parts in the same folder."),
         };
         let present = async |name: &str| Ok::<_, Error>(source.info(name).await?.is_some());
         let in_parts = gguf::part_of(file).map_or(1, |(_, _, count)| count);
@@ -276,7 +277,7 @@ impl Files {
         for number in 2..=count {
             let name = gguf::part_name(&first, number).filter(|_| count == in_parts).ok_or_else(|| {
                 let reason = format!(
-                    "it is a part of {count} that was renamed; the parts are found as NAME-00001-of-{count:05}.gguf"
+                    "it is one of {count} parts, but its name is not of the form NAME-00001-of-{count:05}.gguf. Rename it"
                 );
                 Error::Malformed { file: first.clone(), format: "GGUF", reason }
             })?;
@@ -294,7 +295,7 @@ impl Files {
         let size = info.map(|i| i.size).ok_or_else(|| Error::MissingFile {
             file: file.into(),
             place: source.name().into(),
-            hint: "Name one of its .gguf files.".into(),
+            hint: "Pass the name of a .gguf file that it contains.".into(),
         })?;
         let (mut start, mut length) = (Vec::new(), 1u64 << 20);
         loop {

@@ -180,7 +180,10 @@ impl fmt::Display for Inspection {
             *entry = (entry.0 + 1, entry.1 + weight.stored, entry.2 + weight.bytes);
         }
         for ((encoding, layout), (count, stored, bytes)) in encodings {
-            writeln!(f, "encoding: {encoding}, {count} weights, {stored} bytes; kept as {layout}, {bytes} bytes")?;
+            writeln!(
+                f,
+                "encoding: {encoding}, {count} weights, {stored} bytes; on the device: {layout}, {bytes} bytes"
+            )?;
         }
         match &self.faults[..] {
             [] => writeln!(f, "runs: yes")?,

@@ -97,7 +97,7 @@ pub async fn steps(gpu: &Gpu, launches: &[Launch<Slot>], buffers: &[Buffer], row
     let pipelines = gpu.pipelines(&shaders).await?;
     let step = |launch: &Launch<Slot>| {
         let at = variants.binary_search(&launch.variant);
-        let at = at.map_err(|_| Error::Internal("a launch without its kernel".into()))?;
+        let at = at.map_err(|_| Error::Internal("probe: a launch has no compiled kernel".into()))?;
         let resolved = launch.resolve(&shaders[at])?;
         let bound = |(binding, slot)| match slot {
             Slot::Activation(index) => Some((binding, buffers.get(index)?.clone())),

@@ -95,7 +95,7 @@ impl Session {
             return Err(Error::UnsupportedOption {
                 architecture: self.graph.name.clone(),
                 option: "profile".into(),
-                hint: "This device has no timestamp queries.".into(),
+                hint: "The device has no timestamp queries. Measure without 'profile', or on another device.".into(),
             });
         }
         self.check_room(rows, position)?;

@@ -144,9 +144,12 @@ impl Model {
         let (graph, weights) = (&decision.graph, &decision.weights);
         let wanted = Wanted { gpu: &gpu, graph, plans: weights, source, checkpoint: &checkpoint, stored: &stored };
         let made = load_compiled(wanted, tune, &plans, meanwhile).await?;
-        decision.notes.extend(tuning.failure.iter().map(|reason| {
-            format!("Which kernels are the fastest here could not be measured ({reason}); the usual ones run.")
-        }));
+        decision.notes.extend(
+            tuning
+                .failure
+                .iter()
+                .map(|reason| format!("Kernels were not autotuned ({reason}). The default variants are used.")),
+        );
         let mut model = Self::assemble(gpu, config, decision, options, made, (source, checkpoint, stored))?;
         model.tuning = tuning;
         model.write_ropes();
@@ -169,7 +172,7 @@ impl Model {
         let Compiled { plans, pipelines, buffers: mut shared, times: load } = made;
         let mut plans = plans.into_iter();
         let (Some(decode), Some(prefill), Some(greedy)) = (plans.next(), plans.next(), plans.next()) else {
-            return Err(Error::Internal("the model has no three plans".into()));
+            return Err(Error::Internal("the load made fewer than three plans".into()));
         };
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let middle = decision.has_middle(gpu.caps());

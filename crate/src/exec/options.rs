@@ -55,7 +55,7 @@ impl Precision {
             "q4" => Ok(Self::Q4),
             other => Err(Error::Request {
                 parameter: parameter.into(),
-                reason: format!("'{other}' is not one of auto, f32, f16, q8, q4"),
+                reason: format!("'{other}' is not supported. Use auto, f32, f16, q8 or q4."),
             }),
         }
     }

@@ -190,7 +190,10 @@ impl Pages {
             around.gpu.write(&stop.picks, 0, bytemuck::cast_slice(&placed));
             if index + 1 < parts {
                 let end = stop.mixed.ok_or_else(|| {
-                    Error::Internal(format!("{} experts of a step of few rows have {places} places", needed.len()))
+                    Error::Internal(format!(
+                        "paging: a decode step selects {} experts, but there are {places} slots",
+                        needed.len()
+                    ))
                 })?;
                 part(around.gpu, step, grids, stop.end..end)?;
             }
@@ -224,8 +227,8 @@ impl Pages {
             let place = |number: &u32| table.group.held.place(*number).map_or(u32::MAX, |at| at as u32);
             let placed: Vec<u32> = numbers.iter().map(place).collect();
             let rows = around.shared.get(&Slot::Rows(table.id));
-            let rows =
-                rows.ok_or_else(|| Error::Internal(format!("the table {:?} has no buffer of rows", table.id)))?;
+            let rows = rows
+                .ok_or_else(|| Error::Internal(format!("paging: table {:?} has no buffer of row slots", table.id)))?;
             around.gpu.write(rows, 0, bytemuck::cast_slice(&placed));
         }
         Ok(())
@@ -244,7 +247,8 @@ impl Pages {
         }
         let (mut rows, mut buffers) = (Vec::new(), Buffers::new());
         for (id, unit) in &group.weights {
-            let plan = around.weights.get(id).ok_or_else(|| Error::Internal(format!("weight {id:?} has no plan")))?;
+            let plan =
+                around.weights.get(id).ok_or_else(|| Error::Internal(format!("paging: weight {id:?} has no plan")))?;
             for (number, at) in &missing {
                 clear_scales(around, (*id, plan), at * unit..(at + 1) * unit);
                 let range = *number as usize * unit..(*number as usize + 1) * unit;
@@ -267,7 +271,7 @@ impl Pages {
             let (Some(all), Some(held)) =
                 (around.shared.get(&Slot::Vector(*bias)), around.shared.get(&Slot::WeightQ(*bias, 0)))
             else {
-                return Err(Error::Internal(format!("the biases {bias:?} have no buffers")));
+                return Err(Error::Internal(format!("paging: the biases {bias:?} have no buffers")));
             };
             let bytes = *rows as u64 * 4;
             let copy = |(number, at): &(u32, usize)| Work::Copy {
@@ -346,7 +350,7 @@ fn sources(
             } else {
                 source.slice(name, low - first, vec![high - low, cols])
             };
-            let piece = piece.ok_or_else(|| Error::Internal(format!("{name} cannot be cut")))?;
+            let piece = piece.ok_or_else(|| Error::Internal(format!("paging: {name} cannot be split by rows")))?;
             rows.push((id, to + low - wanted.start, piece));
         }
         first += count;

@@ -94,8 +94,8 @@ impl Session {
                 match album.tile(ids, vocab, end) {
                     Some((start, _)) if start > first => end = end.min(start),
                     Some((start, after)) if start < end => {
-                        let option = format!("a picture of {} tokens", after - start);
-                        let hint = format!("Load the model with chunks of more than {most} tokens.");
+                        let option = format!("an image of {} tokens", after - start);
+                        let hint = format!("Use a smaller image: a prefill chunk has {most} tokens.");
                         return Err(Error::UnsupportedOption { architecture: self.graph.name.clone(), option, hint });
                     }
                     _ => {}
@@ -135,8 +135,8 @@ impl Session {
         }
         let none = || Error::UnsupportedOption {
             architecture: self.graph.name.clone(),
-            option: "pictures".into(),
-            hint: "Load a model that takes them.".into(),
+            option: "image input".into(),
+            hint: "Load a model with image input.".into(),
         };
         let input = self.graph.inputs.iter().position(|i| i.name == PICTURES).ok_or_else(none)?;
         let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
@@ -194,7 +194,9 @@ impl Session {
             let wanted = ids.iter().filter(|id| *id == placeholder).count();
             let found = numbers.clone().count();
             if wanted != found {
-                let reason = format!("{wanted} placeholders ({placeholder}) for {found} tokens of pictures");
+                let reason = format!(
+                    "{wanted} image placeholders (id {placeholder}) but {found} image tokens. Use one placeholder per image token."
+                );
                 return Err(Error::Request { parameter: "ids".into(), reason });
             }
             let places = filled.iter_mut().filter(|id| *id == placeholder);

@@ -65,7 +65,7 @@ pub fn page_out(
     let refuse = |option: &str| Error::UnsupportedOption {
         architecture: graph.name.clone(),
         option: option.into(),
-        hint: "This checkpoint's encoding does not keep them apart; leave the option out, or take another checkpoint."
+        hint: "The checkpoint's encoding does not store them separately. Remove the option or use another checkpoint."
             .into(),
     };
     let mut notes = Vec::new();
@@ -81,7 +81,7 @@ pub fn page_out(
             && weights.get_mut(&id).is_some_and(|plan| rows >= plan.of || plan.hold(rows, 1, max_buffer));
         match (held, options.table_rows) {
             (true, _) => {
-                notes.push(format!("Rows of {} come from the files as tokens need them.", graph.weight(id).parts[0].0));
+                notes.push(format!("Rows of {} are read from the files on demand.", graph.weight(id).parts[0].0));
             }
             (false, Some(_)) => return Err(refuse("tableRows")),
             (false, None) => {}
@@ -112,7 +112,9 @@ pub fn page_out(
     });
     if fits {
         *weights = paged;
-        notes.push(format!("{held} of {count} experts of each layer are on the device; others come from the files when they are picked."));
+        notes.push(format!(
+            "{held} of {count} experts of each layer are on the device; the others are read from the files on demand."
+        ));
     } else if options.experts.is_some() {
         return Err(refuse("experts"));
     }

@@ -48,12 +48,12 @@ impl Session {
             return Ok(&self.greedy);
         }
         let found = self.tails.iter().find(|(t, _)| *t == tail);
-        found.map(|(_, step)| step).ok_or_else(|| Error::Internal(format!("{tail:?} was not prepared")))
+        found.map(|(_, step)| step).ok_or_else(|| Error::Internal(format!("sampling mode {tail:?} was not prepared")))
     }
 
     /// Returns the error for a step that sampled no token.
     pub(super) async fn sampling_fault(&self, tail: Tail, step: usize) -> Error {
-        let hint = "The weights or the driver are damaged; load the model again.".into();
+        let hint = "The weights are damaged or the GPU driver is faulty; load the model again.".into();
         let unknown = Error::NotFinite { step: format!("token {step}"), hint };
         if !matches!(tail, Tail::Draw | Tail::DrawAdjusted) {
             // Reading the logits reports what is wrong with them.

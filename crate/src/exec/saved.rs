@@ -105,7 +105,7 @@ impl Snapshot {
     /// Rejects a snapshot of another model.
     pub(super) fn check(&self, model: &Rc<Model>) -> Result<()> {
         if !Rc::ptr_eq(&self.model, model) {
-            let reason = "it was taken from a session of another model".into();
+            let reason = "it belongs to another model. Restore it in a session of the model it was taken from.".into();
             return Err(Error::Request { parameter: "snapshot".into(), reason });
         }
         Ok(())

@@ -273,7 +273,10 @@ impl Session {
     pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
         self.check_ids(ids, start)?;
         if start > self.tokens.len() {
-            let reason = format!("the sequence has {} tokens, fewer than {start}", self.tokens.len());
+            let reason = format!(
+                "{start} is past the end of the sequence, which has {} tokens. Run the missing tokens first.",
+                self.tokens.len()
+            );
             return Err(Error::Request { parameter: "start".into(), reason });
         }
         let mut all = self.tokens[..start].to_vec();
@@ -315,14 +318,16 @@ impl Session {
     fn check_ids(&self, ids: &[u32], start: usize) -> Result<()> {
         let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
         if ids.is_empty() {
-            return refuse("there is no token to run".into());
+            return refuse("no tokens. Pass at least one token.".into());
         }
         if start + ids.len() > self.capacity {
             return Err(Error::ContextFull { tokens: start + ids.len(), limit: self.capacity });
         }
         let vocab = self.vocab();
         match ids.iter().find(|id| **id as usize >= vocab) {
-            Some(id) if !self.takes_pictures() => refuse(format!("{id} is outside the vocabulary of {vocab}")),
+            Some(id) if !self.takes_pictures() => {
+                refuse(format!("id {id} is outside the vocabulary of {vocab} tokens. Use the model's own tokenizer."))
+            }
             Some(_) => self.check_pictures(ids),
             None => Ok(()),
         }
@@ -346,7 +351,9 @@ impl Session {
     pub async fn step(&mut self, token: u32, pos: usize) -> Result<()> {
         self.check_ids(&[token], pos)?;
         if self.trim(pos)? != pos {
-            let reason = format!("the sequence cannot go back to position {pos} without running tokens again");
+            let reason = format!(
+                "the sequence cannot be rolled back to position {pos}. Run its tokens again from the beginning."
+            );
             return Err(Error::Request { parameter: "pos".into(), reason });
         }
         self.room(pos + 1).await?;

@@ -170,7 +170,7 @@ impl Side {
     }
 
     fn made(&self) -> Result<&Made> {
-        self.made.as_ref().ok_or_else(|| Error::Internal(format!("{} has no step", self.graph.name)))
+        self.made.as_ref().ok_or_else(|| Error::Internal(format!("{}: no step was prepared", self.graph.name)))
     }
 
     /// Submits a run over `rows` rows as one sequence.
@@ -180,7 +180,7 @@ impl Side {
     pub fn run(&self, gpu: &Gpu, rows: usize) -> Result<()> {
         let made = self.made()?;
         if rows > made.rows {
-            return Err(Error::Internal(format!("{}: {rows} rows, prepared for {}", self.graph.name, made.rows)));
+            return Err(Error::Internal(format!("{}: {rows} rows exceed the prepared {}", self.graph.name, made.rows)));
         }
         if self.attends() {
             // All rows of the output attend to each other.

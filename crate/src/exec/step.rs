@@ -69,7 +69,8 @@ pub fn finite(output: &[f32]) -> Result<()> {
     if output.iter().all(|v| v.is_finite()) {
         return Ok(());
     }
-    let hint = "The weights or the driver are damaged; load the model again, and try features: { f16: false }.";
+    let hint =
+        "The weights are damaged or the GPU driver is faulty; load the model again with features: { f16: false }.";
     Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
 }
 

@@ -174,7 +174,7 @@ impl Eye {
                     write(slot, bytemuck::cast_slice(&padded(words, input.cols, input.cols.next_multiple_of(4))))?;
                 }
                 PROBE => write(slot, bytemuck::cast_slice(&[0, 1.0f32.to_bits(), 0, 0].repeat(places.rows)))?,
-                other => return Err(Error::Internal(format!("the tower has an input {other}"))),
+                other => return Err(Error::Internal(format!("the vision encoder has an unknown input {other}"))),
             }
         }
         write(Slot::Rope(0), bytemuck::cast_slice(&places.rope))?;
@@ -283,7 +283,7 @@ pub async fn processors(source: &Source, config: &Value, tower: &Tower) -> Resul
     let missing = || Error::MissingFile {
         file: "preprocessor_config.json".into(),
         place: "the model's files".into(),
-        hint: "It says how pictures are resized; without it the model takes text alone.".into(),
+        hint: "It defines how images are resized. Add it, or use the model with text only.".into(),
     };
     let found = found.ok_or_else(missing)?;
     let mut processor = Processor::from_config(found)?;

@@ -76,7 +76,10 @@ async fn wrong_product(gpu: &Gpu, layout: Layout, [rows, cols]: [usize; 2], plan
             let error = (f64::from(found[row]) - wanted).abs();
             // NaN fails too.
             if error.is_nan() || error > off * square.sqrt() {
-                return Ok(format!("row {row} times numbers is {:.3}, not {wanted:.3}", f64::from(found[row])));
+                return Ok(format!(
+                    "matmul check failed at row {row}: GPU {:.3}, CPU {wanted:.3}",
+                    f64::from(found[row])
+                ));
             }
         }
     }

@@ -33,7 +33,7 @@ impl Model {
                 let missing = || Error::Internal(format!("{name} has no buffer"));
                 let held = self.shared.get(&slot).ok_or_else(missing)?;
                 if let Some(at) = difference(&self.gpu, held, &fresh).await? {
-                    return Ok(Some(format!("{name} differs from its file from byte {at} of {} on", held.size())));
+                    return Ok(Some(format!("{name} differs from its file at byte {at} of {}", held.size())));
                 }
             }
         }
@@ -99,7 +99,7 @@ pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
     let error = square(&mut together.iter().zip(&apart).map(|(a, b)| f64::from(a - b)));
     let size = square(&mut apart.iter().map(|v| f64::from(*v)));
     let distance = (error / size.max(1e-30)).sqrt();
-    let wrong = || format!("a prompt's logits and those of its tokens one by one differ by {distance:.3}");
+    let wrong = || format!("logits of prefill and decode differ: relative L2 {distance:.3}, limit {APART}");
     Ok((distance.is_nan() || distance > APART).then(wrong))
 }
 

@@ -100,10 +100,12 @@ impl<'a> Loader<'a> {
             if plan.kind == WeightKind::Order {
                 let source = weights.get(&weight.parts[0].0, &graph.name)?;
                 let buffer = loader.buffer(Slot::Vector(*id), &source.name)?;
-                let order =
-                    source.order.as_ref().ok_or_else(|| fault(&source.name, "is in order, which a step undoes"))?;
+                let order = source
+                    .order
+                    .as_ref()
+                    .ok_or_else(|| fault(&source.name, "has no column order, but the plan gathers its columns"))?;
                 if order.len() != plan.rows {
-                    let what = format!("has an order of {} columns, {} are gathered", order.len(), plan.rows);
+                    let what = format!("has a column order of {} entries, expected {}", order.len(), plan.rows);
                     return Err(fault(&source.name, &what));
                 }
                 gpu.write(buffer, 0, bytemuck::cast_slice(order));
@@ -149,7 +151,7 @@ impl<'a> Loader<'a> {
     pub async fn fetch(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Makers, u64)> {
         let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
         let read = |info: TensorInfo| async move {
-            let file = checkpoint.files.get(info.file).ok_or_else(|| fault(&info.name, "is in no file"))?;
+            let file = checkpoint.files.get(info.file).ok_or_else(|| fault(&info.name, "belongs to no file"))?;
             let chunk = source.slice(&file.name, info.range.clone()).await?;
             Ok::<_, Error>((info, chunk))
         };
@@ -183,7 +185,10 @@ impl<'a> Loader<'a> {
         source.stream_tensors(checkpoint, &wanted, sink).await?;
         let streamed = stream.lap();
         if let Some(unit) = self.units.iter().flatten().find(|u| u.route != Route::Direct) {
-            return Err(Error::Internal(format!("the bytes of {} did not all come", unit.source.name)));
+            return Err(Error::Internal(format!(
+                "loading: {} is incomplete: the source ended early",
+                unit.source.name
+            )));
         }
         self.gpu.check().await?;
         if let Some(kept) = kept.filter(|_| anew) {
@@ -230,7 +235,8 @@ impl<'a> Loader<'a> {
         for first in (0..rows).step_by(slab) {
             let n = slab.min(rows - first);
             let piece = source.slice(&source.name, first, vec![n, cols]);
-            let piece = piece.ok_or_else(|| Error::Internal(format!("{} cannot be cut", source.name)))?;
+            let piece =
+                piece.ok_or_else(|| Error::Internal(format!("loading: {} cannot be split by rows", source.name)))?;
             self.push(weight, row + first, piece, route)?;
         }
         Ok(())
@@ -243,7 +249,10 @@ impl<'a> Loader<'a> {
             let key = (part.info.file, part.info.range.start);
             let info = self.infos.get_or_insert_with(key, || part.info.clone());
             if info.range != part.info.range {
-                return Err(Error::Internal(format!("two weights read {} in different pieces", part.info.name)));
+                return Err(Error::Internal(format!(
+                    "loading: two weights read different ranges of {}",
+                    part.info.name
+                )));
             }
             self.wanted.get_or_insert_with(key, Vec::new).push((unit, index));
             let bytes = part.info.bytes();

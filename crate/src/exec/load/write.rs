@@ -60,7 +60,7 @@ impl Place<'_> {
                 let blocks = packed.layout.padded_cols(packed.cols) / 32;
                 let (first, target) = (from * blocks, (rows.start - run.start) * blocks);
                 if first % 4 != 0 || target % 4 != 0 {
-                    return Err(source.unsupported("Its rows begin inside a word of scales."));
+                    return Err(source.unsupported("Its rows begin inside a word of scales. Use another quantization."));
                 }
                 let data = &packed.planes[1][first / 4..(to * blocks).div_ceil(4)];
                 self.gpu.write(self.buffer(slots[1])?, target as u64, bytemuck::cast_slice(data));

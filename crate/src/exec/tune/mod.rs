@@ -49,7 +49,7 @@ impl Tune {
             "again" => Ok(Self::Again),
             other => Err(Error::Request {
                 parameter: parameter.into(),
-                reason: format!("'{other}' is not one of auto, off, again"),
+                reason: format!("'{other}' is not supported. Use auto, off or again."),
             }),
         }
     }

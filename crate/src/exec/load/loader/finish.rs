@@ -32,7 +32,9 @@ impl Loader<'_> {
         }
         let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
         if packed.column_order.as_deref() != unit.source.order.as_deref() || packed.layout != plan.layout {
-            return Err(unit.source.unsupported("Its columns are out of order in a way that is not read."));
+            return Err(unit
+                .source
+                .unsupported("Its column order is not supported. Use a checkpoint without activation reordering."));
         }
         let (gpu, buffers) = (self.gpu, &self.buffers);
         Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
@@ -93,7 +95,7 @@ impl Loader<'_> {
             let launch = transcode::transcode(&unit.source.name, &from, &to);
             launches.push(launch.ok_or_else(|| {
                 let (from, to) = (unit.source.encoding.name(), plan.layout);
-                fault(&unit.source.name, &format!("goes from {from} to {to}, which no kernel does"))
+                fault(&unit.source.name, &format!("has no kernel to transcode {from} to {to}"))
             })?);
         }
         let mut steps = Vec::new();
@@ -109,7 +111,7 @@ impl Loader<'_> {
             let mut lap = Lap::start();
             let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
             let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
-            let pipeline = pipeline.ok_or_else(|| fault(&launch.label, "got no pipeline from the device"))?;
+            let pipeline = pipeline.ok_or_else(|| fault(&launch.label, "has no pipeline: the device returned none"))?;
             self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
             self.times.compiling_ms += lap.lap();
         }
