@@ -49,7 +49,7 @@ async fn wrong_product(gpu: &Gpu, layout: Layout, [rows, cols]: [usize; 2], plan
     let mut buffers = vec![make(cols)?, make(rows)?];
     buffers.extend(planes);
     gpu.write(&buffers[0], 0, bytemuck::cast_slice(&x));
-    // Prefill with NaN, so that rows that are not written fail.
+    // Fill with NaN, so that rows that are not written fail.
     gpu.write(&buffers[1], 0, &vec![0xff; 4 * rows]);
     let [from, to, q, s] = [0, 1, 2, 3].map(Slot::Activation);
     let view = |buffer, cols: usize| View { buffer, offset: 0, stride: cols as u32 };
