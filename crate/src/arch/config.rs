@@ -1,11 +1,10 @@
-//! Reading config.json in the one form that `standard` gives it: fields by name with errors that name them. Knows nothing
-//! of any family.
+//! Reads fields of a config.json that `standard` has normalized. Errors name the field. Does not depend on any family.
 
 use crate::ir::{Activation, RopeScaling, RopeSpec};
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// A config.json, or a part of it such as `text_config`.
+/// A config.json, or a nested object of it such as `text_config`.
 #[derive(Debug, Clone, Copy)]
 pub struct Config<'a>(pub &'a Value);
 
@@ -14,36 +13,36 @@ impl<'a> Config<'a> {
         Err(Error::Config { file: "config.json".into(), reason: format!("'{field}' {what}") })
     }
 
-    /// The field, unless it is absent or null.
+    /// Returns the field; `None` if it is absent or null.
     pub fn get(self, field: &str) -> Option<&'a Value> {
         self.0.get(field).filter(|v| !v.is_null())
     }
 
-    /// A count of at least one.
+    /// Returns a positive integer of at most 2^31.
     pub fn count(self, field: &str) -> Result<usize> {
         match self.get(field).and_then(Value::as_u64) {
-            Some(0) => Self::fault(field, "is 0; a model needs at least one"),
-            // Far above any real model, far below what overflows products of two.
+            Some(0) => Self::fault(field, "is 0. Set it to a positive integer."),
+            // Far above any real model, and small enough that the multiplication of two cannot overflow.
             Some(n) if n <= 1 << 31 => Ok(n as usize),
-            _ => Self::fault(field, "is missing or is not a count"),
+            _ => Self::fault(field, "is missing or is not an integer from 1 to 2147483648"),
         }
     }
 
-    /// A number of layers. The graph grows with it, so a damaged one must not pass.
+    /// Returns a number of layers, at most 1024: the graph grows with it, so a damaged value must not pass.
     pub fn layers(self, field: &str) -> Result<usize> {
         let layers = self.count(field)?;
         if layers > 1024 {
-            return Self::fault(field, &format!("is {layers}; no known model has over 1024 layers"));
+            return Self::fault(field, &format!("is {layers}, above the limit of 1024 layers"));
         }
         Ok(layers)
     }
 
-    /// A count of at least one, or a default.
+    /// Returns a positive integer, or `default`.
     pub fn count_or(self, field: &str, default: usize) -> Result<usize> {
         if self.get(field).is_some() { self.count(field) } else { Ok(default) }
     }
 
-    /// A number, or a default.
+    /// Returns a finite number, or `default`.
     pub fn number_or(self, field: &str, default: f64) -> Result<f64> {
         match self.get(field) {
             None => Ok(default),
@@ -51,17 +50,17 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A flag, or a default.
+    /// Returns a boolean, or `default`.
     pub fn flag_or(self, field: &str, default: bool) -> bool {
         self.get(field).and_then(Value::as_bool).unwrap_or(default)
     }
 
-    /// A text, if it is one.
+    /// Returns a string; `None` for other types.
     pub fn text(self, field: &str) -> Option<&'a str> {
         self.get(field).and_then(Value::as_str)
     }
 
-    /// The activation of a field, or a default.
+    /// Returns the activation that a field names, or `default`.
     pub fn activation(self, field: &str, default: &str) -> Result<Activation> {
         let name = self.text(field).unwrap_or(default);
         Activation::from_name(name).map_or_else(
@@ -69,44 +68,47 @@ impl<'a> Config<'a> {
                 Err(Error::UnsupportedOption {
                     architecture: self.architecture(),
                     option: format!("{field} = {name}"),
-                    hint: "The engine knows silu, gelu and its tanh forms, relu, relu2, sigmoid and tanh.".into(),
+                    hint: "Supported activations: silu, gelu and its tanh variants, relu, relu2, sigmoid, tanh.".into(),
                 })
             },
             Ok,
         )
     }
 
-    /// `architectures[0]`, else `model_type`.
+    /// Returns `architectures[0]`, or else `model_type`.
     pub fn architecture(self) -> String {
         let first = self.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
         first.or(self.text("model_type")).unwrap_or("(none)").to_string()
     }
 
-    /// `head_dim`, or hidden_size / heads; at most `widest`, which is the kernels'.
+    /// Returns `head_dim`, or hidden_size / heads. The limit `widest` comes from the kernels.
     pub fn head_dim(self, hidden: usize, heads: usize, widest: usize) -> Result<usize> {
         let dim = self.count_or("head_dim", hidden / heads)?;
         if dim == 0 || dim % 4 != 0 || dim > widest {
-            return Self::fault("head_dim", &format!("is {dim}; the kernels want a multiple of 4 up to {widest}"));
+            return Self::fault("head_dim", &format!("is {dim}. The kernels support multiples of 4 up to {widest}."));
         }
         Ok(dim)
     }
 
-    /// Query heads and key-value heads.
+    /// Returns the numbers of query heads and key-value heads.
     pub fn heads(self) -> Result<(usize, usize)> {
         let heads = self.count("num_attention_heads")?;
         let kv = self.count_or("num_key_value_heads", heads)?;
         if heads % kv != 0 {
-            return Self::fault("num_key_value_heads", &format!("is {kv}, which does not divide {heads} heads"));
+            return Self::fault(
+                "num_key_value_heads",
+                &format!("is {kv}, which does not divide the {heads} attention heads"),
+            );
         }
         Ok((heads, kv))
     }
 
-    /// What kind of attention a layer has, by `layer_types`.
+    /// Returns the entry of `layer_types` for a layer.
     pub fn layer_type(self, layer: usize) -> Option<&'a str> {
         self.get("layer_types").and_then(|t| t.get(layer)).and_then(Value::as_str)
     }
 
-    /// Refuses kinds of layers that no family has.
+    /// Refuses entries of `layer_types` that no family supports.
     pub fn kinds_of_layers(self) -> Result<()> {
         const KINDS: [&str; 8] =
             ["full_attention", "sliding_attention", "linear_attention", "conv", "mamba", "attention", "mlp", "moe"];
@@ -114,14 +116,14 @@ impl<'a> Config<'a> {
         if let Some(other) = listed.iter().find(|kind| !kind.as_str().is_some_and(|k| KINDS.contains(&k))) {
             return Err(Error::UnsupportedOption {
                 architecture: self.architecture(),
-                option: format!("layers of kind {other}"),
-                hint: format!("The engine knows {}.", KINDS.join(", ")),
+                option: format!("layer type {other}"),
+                hint: format!("Supported layer types: {}.", KINDS.join(", ")),
             });
         }
         Ok(())
     }
 
-    /// Refuses options by their fields where they are other than what the families have.
+    /// Refuses fields whose value differs from the only supported one, given as pairs (field, value).
     pub fn only(self, known: &[(&str, &str)]) -> Result<()> {
         let told = |(field, _): &&(&str, &str)| self.get(field).is_some();
         for (field, value) in known.iter().filter(told) {
@@ -130,14 +132,15 @@ impl<'a> Config<'a> {
                 return Err(Error::UnsupportedOption {
                     architecture: self.architecture(),
                     option: format!("{field} = {}", found.unwrap_or_default()),
-                    hint: format!("The published models have {value}."),
+                    hint: format!("The only supported value is {value}."),
                 });
             }
         }
         Ok(())
     }
 
-    /// The rotation of a model whose layers share one; where kinds of layers have their own, that of full attention.
+    /// Returns the RoPE shared by all layers. Where layer types have separate parameters, returns that of full
+    /// attention.
     pub fn rope(self, head_dim: usize, default_base: f64) -> Result<RopeSpec> {
         let all = self.get("rope_parameters").map(Config);
         let kinds = all.and_then(|all| all.0.as_object()?.values().find(|own| own.is_object()).map(Config));
@@ -146,7 +149,7 @@ impl<'a> Config<'a> {
         self.rope_of(full.or(kinds).or(all), head_dim, base)
     }
 
-    /// The rotation of one kind of layers.
+    /// Returns the RoPE of one layer type.
     pub fn rope_of_kind(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
         let own = self.get("rope_parameters").and_then(|p| p.get(kind)).filter(|p| p.is_object()).map(Config);
         match own {
@@ -155,7 +158,8 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The rotation of a layer by its kind, where kinds have their own: none where the file has a null there.
+    /// Returns the RoPE of a layer by its type; `shared` where types have no separate parameters, `None` where the file
+    /// has null.
     pub fn rope_of_layer(self, layer: usize, shared: &RopeSpec, head_dim: usize) -> Result<Option<RopeSpec>> {
         let kind = self.layer_type(layer).unwrap_or_default();
         match self.get("rope_parameters").and_then(|all| all.get(kind)) {
@@ -165,26 +169,27 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The rotation by its parameters.
+    /// Builds a RoPE from its parameters.
     fn rope_of(self, parameters: Option<Config<'_>>, head_dim: usize, base: f64) -> Result<RopeSpec> {
         let own = |field: &str, default: f64| parameters.map_or(Ok(default), |p| p.number_or(field, default));
         let base = own("rope_theta", base)?;
-        // The parameters have it already where the file has them.
+        // The normalized parameters already include it.
         let outer = if parameters.is_some() { 1.0 } else { self.number_or("partial_rotary_factor", 1.0)? };
         let partial = own("partial_rotary_factor", outer)?;
         if !(0.0..=1.0).contains(&partial) {
-            return Self::fault("partial_rotary_factor", &format!("is {partial}; it must be a share of a head"));
+            return Self::fault("partial_rotary_factor", &format!("is {partial}. It must be from 0 to 1."));
         }
-        // Proportional scaling leaves columns out by itself.
+        // Proportional scaling itself leaves columns unrotated.
         let whole = parameters.is_some_and(|p| p.rope_type() == Some("proportional"));
         let dim = if whole { head_dim } else { (head_dim as f64 * partial) as usize };
         if !dim.is_multiple_of(2) {
-            let reason = format!("is {partial}, {dim} columns of a head of {head_dim}; they are rotated in pairs");
+            let reason =
+                format!("is {partial}, which rotates {dim} columns of a head of {head_dim}. The number must be even.");
             return Self::fault("partial_rotary_factor", &reason);
         }
         let scaling = parameters.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
         if base <= 1.0 {
-            return Self::fault("rope_theta", &format!("is {base}; it must be over 1"));
+            return Self::fault("rope_theta", &format!("is {base}. It must be greater than 1."));
         }
         Ok(RopeSpec { dim, base, scaling, interleaved: false })
     }
@@ -198,11 +203,11 @@ impl<'a> Config<'a> {
         let original = s.count_or("original_max_position_embeddings", max_position)?;
         let factor = s.number_or("factor", max_position as f64 / original as f64)?;
         Ok(match s.rope_type().unwrap_or("default") {
-            // The sections of M-RoPE are read where positions are made.
+            // M-RoPE sections are read in `vision::sections`.
             "default" | "mrope" => RopeScaling::Default,
             "proportional" => {
                 if s.number_or("factor", 1.0)? != 1.0 {
-                    return Err(self.unknown_rope(&format!("rope scaling 'proportional' with a factor of {factor}")));
+                    return Err(self.unknown_rope(&format!("rope scaling 'proportional' with factor {factor}")));
                 }
                 let share = s.number_or("partial_rotary_factor", 1.0)?;
                 RopeScaling::Proportional { pairs: (share.clamp(0.0, 1.0) * dim as f64 / 2.0) as usize }
@@ -240,7 +245,7 @@ impl<'a> Config<'a> {
         Error::UnsupportedOption {
             architecture: self.architecture(),
             option: option.into(),
-            hint: "The engine knows default, mrope, linear, dynamic, llama3, yarn, longrope and proportional.".into(),
+            hint: "Supported: default, mrope, linear, dynamic, llama3, yarn, longrope, proportional (factor 1).".into(),
         }
     }
 
@@ -264,7 +269,7 @@ fn yarn_attention(s: Config<'_>, factor: f64) -> Result<f64> {
 mod tests {
     use crate::arch;
 
-    /// The graph of a decoder with one field changed, or what is wrong with it.
+    /// Builds a decoder with one field changed; returns its error message.
     fn decoder(field: &str, value: serde_json::Value) -> Result<(), String> {
         let mut config = serde_json::json!({
             "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
@@ -274,7 +279,7 @@ mod tests {
         arch::graph(&config).map(|_| ()).map_err(|e| e.to_string())
     }
 
-    /// The widths that variants.toml has kernels for are those that pass, and others are refused by name.
+    /// Head dimensions with kernels in variants.toml are accepted; others are refused with the field's name.
     #[test]
     fn heads_are_as_wide_as_the_kernels() {
         for fits in [4, 80, 256, 512] {

@@ -1,5 +1,5 @@
-//! What a family is by name: its classes, its names in every container, and what must be done to stored weights before the
-//! graph's names and rows fit them. Knows no structure and no family: those are data of their own files.
+//! Model families: their class names, their names in every container, and the renaming and row order that stored
+//! weights need to fit the graph. The structure of each family is data in its own file.
 
 use super::config::Config;
 use super::encoder::{Body, Score};
@@ -13,52 +13,53 @@ use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The order of a weight's rows, by the configuration.
+/// Computes the order of a weight's rows from the configuration.
 pub type Order = fn(Config<'_>) -> Result<RowOrder>;
 
-/// How a family makes vectors of texts that lie among those of pictures: of the last token, scaled to length 1.
+/// Text embeddings in the same space as image embeddings: the last hidden state, scaled to length 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
-    /// Texts are lowercased and filled up to the longest.
+    /// Whether text is lowercased and padded to the maximum length.
     pub padded: bool,
 }
 
-/// A family of models.
+/// A model family.
 #[derive(Debug)]
 pub struct Family {
-    /// Names in `architectures` that mean a decoder of this family.
+    /// Entries of `architectures` that name a decoder of this family.
     pub classes: &'static [&'static str],
-    /// Names in `model_type`.
+    /// Values of `model_type`.
     pub model_types: &'static [&'static str],
-    /// What transformers takes where a config.json is silent, as JSON, and the readers of fields would take another value:
-    /// repositories of models that see leave such fields out of `text_config`.
+    /// transformers' defaults for fields absent from config.json, as JSON, where the default here differs.
+    /// Vision-language repositories leave such fields out of `text_config`.
     pub silent: &'static str,
-    /// The rotations of its kinds of layers, where those with a window have one of their own.
+    /// RoPE per layer type, where sliding-window layers have a separate one.
     pub rope_kinds: Option<RopeKinds>,
-    /// Makes the graph of a decoder.
+    /// Builds the graph of a decoder.
     pub decoder: Option<fn(Config<'_>) -> Result<Graph>>,
-    /// Makes the body of an encoder.
+    /// Builds the body of an encoder.
     pub encoder: Option<fn(Config<'_>, &mut Builder) -> Result<Body>>,
-    /// Makes the classification head of an encoder.
+    /// Builds the classification head of an encoder.
     pub score: Option<Score>,
-    /// Beginnings of tensor names that published files have, and those that the graph has; the first that fits counts.
+    /// Pairs (prefix in published files, prefix in the graph) of tensor names; the first match wins.
     pub prefixes: &'static [(&'static str, &'static str)],
-    /// Weights by the end of their name whose rows lie in another order than the graph's.
+    /// Suffixes of weights whose rows are stored in another order than the graph's.
     pub rows: &'static [(&'static str, Order)],
-    /// How it sees.
+    /// The vision encoder and its use in the decoder.
     pub sees: Option<Sees>,
-    /// Its vectors of texts and of pictures lie in one space.
+    /// Set where text and image embeddings share a space.
     pub shared: Option<Shared>,
-    /// Tensors of a single number that the graph's shape depends on: the loader puts them into the configuration, as `numbers`.
+    /// Names of scalar tensors that the graph depends on. The loader puts their values into the configuration, as
+    /// `numbers`.
     pub numbers: fn(Config<'_>) -> Vec<String>,
-    /// How GGUF files hold it.
+    /// Names and fields in GGUF files.
     pub gguf: &'static [gguf::Architecture],
-    /// How MLC holds it.
+    /// Names and fields in MLC repositories.
     pub mlc: &'static [mlc::Architecture],
 }
 
 impl Family {
-    /// A family of nothing, to be filled.
+    /// An empty family, the base of struct updates.
     pub const NONE: Self = Self {
         classes: &[],
         model_types: &[],
@@ -77,12 +78,12 @@ impl Family {
     };
 }
 
-/// How a model's vectors of texts lie among those of pictures; none where they do not.
+/// Returns how text and image embeddings share a space; `None` where they do not.
 pub fn shared(config: &Value) -> Option<Shared> {
     either(Config(config))?.shared
 }
 
-/// The text part of models that see or hear, under the names of the text model alone.
+/// Prefixes of the text part in multimodal checkpoints, and those of the text model alone.
 const TEXT_PREFIXES: [(&str, &str); 4] = [
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
@@ -90,7 +91,7 @@ const TEXT_PREFIXES: [(&str, &str); 4] = [
     ("model.text_model.", "model."),
 ];
 
-/// The family of a configuration, by class, or by `model_type` where the file names no class.
+/// Finds the family by class, or by `model_type` where the file names no class.
 pub(super) fn of_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
     let name = config.architecture();
     let by_class = families().find(|f| f.classes.contains(&name.as_str()) && what(f));
@@ -98,24 +99,24 @@ pub(super) fn of_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> O
     by_class.or_else(|| families().find(|f| unnamed && f.model_types.contains(&name.as_str()) && what(f)))
 }
 
-/// How the model of a configuration sees; none where it does not.
+/// Returns the vision part of a configuration's family; `None` without a `vision_config`.
 pub(super) fn sees(config: &Value) -> Option<&'static Sees> {
     config.get("vision_config").filter(|v| v.is_object())?;
     either(Config(config))?.sees.as_ref()
 }
 
-/// The tower of a model.
+/// Builds the vision encoder of a model.
 ///
 /// # Errors
-/// `UnsupportedOption` for models without one, or with one that is not built; `Config` for damaged fields.
+/// `UnsupportedOption` for models without a vision encoder or with an unsupported one; `Config` for damaged fields.
 pub fn tower(config: &Value) -> Result<Tower> {
     let config = text_config(config);
     let (config, all) = (config.as_ref(), Config(&config));
     let refused = || Error::UnsupportedOption {
         architecture: all.architecture(),
-        option: "pictures".into(),
+        option: "image input".into(),
         hint: format!(
-            "Pictures go to {}.",
+            "Models with image input: {}.",
             families()
                 .filter(|f| f.sees.is_some())
                 .flat_map(|f| f.classes.last().copied())
@@ -127,10 +128,7 @@ pub fn tower(config: &Value) -> Result<Tower> {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
             option: reason.into(),
-            hint: format!(
-                "Of such files the engine reads {}.",
-                projectors().map(|p| p.name).collect::<Vec<_>>().join(", ")
-            ),
+            hint: format!("Supported mmproj types: {}.", projectors().map(|p| p.name).collect::<Vec<_>>().join(", ")),
         });
     }
     let sees = sees(config).ok_or_else(refused)?;
@@ -138,21 +136,21 @@ pub fn tower(config: &Value) -> Result<Tower> {
     (sees.tower)(all, vision)
 }
 
-/// What a picture's tokens see in the language model.
+/// Returns the attention mask of image tokens in the language model.
 pub fn sight(config: &Value) -> vision::Sight {
     sees(config).map_or(vision::Sight::Causal, |sees| (sees.sight)(Config(config)))
 }
 
-/// The directions of a rotation's frequencies, where tokens stand in three.
+/// Returns the M-RoPE sections; `None` where positions have one dimension.
 pub fn sections(config: &Value) -> Option<crate::vision::Sections> {
     vision::sections(sees(config)?, Config(&text_config(config)))
 }
 
-/// The field that tells that a configuration was made of another container's: what it leaves out is not there.
+/// Marks a configuration converted from another container. Its absent fields get no transformers defaults.
 pub const CONVERTED: &str = "converted";
 
-/// The configuration in the one form that families read ([`standard`]): the text model's fields at the top, the rotation
-/// in one place, and what transformers takes where the file is silent.
+/// Normalizes a configuration ([`standard`]): the text model's fields at the top, RoPE parameters in one object, and
+/// transformers' defaults for absent fields.
 pub fn text_config(config: &Value) -> Cow<'_, Value> {
     if is_standard(config) {
         return Cow::Borrowed(config);
@@ -165,7 +163,7 @@ pub fn text_config(config: &Value) -> Cow<'_, Value> {
     Cow::Owned(standard(config, silent, family.and_then(|family| family.rope_kinds)))
 }
 
-/// The most positions that a model was made for; `usize::MAX` where its file names none.
+/// Returns the maximum number of positions of a model; `usize::MAX` where its file names none.
 pub fn most_positions(config: &Value) -> usize {
     let known = ["max_position_embeddings", "n_positions", "max_target_positions"]
         .iter()
@@ -173,12 +171,12 @@ pub fn most_positions(config: &Value) -> usize {
     known.map_or(usize::MAX, |n| n as usize)
 }
 
-/// Tensors of a single number that a model's graph depends on.
+/// Lists the scalar tensors that a model's graph depends on.
 pub fn numbers(config: &Value) -> Vec<String> {
     either(Config(config)).map_or_else(Vec::new, |family| (family.numbers)(Config(config)))
 }
 
-/// The family by class or by kind.
+/// Finds the family by class, or else by `model_type`.
 fn either(config: Config<'_>) -> Option<&'static Family> {
     let kind = config.text("model_type").unwrap_or_default();
     of_config(config, |_| true).or_else(|| families().find(|f| f.model_types.contains(&kind)))
@@ -189,32 +187,32 @@ fn renamed(family: Option<&Family>, name: &str) -> Option<String> {
     all.find_map(|(from, to)| name.strip_prefix(from).map(|rest| format!("{to}{rest}")))
 }
 
-/// The name that graphs have for a tensor of a checkpoint.
+/// Returns the graph's name of a checkpoint's tensor.
 pub fn canonical(config: &Value, name: &str) -> String {
     renamed(either(Config(config)), name).unwrap_or_else(|| name.to_string())
 }
 
-/// Gives stored weights the names and the order of rows that the graphs have.
+/// Renames stored weights and sets their row order to match the graph.
 ///
 /// # Errors
-/// `Config` by a field that an order of rows needs.
+/// `Config` for a field that a row order needs.
 pub fn sanitize(config: &Value, weights: &mut Weights) -> Result<()> {
     let family = either(Config(config));
     weights.rename(|name| renamed(family, name));
     order_rows(config, weights)
 }
 
-/// Gives stored weights the order of rows that the graphs have.
+/// Sets the row order of stored weights to match the graph.
 ///
 /// # Errors
-/// `Config` by a field that an order of rows needs.
+/// `Config` for a field that a row order needs.
 pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
     let config = Config(config);
     for (end, order) in either(config).map_or(&[][..], |f| f.rows) {
         let order = order(config)?;
         for weight in weights.iter_mut().filter(|w| w.name.ends_with(end)) {
             if order == RowOrder::Transposed {
-                // What is quantized is stored as products want it.
+                // Quantized weights are already stored [out, in].
                 if let (Encoding::Dense(_), [k, n]) = (weight.encoding, &weight.shape[..]) {
                     (weight.shape, weight.stored_rows) = (vec![*n, *k], *n);
                     weight.row_order = order;
@@ -227,9 +225,9 @@ pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
     Ok(())
 }
 
-/// The refusal of a name, with the nearest of those that are known.
+/// Builds the error for an unknown name, with the nearest known names.
 pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
-    // What every class ends in says nothing.
+    // Suffixes common to most classes are not compared.
     const ENDS: [&str; 6] = ["forcausallm", "forconditionalgeneration", "lmheadmodel", "textmodel", "model", "lm"];
     let plain = |name: &str| {
         let mut plain = name.to_lowercase();
@@ -243,7 +241,7 @@ pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
     for other in known.filter(|other| *other != name) {
         let theirs = plain(other);
         let shared = own.bytes().zip(theirs.bytes()).take_while(|(a, b)| a == b).count();
-        // Most of either name from the start, and of those that share it the shorter one.
+        // The longest common prefix wins; of equal ones, the shorter name.
         if shared > 2 && 2 * shared > theirs.len().min(own.len()) && !near.iter().any(|(_, seen)| *seen == other) {
             near.push((100 * shared - theirs.len().min(99), other));
         }
@@ -253,11 +251,11 @@ pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
     Error::UnknownArchitecture { name: name.into(), nearest: nearest.join(", ") }
 }
 
-/// How the family of a GGUF file is held there.
+/// Finds the GGUF description of a file's family.
 ///
 /// # Errors
-/// `UnknownArchitecture` with the nearest that are known; `UnsupportedOption` for layers of different sizes where the
-/// family's are alike.
+/// `UnknownArchitecture` with the nearest known names; `UnsupportedOption` for layers of different sizes where the
+/// family has equal ones.
 pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
     let all = || families().flat_map(|f| f.gguf);
     let (name, experts) = (file.architecture(), file.has_experts());
@@ -280,7 +278,7 @@ pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
     Ok(found)
 }
 
-/// How files beside GGUF models hold towers: one of each kind.
+/// Lists the supported mmproj formats (vision encoders of GGUF models), one per type.
 pub fn projectors() -> impl Iterator<Item = &'static Projector> {
     let mut seen = Vec::new();
     families().filter_map(|f| f.sees.as_ref()?.projector.as_ref()).filter(move |p| {
@@ -290,10 +288,10 @@ pub fn projectors() -> impl Iterator<Item = &'static Projector> {
     })
 }
 
-/// How the family of an MLC repository is held there, by MLC's `model_type`.
+/// Finds the MLC description of a family by MLC's `model_type`.
 ///
 /// # Errors
-/// `UnknownArchitecture` with the nearest that are known.
+/// `UnknownArchitecture` with the nearest known names.
 pub fn of_mlc(model_type: &str) -> Result<&'static mlc::Architecture> {
     let all = || families().flat_map(|f| f.mlc);
     all().find(|a| a.name == model_type).ok_or_else(|| match unknown(model_type, all().map(|a| a.name)) {
@@ -311,7 +309,7 @@ mod tests {
     use crate::ir::{Mask, Op, RopeScaling};
     use serde_json::json;
 
-    /// What a graph's attention is, layer by layer.
+    /// Lists a graph's attention operations in layer order.
     fn attentions(config: &Value) -> Vec<crate::ir::Attention> {
         let graph = graph(config).unwrap_or_else(|e| panic!("{e}"));
         let of = |n: &crate::ir::Node| if let Op::Attention(a) = &n.op { Some(a.clone()) } else { None };
@@ -324,7 +322,7 @@ mod tests {
             let silent: Value = serde_json::from_str(family.silent).unwrap_or_else(|e| panic!("{family:?}: {e}"));
             assert!(silent.is_object(), "{family:?}");
         }
-        // As gemma-3-4b-it has it.
+        // The configuration of gemma-3-4b-it.
         let small = json!({
             "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
             "text_config": {
@@ -337,7 +335,7 @@ mod tests {
         assert_eq!((layers[0].mask, layers[5].mask), (Mask::Causal { window: 1024 }, Mask::Causal { window: 0 }));
         let config = text_config(&small);
         assert_eq!(config["vocab_size"], 262_208);
-        // What a file says counts, also where it says null, and other containers leave out what is not there.
+        // Explicit values win, also null. Converted configurations get no defaults.
         let mistral = |field: Option<Value>, converted: bool| {
             let mut config = json!({
                 "architectures": ["MistralForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,

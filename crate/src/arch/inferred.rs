@@ -1,4 +1,4 @@
-//! The family of a checkpoint whose config.json names none, by the names of its tensors. Knows no structure of any family.
+//! Infers the family of a checkpoint from its tensor names if config.json names none.
 
 use super::blocks::experts::FUSED;
 use super::config::Config;
@@ -9,10 +9,10 @@ use crate::ir::{Graph, WeightKind};
 use crate::util::map::{SortedMap, SortedSet};
 use serde_json::{Value, json};
 
-/// Whether the fields of a configuration speak for a model type.
+/// Tests whether a configuration's fields indicate a model type.
 type Sign = fn(Config<'_>) -> bool;
 
-/// Model types whose tensors are called as another family's, with what their files alone have.
+/// Model types with the same tensor names as another family, and the fields that only their files have.
 const SIGNS: [(&str, Sign); 8] = [
     ("mistral", |config| config.get("sliding_window").is_some()),
     ("granite", |config| config.get("logits_scaling").is_some()),
@@ -27,13 +27,13 @@ const SIGNS: [(&str, Sign); 8] = [
     ("roberta", |config| config.get("pad_token_id").and_then(Value::as_u64) == Some(1)),
 ];
 
-/// Whether a configuration names its architecture.
+/// Returns whether a configuration names its architecture.
 pub fn is_named(config: &Value) -> bool {
     Config(config).text("model_type").is_some() || config.get("architectures").is_some_and(|a| a.get(0).is_some())
 }
 
-/// The configuration with the names of the first family that has just these tensors, by name and number of elements; one
-/// that its fields speak for comes before those that merely fit.
+/// Names the first family whose tensors match in name and number of elements; returns the completed configuration. A
+/// family that the fields indicate wins over one that only matches.
 pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
     let fused = tensors.iter().any(|(name, _)| name.ends_with(".experts.0.gate_up_proj.weight"));
     let named = |model_type: &str, class: Option<&&str>| {
@@ -57,7 +57,7 @@ pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
     fits(Some(true)).or_else(|| fits(None))
 }
 
-/// Whether a model of this configuration has these tensors and no other ones in its layers.
+/// Returns whether a model of this configuration has exactly these tensors in its layers.
 fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
     let stored: SortedMap<String, usize> =
         tensors.iter().map(|(name, size)| (canonical(config, name), *size)).collect();
@@ -66,7 +66,7 @@ fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in &weight.parts {
             wanted.insert(name);
-            // Matrices may be packed; a head that is not stored is the embedding.
+            // Matrices may be packed, so only vector sizes count. Without `lm_head` the head is the embedding table.
             let fits = |size: &usize| weight.kind != WeightKind::Vector || *size == *rows;
             if !stored.get(name).map_or(name == "lm_head.weight", fits) {
                 return false;
@@ -85,7 +85,7 @@ fn graphs(config: &Value, stored: &SortedMap<String, usize>) -> Result<Vec<Graph
         true => encoder(config, &Head::Hidden)?.graph,
         false => graph(config)?,
     };
-    // A body alone has no prefix.
+    // A checkpoint of the body alone has no prefix.
     match_names(&mut graph, stored.keys().map(String::as_str));
     Ok(vec![graph])
 }

@@ -1,5 +1,5 @@
-//! From config.json to a graph: one file per family, and the table of them. Knows names and structure of checkpoints in
-//! every container, not how their weights are encoded.
+//! Builds a model's graph from its config.json: one file per model family, and the table of all families. Covers names
+//! and structure of checkpoints in every container, but not how their weights are encoded.
 
 mod bert;
 mod bitnet;
@@ -61,7 +61,7 @@ pub use kani::SPEAKER_PROJECTION;
 use serde_json::Value;
 pub use speech::Speech;
 
-/// All families. An architecture is looked up from the first to the last.
+/// All families. Architecture lookup goes from first to last.
 pub static FAMILIES: &[&[Family]] = &[
     llama::FAMILIES,
     qwen::FAMILIES,
@@ -98,33 +98,33 @@ pub static FAMILIES: &[&[Family]] = &[
 
 type Hear = fn(Config<'_>) -> Result<Speech>;
 
-/// Models that hear, by their `model_type`.
+/// Speech-to-text models, by their `model_type`.
 const HEARING: &[(&str, Hear)] = &[
     ("whisper", whisper::whisper),
     ("moonshine", moonshine::moonshine),
     ("moonshine_streaming", moonshine::moonshine_streaming),
 ];
 
-/// Whether it is a model that hears.
+/// Returns whether the model is a speech-to-text model.
 pub fn hears(config: &Value) -> bool {
     let kind = Config(config).text("model_type").unwrap_or_default();
     HEARING.iter().any(|(name, _)| *name == kind)
 }
 
-/// The graphs of a model that hears; none where config.json names no such model.
+/// Builds the graphs of a speech-to-text model; `None` for any other `model_type`.
 ///
 /// # Errors
-/// What the family refuses.
+/// `Config` or `UnsupportedOption` from the family.
 pub fn speech(config: &Value) -> Result<Option<Speech>> {
     let kind = Config(config).text("model_type").unwrap_or_default();
     let hear = |(_, hear): &(&str, Hear)| hear(Config(&text_config(config)));
     HEARING.iter().find(|(name, _)| *name == kind).map(hear).transpose()
 }
 
-/// The graph of a codec's decoder, from the values of its codes to samples.
+/// Builds the graph of an audio codec's decoder, from dequantized codes to samples.
 ///
 /// # Errors
-/// `UnknownArchitecture`, or what the codec refuses.
+/// `UnknownArchitecture` for another codec; `Config` or `UnsupportedOption` from the codec.
 pub fn codec(config: &Value) -> Result<Graph> {
     let config = Config(config);
     match config.text("model_type") {
@@ -133,10 +133,10 @@ pub fn codec(config: &Value) -> Result<Graph> {
     }
 }
 
-/// The `model_type` of the codec that can be run.
+/// The `model_type` of the supported codec.
 pub const CODEC: &str = "nanocodec_decoder";
 
-/// The configuration that a codec's tensors imply, with what `config` says besides.
+/// Infers a codec's configuration from its tensors and adds the sampling fields of `config`.
 ///
 /// # Errors
 /// `UnknownArchitecture` for tensors of another codec.
@@ -144,27 +144,27 @@ pub fn codec_config(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
     nanocodec::inferred(config, checkpoint)
 }
 
-/// The families one by one.
+/// Iterates over all families.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().flat_map(|f| f.iter())
 }
 
-/// The family of a configuration's `model_type` that fits `what`.
+/// Finds the first family with the configuration's `model_type` that satisfies `what`.
 fn of_type(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
     let kind = config.text("model_type")?;
     families().find(|f| f.model_types.contains(&kind) && what(f))
 }
 
-/// Whether the model reads texts both ways and so cannot generate any.
+/// Returns whether the model is a bidirectional encoder, which cannot generate text.
 pub fn is_encoder(config: &Value) -> bool {
     let config = Config(config);
     of_type(config, |f| f.encoder.is_some()).is_some_and(|f| {
-        // One kind of body stands for both where the file says which it is.
+        // Families with both a decoder and an encoder (Gemma 3) name the direction in this field.
         f.decoder.is_none() || config.flag_or("use_bidirectional_attention", false)
     })
 }
 
-/// The graph of a model as an encoder of packed texts; decoders become one that looks back only.
+/// Builds the graph of a model as an encoder of packed sequences. A decoder becomes an encoder with causal attention.
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
@@ -187,8 +187,8 @@ pub fn encoder(config: &Value, head: &Head) -> Result<Encoder> {
     Ok(encoder)
 }
 
-/// Gives weights the names that the checkpoint has: with or without the prefix of a task's model (`bert.`, `model.`), and
-/// `gamma` and `beta` of old files for a norm's gain and bias.
+/// Renames a graph's weights to the checkpoint's names. The prefix of a task model (`bert.`, `model.`) is added or
+/// dropped, and old files use `gamma` and `beta` for the norm's weight and bias.
 pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>) {
     let known: SortedSet<&str> = stored.collect();
     let Some(first) = graph.weights.first().and_then(|w| w.parts.first()).map(|p| p.0.clone()) else { return };
@@ -211,7 +211,7 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
     }
 }
 
-/// The graph of a model; of one that hears, its decoder's.
+/// Builds a model's graph; for a speech-to-text model, the decoder's.
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
@@ -236,7 +236,7 @@ pub fn graph(config: &Value) -> Result<Graph> {
     }
 }
 
-/// The names of the architectures that can be loaded.
+/// Lists the supported decoder architectures.
 pub fn supported() -> impl Iterator<Item = &'static str> {
     families().filter(|f| f.decoder.is_some()).flat_map(|f| f.classes.iter().copied())
 }

@@ -1,40 +1,40 @@
-//! One form of every config.json, made before any family reads a field: the text model's fields at the top, whole numbers
-//! without a fraction, what transformers takes where the file is silent, and one `rope_parameters` for all places and
-//! spellings of the rotation. Rules: transformers 5.23, `modeling_rope_utils.py` (`convert_rope_params_to_dict`,
-//! `standardize_rope_params`). Knows no family.
+//! Normalizes every config.json before any family reads a field: the text model's fields at the top, whole numbers
+//! without a fraction, transformers' defaults for absent fields, and one `rope_parameters` for all places and spellings
+//! of RoPE. Rules: transformers 5.23, `modeling_rope_utils.py` (`convert_rope_params_to_dict`,
+//! `standardize_rope_params`). Does not depend on any family.
 
 use serde_json::{Map, Value};
 
-/// Marks a configuration that has this form.
+/// Marks a normalized configuration.
 const STANDARD: &str = "standardized";
 
-/// Where published files nest the text model.
+/// Names under which published files nest the text model.
 const NESTED: [&str; 3] = ["text_config", "language_config", "llm_config"];
 
-/// All places of the rotation at one level.
+/// All RoPE fields of one level.
 const ROPE: [&str; 4] = ["rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor"];
 
-/// Names of some families for the rotation's fields.
+/// Some families' names for RoPE fields, and the usual names.
 const ALIASES: [(&str, &str); 3] =
     [("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor"), ("rope_pct", "partial_rotary_factor")];
 
-/// The rotations of families whose layers with a window have one of their own.
+/// RoPE of families whose sliding-window layers have a separate one.
 #[derive(Debug, Clone, Copy)]
 pub struct RopeKinds {
-    /// The field with the base of full attention, and the default.
+    /// Field and default of the base of full attention.
     pub full: (&'static str, f64),
-    /// The same of layers with a window.
+    /// Field and default of the base of sliding-window layers.
     pub sliding: (&'static str, f64),
-    /// Whether `rope_scaling` goes for layers with a window too.
+    /// Whether `rope_scaling` also applies to sliding-window layers.
     pub scales_sliding: bool,
 }
 
-/// Whether the configuration has this form.
+/// Returns whether the configuration is normalized.
 pub fn is_standard(config: &Value) -> bool {
     config.get(STANDARD).is_some()
 }
 
-/// The configuration in this form. `silent` is what its family takes where the file is silent.
+/// Normalizes a configuration. `silent` holds the family's defaults for absent fields.
 pub fn standard(config: &Value, silent: Map<String, Value>, kinds: Option<RopeKinds>) -> Value {
     let mut out = config.as_object().cloned().unwrap_or_default();
     let nested = NESTED.iter().find_map(|name| config.get(*name)?.as_object());
@@ -58,14 +58,14 @@ pub fn standard(config: &Value, silent: Map<String, Value>, kinds: Option<RopeKi
     Value::Object(out)
 }
 
-/// Brings the fields of a nested text model to the top.
+/// Moves the fields of a nested text model to the top.
 fn lift(out: &mut Map<String, Value>, text: &Map<String, Value>) {
-    // The text model reads its own places alone, where it has any.
+    // If the nested text model has any RoPE field, only its own count.
     if ROPE.iter().any(|name| text.get(*name).is_some_and(|v| !v.is_null())) {
         ROPE.iter().for_each(|name| drop(out.remove(*name)));
     }
     for (key, value) in text {
-        // The width of a space that a text part shares is the whole's.
+        // A shared embedding width (`projection_dim`) belongs to the whole model.
         let unset = value.is_null() || key == "projection_dim";
         if key != "architectures" && key != "model_type" && !(unset && out.contains_key(key)) {
             out.insert(key.clone(), value.clone());
@@ -73,13 +73,13 @@ fn lift(out: &mut Map<String, Value>, text: &Map<String, Value>) {
     }
 }
 
-/// Writes whole numbers as such: readers of counts take no 4096.0.
+/// Converts whole floats to integers: readers of counts refuse 4096.0.
 fn whole(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(whole),
         Value::Object(map) => map.values_mut().for_each(whole),
         Value::Number(n) if n.is_f64() => {
-            // Beyond 2^53 not every whole number is a float.
+            // Beyond 2^53 an f64 cannot represent every integer.
             if let Some(float) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15) {
                 *value = (float as i64).into();
             }
@@ -88,21 +88,21 @@ fn whole(value: &mut Value) {
     }
 }
 
-/// A field that is there and no null.
+/// Returns a field unless it is absent or null.
 fn known(map: &Map<String, Value>, name: &str) -> Option<Value> {
     map.get(name).filter(|v| !v.is_null()).cloned()
 }
 
-/// Fields without nulls, by kinds of layers or without; none where there are no fields.
+/// Returns an object's fields without nulls, also inside layer types; `None` if none are left.
 fn fields(value: Option<Value>) -> Option<Map<String, Value>> {
     let Some(Value::Object(mut map)) = value else { return None };
-    // A null in place of a kind's parameters is a kind without rotation.
+    // A null layer type means layers without RoPE.
     map.retain(|key, value| !value.is_null() || key.ends_with("_attention"));
     map.values_mut().filter_map(Value::as_object_mut).for_each(|own| own.retain(|_, value| !value.is_null()));
     Some(map).filter(|map| !map.is_empty())
 }
 
-/// Merges all places of the rotation into `rope_parameters`; leaves a level alone that has neither of the two objects.
+/// Merges all RoPE fields into `rope_parameters`. Leaves a level unchanged if it has neither object.
 fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
     let (scaling, parameters) = (fields(out.remove("rope_scaling")), fields(out.remove("rope_parameters")));
     let mut all = match kinds {
@@ -122,7 +122,7 @@ fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
         standard_type(level);
         if matches!(level.get("rope_type").and_then(Value::as_str), Some("llama3" | "yarn" | "longrope")) {
             const ORIGINAL: &str = "original_max_position_embeddings";
-            // Phi-3 has it beside the parameters, and there it counts.
+            // Phi-3 has it next to the parameters, and that value wins.
             if let Some(beside) = known(out, ORIGINAL).filter(|_| !nested) {
                 level.insert(ORIGINAL.into(), beside);
             } else if let Some(most) = known(out, "max_position_embeddings") {
@@ -133,7 +133,7 @@ fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
     out.extend(all.map(|all| ("rope_parameters".to_string(), Value::Object(all))));
 }
 
-/// The parameters of both kinds of layers, of fields of their own; `rope_scaling` is what full attention has.
+/// Builds the parameters of both layer types from separate fields; `rope_scaling` applies to full attention.
 fn by_kind(
     out: &Map<String, Value>,
     kinds: RopeKinds,
@@ -152,7 +152,7 @@ fn by_kind(
     Map::from_iter(own)
 }
 
-/// Gives parameters a `rope_type` by either of its names, and what older files call otherwise its name of today.
+/// Sets `rope_type` from either of its names, mapping old names to current ones.
 fn standard_type(own: &mut Map<String, Value>) {
     let kind = own.get("rope_type").or(own.get("type")).and_then(Value::as_str).unwrap_or("default");
     let kind = match kind {
