@@ -1,5 +1,5 @@
-//! What families share, as functions over specs: norms, attention, MLPs, and the decoder that most families are. What sets
-//! families apart is data of the specs; knows no family. The order of operations is that of transformers' models.
+//! Building blocks shared by families: norms, attention, MLPs, and the decoder that most families use. The specs hold
+//! the differences between families. The order of operations follows transformers' models.
 
 mod attention;
 mod dense;
@@ -12,32 +12,32 @@ pub use attention::{AttentionSpec, Projections, QkNorm, attention};
 pub use dense::{Dense, Layer, Names, WIDEST_HEAD};
 pub use mlp::{Inner, MlpSpec, mlp};
 
-/// A norm of rows.
+/// A row norm: RMSNorm or LayerNorm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormSpec {
-    /// Whether the mean is subtracted (layer norm).
+    /// Whether the mean is subtracted (LayerNorm).
     pub layer: bool,
     /// Whether it has a bias.
     pub bias: bool,
-    /// Added to the gain.
+    /// Added to the weight.
     pub offset: f32,
-    /// Added to the mean square.
+    /// Epsilon, added to the mean square.
     pub eps: f32,
 }
 
 impl NormSpec {
-    /// RMSNorm with a gain.
+    /// Returns an RMSNorm with a weight.
     pub fn rms(eps: f64) -> Self {
         Self { layer: false, bias: false, offset: 0.0, eps: eps as f32 }
     }
 
-    /// LayerNorm with gain and bias.
+    /// Returns a LayerNorm with weight and bias.
     pub fn layer(eps: f64) -> Self {
         Self { layer: true, bias: true, offset: 0.0, eps: eps as f32 }
     }
 }
 
-/// A norm with the tensors `{name}.weight` and `{name}.bias`.
+/// Adds a norm with the tensors `{name}.weight` and `{name}.bias`.
 pub fn norm(b: &mut Builder, name: &str, spec: NormSpec, x: ValueId) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
@@ -46,7 +46,7 @@ pub fn norm(b: &mut Builder, name: &str, spec: NormSpec, x: ValueId) -> ValueId 
     b.node(name, Op::Norm(Norm { gain, bias, layer, offset, eps }), &[x], cols)
 }
 
-/// A norm of each `group` columns, with one gain for all groups, `{name}.weight`.
+/// Adds a norm of each group of `group` columns; `{name}.weight` is shared by the groups.
 pub fn norm_each(b: &mut Builder, name: &str, spec: NormSpec, group: usize, x: ValueId) -> ValueId {
     let gain = Some(b.vector(&format!("{name}.weight"), group));
     let NormSpec { layer, offset, eps, .. } = spec;
@@ -54,7 +54,7 @@ pub fn norm_each(b: &mut Builder, name: &str, spec: NormSpec, group: usize, x: V
     b.node(name, Op::NormEach(norm, group), &[x], cols)
 }
 
-/// `y = act(x Wᵀ (+ bias)) * scale` with the tensors `{name}.weight` and `{name}.bias`.
+/// Adds `y = act(x Wᵀ (+ bias)) * scale` with the tensors `{name}.weight` and `{name}.bias`.
 pub fn product(
     b: &mut Builder,
     name: &str,
@@ -67,20 +67,20 @@ pub fn product(
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
-    // The product's own scale comes before bias and activation.
+    // The scale of `Op::Linear` applies before bias and activation.
     let within = bias.is_none() && act == Activation::None;
     let linear = Linear { act, scale: if within { scale } else { 1.0 }, ..Linear::new(weight, bias) };
     let y = b.node(name, Op::Linear(linear), &[x], rows);
     if within || scale == 1.0 { y } else { b.node(&format!("{name}.scaled"), Op::Scale(scale), &[y], rows) }
 }
 
-/// Rows of the table `{name}.weight` by number.
+/// Looks up rows of the table `{name}.weight` `[rows, cols]`.
 pub fn embed(b: &mut Builder, name: &str, rows: usize, cols: usize, scale: f32, ids: Ids) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
     b.node(name, Op::Embed { table, scale, ids, soft: None }, &[], cols)
 }
 
-/// What a product reads, rounded to 8 bits where asked for.
+/// Adds activation quantization to 8 bits if `round` is set.
 fn read(b: &mut Builder, path: &str, round: bool, x: ValueId) -> ValueId {
     let cols = b.cols(x);
     if round { b.node(&format!("{path}.rounded"), Op::Round(None), &[x], cols) } else { x }

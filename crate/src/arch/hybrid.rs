@@ -1,5 +1,5 @@
-//! Layers that keep a state of one size, as functions over specs beside those of blocks.rs, and the decoder whose layers are
-//! any parts one after another. Knows no family. The order of operations is that of transformers' models.
+//! Layers with a fixed-size state (short convolution, Gated DeltaNet, Mamba-2) and the decoder that mixes them with
+//! attention. The order of operations follows transformers' models.
 
 use super::blocks::experts::{ExpertsSpec, add_experts};
 use super::blocks::{AttentionSpec, Layer, MlpSpec, NormSpec, attention, embed, mlp, norm, product};
@@ -8,8 +8,8 @@ use crate::ir::{
     Activation, Builder, GatedNorm, Graph, Ids, Linear, Op, Recurrent, Rule, ShortConv, StateSpec, ValueId, WeightKind,
 };
 
-/// A causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`; `gates` multiply its inputs and its
-/// outputs, `scales` the inputs from a column on.
+/// Adds a causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`. `gates` multiply its input
+/// and its output; `scales` apply to the input from a column on.
 fn causal_conv(
     b: &mut Builder,
     name: &str,
@@ -26,10 +26,10 @@ fn causal_conv(
     b.node(name, Op::ShortConv(ShortConv { weight, bias, taps, act, scales, state }), &inputs, channels)
 }
 
-/// Inputs of a convolution as they are.
+/// Scales that leave the input of a convolution unchanged.
 const UNSCALED: [(usize, f32); 3] = [(0, 1.0); 3];
 
-/// Some of a value's columns.
+/// Splits a value's columns into consecutive named views.
 fn columns<const N: usize>(b: &mut Builder, path: &str, of: ValueId, parts: [(&str, usize); N]) -> [ValueId; N] {
     let mut first = 0;
     parts.map(|(name, cols)| {
@@ -38,16 +38,16 @@ fn columns<const N: usize>(b: &mut Builder, path: &str, of: ValueId, parts: [(&s
     })
 }
 
-/// LFM2's gated convolution over as many channels as the rows have columns.
+/// Options of LFM2's gated short convolution; its channels are the columns of its input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvSpec {
-    /// Rows that an output sees.
+    /// Kernel size, in rows.
     pub taps: usize,
-    /// Biases of the convolution and of both products.
+    /// Whether the convolution and both projections have biases.
     pub bias: bool,
 }
 
-/// A gated short convolution with tensors under `path`; gives columns of `x`.
+/// Adds a gated short convolution with tensors under `path`; input and output are `[rows, cols]`.
 pub fn short_conv(b: &mut Builder, path: &str, spec: &ConvSpec, x: ValueId) -> ValueId {
     let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
     let all = b.linear(&name("in_proj"), x, 3 * cols, spec.bias);
@@ -57,30 +57,30 @@ pub fn short_conv(b: &mut Builder, path: &str, spec: &ConvSpec, x: ValueId) -> V
     b.linear(&name("out_proj"), mixed, cols, spec.bias)
 }
 
-/// A Gated DeltaNet.
+/// Options of a Gated DeltaNet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeltaSpec {
     /// Heads of queries and keys.
     pub key_heads: usize,
     /// Heads of values.
     pub heads: usize,
-    /// Columns of a key.
+    /// Columns of a key head.
     pub key_dim: usize,
-    /// Columns of a head's values.
+    /// Columns of a value head.
     pub value_dim: usize,
-    /// Rows that the convolution sees.
+    /// Kernel size of the convolution.
     pub taps: usize,
-    /// Whether `in_proj_qkvz` and `in_proj_ba` are one tensor each, rather than two.
+    /// Whether `in_proj_qkvz` and `in_proj_ba` are one tensor each rather than two.
     pub fused: [bool; 2],
-    /// Whether heads take turns with the keys.
+    /// Whether value heads are interleaved over key heads.
     pub turns: bool,
-    /// Whether `A_log` holds the negative rates themselves.
+    /// Whether `A_log` stores the negative decay rates themselves, as in GGUF files.
     pub raw: bool,
-    /// Added to the output norm's mean square.
+    /// Epsilon of the output norm.
     pub eps: f32,
 }
 
-/// A Gated DeltaNet with tensors under `path`; gives columns of `x`.
+/// Adds a Gated DeltaNet with tensors under `path`; input and output are `[rows, cols]`.
 pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let (keys, values, heads) = (spec.key_heads * spec.key_dim, spec.heads * spec.value_dim, spec.heads);
@@ -115,40 +115,40 @@ pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> V
     b.linear(&name("out_proj"), read, cols, false)
 }
 
-/// A Mamba-2 mixer.
+/// Options of a Mamba-2 mixer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SsmSpec {
     /// Heads.
     pub heads: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub head_dim: usize,
-    /// Groups of heads that share B and C, and runs of the output's norm.
+    /// Groups of heads that share B and C; also the groups of the output norm.
     pub groups: usize,
-    /// Columns of B and of C.
+    /// Columns of B and of C (state size).
     pub state: usize,
-    /// Rows that the convolution sees.
+    /// Kernel size of the convolution.
     pub taps: usize,
-    /// Bias of the convolution.
+    /// Whether the convolution has a bias.
     pub conv_bias: bool,
-    /// Bias of the input projection.
+    /// Whether the input projection has a bias.
     pub bias: bool,
-    /// Bias of the output projection.
+    /// Whether the output projection has a bias.
     pub out_bias: bool,
-    /// The least and the largest dt.
+    /// Minimum and maximum of dt.
     pub limits: [f32; 2],
-    /// Whether `A_log` holds the negative rates themselves.
+    /// Whether `A_log` stores the negative decay rates themselves, as in GGUF files.
     pub raw: bool,
-    /// Added to the output norm's mean square.
+    /// Epsilon of the output norm.
     pub eps: f32,
-    /// The order of the output's norm and its gate.
+    /// Order of output norm and gate.
     pub gate: SsmGate,
-    /// Multiply the gate, x, B, C and dt as `in_proj` gives them.
+    /// Scales of the gate, x, B, C and dt, the outputs of `in_proj`.
     pub scales: [f32; 5],
-    /// Multiplies what comes out.
+    /// Scale of the output.
     pub out_scale: f32,
 }
 
-/// What a Mamba-2 mixer does with its gate z before the output projection.
+/// How a Mamba-2 mixer applies its gate z before the output projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SsmGate {
     /// `norm(x * silu(z))`.
@@ -159,13 +159,13 @@ pub enum SsmGate {
     Alone,
 }
 
-/// A Mamba-2 mixer with tensors under `path`; gives columns of `x`.
+/// Adds a Mamba-2 mixer with tensors under `path`; input and output are `[rows, cols]`.
 pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let SsmSpec { heads, groups, state, .. } = *spec;
     let (inner, shared) = (heads * spec.head_dim, groups * state);
     let mixed = inner + 2 * shared;
-    // The gate's multiplier goes into the projection, the others make up for it where they are used.
+    // The gate's scale is folded into the projection; the other scales are divided by it where they are applied.
     let [z_scale, x_scale, b_scale, c_scale, dt_scale] = spec.scales;
     let all = product(b, &name("in_proj"), x, inner + mixed + heads, spec.bias, Activation::None, z_scale);
     let scales = [(0, x_scale), (inner, b_scale), (inner + shared, c_scale)].map(|(first, s)| (first, s / z_scale));
@@ -195,9 +195,9 @@ pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
     product(b, &name("out_proj"), gated, cols, spec.out_bias, Activation::None, spec.out_scale)
 }
 
-/// What a part of a layer does.
+/// The operation of a sublayer.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant)] // a few dozen of a model's life
+#[allow(clippy::large_enum_variant)] // a few dozen per model
 pub enum Mixer {
     /// Attention.
     Attention(AttentionSpec),
@@ -211,48 +211,48 @@ pub enum Mixer {
     Mlp(MlpSpec),
     /// Experts.
     Experts(ExpertsSpec),
-    /// Several that read the same rows, by the paths of their tensors under the layer; what they give is added up.
+    /// Several mixers on the same input, by the paths of their tensors under the layer; their outputs are summed.
     Parallel(Vec<(&'static str, Mixer)>),
 }
 
 impl Mixer {
-    /// What a layer has for an MLP.
+    /// Returns a layer's experts, or else its MLP.
     pub fn of_mlp(layer: &Layer) -> Self {
         layer.experts.clone().map_or_else(|| Self::Mlp(layer.mlp.clone()), Self::Experts)
     }
 }
 
-/// A part of a layer: what it adds to the residual stream is made of the normed stream.
+/// A pre-norm sublayer: `x + mixer(norm(x))`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// The norm's name in the layer.
+    /// Name of the norm within the layer.
     pub norm: &'static str,
-    /// The path of its tensors in the layer.
+    /// Path of its tensors within the layer.
     pub path: &'static str,
-    /// What it does.
+    /// The operation.
     pub mixer: Mixer,
 }
 
-/// A decoder whose layers are parts one after another.
+/// A decoder whose layers are sequences of sublayers.
 #[derive(Debug, Clone)]
 pub struct Hybrid {
-    /// The architecture's name.
+    /// Architecture name.
     pub name: String,
-    /// The name of the table of tokens.
+    /// Name of the token embedding table.
     pub embed: &'static str,
-    /// The path of layers.
+    /// Path of the layers.
     pub path: &'static str,
-    /// The name of the last norm.
+    /// Name of the final norm.
     pub last: &'static str,
     /// Columns of the residual stream.
     pub hidden: usize,
-    /// Tokens of the vocabulary.
+    /// Vocabulary size.
     pub vocab: usize,
-    /// Multiplies the embeddings.
+    /// Scale of the embeddings.
     pub embed_scale: f32,
-    /// Multiplies the logits.
+    /// Scale of the logits.
     pub logits_scale: f32,
-    /// All norms of rows.
+    /// The norm used throughout.
     pub norm: NormSpec,
     /// Whether the output head is the embedding table.
     pub tied: bool,
@@ -261,10 +261,10 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
-    /// The whole decoder, from token ids to logits.
+    /// Builds the whole decoder, from token ids to logits.
     ///
     /// # Errors
-    /// `Internal` when shapes do not meet.
+    /// `Internal` if shapes do not match.
     pub fn graph(&self) -> Result<Graph> {
         let mut b = Builder::new(&self.name);
         let mut x = embed(&mut b, self.embed, self.vocab, self.hidden, self.embed_scale, Ids::Tokens);
@@ -290,7 +290,7 @@ impl Hybrid {
         self.mix(b, layer, (part.path, &part.mixer), read, x)
     }
 
-    /// `x` plus what a mixer makes of `read`.
+    /// Adds a mixer; returns `x` plus its output for `read`.
     fn mix(&self, b: &mut Builder, layer: &str, part: (&str, &Mixer), read: ValueId, x: ValueId) -> ValueId {
         let path = format!("{layer}.{}", part.0);
         let made = match part.1 {

@@ -1,76 +1,77 @@
-//! Attention of a layer, from projections to output. What sets families apart is data of the spec.
+//! Attention of a layer, from the q, k, v projections to the output projection. The spec holds the differences between
+//! families.
 
 use super::{NormSpec, norm, product, read};
 use crate::ir::{Activation, Attention, Builder, HeadNorm, Mask, Norm, Op, RopeSpec, StateId, StateSpec, ValueId};
 
-/// The names of the projections of q, k and v.
+/// Names of the q, k and v projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Projections {
-    /// One tensor each; the values are the keys where their names are the same.
+    /// One tensor each; if the names of k and v are equal, the keys are also the values.
     Apart([&'static str; 3]),
-    /// One tensor that holds all three.
+    /// One tensor for all three.
     Fused(&'static str),
 }
 
-/// Norms of q and k between projection and attention.
+/// Norms of q and k between projections and attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QkNorm {
-    /// The tensors' names.
+    /// Tensor names.
     pub names: [&'static str; 2],
-    /// The norm.
+    /// The kind of norm.
     pub spec: NormSpec,
-    /// Over the whole projection rather than each head.
+    /// Normalizes the whole projection rather than each head.
     pub whole: bool,
-    /// After the rotation rather than before it.
+    /// Applied after RoPE rather than before.
     pub after_rope: bool,
 }
 
-/// Attention of a layer, from projections to output.
+/// Options of a layer's attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionSpec {
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub head_dim: usize,
-    /// Multiplies the scores.
+    /// Scale of the scores.
     pub scale: f32,
-    /// `cap * tanh(score / cap)`; 0 for none.
+    /// Softcap of the scores: `cap * tanh(score / cap)`; 0 for none.
     pub softcap: f32,
-    /// Which keys a query sees; causal attention keeps keys and values.
+    /// The attention mask. Causal attention uses a KV cache.
     pub mask: Mask,
-    /// The rotation; none for layers without.
+    /// RoPE; `None` for layers without.
     pub rope: Option<RopeSpec>,
-    /// The projections of q, k and v.
+    /// The q, k and v projections.
     pub projections: Projections,
-    /// Their biases.
+    /// Whether the q, k and v projections have biases.
     pub qkv_bias: bool,
     /// Norms of q and k.
     pub qk_norm: Option<QkNorm>,
-    /// RMSNorm of each head of v, without a gain: what is added to the mean square.
+    /// RMSNorm of each head of v, without a weight: its epsilon.
     pub value_norm: Option<f32>,
-    /// The tensor of the biases that all layers add to scores by distance, `[32][heads]`; only within packed texts.
+    /// Name of the relative position bias shared by all layers, `[32][heads]`; only for packed sequences.
     pub relative: Option<&'static str>,
-    /// Keys and values of another layer, which this one reads and has none of its own.
+    /// The KV cache of another layer that this one reads instead of its own.
     pub shared: Option<StateId>,
-    /// Whether the projection of q has as many rows again for a gate, whose sigmoid multiplies what attention gives.
+    /// Whether the q projection also yields a gate of the same size, whose sigmoid multiplies the attention output.
     pub gated: bool,
-    /// The vector of logits, one a head, that join the softmax and are dropped.
+    /// Name of the attention sinks: one logit per head that joins the softmax and is dropped.
     pub sinks: Option<&'static str>,
-    /// A norm between attention and the output projection.
+    /// A norm between attention and output projection.
     pub sub_norm: Option<(&'static str, NormSpec)>,
-    /// The name of the output projection.
+    /// Name of the output projection.
     pub out: &'static str,
-    /// Its bias.
+    /// Whether the output projection has a bias.
     pub out_bias: bool,
-    /// Multiplies what comes out.
+    /// Scale of the output.
     pub out_scale: f32,
-    /// Whether what products read is rounded to 8 bits.
+    /// Whether activations are quantized to 8 bits before each matmul.
     pub round: bool,
 }
 
-/// q, k and v of a layer; q alone where it reads another one's keys and values.
+/// Adds the projections of q, k and v; of q alone if the layer reads another layer's KV cache.
 fn project(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec<ValueId> {
     let name = |part: &str| format!("{path}.{part}");
     let (q_cols, kv_cols) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
@@ -93,7 +94,7 @@ fn project(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec
     }
 }
 
-/// Attention over `x` with tensors under `path`; gives columns of `x`.
+/// Adds attention over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
 pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let (q_cols, x) = (spec.heads * spec.head_dim, read(b, path, spec.round, x));

@@ -1,4 +1,5 @@
-//! The decoder that most families are, by its sizes and switches. The order of operations is that of transformers' models.
+//! The dense decoder that most families use, as sizes and switches. The order of operations follows transformers'
+//! models.
 
 use super::attention::{AttentionSpec, Projections, attention};
 use super::experts::{ExpertsSpec, add_experts};
@@ -9,47 +10,47 @@ use crate::arch::config::Config;
 use crate::ir::{Builder, Dim, Graph, Ids, Linear, Mask, Op, ValueId, WeightKind};
 use crate::{Error, Result};
 
-/// The widest heads that attention over a cache takes.
+/// Maximum head dimension of attention over a KV cache.
 pub const WIDEST_HEAD: usize = 512;
 
 /// A layer of a dense decoder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// Its attention.
+    /// Attention.
     pub attention: AttentionSpec,
-    /// Its MLP.
+    /// The MLP.
     pub mlp: MlpSpec,
-    /// Experts in the MLP's place.
+    /// Experts instead of the MLP.
     pub experts: Option<ExpertsSpec>,
-    /// Latent attention in the attention's place.
+    /// Latent attention (MLA) instead of `attention`.
     pub latent: Option<LatentSpec>,
 }
 
-/// What the parts of a decoder are called; norms that a family has not are empty.
+/// Tensor names of a decoder's parts; empty for norms that a family lacks.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
-    /// The table of tokens.
+    /// The token embedding table.
     pub embed: &'static str,
-    /// The path of layers.
+    /// Path of the layers.
     pub layers: &'static str,
-    /// The path of attention in a layer.
+    /// Path of attention within a layer.
     pub attention: &'static str,
-    /// The path of the MLP in a layer.
+    /// Path of the MLP within a layer.
     pub mlp: &'static str,
-    /// The norm of what attention reads.
+    /// Norm before attention.
     pub before_attention: &'static str,
-    /// The norm of what attention gives.
+    /// Norm after attention.
     pub after_attention: &'static str,
-    /// The norm of what the MLP reads; with a parallel residual and none of its own, it reads what attention does.
+    /// Norm before the MLP. If empty in a parallel layer, the MLP reads attention's input.
     pub before_mlp: &'static str,
-    /// The norm of what the MLP gives.
+    /// Norm after the MLP.
     pub after_mlp: &'static str,
-    /// The last norm.
+    /// The final norm.
     pub last: &'static str,
 }
 
 impl Names {
-    /// Norms before each part.
+    /// Norms before attention and MLP (pre-norm).
     pub const PRE: Self = Self {
         embed: "model.embed_tokens",
         layers: "model.layers",
@@ -61,7 +62,7 @@ impl Names {
         after_mlp: "",
         last: "model.norm",
     };
-    /// Norms after each part.
+    /// Norms after attention and MLP (post-norm).
     pub const POST: Self = Self {
         before_attention: "",
         after_attention: "post_attention_layernorm",
@@ -69,48 +70,48 @@ impl Names {
         after_mlp: "post_feedforward_layernorm",
         ..Self::PRE
     };
-    /// Norms before and after each part.
+    /// Norms before and after attention and MLP.
     pub const SANDWICH: Self =
         Self { before_attention: "input_layernorm", before_mlp: "pre_feedforward_layernorm", ..Self::POST };
 }
 
-/// A dense decoder by its sizes and switches.
+/// A dense decoder as sizes and switches.
 #[derive(Debug, Clone)]
 pub struct Dense {
-    /// The architecture's name.
+    /// Architecture name.
     pub name: String,
-    /// What its parts are called.
+    /// Tensor names of its parts.
     pub names: Names,
     /// Columns of the residual stream.
     pub hidden: usize,
-    /// Tokens of the vocabulary.
+    /// Vocabulary size.
     pub vocab: usize,
-    /// Multiplies the embeddings.
+    /// Scale of the embeddings.
     pub embed_scale: f32,
-    /// A table of learned positions: its name and rows.
+    /// Learned position embeddings: table name and number of rows.
     pub positions: Option<(&'static str, usize)>,
-    /// All norms of rows.
+    /// The norm used throughout.
     pub norm: NormSpec,
-    /// Whether attention and MLP read the same rows and are added together.
+    /// Whether attention and MLP run in parallel on the same input.
     pub parallel: bool,
     /// Whether the output head is the embedding table.
     pub tied: bool,
-    /// Whether the head has a bias.
+    /// Whether the output head has a bias.
     pub head_bias: bool,
-    /// Multiplies the logits.
+    /// Scale of the logits.
     pub logits_scale: f32,
-    /// `cap * tanh(logit / cap)`; 0 for none.
+    /// Softcap of the logits: `cap * tanh(logit / cap)`; 0 for none.
     pub logits_softcap: f32,
     /// The layers.
     pub layers: Vec<Layer>,
 }
 
 impl Dense {
-    /// The sizes that every family names alike: RMSNorm before each part, SiLU, no biases, full attention with rotation
-    /// in every layer.
+    /// Reads the fields common to all families. Defaults: RMSNorm before each part, SiLU, no biases, full attention
+    /// with RoPE in every layer.
     ///
     /// # Errors
-    /// `Config` or `UnsupportedOption` by the field.
+    /// `Config` or `UnsupportedOption`, naming the field.
     pub fn from_config(config: Config<'_>, tied_by_default: bool) -> Result<Self> {
         let (heads, kv_heads) = config.heads()?;
         let hidden = config.count("hidden_size")?;
@@ -173,42 +174,42 @@ impl Dense {
         })
     }
 
-    /// Changes the attention of all layers.
+    /// Modifies the attention of all layers.
     pub fn attentions(&mut self, change: impl FnMut(&mut AttentionSpec)) {
         self.layers.iter_mut().map(|l| &mut l.attention).for_each(change);
     }
 
-    /// Changes the MLPs of all layers.
+    /// Modifies the MLPs of all layers.
     pub fn mlps(&mut self, change: impl FnMut(&mut MlpSpec)) {
         self.layers.iter_mut().map(|l| &mut l.mlp).for_each(change);
     }
 
-    /// Gives each layer the window that `of` tells for its number; 0 for full attention.
+    /// Sets each layer's sliding window by its index; 0 for full attention.
     pub fn windows(&mut self, mut of: impl FnMut(usize) -> usize) {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             layer.attention.mask = Mask::Causal { window: of(index) };
         }
     }
 
-    /// Rotates neighbouring columns rather than halves.
+    /// Rotates adjacent columns (interleaved RoPE) rather than the halves of a head.
     pub fn interleave(&mut self) {
         self.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()).for_each(|r| r.interleaved = true);
     }
 
-    /// The whole decoder, from token ids to logits.
+    /// Builds the whole decoder, from token ids to logits.
     ///
     /// # Errors
-    /// `Internal` when shapes do not meet.
+    /// `Internal` if shapes do not match.
     pub fn graph(&self) -> Result<Graph> {
         let mut b = Builder::new(&self.name);
         let x = self.rows(&mut b);
         self.finish(b, x)
     }
 
-    /// The last norm and the head over a residual stream, or over the last row of one.
+    /// Adds the final norm and the output head to a residual stream, or to its last row.
     ///
     /// # Errors
-    /// `Internal` when shapes do not meet.
+    /// `Internal` if shapes do not match.
     pub fn finish(&self, mut b: Builder, x: ValueId) -> Result<Graph> {
         let single = b.graph().value(x).rows == Dim::Last;
         let last = if single { x } else { b.node("last_row", Op::LastRow, &[x], self.hidden) };
@@ -216,13 +217,13 @@ impl Dense {
         self.with_head(b, hidden)
     }
 
-    /// The last hidden states of all tokens, after the last norm.
+    /// Adds all layers and the final norm; returns the last hidden states of all tokens.
     pub fn body(&self, b: &mut Builder) -> ValueId {
         let x = self.rows(b);
         norm(b, self.names.last, self.norm, x)
     }
 
-    /// The residual stream after the last layer.
+    /// Adds embeddings and layers; returns the residual stream.
     fn rows(&self, b: &mut Builder) -> ValueId {
         let mut x = embed(b, self.names.embed, self.vocab, self.hidden, self.embed_scale, Ids::Tokens);
         if let Some((name, rows)) = self.positions {
@@ -271,7 +272,7 @@ impl Dense {
         };
         let bias = self.head_bias.then(|| b.vector("lm_head.bias", self.vocab));
         if bias.is_some() && self.logits_scale != 1.0 {
-            return Err(Error::Internal("a head with a bias cannot be scaled".into()));
+            return Err(Error::Internal("an output head with a bias cannot be scaled".into()));
         }
         let (scale, softcap) = (self.logits_scale, self.logits_softcap);
         let head = Linear { scale, softcap, ..Linear::new(weight, bias) };
@@ -280,15 +281,15 @@ impl Dense {
     }
 }
 
-/// Whether what products read is rounded to 8 bits: the configuration says that they are BitNet's.
+/// Returns whether activations are quantized to 8 bits before each matmul, as BitNet's `quantization_config` says.
 fn rounds(config: Config<'_>) -> Result<bool> {
     let how = config.get("quantization_config").map(Config);
     let Some(how) = how.filter(|q| q.text("quant_method") == Some("bitnet")) else { return Ok(false) };
     if how.flag_or("use_rms_norm", false) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
-            option: "use_rms_norm of BitNet's quantization".into(),
-            hint: "The engine runs BitNet's products without a norm of their own, as the published models are.".into(),
+            option: "use_rms_norm in BitNet's quantization_config".into(),
+            hint: "Use a checkpoint without it; the published models have none.".into(),
         });
     }
     Ok(true)

@@ -1,5 +1,5 @@
-//! Layers of experts as functions over specs: the router, the picked experts, experts that every token takes. Knows no
-//! family. The order of operations is that of transformers' models.
+//! Mixture-of-experts layers: the router, the top-k experts, and shared experts. The order of operations follows
+//! transformers' models.
 
 use super::{Inner, MlpSpec, mlp};
 use crate::arch::config::Config;
@@ -8,103 +8,103 @@ use crate::ir::{
 };
 use crate::{Error, Result};
 
-/// The most experts of a layer, and the most that a token picks: the kernels'.
+/// Maximum experts of a layer and maximum top-k, limited by the kernels.
 const MOST: (usize, usize) = (512, 16);
 
-/// What the first product of an expert is called; tensors of expert `e` are under `experts.{e}`.
+/// Tensor layout of an expert's first projection. Tensors of expert `e` are under `experts.{e}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
-    /// Gate and up, one tensor each.
+    /// Gate and up in one tensor each.
     Apart([&'static str; 2]),
-    /// One tensor, the gate's rows first.
+    /// One tensor, gate rows before up rows.
     Fused(&'static str),
-    /// One tensor whose rows are the gate's and up's in turns.
+    /// One tensor with interleaved gate and up rows.
     Turns(&'static str),
-    /// One tensor without a gate: `act(up)`.
+    /// One tensor without gate: `act(up)`.
     Plain(&'static str),
 }
 
-/// An expert that every token takes.
+/// A shared expert, applied to every token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shared {
-    /// Its name.
+    /// Name of its path.
     pub name: &'static str,
-    /// Its inner columns.
+    /// Inner columns.
     pub size: usize,
-    /// The product whose sigmoid multiplies it.
+    /// Name of the projection whose sigmoid multiplies the expert's output.
     pub gate: Option<&'static str>,
-    /// The names of its projections.
+    /// Names of its projections.
     pub projections: (Inner, &'static str),
-    /// Whether its tensors lie beside the path of the routed experts instead of under it.
+    /// Whether its tensors are next to the path of the routed experts instead of under it.
     pub beside: bool,
 }
 
 impl Shared {
-    /// A gated MLP with the common names.
+    /// Returns a gated MLP with the usual tensor names.
     pub const fn new(name: &'static str, size: usize) -> Self {
         let projections = (Inner::Gated(["gate_proj", "up_proj"]), "down_proj");
         Self { name, size, gate: None, projections, beside: false }
     }
 }
 
-/// Projections between the residual stream and narrower columns that the routed experts work in.
+/// Down and up projections to a latent space in which the routed experts work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latent {
-    /// The names of the projections into and out of it.
+    /// Names of the projections into and out of the latent space.
     pub names: [&'static str; 2],
-    /// Its columns.
+    /// Columns of the latent space.
     pub cols: usize,
 }
 
-/// The experts of a layer.
+/// Options of a layer's experts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertsSpec {
-    /// How many.
+    /// Number of experts.
     pub count: usize,
-    /// How many a token picks.
+    /// Experts per token (top-k).
     pub each: usize,
-    /// Inner columns of each.
+    /// Inner columns of each expert.
     pub inner: usize,
-    /// The activation.
+    /// Activation.
     pub act: Activation,
-    /// GPT-OSS's gate instead.
+    /// GPT-OSS's clamped gate `[alpha, limit]` instead of `act`.
     pub clamp: Option<[f32; 2]>,
-    /// The name of the router, and whether it has a bias.
+    /// Name of the router, and whether it has a bias.
     pub router: (&'static str, bool),
-    /// What the router's logits become.
+    /// Function from router logits to scores.
     pub score: Score,
-    /// A vector added to the scores that choose.
+    /// Name of a bias added to the scores for selection only.
     pub choice: Option<&'static str>,
-    /// Groups of experts.
+    /// Group-limited selection.
     pub groups: Option<Groups>,
     /// Whether the weights are divided by their sum.
     pub renormalize: bool,
-    /// Added to that sum; the mixer's tolerance.
+    /// Added to that sum; for the sparse mixer, its tolerance.
     pub eps: f32,
-    /// Multiplies the weights.
+    /// Scale of the weights.
     pub scale: f32,
-    /// A vector that multiplies the weights too.
+    /// Name of a per-expert scale of the weights.
     pub gain: Option<&'static str>,
-    /// The first product.
+    /// The first projection.
     pub first: First,
-    /// The name of the second product.
+    /// Name of the second projection.
     pub second: &'static str,
-    /// Whether both products have biases.
+    /// Whether both projections have biases.
     pub bias: bool,
-    /// An expert that every token takes.
+    /// A shared expert, applied to every token.
     pub shared: Option<Shared>,
-    /// What the routed experts read and write instead of the layer's own columns.
+    /// The latent space of the routed experts, instead of the layer's columns.
     pub latent: Option<Latent>,
-    /// Multiplies the output of all experts, the shared one included.
+    /// Scale of the output of all experts, including the shared one.
     pub out_scale: f32,
 }
 
 impl ExpertsSpec {
-    /// The sizes by the names that configurations have for them: softmax, no biases, none shared; `inner` names the field of
-    /// an expert's columns.
+    /// Reads the usual fields: softmax, no biases, no shared expert. `inner` names the field of an expert's inner
+    /// columns.
     ///
     /// # Errors
-    /// `Config` or `UnsupportedOption` by the field.
+    /// `Config` or `UnsupportedOption`, naming the field.
     pub fn from_config(config: Config<'_>, inner: &str) -> Result<Self> {
         let either =
             |names: &[&'static str]| names.iter().find(|f| config.get(f).is_some()).unwrap_or(&names[0]).to_owned();
@@ -136,17 +136,17 @@ impl ExpertsSpec {
         if count > MOST.0 || each > MOST.1 || each > count {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
-                option: format!("{each} of {count} experts"),
-                hint: format!("The engine picks at most {} of at most {} experts.", MOST.1, MOST.0),
+                option: format!("top-{each} of {count} experts"),
+                hint: format!("The kernels support up to top-{} of {} experts.", MOST.1, MOST.0),
             });
         }
         Ok(spec)
     }
 
-    /// Groups of experts by `n_group` and `topk_group`, where they leave some out.
+    /// Sets group-limited selection from `n_group` and `topk_group`, if it excludes any group.
     ///
     /// # Errors
-    /// `Config` where experts do not come in so many groups.
+    /// `Config` if the experts do not divide into the groups.
     pub fn grouped(&mut self, config: Config<'_>, pairs: bool) -> Result<()> {
         let (groups, keep) = (config.count_or("n_group", 1)?, config.count_or("topk_group", 1)?);
         if groups == 1 || keep >= groups {
@@ -154,7 +154,10 @@ impl ExpertsSpec {
         }
         let size = self.count / groups;
         if !self.count.is_multiple_of(groups) || size * keep < self.each || (pairs && size < 2) {
-            let reason = format!("'n_group' is {groups}, which does not suit {} experts", self.count);
+            let reason = format!(
+                "'n_group' is {groups}, which does not divide {} experts into groups for top-{}",
+                self.count, self.each
+            );
             return Err(Error::Config { file: "config.json".into(), reason });
         }
         self.groups = Some(Groups { count: groups as u32, keep: keep as u32, pairs });
@@ -162,10 +165,10 @@ impl ExpertsSpec {
     }
 }
 
-/// The field that tells that a checkpoint has gate and up of an expert in one tensor: its tensors say so, no file.
+/// Set where a checkpoint stores an expert's gate and up in one tensor. Derived from the tensors, not read from a file.
 pub const FUSED: &str = "fused_experts";
 
-/// `rest` plus what the experts make of `x`, with tensors under `path`.
+/// Adds the router and all experts; returns `rest` plus their output for `x`. Tensors are under `path`.
 pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, rest: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let mut sum = rest;
@@ -178,7 +181,7 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
     b.add(&name("experts_residual"), sum, routed)
 }
 
-/// What the experts that `logits` pick make of `x`, with tensors under `path`.
+/// Adds top-k routing by `logits` and the selected experts; returns their output for `x`. Tensors are under `path`.
 pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logits: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let routing = Routing {
@@ -200,7 +203,7 @@ pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logit
     b.linear(&name(latent.names[1]), routed, outer, false)
 }
 
-/// The expert that every token takes.
+/// Adds the shared expert.
 fn shared_expert(b: &mut Builder, path: &str, spec: &ExpertsSpec, shared: &Shared, x: ValueId) -> ValueId {
     let layer = path.rsplit_once('.').map_or(path, |(layer, _)| layer);
     let (inner, down) = shared.projections;
@@ -221,7 +224,7 @@ fn shared_expert(b: &mut Builder, path: &str, spec: &ExpertsSpec, shared: &Share
     b.node(&format!("{path}.shared_gated"), Op::Gated(Activation::Sigmoid), &[gate, y], cols)
 }
 
-/// Both products of the chosen experts, summed by their weights.
+/// Adds both projections of the selected experts; returns the weighted sum.
 fn routed(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, picks: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let cols = b.cols(x);
@@ -261,7 +264,7 @@ fn bias_name(path: &str, e: usize, part: &str) -> String {
     format!("{path}.experts.{e}.{part}.bias")
 }
 
-/// Tensors of all experts, one under another, as many rows for each expert.
+/// Stacks the tensors of all experts vertically, `rows` for each expert.
 fn stack(b: &mut Builder, parts: impl Iterator<Item = (String, usize)>, cols: usize, rows: usize) -> WeightId {
     b.stacked(parts.collect(), cols, WeightKind::Experts { rows })
 }
@@ -285,7 +288,7 @@ fn first_bias(b: &mut Builder, path: &str, spec: &ExpertsSpec) -> WeightId {
             let of = |e: usize| names.map(|n| bias_name(path, e, n));
             b.vectors(&(0..spec.count).flat_map(of).collect::<Vec<_>>(), spec.inner)
         }
-        // All experts' in one tensor.
+        // One tensor for all experts.
         First::Fused(name) | First::Turns(name) => {
             b.vector(&format!("{path}.experts.{name}_bias"), spec.count * 2 * spec.inner)
         }

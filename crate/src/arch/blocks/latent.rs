@@ -1,22 +1,21 @@
-//! Attention over latents (DeepSeek), as a function over a spec: keys and values are expanded before they are kept, so that
-//! plain attention reads them. Knows no family.
+//! Multi-head latent attention (MLA, DeepSeek). Keys and values are expanded before they are cached, so that plain
+//! attention reads them.
 
 use super::{NormSpec, WIDEST_HEAD, norm};
 use crate::arch::config::Config;
 use crate::ir::{Attention, Builder, HeadPart, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
 use crate::{Error, Result};
 
-/// Attention whose queries, keys and values come of latents; only a part of each head is rotated, and all heads share the
-/// keys' one.
+/// Options of latent attention. Only part of each head is rotated; that part of the keys is shared by all heads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatentSpec {
-    /// Heads.
+    /// Attention heads.
     pub heads: usize,
-    /// Columns of the latent of queries, if they have one.
+    /// Columns of the query latent, if any.
     query: Option<usize>,
     /// Columns of the latent of keys and values.
     latent: usize,
-    /// Columns of a head that are not rotated, that are, and of its values.
+    /// Columns of a head without RoPE, with RoPE, and of its values.
     plain: usize,
     rotated: usize,
     value: usize,
@@ -26,10 +25,10 @@ pub struct LatentSpec {
 }
 
 impl LatentSpec {
-    /// The sizes by the names that configurations have for them.
+    /// Reads the fields of DeepSeek's configurations.
     ///
     /// # Errors
-    /// `Config` or `UnsupportedOption` by the field.
+    /// `Config` or `UnsupportedOption`, naming the field.
     pub fn from_config(config: Config<'_>, interleaved: bool) -> Result<Self> {
         let (plain, rotated) = (config.count("qk_nope_head_dim")?, config.count("qk_rope_head_dim")?);
         let (value, latent) = (config.count("v_head_dim")?, config.count("kv_lora_rank")?);
@@ -37,8 +36,10 @@ impl LatentSpec {
         if [plain, rotated, value, latent].iter().any(|n| n % 4 != 0) || head > WIDEST_HEAD || value > head {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
-                option: format!("heads of {plain} and {rotated} columns with values of {value}"),
-                hint: format!("The kernels want multiples of 4, {WIDEST_HEAD} in all, and values no wider than keys."),
+                option: format!("head dimension {plain} + {rotated}, value dimension {value}, latent {latent}"),
+                hint: format!(
+                    "Dimensions must be multiples of 4, heads at most {WIDEST_HEAD}, values no wider than keys."
+                ),
             });
         }
         let mut rope = config.rope(rotated, 10_000.0)?;
@@ -56,18 +57,18 @@ impl LatentSpec {
         Ok(Self { heads, query, latent, plain, rotated, value, rope, scale: scale as f32, bias })
     }
 
-    /// Columns of a head of queries and keys.
+    /// Returns the columns of a head of queries and keys.
     pub fn head_dim(&self) -> usize {
         self.plain + self.rotated
     }
 }
 
-/// Attention over `x` with tensors under `path`; gives columns of `x`.
+/// Adds latent attention over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
 pub fn latent_attention(b: &mut Builder, path: &str, spec: &LatentSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let LatentSpec { heads, latent, plain, rotated, value, .. } = *spec;
     let dim = spec.head_dim();
-    // The norms of latents have an epsilon of their own.
+    // The norms of latents use transformers' fixed epsilon.
     let norms = NormSpec::rms(1e-6);
     let q = match spec.query {
         Some(rank) => {
@@ -85,7 +86,7 @@ pub fn latent_attention(b: &mut Builder, path: &str, spec: &LatentSpec, x: Value
     let put = |b: &mut Builder, what: &str, head_dim: usize, parts: Vec<HeadPart>, inputs: &[ValueId]| {
         b.node(&name(what), Op::HeadParts { head_dim, parts }, inputs, heads * head_dim)
     };
-    // Rotation is of a head's first columns: scores do not mind the order.
+    // RoPE rotates the first columns of a head; scores do not depend on the column order.
     let q = put(b, "q", dim, vec![part(plain, dim, rotated), part(0, dim, plain)], &[q, q]);
     let k = put(b, "k", dim, vec![part(0, 0, rotated), part(0, plain + value, plain)], &[k_rotated, kv]);
     let v = put(b, "v", dim, vec![part(plain, plain + value, value)], &[kv]);

@@ -1,49 +1,49 @@
-//! The MLP of a layer. What sets families apart is data of the spec.
+//! The MLP of a layer. The spec holds the differences between families.
 
 use super::{NormSpec, norm, product, read};
 use crate::ir::{Activation, Builder, Op, ValueId};
 
-/// What goes into an MLP's inner columns.
+/// Structure of an MLP's input projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inner {
     /// `act(gate) * up`, from two tensors.
     Gated([&'static str; 2]),
-    /// The same from one tensor, the gate first.
+    /// The same from one tensor, gate rows first.
     GatedFused(&'static str),
     /// `act(up)`.
     Plain(&'static str),
 }
 
-/// The MLP of a layer.
+/// Options of a layer's MLP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MlpSpec {
     /// Inner columns.
     pub size: usize,
-    /// The activation.
+    /// Activation.
     pub act: Activation,
-    /// What comes in.
+    /// Input projections.
     pub inner: Inner,
-    /// A norm of the inner columns.
+    /// Name and kind of a norm of the inner columns.
     pub sub_norm: Option<(&'static str, NormSpec)>,
-    /// The name of the product that goes out.
+    /// Name of the output projection.
     pub down: &'static str,
-    /// Biases of all products.
+    /// Whether all projections have biases.
     pub bias: bool,
-    /// Multiplies the gate before its activation; 1 where there is none.
+    /// Scale of the gate before its activation; 1 for none.
     pub gate_scale: f32,
-    /// Multiplies what comes out.
+    /// Scale of the output.
     pub out_scale: f32,
-    /// Whether what products read is rounded to 8 bits.
+    /// Whether activations are quantized to 8 bits before each matmul.
     pub round: bool,
 }
 
-/// An MLP over `x` with tensors under `path`; gives columns of `x`.
+/// Adds an MLP over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
 pub fn mlp(b: &mut Builder, path: &str, spec: &MlpSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let (size, x) = (spec.size, read(b, path, spec.round, x));
     let gates = match spec.inner {
         Inner::Gated([gate, up]) => {
-            // With one multiplier for both they still are one product; what comes out makes up for it.
+            // One scale for both keeps them a single matmul; the output scale compensates.
             let mut half = |part| product(b, &name(part), x, size, spec.bias, Activation::None, spec.gate_scale);
             let gate = half(gate);
             Some((gate, half(up)))
