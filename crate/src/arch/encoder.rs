@@ -1,86 +1,86 @@
-//! What encoder families share: their parts, the heads that turn hidden states into vectors or scores, and the way from a
-//! decoder to an encoder of packed texts. The order of operations is that of transformers' models.
+//! Shared code of encoder families: layers, the heads that turn hidden states into embeddings or scores, and the
+//! conversion of a decoder to an encoder of packed sequences. The order of operations follows transformers' models.
 
 use super::config::Config;
 use crate::ir::{Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind};
 use crate::{Error, Result};
 
-/// The widest heads that attention of packed texts takes.
+/// Maximum head dimension of attention over packed sequences.
 const WIDEST_HEAD: usize = 512;
 
-/// A fully connected layer after pooling, as sentence-transformers keeps them in folders of their own.
+/// A dense layer after pooling. sentence-transformers stores each in its own folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseLayer {
-    /// The folder, and the prefix of its tensors.
+    /// The folder, also the prefix of its tensors.
     pub path: String,
-    /// Columns that go in.
+    /// Input columns.
     pub inputs: usize,
-    /// Columns that come out.
+    /// Output columns.
     pub outputs: usize,
     /// Whether it has a bias.
     pub bias: bool,
-    /// Applied to the product.
+    /// Activation.
     pub act: Activation,
 }
 
-/// What an encoder is to give.
+/// The output of an encoder.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Head {
     /// The last hidden states of all tokens.
     Hidden,
-    /// A vector for each text, through layers.
+    /// One embedding per sequence.
     Vector {
-        /// How tokens become one row.
+        /// Pooling of the tokens into one row.
         pooling: Pooling,
-        /// What follows.
+        /// Dense layers after pooling.
         dense: Vec<DenseLayer>,
     },
     /// The score of the checkpoint's classification head.
     Score,
-    /// How much likelier one token is than another after the text: the difference of their logits.
+    /// The logit difference of two tokens after the sequence, such as yes and no.
     Likelier {
-        /// The token.
+        /// The first token.
         yes: u32,
-        /// The other; none for the logit alone.
+        /// The second token; `None` for the first token's logit alone.
         no: Option<u32>,
     },
 }
 
-/// How tokens are numbered along a text.
+/// Position ids of a sequence's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Positions {
-    /// The number of the first token.
+    /// Position of the first token.
     pub first: usize,
-    /// A token that is not counted, where there is one: it gets the number before the first.
+    /// A token that is not counted, if any; its position is `first - 1`.
     pub padding: Option<u32>,
-    /// How many tokens can be numbered; `usize::MAX` where no table ends.
+    /// Maximum number of tokens; `usize::MAX` without a position table.
     pub most: usize,
-    /// How many kinds of tokens there are; 0 or 1 where kinds do not matter.
+    /// Number of token types; 0 or 1 without a token type table.
     pub types: usize,
 }
 
-/// An encoder: its graph, and what its inputs are.
+/// An encoder's graph and its position ids.
 #[derive(Debug, Clone)]
 pub struct Encoder {
-    /// The graph; its `hidden` is what the head gives.
+    /// The graph; its `hidden` is the output of the head.
     pub graph: Graph,
-    /// How tokens are numbered.
+    /// Position ids of the input.
     pub positions: Positions,
 }
 
-/// The body of a family, under construction.
+/// The body of an encoder under construction.
 #[derive(Debug)]
 pub struct Body {
-    /// The last hidden states, one row a token.
+    /// The last hidden states `[tokens, cols]`.
     pub hidden: ValueId,
-    /// How tokens are numbered.
+    /// Position ids of the input.
     pub positions: Positions,
 }
 
-/// Makes the classification head of a family: from hidden states to a row of labels for each text.
+/// Builds a family's classification head: hidden states to `[sequences, labels]`.
 pub type Score = fn(Config<'_>, &mut Builder, ValueId) -> Result<ValueId>;
 
-/// The graph of a body with a head.
+/// Adds a head to an encoder body; returns the finished encoder.
 pub(super) fn with_head(
     config: Config<'_>,
     mut b: Builder,
@@ -102,14 +102,17 @@ pub(super) fn with_head(
             Some(score) if config.architecture().ends_with("ForSequenceClassification") => {
                 score(config, &mut b, body.hidden)?
             }
-            _ => return refuse("reranking", "It has no classification head; load it for embeddings."),
+            _ => return refuse("reranking", "The model has no classification head. Use it for embeddings."),
         },
-        Head::Likelier { .. } => return refuse("reranking by tokens", "It has no output head for tokens."),
+        Head::Likelier { .. } => {
+            return refuse("reranking by tokens", "The model is not a decoder. Use it for embeddings.");
+        }
     };
     Ok(Encoder { graph: b.finish(out, None)?, positions: body.positions })
 }
 
-/// A decoder's graph as an encoder of packed texts: without caches, each text seeing its own tokens only.
+/// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence attends only to its own
+/// tokens.
 pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Result<Encoder> {
     let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
     let mut b = Builder::resume(without_caches(graph));
@@ -120,7 +123,8 @@ pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Resul
         Head::Vector { pooling, .. } => Some(*pooling),
         Head::Score | Head::Likelier { .. } => Some(Pooling::Last),
     };
-    // What comes between the last layer and the hidden states works on each row alone: a token can be picked before it.
+    // The steps between the last layer and the hidden states work on each row separately, so pooling by selection can
+    // run before them.
     let pooled = match picked {
         None => hidden,
         Some(pooling) if pooling.picks() => {
@@ -146,7 +150,7 @@ pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Resul
                 }),
                 false => Some(b.weight("lm_head.weight", vocab, cols, WeightKind::Table)),
             };
-            let weight = table.ok_or_else(|| Error::Internal("a decoder without a table of tokens".into()))?;
+            let weight = table.ok_or_else(|| Error::Internal("a decoder without a token embedding table".into()))?;
             let mut logit = |token: u32, scale: f32, plus: Option<ValueId>| {
                 let linear =
                     Linear { row0: token as usize, scale, residual: plus.is_some(), ..Linear::new(weight, None) };
@@ -160,7 +164,7 @@ pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Resul
     Ok(Encoder { graph: b.finish(out, None)?, positions })
 }
 
-/// Attention through caches becomes attention within texts; the output head goes.
+/// Replaces attention over KV caches with attention within packed sequences, and drops the output head.
 fn without_caches(mut graph: Graph) -> Graph {
     for node in &mut graph.nodes {
         if let Op::Attention(attention) = &mut node.op
@@ -175,11 +179,11 @@ fn without_caches(mut graph: Graph) -> Graph {
     graph.without_head()
 }
 
-/// The layers after pooling.
+/// Adds the dense layers after pooling.
 fn dense_layers(b: &mut Builder, mut x: ValueId, layers: &[DenseLayer]) -> Result<ValueId> {
     for layer in layers {
         if layer.inputs != b.cols(x) {
-            let reason = format!("in_features is {}, but {} columns come in", layer.inputs, b.cols(x));
+            let reason = format!("'in_features' is {}, but the previous layer has {} columns", layer.inputs, b.cols(x));
             return Err(Error::Config { file: format!("{}/config.json", layer.path), reason });
         }
         x = dense(b, &format!("{}/linear", layer.path), x, layer.outputs, layer.bias, layer.act);
@@ -187,13 +191,13 @@ fn dense_layers(b: &mut Builder, mut x: ValueId, layers: &[DenseLayer]) -> Resul
     Ok(x)
 }
 
-/// How many labels a classification head has; transformers' default is two.
+/// Returns the number of labels of a classification head; transformers' default is two.
 pub(super) fn labels(config: Config<'_>) -> usize {
     let listed = config.get("id2label").and_then(|l| l.as_object()).map(|l| l.len());
     listed.or(config.count_or("num_labels", 2).ok()).unwrap_or(2).max(1)
 }
 
-/// `y = act(x Wᵀ (+ bias))` with the tensors `{name}.weight` and `{name}.bias`.
+/// Adds `y = act(x Wᵀ (+ bias))` with the tensors `{name}.weight` and `{name}.bias`.
 pub(super) fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
@@ -201,7 +205,7 @@ pub(super) fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: 
     b.node(name, Op::Linear(Linear { act, ..Linear::new(weight, bias) }), &[x], rows)
 }
 
-/// A layer norm with the tensors `{name}.weight` and `{name}.bias`.
+/// Adds a LayerNorm with the tensors `{name}.weight` and `{name}.bias`.
 pub(super) fn layer_norm(b: &mut Builder, name: &str, x: ValueId, eps: f32, bias: bool) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
@@ -209,13 +213,13 @@ pub(super) fn layer_norm(b: &mut Builder, name: &str, x: ValueId, eps: f32, bias
     b.node(name, Op::Norm(Norm { gain, bias, layer: true, offset: 0.0, eps }), &[x], cols)
 }
 
-/// Rows of a table of so many.
+/// Looks up rows of the table `{name}.weight` `[rows, cols]`.
 pub(super) fn table(b: &mut Builder, name: &str, rows: usize, cols: usize, ids: crate::ir::Ids) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
     b.node(name, Op::Embed { table, scale: 1.0, ids, soft: None }, &[], cols)
 }
 
-/// Attention both ways within a text, all heads with keys of their own.
+/// Returns bidirectional attention within a sequence, with one key-value head per query head.
 pub(super) fn both_ways(heads: usize, head_dim: usize) -> Attention {
     Attention {
         heads,
@@ -232,7 +236,7 @@ pub(super) fn both_ways(heads: usize, head_dim: usize) -> Attention {
     }
 }
 
-/// Attention over one projection that holds q, k and v side by side.
+/// Adds attention over a fused projection with the columns of q, k and v in this order.
 pub(super) fn attend_fused(b: &mut Builder, path: &str, qkv: ValueId, attention: Attention) -> ValueId {
     let cols = attention.heads * attention.head_dim;
     let mut view = |part: &str, first| b.view(&format!("{path}.{part}"), qkv, first, cols);
@@ -240,16 +244,17 @@ pub(super) fn attend_fused(b: &mut Builder, path: &str, qkv: ValueId, attention:
     b.node(&format!("{path}.attention"), Op::Attention(attention), &[q, k, v], cols)
 }
 
-/// Columns of a head, which divide the hidden size where the file does not name them.
+/// Returns the head dimension. Without `head_dim`, the heads must divide the hidden size.
 pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Result<usize> {
     if config.get("head_dim").is_none() && !hidden.is_multiple_of(heads) {
-        let reason = format!("{heads} heads do not divide a hidden size of {hidden}");
+        let reason =
+            format!("'num_attention_heads' is {heads}, which does not divide 'hidden_size' {hidden}. Set 'head_dim'.");
         return Err(Error::Config { file: "config.json".into(), reason });
     }
     config.head_dim(hidden, heads, WIDEST_HEAD)
 }
 
-/// The row of the last token becomes the pooled row of each text, or all rows.
+/// Replaces the last token's row with the pooled row of each sequence, or with all rows.
 fn replace_last_row(graph: &mut Graph, pooling: Option<Pooling>) {
     let Some(at) = graph.nodes.iter().position(|n| n.op == Op::LastRow) else { return };
     let rows = match pooling {

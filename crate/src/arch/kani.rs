@@ -1,13 +1,13 @@
-//! What Kani-TTS-2 adds to LFM2: layers with attention that stretch their rotation, each by a number that was learned.
-//! Reference: tests/golden/scripts/make_kani.py.
+//! Kani-TTS-2's additions to LFM2: attention layers scale their RoPE frequencies by a learned factor. Reference:
+//! tests/golden/scripts/make_kani.py.
 
 use super::config::Config;
 use crate::Result;
 
-/// The tensor that turns a speaker's vector into a row of the prompt.
+/// The tensor that projects a speaker embedding to a prompt row.
 pub const SPEAKER_PROJECTION: &str = "model.speaker_emb_projection.weight";
 
-/// Layers that multiply their rotation's frequencies by a learned number, as the tensors that tell it.
+/// Lists the scalar tensors with the learned RoPE factors, one per attention layer.
 pub(super) fn learned(config: Config<'_>) -> Vec<String> {
     let layers =
         if config.flag_or("use_learnable_rope", false) { config.count_or("num_hidden_layers", 0) } else { Ok(0) };
@@ -17,7 +17,8 @@ pub(super) fn learned(config: Config<'_>) -> Vec<String> {
         .collect()
 }
 
-/// What a layer multiplies its rotation's frequencies by: a sigmoid of the tensor's number between two ends.
+/// Returns a layer's factor of the RoPE frequencies: a sigmoid of the learned scalar, mapped to
+/// `alpha_min`..`alpha_max`.
 pub(super) fn stretch(config: Config<'_>, layer: usize) -> Result<f64> {
     let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
     let Some(number) = config.get("numbers").and_then(|all| all.get(&name)?.as_f64()) else { return Ok(1.0) };

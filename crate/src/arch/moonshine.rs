@@ -1,5 +1,5 @@
-//! Moonshine and Moonshine streaming, from samples at 16 kHz to logits. Source: transformers' `modeling_moonshine.py` and
-//! `modeling_moonshine_streaming.py`.
+//! Moonshine and Moonshine streaming, from samples at 16 kHz to logits. Reference: transformers
+//! `modeling_moonshine.py`, `modeling_moonshine_streaming.py`.
 
 use super::config::Config;
 use super::encoder::dense;
@@ -9,32 +9,32 @@ use super::speech::{
 use crate::Result;
 use crate::ir::{Activation, Builder, Dim, Graph, Norm, Op, ValueId, Windows};
 
-/// Samples of a row of Moonshine's input "samples": the stride of its first convolution.
+/// Samples per row of Moonshine's input "samples": the stride of its first convolution.
 pub const ROW: usize = 64;
-/// Samples of a row of the streaming encoder's input "samples".
+/// Samples per row of the streaming encoder's input "samples".
 pub const FRAME: usize = 80;
 
 const NORMS: Norms = Norms { gain: "weight", bias: false, offset: 0.0 };
 const STREAMING: Norms = Norms { gain: "gamma", bias: false, offset: 1.0 };
 const PROJECTIONS: Projections = Projections { bias: false, out: "o_proj" };
-/// What holds where a configuration does not say.
+/// Defaults for absent configuration fields.
 #[derive(Clone, Copy)]
 struct Usual {
-    /// Whether the head is the table of tokens.
+    /// Whether the output head is the token embedding table.
     tied: bool,
-    /// Which part of a head turns with its position.
+    /// Fraction of a head that RoPE rotates.
     share: f64,
 }
 
 const USUAL: Usual = Usual { tied: true, share: 0.9 };
-/// Samples of a row of Moonshine's states.
+/// Samples per row of Moonshine's encoder states.
 const STATE: usize = 384;
-/// Samples of a row of the streaming encoder's states.
+/// Samples per row of the streaming encoder's states.
 const STREAM_STATE: usize = 320;
-/// The most samples that are heard at once: a minute, twice of what the model was trained on.
+/// Maximum samples per run: 60 s, twice the length the model was trained on.
 const LONGEST: usize = 60 * 16_000;
 
-/// The graphs of a Moonshine checkpoint. A clip of `n` samples has `(n + 1) / 64` rows; what lacks at the end is zero.
+/// Builds the graphs of a Moonshine checkpoint. Audio of `n` samples has `(n + 1) / 64` rows, padded with zeros.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption`.
@@ -57,15 +57,18 @@ pub fn moonshine(config: Config<'_>) -> Result<Speech> {
     })
 }
 
-/// The graphs of a Moonshine streaming checkpoint. A clip has a row for each 80 samples; samples of a last row that is not
-/// full are zeros, as the processor's mask makes them.
+/// Builds the graphs of a Moonshine streaming checkpoint. Audio has a row for each 80 samples. An incomplete last row
+/// is zeroed, as by the processor's mask.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption`.
 pub fn moonshine_streaming(config: Config<'_>) -> Result<Speech> {
     check(config)?;
     let names = ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"];
-    let inner = config.get("encoder_config").map(Config).ok_or_else(|| refuse(config, "no encoder_config", ""))?;
+    let inner = config
+        .get("encoder_config")
+        .map(Config)
+        .ok_or_else(|| refuse(config, "a missing encoder_config", "Add it from the published config.json."))?;
     let (encoder, decoder) = (Stack::read(inner, names)?, Stack::read(config, names)?);
     let most = config.count("max_position_embeddings")?;
     let share = if config.get("rope_parameters").is_some() { 1.0 } else { 0.8 };
@@ -96,7 +99,7 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<Speech> {
 
 fn check(config: Config<'_>) -> Result<()> {
     if config.flag_or("attention_bias", false) {
-        return Err(refuse(config, "attention_bias: true", "No published checkpoint has it."));
+        return Err(refuse(config, "attention_bias = true", "The only supported value is false."));
     }
     for (heads, kv_heads) in [
         ("encoder_num_attention_heads", "encoder_num_key_value_heads"),
@@ -104,13 +107,13 @@ fn check(config: Config<'_>) -> Result<()> {
         ("num_attention_heads", "num_key_value_heads"),
     ] {
         if config.get(kv_heads).is_some_and(|n| !n.is_null() && Some(n) != config.get(heads)) {
-            return Err(refuse(config, kv_heads, "Each head needs keys of its own."));
+            return Err(refuse(config, &format!("{kv_heads} other than {heads}"), "Set both to the same number."));
         }
     }
     Ok(())
 }
 
-/// `y = x + fc2(act(fc1(norm(x))))`.
+/// Adds `y = x + fc2(act(fc1(norm(x))))`.
 fn mlp(b: &mut Builder, path: &str, x: ValueId, stack: &Stack, norms: Norms, act: Activation) -> ValueId {
     let normed = norms.norm(b, &format!("{path}.post_attention_layernorm"), x);
     let inner = dense(b, &format!("{path}.mlp.fc1"), normed, stack.inner, true, act);
@@ -123,7 +126,7 @@ fn encode(config: Config<'_>, stack: &Stack) -> Result<Graph> {
     let (path, hidden) = ("model.encoder", stack.hidden);
     let act = config.activation("encoder_hidden_act", "gelu")?;
     let samples = b.input("samples", Dim::TOKENS, ROW);
-    // Windows of 127 samples every 64: of two rows all but the last sample.
+    // The first convolution has windows of 127 samples every 64: two rows without the last sample.
     let rows = Windows { by_tap: true, ..Windows::new(2, 1) };
     let pairs = b.node("pairs", Op::Windows(rows), &[samples], 2 * ROW);
     let windows = b.view("windows", pairs, 0, 2 * ROW - 1);
@@ -152,7 +155,7 @@ fn stream(config: Config<'_>, stack: &Stack) -> Result<Graph> {
     let act = config.activation("hidden_act", "gelu")?;
     let frame = config.number_or("sample_rate", 16_000.0)? * config.number_or("frame_ms", 5.0)? / 1000.0;
     if frame.round() as usize != FRAME {
-        return Err(refuse(config, "frames of other than 80 samples", "No published checkpoint has them."));
+        return Err(refuse(config, &format!("a frame of {frame} samples"), "Frames must have 80 samples."));
     }
     let samples = b.input("samples", Dim::TOKENS, FRAME);
     let norm = Norm { gain: None, bias: None, layer: true, offset: 0.0, eps: 1e-6 };
@@ -195,7 +198,7 @@ fn decode(config: Config<'_>, stack: &Stack, act: Activation, most: usize, usual
         let heard = look(&mut b, &format!("{path}.encoder_attn"), normed, stack, PROJECTIONS, layer, memory);
         x = b.add(&format!("{path}.heard"), x, heard);
         let normed = NORMS.norm(&mut b, &format!("{path}.final_layernorm"), x);
-        // The second half gates the first.
+        // The second half of the columns gates the first.
         let both = b.linear(&format!("{path}.mlp.fc1"), normed, 2 * stack.inner, true);
         let value = b.view(&format!("{path}.mlp.value"), both, 0, stack.inner);
         let gate = b.view(&format!("{path}.mlp.gate"), both, stack.inner, stack.inner);

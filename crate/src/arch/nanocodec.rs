@@ -1,5 +1,5 @@
-//! The decoder of NanoCodec: a causal HiFi-GAN from the values of codes to samples. Source: NVIDIA NeMo's
-//! `CausalHiFiGANDecoder`; weights are taken with their norms folded in, as `{name}.conv.weight`.
+//! Decoder of NanoCodec: a causal HiFi-GAN from dequantized codes to samples. Source: NVIDIA NeMo's
+//! `CausalHiFiGANDecoder`. Weights have their norms folded in, as `{name}.conv.weight`.
 
 use super::config::Config;
 use super::speech::{conv, refuse};
@@ -8,14 +8,14 @@ use crate::format::Checkpoint;
 use crate::ir::{Activation, Builder, Dim, Graph, Op, Upsample, ValueId, Windows};
 use serde_json::{Value, json};
 
-/// The graph; its input "values" has a row for each frame, its output a row for each sample, not yet clamped.
+/// Builds the graph from "values" `[frames, input_dim]` to unclamped samples `[samples, 1]`.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption`.
 pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
     for (field, only) in [("activation", "half_snake"), ("pad_mode", "zeros"), ("output_activation", "clamp")] {
         if config.text(field).is_some_and(|found| found != only) {
-            return Err(refuse(config, field, &format!("Only {only} is known.")));
+            return Err(refuse(config, &format!("'{field}'"), &format!("The only supported value is '{only}'.")));
         }
     }
     let list = |field: &str, usual: &[usize]| -> Vec<usize> {
@@ -49,12 +49,12 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
     b.finish(out, None)
 }
 
-/// The configuration that the tensors of a published checkpoint imply, with the sampling rate and the levels of `config`.
+/// Infers the configuration from a published checkpoint's tensors; takes sampling rate and levels from `config`.
 ///
 /// # Errors
-/// `UnknownArchitecture` for tensors that are not those of the decoder.
+/// `UnknownArchitecture` for tensors of another model.
 pub fn inferred(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
-    // The shape of a convolution `[outputs, inputs, taps]`, whose weight may be in two parts.
+    // The shape of a convolution `[outputs, inputs, taps]`; its weight can be stored in two parts.
     let shape = |name: &str| {
         let parts = [".weight", ".parametrizations.weight.original1", ".weight_v"];
         let tensor = |part| checkpoint.get(&format!("audio_decoder.{name}.conv{part}"));
@@ -92,14 +92,14 @@ fn causal(b: &mut Builder, name: &str, x: ValueId, taps: usize, dilation: usize,
     conv(b, &format!("{name}.conv"), x, Windows::causal(taps, 1, dilation), outputs, true, Activation::None)
 }
 
-/// Snake of the first half of the columns.
+/// Adds half-Snake: the Snake activation on the first half of the columns.
 fn snake(b: &mut Builder, name: &str, x: ValueId) -> ValueId {
     let cols = b.cols(x);
     let alpha = b.vector(&format!("{name}.activation.snake_act.alpha"), cols / 2);
     b.node(name, Op::Snake { alpha }, &[x], cols)
 }
 
-/// Half the columns, `rate` times the rows: each output column reads two input columns.
+/// Adds a transposed convolution: half the columns, `rate` times the rows. Each output column reads two input columns.
 fn upsample(b: &mut Builder, name: &str, x: ValueId, rate: usize) -> ValueId {
     let (cols, taps) = (b.cols(x), 2 * rate);
     let weight = b.vector(&format!("{name}.conv.weight"), cols * taps);
@@ -107,7 +107,7 @@ fn upsample(b: &mut Builder, name: &str, x: ValueId, rate: usize) -> ValueId {
     b.node(name, Op::Upsample(Upsample { weight, bias, groups: cols / 2, taps, rate }), &[x], cols / 2)
 }
 
-/// A chain of residual blocks, one for each dilation.
+/// Adds residual blocks in sequence, one for each dilation.
 fn chain(b: &mut Builder, name: &str, mut x: ValueId, taps: usize, dilations: &[usize]) -> ValueId {
     let cols = b.cols(x);
     for (index, dilation) in dilations.iter().enumerate() {

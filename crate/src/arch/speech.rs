@@ -1,5 +1,5 @@
-//! What models that hear share: their graphs, attention to another sequence, layers before and after it. Knows neither
-//! samples nor text.
+//! Shared code of encoder-decoder speech models: their graphs, cross-attention, and the layers around it. Covers
+//! neither audio samples nor text.
 
 use super::config::Config;
 use super::encoder::{both_ways, dense};
@@ -9,26 +9,26 @@ use crate::ir::{
 };
 use crate::{Error, Result};
 
-/// The widest heads that kernels take.
+/// Maximum head dimension of the kernels.
 const WIDEST_HEAD: usize = 256;
 
-/// How samples at 16 kHz become rows of an encoder's input.
+/// How samples at 16 kHz become input rows of an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intake {
-    /// Rows of samples, `(samples + plus) / cols` of them; what lacks in the last one is silent.
+    /// Raw samples: `(samples + plus) / cols` rows, the last one padded with zeros.
     Samples {
-        /// Samples of a row.
+        /// Samples per row.
         cols: usize,
-        /// What is added before the division.
+        /// Added before the division.
         plus: usize,
-        /// Whether samples of a row that is not full are heard.
+        /// Whether the samples of an incomplete last row are used.
         partial: bool,
-        /// The most samples.
+        /// Maximum number of samples.
         longest: usize,
     },
-    /// Log-mel frames of 160 samples, always as many: silence follows shorter sound.
+    /// A fixed number of log-mel frames of 160 samples; shorter audio is padded with silence.
     Mel {
-        /// Bands.
+        /// Mel bands.
         mels: usize,
         /// Frames.
         frames: usize,
@@ -36,7 +36,7 @@ pub enum Intake {
 }
 
 impl Intake {
-    /// The most samples that are heard at once.
+    /// Returns the maximum number of samples of one encoder run.
     pub fn longest(self) -> usize {
         match self {
             Self::Samples { longest, .. } => longest,
@@ -44,7 +44,7 @@ impl Intake {
         }
     }
 
-    /// Rows of the input for so many samples.
+    /// Returns the number of input rows for a number of samples.
     pub fn rows(self, samples: usize) -> usize {
         match self {
             Self::Samples { cols, plus, .. } => (samples + plus) / cols,
@@ -53,26 +53,26 @@ impl Intake {
     }
 }
 
-/// A model of an encoder and a decoder that looks at its states, as graphs over one table of weights.
+/// An encoder and a decoder with cross-attention, as graphs over one set of weights.
 #[derive(Debug, Clone)]
 pub struct Speech {
-    /// From sound to states; its input is named by the family.
+    /// Audio to encoder states; the family names its input.
     pub encoder: Graph,
-    /// From the input "states" to the keys of all layers of the decoder, side by side.
+    /// The input "states" to the cross-attention keys of all decoder layers, concatenated.
     pub keys: Graph,
-    /// Likewise the values.
+    /// The input "states" to the cross-attention values.
     pub values: Graph,
-    /// From tokens to logits, with the inputs "keys" and "values".
+    /// Tokens to logits, with the inputs "keys" and "values".
     pub decoder: Graph,
-    /// Columns of the states.
+    /// Columns of the encoder states.
     pub states: usize,
-    /// How sound goes into the encoder.
+    /// Audio front end of the encoder.
     pub intake: Intake,
-    /// The most rows of the states.
+    /// Maximum number of encoder state rows.
     pub most: usize,
 }
 
-/// The sizes of a stack of layers.
+/// Dimensions of a stack of layers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     pub layers: usize,
@@ -83,27 +83,27 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Reads sizes that have these names in config.json.
+    /// Reads dimensions from config.json by field names.
     pub fn read(config: Config<'_>, [hidden, inner, layers, heads]: [&str; 4]) -> Result<Self> {
         let (hidden, heads) = (config.count(hidden)?, config.count(heads)?);
         let head_dim = config.count_or("head_dim", hidden / heads)?;
         if head_dim > WIDEST_HEAD {
-            return Err(refuse(config, &format!("heads of {head_dim} columns"), "No published checkpoint has them."));
+            return Err(refuse(config, &format!("head dimension {head_dim}"), "The kernels support up to 256."));
         }
         Ok(Self { layers: config.layers(layers)?, hidden, inner: config.count(inner)?, heads, head_dim })
     }
 
-    /// Columns of all heads.
+    /// Returns the columns of all heads.
     pub fn width(&self) -> usize {
         self.heads * self.head_dim
     }
 
-    /// Columns of a head as kernels take them, which is in groups of four.
+    /// Returns the head dimension padded to a multiple of 4, as the kernels need.
     fn wide(&self) -> usize {
         self.head_dim.next_multiple_of(4)
     }
 
-    /// Heads of a value, `count` of them, as kernels take them.
+    /// Pads `count` heads to the kernels' head dimension.
     fn widened(&self, b: &mut Builder, name: &str, x: ValueId, count: usize) -> ValueId {
         if self.wide() == self.head_dim {
             return x;
@@ -111,7 +111,7 @@ impl Stack {
         b.node(&format!("{name}.wide"), Op::Heads { count }, &[x], count * self.wide())
     }
 
-    /// Heads that attention made, as the projection after it takes them.
+    /// Removes the padding of heads after attention.
     fn narrowed(&self, b: &mut Builder, name: &str, x: ValueId) -> ValueId {
         if self.wide() == self.head_dim {
             return x;
@@ -119,7 +119,7 @@ impl Stack {
         b.node(&format!("{name}.narrow"), Op::Heads { count: self.heads }, &[x], self.width())
     }
 
-    /// Attention of all heads, over projections in their own width.
+    /// Adds attention over padded projections; the scale is that of the unpadded head dimension.
     fn attend(&self, b: &mut Builder, path: &str, qkv: [ValueId; 3], attention: Attention) -> ValueId {
         let scale = (self.head_dim as f32).powf(-0.5);
         let attention = Op::Attention(Attention { scale, ..attention });
@@ -128,10 +128,10 @@ impl Stack {
     }
 }
 
-/// How the norms of a family are named and computed.
+/// Names and kind of a family's norms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Norms {
-    /// The tensor of the gain.
+    /// Tensor name of the weight.
     pub gain: &'static str,
     pub bias: bool,
     pub offset: f32,
@@ -146,14 +146,14 @@ impl Norms {
     }
 }
 
-/// The projections of attention: which have biases, and the name of the last one.
+/// Projections of attention: whether they have biases, and the name of the output projection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Projections {
     pub bias: bool,
     pub out: &'static str,
 }
 
-/// A convolution: its windows, then a product.
+/// Adds a convolution as im2col and a matmul.
 pub(super) fn conv(
     b: &mut Builder,
     name: &str,
@@ -168,14 +168,14 @@ pub(super) fn conv(
     dense(b, name, seen, outputs, bias, act)
 }
 
-/// q, k and v of the same rows.
+/// Adds the projections of q, k and v of the same input.
 fn qkv(b: &mut Builder, path: &str, x: ValueId, stack: &Stack, p: Projections) -> [ValueId; 3] {
     let parts = [("q_proj", p.bias), ("k_proj", false), ("v_proj", p.bias)];
     let made = parts.map(|(name, bias)| b.linear(&format!("{path}.{name}"), x, stack.width(), bias));
     made.map(|v| stack.widened(b, path, v, stack.heads))
 }
 
-/// Attention of an encoder: rows see so many before and after them, rotated where there is a rotation.
+/// Adds self-attention of an encoder: rows attend to `before` and `after` neighbours, with optional RoPE.
 pub(super) fn see(
     b: &mut Builder,
     path: &str,
@@ -191,7 +191,7 @@ pub(super) fn see(
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
 
-/// Attention of a decoder to its own tokens so far.
+/// Adds causal self-attention of a decoder with a KV cache.
 pub(super) fn remember(
     b: &mut Builder,
     path: &str,
@@ -207,7 +207,7 @@ pub(super) fn remember(
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
 
-/// Attention of a decoder to the rows of another sequence, whose keys and values of all layers are inputs.
+/// Adds cross-attention of a decoder; `memory` has the keys and values of all layers.
 pub(super) fn look(
     b: &mut Builder,
     path: &str,
@@ -226,13 +226,14 @@ pub(super) fn look(
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
 
-/// The inputs "keys" and "values" of a decoder, for at most so many rows.
+/// Adds a decoder's inputs "keys" and "values", each `[most, layers × heads × head dimension]`.
 pub(super) fn memory(b: &mut Builder, stack: &Stack, most: usize) -> [ValueId; 2] {
     let rows = Dim::Rows(Stride { times: 0, plus: most as i32, per: 1 });
     ["keys", "values"].map(|name| b.input(name, rows, stack.layers * stack.heads * stack.wide()))
 }
 
-/// The graph from "states" to the keys or values of all layers of a decoder; `before` is what is done to states first.
+/// Builds the graph from "states" to the keys or values of all layers of a decoder; `before` is applied to the states
+/// first.
 pub(super) fn project(
     name: &str,
     part: &str,
@@ -257,13 +258,13 @@ pub(super) fn project(
     b.finish(out, None)
 }
 
-/// Rows of the table of tokens.
+/// Adds the token embedding table `{name}.weight` `[vocab, cols]`; returns the table and the embeddings.
 pub(super) fn tokens(b: &mut Builder, name: &str, vocab: usize, cols: usize) -> (crate::ir::WeightId, ValueId) {
     let table = b.weight(&format!("{name}.weight"), vocab, cols, WeightKind::Table);
     (table, b.node(name, Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], cols))
 }
 
-/// The end of a decoder: the last row's norm and logits.
+/// Adds a decoder's final norm and output head over the last row.
 pub(super) fn head(mut b: Builder, x: ValueId, norm: &str, norms: Norms, weight: crate::ir::WeightId) -> Result<Graph> {
     let cols = b.cols(x);
     let last = b.node("last", Op::LastRow, &[x], cols);
@@ -273,10 +274,10 @@ pub(super) fn head(mut b: Builder, x: ValueId, norm: &str, norms: Norms, weight:
     b.finish(hidden, Some(logits))
 }
 
-/// The rotation of a family that pairs neighbouring columns, `share` of a head where the configuration does not say.
+/// Reads the RoPE of a family with interleaved columns; it covers `share` of a head unless the configuration sets it.
 ///
 /// # Errors
-/// `Config`, also where an odd number of columns would turn.
+/// `Config`, also for an odd number of rotated columns.
 pub(super) fn rope(config: Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec> {
     let mut spec = RopeSpec { interleaved: true, ..config.rope(head_dim, 10_000.0)? };
     let inner = config.get("rope_parameters").and_then(|p| p.get("partial_rotary_factor"));
@@ -286,7 +287,7 @@ pub(super) fn rope(config: Config<'_>, head_dim: usize, share: f64) -> Result<Ro
     Ok(spec)
 }
 
-/// Refuses an option that no graph here computes.
+/// Builds the error for an unsupported option.
 pub(super) fn refuse(config: Config<'_>, option: &str, hint: &str) -> Error {
     Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() }
 }

@@ -1,4 +1,4 @@
-//! Whisper and distil-whisper, from log-mel frames to logits. Source: transformers' `modeling_whisper.py`.
+//! Whisper and distil-whisper, from log-mel frames to logits. Reference: transformers `modeling_whisper.py`.
 
 use super::config::Config;
 use super::encoder::dense;
@@ -12,13 +12,13 @@ const NORMS: Norms = Norms { gain: "weight", bias: true, offset: 0.0 };
 const PROJECTIONS: Projections = Projections { bias: true, out: "out_proj" };
 const ALL: [usize; 2] = [usize::MAX, usize::MAX];
 
-/// The graphs of a checkpoint; the encoder's input "features" has a row for each 10 ms, `[frames, num_mel_bins]`.
+/// Builds the graphs of a checkpoint. The encoder's input "features" `[frames, num_mel_bins]` has a row for each 10 ms.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption`.
 pub fn whisper(config: Config<'_>) -> Result<Speech> {
     if config.flag_or("scale_embedding", false) {
-        return Err(refuse(config, "scale_embedding: true", "No published checkpoint has it."));
+        return Err(refuse(config, "scale_embedding = true", "The only supported value is false."));
     }
     let act = config.activation("activation_function", "gelu")?;
     let encoder = Stack::read(config, ["d_model", "encoder_ffn_dim", "encoder_layers", "encoder_attention_heads"])?;
@@ -37,7 +37,7 @@ pub fn whisper(config: Config<'_>) -> Result<Speech> {
     })
 }
 
-/// `y = x + fc2(act(fc1(norm(x))))`.
+/// Adds `y = x + fc2(act(fc1(norm(x))))`.
 fn mlp(b: &mut Builder, path: &str, x: ValueId, stack: &Stack, act: Activation) -> ValueId {
     let normed = NORMS.norm(b, &format!("{path}.final_layer_norm"), x);
     let inner = dense(b, &format!("{path}.fc1"), normed, stack.inner, true, act);
@@ -50,7 +50,7 @@ fn encode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Re
     let path = "model.encoder";
     let features = b.input("features", Dim::TOKENS, config.count("num_mel_bins")?);
     let windows = |stride| Windows { padding: [1, 1], ..Windows::new(3, stride) };
-    // Whatever the layers have between their products.
+    // The convolutions use GELU regardless of `activation_function`.
     let gelu = Activation::Gelu;
     let x = conv(&mut b, &format!("{path}.conv1"), features, windows(1), stack.hidden, true, gelu);
     let x = conv(&mut b, &format!("{path}.conv2"), x, windows(2), stack.hidden, true, gelu);
@@ -90,7 +90,7 @@ fn decode(config: Config<'_>, stack: &Stack, most: usize, act: Activation) -> Re
     head(b, x, &format!("{path}.layer_norm"), NORMS, weight)
 }
 
-/// Adds learned or stored positions.
+/// Adds learned or stored position embeddings.
 fn positions(b: &mut Builder, path: &str, x: ValueId, most: usize) -> ValueId {
     let cols = b.cols(x);
     let table = b.vector(&format!("{path}.embed_positions.weight"), most * cols);
