@@ -1,5 +1,5 @@
-//! CLIP, SigLIP and SigLIP 2: texts as vectors in the space of pictures, whose towers are in
-//! vision/pooled.rs. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
+//! Text encoders of CLIP, SigLIP and SigLIP 2, whose embeddings share a space with images. The vision encoders are in
+//! vision/dual_encoder.rs. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::config::Config;
 use super::encoder::{Body, Positions, both_ways, dense, head_dim, layer_norm, table};
@@ -28,7 +28,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// `CLIPTextModelWithProjection`; the vector is that of the end token, the last.
+/// `CLIPTextModelWithProjection`; the embedding is that of the last token, the end token.
 fn clip(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let usual = json!({ "vocab_size": 49_408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
         "num_attention_heads": 8, "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5 });
@@ -37,7 +37,7 @@ fn clip(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     Ok(body)
 }
 
-/// `SiglipTextModel`; the vector is that of the last token of a text that is filled up.
+/// `SiglipTextModel`; the embedding is that of the last token of padded text.
 fn siglip(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let usual = json!({ "vocab_size": 32_000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
         "num_attention_heads": 12, "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6 });

@@ -1,5 +1,5 @@
-//! Gemma 4's tower: sandwich norms, heads normed and rotated in halves by column and row, means of blocks of patches.
-//! Reference: transformers `modeling_gemma4.py`.
+//! Vision encoder of Gemma 4: norms before and after each part, normalized heads with RoPE by column and row in one
+//! half each, mean pooling of patch blocks. Reference: transformers `modeling_gemma4.py`.
 
 use super::vit::{Vit, embedded, norm, rope_base, text_columns};
 use super::{PROBE, Sees, Sight, Tower};
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// Gemma 4.
 pub const GEMMA4: Sees = Sees { tower: gemma4, sight, consecutive: false, projector: None };
 
-/// Only some sizes let a picture's tokens see each other both ways.
+/// Returns the attention of image tokens; only some model sizes make it bidirectional.
 fn sight(config: Config<'_>) -> Sight {
     let text = config.get("text_config").map_or(config, Config);
     if text.text("use_bidirectional_attention") == Some("vision") { Sight::Windows } else { Sight::Causal }
@@ -27,8 +27,8 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     if config.count_or("num_key_value_heads", heads)? != heads {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
-            option: "num_key_value_heads of vision_config".into(),
-            hint: "The engine's towers have as many heads of keys as of queries.".into(),
+            option: "num_key_value_heads other than num_attention_heads in vision_config".into(),
+            hint: "Vision encoders need one key-value head per query head.".into(),
         });
     }
     let base = config.get("rope_parameters").map_or(Ok(100.0), |_| rope_base(config))?;
@@ -55,8 +55,8 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = b.node("normed", Op::Norm(bare), &[scaled], hidden);
     let hidden = b.linear("embed_vision.embedding_projection", x, text_columns(all)?, false);
     let graph = b.finish(hidden, None)?;
-    // The halves of a head turn by themselves, each as a whole head does elsewhere: with the second and third quarter
-    // exchanged it is one rotation.
+    // RoPE rotates each half of a head separately. With the second and third quarter exchanged, it is one rotation of
+    // the whole head.
     let turned = RowOrder::Apart { groups: 2, runs: [head_dim / 4, head_dim / 4, 0, 0] };
     let parts = ["q_proj.linear.weight", "k_proj.linear.weight", "q_norm.weight", "k_norm.weight"];
     Ok(Tower {
@@ -68,7 +68,7 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     })
 }
 
-/// `(x - std_bias) * std_scale`; the bias is a row for each patch, of which a block has one.
+/// Adds `(x - std_bias) * std_scale`. The bias is looked up once per patch and pooled to one row per block.
 fn standardized(b: &mut Builder, x: ValueId) -> ValueId {
     let cols = b.cols(x);
     let ones = b.input(PROBE, Dim::TOKENS, 2);
@@ -81,15 +81,15 @@ fn standardized(b: &mut Builder, x: ValueId) -> ValueId {
     b.node("standardized", Op::Times(scale), &[centered], cols)
 }
 
-/// What a layer has beside its attention.
+/// Options of a layer's MLP.
 struct Mlp {
     size: usize,
     act: Activation,
-    /// Whether products, those of attention too, clip what they read and what they give.
+    /// Whether all linear layers, also those of attention, clip their input and output.
     clips: bool,
 }
 
-/// A product that may clip what it reads and what it gives, by limits that the checkpoint has.
+/// Adds a linear layer that can clip its input and output to limits from the checkpoint.
 fn product(b: &mut Builder, name: &str, x: ValueId, rows: usize, clips: bool) -> ValueId {
     let clipped = |b: &mut Builder, part: &str, x: ValueId| {
         let limits = ["min", "max"].map(|end| (format!("{name}.{part}_{end}"), 1));

@@ -1,5 +1,5 @@
-//! Pictures in a family: the tower that turns patches into rows, as data of its record, and the decoder that takes such rows.
-//! Knows structure, neither pixels nor how rows come into a prompt.
+//! Image input of a family: the vision encoder, which turns patches into image embeddings, and the decoder that takes
+//! them. Covers the graphs, but neither pixels nor the placement of embeddings in a prompt.
 
 pub mod gemma4;
 pub mod pooled;
@@ -15,76 +15,76 @@ use crate::ir::{Dim, Graph, Ids, Input, InputId, Mask, Node, Op, Soft, Value as 
 use crate::vision::{Axial, Sections, Table, Told};
 use serde_json::Value;
 
-/// The field of a `vision_config` that was made of a file beside a GGUF model; no config.json has it.
+/// Marks a `vision_config` that was made from an mmproj file; not a field of any config.json.
 const AS_IN_GGUF: &str = "as_in_gguf";
 
-/// The input of patches.
+/// Input of patches `[patches, patch values]`.
 pub const PATCHES: &str = "patches";
-/// The input of pairs (entry, weight) of the table of positions.
+/// Input of pairs (entry, weight) into the position table.
 pub const PLACES: &str = "places";
-/// The input of a pair that says: the first entry, as it is.
+/// Input of the pair (0, 1): the first entry, unscaled.
 pub const PROBE: &str = "probe";
-/// The input of a language model that has the rows of pictures.
+/// Language model input of image embeddings.
 pub const PICTURES: &str = "pictures";
 
-/// Which of a picture's rows see each other both ways in the language model.
+/// Attention between the tokens of one image in the language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sight {
-    /// None: each sees what comes before it.
+    /// Causal, as for text.
     Causal,
-    /// Those of one picture, in all layers. A window hides what comes long before a row all the same.
+    /// Bidirectional in all layers. Sliding windows still hide distant earlier tokens.
     Both,
-    /// Those of one picture, in layers with a window only.
+    /// Bidirectional in sliding-window layers only.
     Windows,
 }
 
-/// How a family sees.
+/// Vision part of a family.
 #[derive(Debug, Clone, Copy)]
 pub struct Sees {
-    /// Makes the tower of config.json and its `vision_config`.
+    /// Builds the vision encoder from config.json and its `vision_config`.
     pub tower: fn(Config<'_>, Config<'_>) -> Result<Tower>,
-    /// What a picture's tokens see in the language model.
+    /// Attention of image tokens in the language model.
     pub sight: fn(Config<'_>) -> Sight,
-    /// Where tokens stand in three directions, the frequencies of each follow one another rather than take turns.
+    /// With M-RoPE, whether the frequencies of each section are consecutive rather than interleaved.
     pub consecutive: bool,
-    /// How files beside GGUF models hold the tower.
+    /// Names and fields in mmproj files.
     pub projector: Option<Projector>,
 }
 
-/// A tower, and what it must be given.
+/// A vision encoder and the requirements of its input.
 #[derive(Debug, Clone)]
 pub struct Tower {
-    /// From patches to rows; `hidden` has a row for each token, with its deeper features beside it.
+    /// Patches to image embeddings `[tokens, features × language model columns]`; deeper features follow the first ones
+    /// in each row.
     pub graph: Graph,
-    /// Pixels of a patch's side.
+    /// Patch size in pixels.
     pub patch: usize,
-    /// Patches of a token's side: patches come in such blocks.
+    /// Patches per token along each side; patches come in such blocks.
     pub merge: usize,
-    /// The table of positions.
+    /// Position table.
     pub table: Table,
-    /// The rotation.
+    /// RoPE.
     pub rope: Option<Axial>,
-    /// Tokens of a window's side where some layers see windows only.
+    /// Window size in tokens, if some layers use windowed attention.
     pub window: Option<usize>,
-    /// Multiplies patches, and is added to them.
+    /// Scale and offset of patch values.
     pub affine: [f32; 2],
-    /// How often the language model's columns come side by side: 1, and 1 for each layer that gets features of its own.
+    /// Feature groups per row: 1, and 1 for each decoder layer with DeepStack features.
     pub features: usize,
-    /// Tokens of a tile; none where they follow from its size.
+    /// Tokens per tile; `None` if they follow from its size.
     pub tile_tokens: Option<usize>,
-    /// The numbers of a patch are (frame, color, y, x), whatever the processor's order is: as files of towers beside GGUF
-    /// models have it.
+    /// Whether patch values are ordered (frame, color, y, x) regardless of the processor, as in mmproj files.
     pub frames_first: bool,
-    /// A tile becomes one row.
+    /// Whether a tile becomes a single embedding.
     pub pooled: bool,
-    /// How the model is told when a video's frames show; none where it takes no videos.
+    /// How prompts state the timestamps of video frames; `None` for models without video input.
     pub told: Option<Told>,
-    /// Weights, by the end of their name, whose rows are kept in another order.
+    /// Suffixes of weights whose rows are stored in another order.
     pub rows: Vec<(&'static str, RowOrder)>,
 }
 
 impl Tower {
-    /// A tower without positions, rotation and windows.
+    /// Returns a vision encoder without position table, RoPE and windows.
     fn plain(graph: Graph, patch: usize, merge: usize) -> Self {
         Self {
             graph,
@@ -104,13 +104,13 @@ impl Tower {
     }
 }
 
-/// The settings of an image processor of a class.
+/// Sets the class of image processor settings.
 fn with_class(mut settings: Value, class: &str) -> Value {
     settings["image_processor_type"] = class.into();
     settings
 }
 
-/// Gives weights the names that the checkpoint has: what ends in them, whatever a file puts before.
+/// Renames weights to the checkpoint's names that end in them; the shortest match wins.
 pub fn match_ends(graph: &mut Graph, stored: &[String]) {
     for (name, _) in graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut()) {
         let ends = |s: &&String| {
@@ -122,19 +122,19 @@ pub fn match_ends(graph: &mut Graph, stored: &[String]) {
     }
 }
 
-/// How many times the columns of the language model a picture's row has.
+/// Returns the feature groups per image embedding.
 fn features(vision: Config<'_>) -> usize {
     1 + vision.get("deepstack_visual_indexes").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The directions of a rotation's frequencies, where tokens stand in three.
+/// Returns the M-RoPE sections; `None` where positions have one dimension.
 pub(super) fn sections(sees: &Sees, config: Config<'_>) -> Option<Sections> {
     let list = config.get("rope_parameters")?.get("mrope_section")?.as_array()?;
     let sizes: Vec<usize> = list.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect();
     Some(Sections { sizes: sizes.try_into().ok()?, interleaved: !sees.consecutive })
 }
 
-/// A decoder that takes rows of anything else at numbers past its table: the voice of a speaker.
+/// Makes a decoder accept external embeddings at token ids past its table, such as a speaker embedding.
 pub(super) fn with_rows(mut graph: Graph) -> Graph {
     let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: Ids::Tokens, .. });
     let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
@@ -147,7 +147,8 @@ pub(super) fn with_rows(mut graph: Graph) -> Graph {
     graph
 }
 
-/// A decoder that takes rows of pictures at numbers past its table, and adds their deeper features after its first layers.
+/// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features after its first
+/// layers.
 pub(super) fn with_pictures(mut graph: Graph, sees: &Sees, config: Config<'_>) -> Graph {
     let features = config.get("vision_config").map_or(1, |vision| features(Config(vision)));
     let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: Ids::Tokens, .. });
@@ -156,7 +157,7 @@ pub(super) fn with_pictures(mut graph: Graph, sees: &Sees, config: Config<'_>) -
     graph.inputs.push(Input { name: PICTURES.into(), rows: Dim::TOKENS, cols: hidden * features });
     let rows = InputId(graph.inputs.len() - 1);
     let Op::Embed { table, .. } = graph.nodes[at].op else { return graph };
-    // Other tables know pictures as padding.
+    // Further embedding tables use the padding token at image positions.
     let padding = config.get("pad_token_id").and_then(Value::as_u64).unwrap_or(0) as u32;
     for (index, node) in graph.nodes.iter_mut().enumerate() {
         if let Op::Embed { ids: Ids::Tokens, soft, .. } = &mut node.op {

@@ -1,5 +1,6 @@
-//! Towers of CLIP and SigLIP, which make one row of a picture: that of a row before its patches, or what a learned query finds
-//! among them. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
+//! Vision encoders of CLIP and SigLIP, which turn an image into one embedding: the class token's (CLIP), or the result
+//! of attention pooling with a learned query (SigLIP). Reference: transformers `modeling_clip.py`,
+//! `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::siglip::layers;
 use super::vit::{Vit, dense, embedded, norm, side, tile_side};
@@ -12,10 +13,10 @@ use serde_json::{Value, json};
 
 /// CLIP.
 pub const CLIP: Sees = Sees { tower: clip, sight: |_| Sight::Causal, consecutive: false, projector: None };
-/// SigLIP.
+/// SigLIP and SigLIP 2.
 pub const SIGLIP: Sees = Sees { tower: siglip, ..CLIP };
 
-/// Values that the class of a configuration has for fields which its file leaves out.
+/// Overrides a configuration class's defaults with the file's fields.
 pub fn filled(config: Config<'_>, mut usual: Value) -> Value {
     for (field, value) in usual.as_object_mut().into_iter().flatten() {
         if let Some(own) = config.get(field) {
@@ -37,7 +38,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let patches = b.input(PATCHES, Dim::TOKENS, 3 * patch * patch);
     let h = b.linear("embeddings.patch_embedding", patches, vit.hidden, false);
     let pairs = b.input(PLACES, Dim::TOKENS, 2 * table.taps());
-    // The row before the patches has numbers of zero, and its own entry behind those of places.
+    // The class token's row has zero patch values; its table entry follows those of the positions.
     let parts = [("embeddings.position_embedding.weight", table.entries() - 1), ("embeddings.class_embedding", 1)];
     let places = b.stacked(parts.map(|(name, rows)| (name.into(), rows)).into(), vit.hidden, WeightKind::Table);
     let placed = b.node("placed", Op::Blend { table: places, taps: table.taps() }, &[pairs], vit.hidden);
@@ -56,7 +57,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
             option: "vision_use_head = false".into(),
-            hint: "Pictures become one vector by the head.".into(),
+            hint: "Image embeddings need the attention pooling head.".into(),
         });
     }
     let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -67,7 +68,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
     let vit = Vit::of(config, "num_attention_heads", eps)?;
     let patch = config.count("patch_size")?;
-    // SigLIP 2 takes patches of any number, and resizes its table.
+    // SigLIP 2 takes any number of patches and resizes its position table.
     let any = all.architecture().starts_with("Siglip2");
     let table =
         if any { Table::Resized(side(config, "num_patches")?) } else { Table::Nearest(tile_side(config, patch, 1)?) };
@@ -76,7 +77,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let h = embedded(&mut b, &vit, name, 3 * patch * patch, true, table, "embeddings.position_embedding.weight");
     let h = layers(&mut b, &vit, config, h)?;
     let h = vit.norm(&mut b, "post_layernorm", h);
-    // The query is the same for each row, so that all rows of a picture find the same.
+    // The learned query is the same for each row, so all rows of an image give the same result.
     let ones = b.input(PROBE, Dim::TOKENS, 2);
     let query = b.weight("head.probe", 1, vit.hidden, WeightKind::Table);
     let query = b.node("head.query", Op::Blend { table: query, taps: 1 }, &[ones], vit.hidden);
@@ -101,7 +102,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     Ok(alone(Tower { table, pooled: true, tile_tokens: Some(1), ..Tower::plain(graph, patch, 1) }))
 }
 
-/// The model that reads has layers of the same names.
+/// Prefixes tensor names with `vision_model.`: the text encoder has layers of the same names.
 fn alone(mut tower: Tower) -> Tower {
     let parts = tower.graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut());
     for (name, _) in parts.filter(|(name, _)| !name.starts_with("visual_projection")) {

@@ -1,4 +1,4 @@
-//! Towers of Qwen3.5, Qwen3-VL and Qwen2.5-VL: rotations by row and column, blocks of patches joined at the end.
+//! Vision encoders of Qwen3.5, Qwen3-VL and Qwen2.5-VL: RoPE by row and column, blocks of patches merged at the end.
 //! Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
 use super::vit::{Vit, axial, dense, embedded, rope_base, side};
@@ -90,7 +90,7 @@ pub const QWEN2_5: Sees = Sees {
 };
 
 const TOKEN: &str = "<|image_pad|>";
-/// The settings of the image processor that such a file leaves out are those of the published models.
+/// Builds image processor settings from an mmproj file; absent sizes are those of the published models.
 fn settings(file: &Gguf, least: u64, most: u64) -> Value {
     let sizes = json!({
         "patch_size": file.seen("patch_size"),
@@ -150,7 +150,7 @@ fn merged(b: &mut Builder, path: &str, x: ValueId, out: usize) -> ValueId {
     dense(b, &format!("{path}.linear_fc2"), x, out, true, Activation::None)
 }
 
-/// Values side by side, the first as it is where it is alone.
+/// Concatenates values by columns; a single value is returned unchanged.
 fn beside(b: &mut Builder, values: &[ValueId]) -> ValueId {
     if let [only] = values {
         return *only;

@@ -1,5 +1,5 @@
-//! SigLIP towers: Idefics 3, SmolVLM, Gemma 3 and LFM2-VL, which differ in how patches become tokens.
-//! Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those named at each.
+//! SigLIP vision encoders of Idefics 3, SmolVLM, Gemma 3 and LFM2-VL, which differ in how patches become tokens.
+//! Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those named at each function.
 
 use super::vit::{Vit, dense, embedded, norm, side, text_columns, tile_side};
 use super::{AS_IN_GGUF, Sees, Sight, Tower, with_class};
@@ -67,7 +67,7 @@ pub const LFM2: Sees = Sees {
     ..IDEFICS3
 };
 
-/// What the files of all these towers share.
+/// Returns the mmproj fields shared by these vision encoders.
 const fn projector(name: &'static str, models: &'static [&'static str]) -> Projector {
     Projector {
         name,
@@ -98,7 +98,7 @@ const fn projector(name: &'static str, models: &'static [&'static str]) -> Proje
     }
 }
 
-/// SigLIP as Idefics 3, Gemma 3 and LFM2-VL have it, to the last norm. Reference: `modeling_siglip.py`.
+/// Adds SigLIP up to its final norm, as Idefics 3, Gemma 3 and LFM2-VL use it. Reference: `modeling_siglip.py`.
 fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Result<ValueId> {
     let vit = Vit::of(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-6)? as f32)?;
     let cols = config.count_or("num_channels", 3)? * patch * patch;
@@ -108,7 +108,7 @@ fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Re
     Ok(vit.norm(b, "post_layernorm", h))
 }
 
-/// The layers, which CLIP shares.
+/// Adds the encoder layers, which CLIP shares.
 pub fn layers(b: &mut Builder, vit: &Vit, config: Config<'_>, mut h: ValueId) -> Result<ValueId> {
     let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     for index in 0..config.layers("num_hidden_layers")? {
@@ -127,7 +127,7 @@ pub fn layers(b: &mut Builder, vit: &Vit, config: Config<'_>, mut h: ValueId) ->
     Ok(h)
 }
 
-/// Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.
+/// Builds the vision encoder of Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.
 fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let (patch, merge) = (config.count_or("patch_size", 32)?, all.count_or("scale_factor", 2)?);
     let side = tile_side(config, patch, merge)?;
@@ -137,12 +137,12 @@ fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let hidden = b.linear("connector.modality_projection.proj", joined, text_columns(all)?, false);
     let graph = b.finish(hidden, None)?;
     let tile_tokens = Some((side / merge).pow(2));
-    // Idefics 3 itself takes no videos; nothing in its files says so.
+    // Idefics 3 has no video input; its files do not say so.
     let told = all.architecture().starts_with("SmolVLM").then_some(Told::Pictures);
     Ok(Tower { table: Table::Nearest(side), tile_tokens, told, ..Tower::plain(graph, patch, merge) })
 }
 
-/// Gemma 3. Reference: `modeling_gemma3.py`.
+/// Builds the vision encoder of Gemma 3. Reference: `modeling_gemma3.py`.
 fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let (patch, tokens) = (config.count("patch_size")?, all.count_or("mm_tokens_per_image", 256)?);
     let patches = config.count_or("image_size", 224)? / patch;
@@ -162,7 +162,7 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     Ok(Tower { table: Table::Nearest(side), tile_tokens: Some(tokens), ..Tower::plain(graph, patch, merge) })
 }
 
-/// LFM2-VL. Reference: `modeling_lfm2_vl.py`, `modeling_siglip2.py`.
+/// Builds the vision encoder of LFM2-VL. Reference: `modeling_lfm2_vl.py`, `modeling_siglip2.py`.
 fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let (patch, merge) = (config.count("patch_size")?, all.count_or("downsample_factor", 2)?);
     let table = Table::Resized(side(config, "num_patches")?);

@@ -1,5 +1,5 @@
-//! What towers are made of: patches with their places, blocks of attention within a tile, norms and products. It knows no
-//! family.
+//! Building blocks of vision encoders: patch and position embeddings, attention blocks within a tile, norms and dense
+//! layers.
 
 use super::{PATCHES, PLACES};
 use crate::arch::config::Config;
@@ -7,32 +7,33 @@ use crate::ir::{Activation, Attention, Builder, Dim, HeadNorm, Linear, Mask, Nor
 use crate::vision::{Axial, Table};
 use crate::{Error, Result};
 
-/// What the blocks of a tower share.
+/// Dimensions and options shared by the blocks of a vision encoder.
 pub struct Vit {
     /// Columns of the residual stream.
     pub hidden: usize,
-    /// Heads of attention.
+    /// Attention heads.
     pub heads: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub head_dim: usize,
-    /// RMSNorm rather than layer norm.
+    /// RMSNorm rather than LayerNorm.
     pub rms: bool,
-    /// Added to the mean square.
+    /// Epsilon, added to the mean square.
     pub eps: f32,
-    /// The rotation.
+    /// RoPE.
     pub rope: Option<RopeSpec>,
-    /// A patch has two frames, each with a tensor of its own.
+    /// Whether the two frames of a patch have a tensor each.
     pub apart: bool,
-    /// q, k and v have a tensor each.
+    /// Whether q, k and v have a tensor each.
     pub qkv_apart: bool,
 }
 
 impl Vit {
-    /// The sizes that towers name alike; `heads` is the field of the number of heads.
+    /// Reads the common fields; `heads` is the name of the head count's field.
     pub fn of(config: Config<'_>, heads: &str, eps: f32) -> Result<Self> {
         let (hidden, heads) = (config.count("hidden_size")?, config.count(heads)?);
         if !hidden.is_multiple_of(4 * heads) {
-            let reason = format!("vision_config: {heads} heads do not cut {hidden} columns into multiples of four");
+            let reason =
+                format!("vision_config: 'hidden_size' is {hidden}, which is not a multiple of 4 × {heads} heads");
             return Err(Error::Config { file: "config.json".into(), reason });
         }
         Ok(Self {
@@ -47,17 +48,17 @@ impl Vit {
         })
     }
 
-    /// A norm of rows.
+    /// Adds a norm.
     pub fn norm(&self, b: &mut Builder, name: &str, x: ValueId) -> ValueId {
         norm(b, name, x, !self.rms, self.eps, 0.0)
     }
 
-    /// Attention of blocks within a tile, or within its windows.
+    /// Adds bidirectional attention within a tile, or within its windows.
     pub fn attention(&self, b: &mut Builder, path: &str, qkv: [ValueId; 3], windows: bool) -> ValueId {
         self.attention_of(b, path, qkv, windows, (self.head_dim as f32).powf(-0.5), None)
     }
 
-    /// The same with another scale of the scores and norms of heads.
+    /// Like [`Self::attention`], with a scale of the scores and optional norms of heads.
     pub fn attention_of(
         &self,
         b: &mut Builder,
@@ -85,7 +86,7 @@ impl Vit {
         b.node(&format!("{path}.attention"), Op::Attention(attention), &qkv, self.heads * self.head_dim)
     }
 
-    /// `h + attention(norm(h))` with one tensor for q, k and v.
+    /// Adds `h + attention(norm(h))` with one matmul for q, k and v.
     pub fn attend_fused(&self, b: &mut Builder, path: &str, h: ValueId, windows: bool) -> ValueId {
         let x = self.norm(b, &format!("{path}.norm1"), h);
         let parts = ["q", "k", "v"];
@@ -107,7 +108,7 @@ impl Vit {
     }
 }
 
-/// A norm with the tensors `{name}.weight` and, of a layer norm, `{name}.bias`.
+/// Adds a norm with the tensors `{name}.weight` and, for LayerNorm, `{name}.bias`.
 pub fn norm(b: &mut Builder, name: &str, x: ValueId, layer: bool, eps: f32, offset: f32) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
@@ -115,7 +116,7 @@ pub fn norm(b: &mut Builder, name: &str, x: ValueId, layer: bool, eps: f32, offs
     b.node(name, Op::Norm(Norm { gain, bias, layer, offset, eps }), &[x], cols)
 }
 
-/// `act(x Wᵀ + bias)`.
+/// Adds `act(x Wᵀ (+ bias))`.
 pub fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
@@ -123,7 +124,7 @@ pub fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, a
     b.node(name, Op::Linear(Linear { act, ..Linear::new(weight, bias) }), &[x], rows)
 }
 
-/// Patches through the first product, with what the table of positions says of their places.
+/// Adds the patch projection and the position embeddings.
 pub fn embedded(
     b: &mut Builder,
     vit: &Vit,
@@ -153,39 +154,40 @@ pub fn embedded(
     b.add("embedded", h, placed)
 }
 
-/// The side of a square table by the field of its entries.
+/// Returns the side of a square position table from the field of its entries.
 pub fn side(config: Config<'_>, field: &str) -> Result<usize> {
     let entries = config.count(field)?;
     let side = entries.isqrt();
     if side * side != entries {
-        let reason = format!("vision_config: {field} = {entries} is no square");
+        let reason = format!("vision_config: '{field}' is {entries}, which is not a square number");
         return Err(Error::Config { file: "config.json".into(), reason });
     }
     Ok(side)
 }
 
-/// The base of the rotation.
+/// Returns the RoPE base.
 pub fn rope_base(config: Config<'_>) -> Result<f64> {
     let base = config.number_or("rope_theta", 10_000.0)?;
     config.get("rope_parameters").map(Config).map_or(Ok(base), |p| p.number_or("rope_theta", base))
 }
 
-/// The rotation of Qwen's towers: by row, then by column, over the whole head.
+/// Sets the RoPE of Qwen's vision encoders: by row, then by column, over the whole head.
 pub fn axial(vit: &mut Vit, base: f64) -> Axial {
     vit.rope = Some(RopeSpec::plain(vit.head_dim, base));
     Axial { dim: vit.head_dim, base, column_first: false }
 }
 
-/// Columns of the language model.
+/// Returns the columns of the language model.
 pub fn text_columns(all: Config<'_>) -> Result<usize> {
     all.get("text_config").map_or(all, Config).count("hidden_size")
 }
 
-/// The tiles of a tower whose pictures have one size: patches along a side.
+/// Returns the patches along a tile's side, for vision encoders with a fixed image size.
 pub fn tile_side(config: Config<'_>, patch: usize, merge: usize) -> Result<usize> {
     let side = config.count_or("image_size", 224)? / patch;
     if side == 0 || !side.is_multiple_of(merge) {
-        let reason = format!("vision_config: blocks of {merge} do not divide {side} patches");
+        let reason =
+            format!("vision_config: 'image_size' gives {side} patches a side, which blocks of {merge} do not divide");
         return Err(Error::Config { file: "config.json".into(), reason });
     }
     Ok(side)
