@@ -1,6 +1,6 @@
-//! BERT and its kin: MiniLM, BGE, E5, GTE, arctic-embed (`bert`), RoBERTa and XLM-RoBERTa with bge-m3 and multilingual E5,
-//! DistilBERT, MPNet. Learned positions, norms after each sum.
-//! Reference: transformers `modeling_bert.py`, `modeling_roberta.py`, `modeling_distilbert.py`, `modeling_mpnet.py`.
+//! BERT encoders: MiniLM, BGE, E5, GTE, arctic-embed (`bert`), RoBERTa and XLM-RoBERTa with bge-m3 and multilingual E5,
+//! DistilBERT, MPNet. Learned positions, norms after each residual sum. Reference: transformers `modeling_bert.py`,
+//! `modeling_roberta.py`, `modeling_distilbert.py`, `modeling_mpnet.py`.
 
 use super::config::Config;
 use super::encoder::{Body, Positions, both_ways, dense, head_dim, labels, layer_norm, table};
@@ -48,11 +48,12 @@ pub(super) static FAMILIES: &[Family] = &[
     Family { model_types: &["mpnet"], encoder: Some(mpnet), score: Some(roberta_score), ..Family::NONE },
 ];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
     out.insert("hidden_act".into(), json!("gelu"));
-    // The rows before the first position are cut off, whatever the context is said to be.
+    // The conversion drops the table rows before the first position, so the table's size counts, not the context
+    // length.
     if let Some(rows) = file.tensors.get("position_embd.weight").and_then(|t| t.shape.first()) {
         out.insert("max_position_embeddings".into(), json!(rows));
     }
@@ -64,7 +65,7 @@ fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// What the tensors of a layer are called.
+/// Tensor names of a layer.
 struct Names {
     layer: &'static str,
     q: &'static str,
@@ -110,7 +111,7 @@ const DISTILBERT: Names = Names {
     norm: "output_layer_norm",
 };
 
-/// The sizes of a model, and what sets it apart.
+/// Dimensions and options of a model.
 struct Sizes {
     hidden: usize,
     intermediate: usize,
@@ -118,11 +119,11 @@ struct Sizes {
     layers: usize,
     eps: f32,
     act: Activation,
-    /// Kinds of tokens with a table.
+    /// Token types; 0 without a table.
     types: usize,
-    /// The padding token, whose number the first token's follows; none where numbers begin at 0.
+    /// The padding token. Positions start after its id; at 0 if `None`.
     padding: Option<usize>,
-    /// Whether heads learn a bias for each distance.
+    /// Whether attention has a learned relative position bias.
     relative: bool,
 }
 
@@ -134,7 +135,7 @@ impl Sizes {
                 return Err(Error::UnsupportedOption {
                     architecture: config.architecture(),
                     option: format!("position_embedding_type = {other}"),
-                    hint: "The engine runs absolute positions.".into(),
+                    hint: "The only supported value is absolute.".into(),
                 });
             }
         }
@@ -223,7 +224,7 @@ fn build(config: Config<'_>, b: &mut Builder, names: &Names, sizes: &Sizes) -> R
     Ok(Body { hidden: x, positions: Positions { first, padding, most, types: sizes.types } })
 }
 
-/// The first token through a layer and a classifier.
+/// Adds a dense layer and a classifier over the first token.
 fn classify(config: Config<'_>, b: &mut Builder, hidden: ValueId, act: Activation, names: [&str; 2]) -> ValueId {
     let cols = b.cols(hidden);
     let first = b.node("first", Op::Pool(Pooling::First), &[hidden], cols);
@@ -233,14 +234,14 @@ fn classify(config: Config<'_>, b: &mut Builder, hidden: ValueId, act: Activatio
 
 /// `BertForSequenceClassification`.
 fn bert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
-    // GGUF files hold the heads of RoBERTa's kind alone under this name.
+    // GGUF files use this name for RoBERTa-style heads only.
     if config.get(CONVERTED).is_some() {
         return roberta_score(config, b, hidden);
     }
     Ok(classify(config, b, hidden, Activation::Tanh, ["pooler.dense", "classifier"]))
 }
 
-/// `RobertaForSequenceClassification` and those like it.
+/// `RobertaForSequenceClassification` and other RoBERTa-style heads.
 fn roberta_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
     Ok(classify(config, b, hidden, Activation::Tanh, ["classifier.dense", "classifier.out_proj"]))
 }

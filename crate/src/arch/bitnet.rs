@@ -1,4 +1,4 @@
-//! BitNet b1.58: Llama with ternary weights, norms before the products that go out, and what products read in 8 bits.
+//! BitNet b1.58: Llama with ternary weights, norms before the output projections, and activations quantized to 8 bits.
 //! Reference: transformers `modeling_bitnet.py`, `integrations/bitnet.py`.
 
 use super::config::Config;
@@ -21,16 +21,16 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     out.insert("hidden_act".into(), json!("relu2"));
     gguf::usual(file, out);
-    // Activations are quantised to 8 bits, as with the packed safetensors.
+    // Activations are quantized to 8 bits, as with the packed safetensors.
     let how = json!({"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"});
     out.insert("quantization_config".into(), how);
 }
 
-/// The same for the first models, which were Llamas with SiLU.
+/// Like [`fixed`], for the first models, which are Llama with SiLU.
 fn old(file: &Gguf, out: &mut Map<String, Value>) {
     fixed(file, out);
     out.insert("hidden_act".into(), json!("silu"));

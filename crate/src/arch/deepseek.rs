@@ -1,6 +1,6 @@
-//! DeepSeek-V2 and V3 with R1, GLM-4.7-Flash: latent attention, experts in groups, shared experts. Keys and values are kept
-//! as plain heads, not as latents.
-//! Reference: transformers `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`, `modeling_glm4_moe_lite.py`.
+//! DeepSeek-V2, V3 and R1, GLM-4.7-Flash: latent attention (MLA), group-limited experts, shared experts. The KV cache
+//! holds expanded heads, not latents. Reference: transformers `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`,
+//! `modeling_glm4_moe_lite.py`.
 
 use super::blocks::Dense;
 use super::blocks::experts::{ExpertsSpec, Shared};
@@ -49,7 +49,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// `DeepseekV2ForCausalLM`.
 fn v2(config: Config<'_>) -> Result<Graph> {
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    // Its router never divides, whatever the file says.
+    // The router never normalizes, regardless of `norm_topk_prob`.
     experts.renormalize = false;
     match config.text("topk_method").unwrap_or("greedy") {
         "greedy" => {}
@@ -72,7 +72,7 @@ fn refused(config: Config<'_>, option: &str) -> Error {
     Error::UnsupportedOption {
         architecture: config.architecture(),
         option: option.into(),
-        hint: "The engine knows what the published models have.".into(),
+        hint: "Supported: greedy, group_limited_greedy.".into(),
     }
 }
 
@@ -80,7 +80,7 @@ fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Res
     let score = if experts.score == Score::Sigmoid { "sigmoid" } else { "softmax" };
     config.only(&[("scoring_func", score)])?;
     let latent = LatentSpec::from_config(config, interleaved)?;
-    // The sizes of heads are the latent's own.
+    // Head sizes come from the latent attention fields.
     let mut plain = config.0.clone();
     plain["head_dim"] = latent.head_dim().into();
     plain["num_key_value_heads"] = latent.heads.into();

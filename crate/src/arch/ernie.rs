@@ -1,5 +1,5 @@
-//! Ernie 4.5, with experts or without, and Helium: Llama with rotation of neighbouring columns.
-//! Reference: transformers `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`, `modeling_helium.py`.
+//! Ernie 4.5, dense or with experts, and Helium: Llama with interleaved RoPE. Reference: transformers
+//! `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`, `modeling_helium.py`.
 
 use super::blocks::experts::{ExpertsSpec, Shared};
 use super::config::Config;
@@ -54,7 +54,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     gguf::usual(file, out);
     out.insert("use_bias".into(), json!(file.has("blk.0.attn_q.bias")));
@@ -70,14 +70,14 @@ fn ernie(config: Config<'_>) -> Result<Graph> {
     dense.graph()
 }
 
-/// `Ernie4_5_MoeForCausalLM`: a softmax whose choice has a bias, experts that every token takes.
+/// `Ernie4_5_MoeForCausalLM`: a softmax router with a selection bias, and shared experts.
 fn moe(config: Config<'_>) -> Result<Graph> {
     config.only(&[("use_bias", "false")])?;
     let mut dense = llama::dense(config, true)?;
     dense.interleave();
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     (experts.choice, experts.renormalize) = (Some("moe_statics.e_score_correction_bias"), true);
-    // The published bound of the sum is far below what it can be.
+    // `moe_norm_min` bounds the sum from below; it is added instead, far below any real sum.
     experts.eps = config.number_or("moe_norm_min", 1e-12)? as f32;
     let whole = |field: &str, default: f64| config.number_or(field, default).map(|n| n as i64);
     let size = whole("moe_num_shared_experts", 0.0)?.max(0) as usize * experts.inner;

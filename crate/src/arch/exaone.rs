@@ -1,5 +1,5 @@
-//! EXAONE 4: norms after each part, norms of the heads of q and k, no rotation in layers without a window.
-//! Reference: transformers `modeling_exaone4.py`.
+//! EXAONE 4: norms after each part, norms of the heads of q and k, no RoPE in full-attention layers. Reference:
+//! transformers `modeling_exaone4.py`.
 
 use super::blocks::{Dense, Names};
 use super::config::Config;
@@ -19,7 +19,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out: of four layers the last has no window, where there are windows.
+/// Sets the fields that the conversion to GGUF drops: with sliding windows, every fourth layer has full attention.
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     gguf::usual(file, out);
     out.entry("sliding_window_pattern").or_insert(json!(4));
@@ -35,7 +35,7 @@ fn exaone4(config: Config<'_>) -> Result<Graph> {
         return dense.graph();
     }
     let (window, last) = (config.count("sliding_window")?, dense.layers.len() - 1);
-    // The pattern is a number, or a word of an L for each layer with a window and a G for each without.
+    // The pattern is a number, or a string with L for each sliding-window layer and G for each full-attention layer.
     let word = config.text("sliding_window_pattern").filter(|w| !w.is_empty());
     let every = if word.is_some() { 4 } else { config.count_or("sliding_window_pattern", 4)? };
     let sliding = |index: usize| match (config.layer_type(index), word) {

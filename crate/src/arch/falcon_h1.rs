@@ -1,5 +1,5 @@
-//! Falcon-H1: a Mamba-2 mixer and attention side by side in every layer, with multipliers of nearly all projections, which
-//! are folded into what is there. Reference: transformers `modeling_falcon_h1.py`.
+//! Falcon-H1: a Mamba-2 mixer parallel to attention in every layer. The multipliers of nearly all projections are
+//! folded into existing scales. Reference: transformers `modeling_falcon_h1.py`.
 
 use super::blocks::MlpSpec;
 use super::config::Config;
@@ -20,7 +20,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     gguf: &[Architecture {
         names: &[
             ("output_norm", "model.final_layernorm"),
-            // The conversion leaves the ending out.
+            // Some converted files lack the suffix `.weight`.
             ("ffn_norm", "pre_ff_layernorm.weight"),
             ("ffn_norm.weight", "pre_ff_layernorm.weight"),
             ("ffn_gate", "feed_forward.gate_proj"),
@@ -34,7 +34,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("ssm_norm", "mamba.norm"),
             ("ssm_out", "mamba.out_proj"),
         ],
-        // The conversion multiplies the weights.
+        // The conversion folds the multipliers into the weights.
         fixed: |file, out| {
             ssm_of_gguf(file, out);
             out.insert("mamba_d_ssm".into(), json!(file.number("ssm.inner_size").map(|n| n as u64)));
@@ -46,15 +46,15 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// A list of as many multipliers; ones where there is none.
+/// Reads a list of `N` multipliers; all ones if absent.
 fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; N]> {
     let Some(list) = config.get(field) else { return Ok([1.0; N]) };
     let values: Option<Vec<f32>> =
         list.as_array().and_then(|l| l.iter().map(|v| v.as_f64().map(|v| v as f32)).collect());
-    // Others make up for the first ones, which must not be zero.
+    // The other multipliers are divided by the first, which must not be zero.
     values.and_then(|v| v.try_into().ok()).filter(|v: &[f32; N]| v[0] != 0.0).ok_or_else(|| Error::Config {
         file: "config.json".into(),
-        reason: format!("'{field}' is not a list of {N} multipliers"),
+        reason: format!("'{field}' is not a list of {N} numbers with a nonzero first one"),
     })
 }
 
@@ -92,7 +92,7 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
     .graph()
 }
 
-/// The Mamba-2 mixer of every layer.
+/// Reads the Mamba-2 mixer of every layer.
 fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
     let given = number("ssm_in_multiplier")?;
@@ -120,7 +120,7 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
         out_scale: number("ssm_out_multiplier")?,
     };
     if given != 1.0 && spec.bias {
-        let hint = "The published models have no bias there.";
+        let hint = "Set mamba_proj_bias to false, as in the published models.";
         let option = "ssm_in_multiplier with mamba_proj_bias".into();
         return Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() });
     }

@@ -1,6 +1,6 @@
-//! Gemma 1 and 2, and what Gemma 3 has of them: norms of 1 + weight, scaled embeddings; from Gemma 2 on norms before and after
-//! each part, soft caps and windows in every other layer.
-//! Reference: transformers `modeling_gemma.py`, `modeling_gemma2.py`.
+//! Gemma 1 and 2, and the parts shared with Gemma 3: norms of 1 + weight and scaled embeddings. From Gemma 2 on: norms
+//! before and after each part, softcaps, sliding windows in every other layer. Reference: transformers
+//! `modeling_gemma.py`, `modeling_gemma2.py`.
 
 use super::blocks::{Dense, Names};
 use super::config::Config;
@@ -46,11 +46,11 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 pub(super) fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     let (layers, hidden) = (file.number("block_count"), file.number("embedding_length"));
     let (heads, key) = (file.number("attention.head_count"), file.number("attention.key_length"));
-    // The 27B models scale by the width per head, the others by the head's own width.
+    // The 27B models scale by hidden size / heads, the others by the head dimension.
     let large = matches!(layers, Some(46.0 | 62.0));
     let scalar = if large { hidden.zip(heads).map(|(h, n)| h / n) } else { key };
     let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
@@ -61,7 +61,7 @@ pub(super) fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// What all have.
+/// Returns the decoder common to all Gemma models.
 fn base(config: Config<'_>) -> Result<Dense> {
     if config.text("model_type") != Some("gemma3_text") {
         config.only(&[("use_bidirectional_attention", "false")])?;
@@ -76,7 +76,7 @@ fn base(config: Config<'_>) -> Result<Dense> {
     Ok(dense)
 }
 
-/// What Gemma 2 and 3 have beyond.
+/// Returns the decoder common to Gemma 2 and 3.
 pub(super) fn capped(config: Config<'_>, logits_cap: f64) -> Result<Dense> {
     let mut dense = base(config)?;
     dense.names = Names::SANDWICH;
@@ -86,7 +86,7 @@ pub(super) fn capped(config: Config<'_>, logits_cap: f64) -> Result<Dense> {
     Ok(dense)
 }
 
-/// A null switches a cap off, so that only an absent field means the default.
+/// Returns a softcap. Null means no cap; only an absent field gets the default.
 pub(super) fn cap(config: Config<'_>, field: &str, default: f64) -> Result<f32> {
     let off = config.0.get(field).is_some_and(Value::is_null);
     Ok(if off { 0.0 } else { config.number_or(field, default)? as f32 })

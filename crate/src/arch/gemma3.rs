@@ -1,5 +1,5 @@
-//! Gemma 3 and EmbeddingGemma: Gemma 2 without caps, with norms of q and k, and another rotation where there is a window.
-//! Reference: transformers `modeling_gemma3.py`.
+//! Gemma 3 and EmbeddingGemma: Gemma 2 without softcaps, with norms of q and k and a separate RoPE in sliding-window
+//! layers. Reference: transformers `modeling_gemma3.py`.
 
 use super::blocks::{Dense, Names};
 use super::config::Config;
@@ -14,7 +14,7 @@ use crate::format::gguf::{Architecture, Gguf};
 use crate::ir::{Builder, Graph, Mask};
 use serde_json::{Map, Value, json};
 
-/// Bases of the rotation, as Gemma 3 and 3n have them.
+/// RoPE bases of Gemma 3 and 3n.
 pub(super) const ROPES: RopeKinds =
     RopeKinds { full: ("rope_theta", 1_000_000.0), sliding: ("rope_local_base_freq", 10_000.0), scales_sliding: false };
 
@@ -37,7 +37,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     fixed(file, out);
     out.entry("sliding_window_pattern").or_insert(json!(6));
@@ -58,9 +58,9 @@ fn gemma3(config: Config<'_>) -> Result<Graph> {
     gemma3_dense(config, |window| Mask::Causal { window }, Mask::Causal { window: 0 })?.graph()
 }
 
-/// Gemma 3 with its masks: `local` of the window, and `global`.
+/// Returns Gemma 3 with the given masks: `local` for sliding-window layers, `global` for full attention.
 fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask) -> Result<Dense> {
-    // Its scores have no cap, whatever `attn_logit_softcapping` says.
+    // Scores have no softcap, regardless of `attn_logit_softcapping`.
     let mut dense = capped(config, 0.0)?;
     let window = config.count_or("sliding_window", 4096)?;
     let spelled = config.count_or("sliding_window_pattern", 6)?;
@@ -80,7 +80,7 @@ fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask)
 
 /// `Gemma3TextModel` with `use_bidirectional_attention`: EmbeddingGemma.
 fn embeddinggemma(config: Config<'_>, b: &mut Builder) -> Result<Body> {
-    // The file's window counts both sides and the token itself.
+    // The window in config.json counts both sides and the token itself.
     let local = |window: usize| Mask::Segment { before: window / 2, after: window / 2 };
     let mut dense = gemma3_dense(config, local, Mask::Segment { before: usize::MAX, after: usize::MAX })?;
     dense.names = Names { embed: "embed_tokens", layers: "layers", last: "norm", ..dense.names };

@@ -1,6 +1,6 @@
-//! Gemma 3n (text): several streams of which a layer reads the first and predicts and corrects all (AltUp), a low-rank
-//! residual beside attention (LAuReL), embeddings of each layer's own, gates of which a share is left, keys and values that
-//! the last layers share. Reference: transformers `modeling_gemma3n.py`.
+//! Gemma 3n (text). AltUp keeps several residual streams: a layer computes the first and predicts and corrects all.
+//! Also: a low-rank residual parallel to attention (LAuReL), per-layer embeddings, sparse gates, and KV caches shared
+//! by the last layers. Reference: transformers `modeling_gemma3n.py`.
 
 use super::blocks::{AttentionSpec, Dense, MlpSpec, attention, embed, mlp, norm};
 use super::config::Config;
@@ -53,8 +53,8 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What GGUF files say layer by layer or by tensors, in the names of config.json, but for the share of a gate's columns that
-/// is left: that is given by deviations above the mean.
+/// Sets the fields that GGUF files store per layer or imply by tensors. Gate sparsity is stored as standard deviations
+/// above the mean instead of config.json's fraction.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     let rows = |name: &str| file.tensors.get(name).and_then(|t| t.shape.first());
     let ints = |key: &str| match file.field(key) {
@@ -76,29 +76,29 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     out.extend(fields.map(|(key, value)| (key.to_string(), value)));
 }
 
-/// The field of deviations above the mean that a column of each layer's gate must have; not one of config.json.
+/// Gate sparsity per layer, in standard deviations above the mean; not a field of config.json.
 const DEVIATIONS: &str = "activation_sparsity_scale";
 
-/// What a layer is.
+/// Options of a layer.
 struct Layer {
     attention: AttentionSpec,
     mlp: MlpSpec,
     full: bool,
     shares: bool,
-    /// Deviations above the mean that a column of the gate must have.
+    /// Gate threshold, in standard deviations above the mean.
     sparse: Option<f32>,
 }
 
-/// The streams of a row.
+/// The AltUp streams of a row.
 #[derive(Clone, Copy)]
 struct Streams {
-    /// Side by side.
+    /// All streams, concatenated.
     all: ValueId,
-    /// What still has to be added to all but the first.
+    /// A pending addition to all streams but the first.
     added: Option<ValueId>,
 }
 
-/// The decoder with its streams.
+/// The decoder and its AltUp and LAuReL options.
 struct Model {
     dense: Dense,
     streams: usize,
@@ -112,10 +112,10 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: "altup_active_idx other than 0".into(),
-            hint: "Layers of the published models read the first stream.".into(),
+            hint: "The only supported value is 0.".into(),
         });
     }
-    // Older files have the width of each layer in a list.
+    // Older files list the MLP width of each layer.
     let mut own = config.0.clone();
     if let Some(width) = config.get("intermediate_size").and_then(|list| list.get(0)) {
         own["intermediate_size"] = width.clone();
@@ -132,7 +132,7 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
     let x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, Ids::Tokens);
     let own = own_inputs(config, &mut b, dense, x)?;
     let mut now = Streams { all: model.spread(&mut b, x), added: None };
-    // What the last layer of each kind that has keys of its own keeps: with a window, and full.
+    // KV cache of the last layer of each type that has its own: [sliding window, full].
     let mut states: [Option<StateId>; 2] = [None, None];
     for (index, mut layer) in layers.into_iter().enumerate() {
         let kind = usize::from(layer.full);
@@ -169,16 +169,16 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
         (mlp.act, mlp.size) = (act, size.map_or(mlp.size, |n| n as usize));
         let share = of_layer("activation_sparsity_pattern", index).and_then(Value::as_f64).unwrap_or(0.0);
         let sparse = (share > 0.0 && share < 1.0).then(|| quantile(share));
-        // None of a layer whose columns are all left: that has infinity there.
+        // Layers without sparsity have infinity here, which reads as `None`.
         let sparse = sparse.or_else(|| of_layer(DEVIATIONS, index)?.as_f64()).map(|factor| factor as f32);
         out.push(Layer { attention, mlp, full, shares: index + shared >= count, sparse });
     }
     Ok(out)
 }
 
-/// Where the standard normal distribution has that share below, by halving an interval.
+/// Returns the quantile of the standard normal distribution, by bisection.
 fn quantile(share: f64) -> f64 {
-    // The density's integral from 0, by Simpson's rule.
+    // The integral of the density from 0, by Simpson's rule.
     let below = |x: f64| {
         let (steps, density) = (2000, |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt());
         let h = x / f64::from(steps);
@@ -194,7 +194,7 @@ fn quantile(share: f64) -> f64 {
 }
 
 impl Model {
-    /// The streams that a row of the embedding becomes, side by side.
+    /// Projects the embeddings into all streams, concatenated.
     fn spread(&self, b: &mut Builder, x: ValueId) -> ValueId {
         let (hidden, more) = (self.dense.hidden, self.streams - 1);
         if more == 0 {
@@ -207,7 +207,7 @@ impl Model {
         b.node("altup.streams", Op::Beside, &[x, others], self.streams * hidden)
     }
 
-    /// The sum of the last row's streams, all at the magnitude of the first.
+    /// Returns the sum of the last row's streams, each scaled to the magnitude of the first.
     fn gather(&self, b: &mut Builder, of: Streams) -> ValueId {
         let hidden = self.dense.hidden;
         let x = b.node("altup.last", Op::LastRow, &[of.all], self.streams * hidden);
@@ -225,7 +225,7 @@ impl Model {
         sum
     }
 
-    /// A number for each stream, of a row.
+    /// Adds the AltUp router: one coefficient per stream and row.
     fn modes(&self, b: &mut Builder, path: &str, x: ValueId) -> ValueId {
         let (hidden, streams) = (self.dense.hidden, self.streams);
         let x = norm(b, &format!("{path}.router_norm"), self.dense.norm, x);
@@ -235,7 +235,7 @@ impl Model {
         b.node(&format!("{path}.modes"), Op::Linear(router), &[x], streams)
     }
 
-    /// A layer over the streams and its own input.
+    /// Adds a layer over all streams, with its per-layer input.
     fn layer(&self, b: &mut Builder, path: &str, layer: &Layer, of: Streams, own: Option<ValueId>) -> Streams {
         let (hidden, streams, norms) = (self.dense.hidden, self.streams, self.dense.norm);
         let (name, altup) = (|part: &str| format!("{path}.{part}"), format!("{path}.altup"));
@@ -260,7 +260,7 @@ impl Model {
         Streams { all, added: Some(of_own_input(b, path, layer.mlp.act, norms, first, own)) }
     }
 
-    /// Attention and MLP of a layer over its stream.
+    /// Adds attention, LAuReL and MLP of a layer over one stream.
     fn both_parts(&self, b: &mut Builder, path: &str, layer: &Layer, x: ValueId) -> ValueId {
         let (hidden, norms, name) = (self.dense.hidden, self.dense.norm, |part: &str| format!("{path}.{part}"));
         let read = norm(b, &name("input_layernorm"), norms, x);
@@ -283,7 +283,7 @@ impl Model {
     }
 }
 
-/// An MLP of whose gate the largest columns are left.
+/// Adds an MLP with a sparse gate: only columns above the threshold are kept.
 fn sparse_mlp(b: &mut Builder, path: &str, spec: &MlpSpec, factor: f32, x: ValueId) -> ValueId {
     let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
     let gate = b.linear(&name("gate_proj"), x, spec.size, false);

@@ -1,6 +1,6 @@
-//! Gemma 4 (text): heads of another width in full layers, norms of values, keys and values that the last layers share,
-//! embeddings of each layer's own, experts beside the MLP, a scalar at the end of each layer.
-//! Reference: transformers `modeling_gemma4.py`.
+//! Gemma 4 (text): another head dimension in full-attention layers, norms of values, KV caches shared by the last
+//! layers, per-layer embeddings, experts parallel to the MLP, and a scalar at the end of each layer. Reference:
+//! transformers `modeling_gemma4.py`.
 
 use super::blocks::experts::{ExpertsSpec, FUSED, First, picked};
 use super::blocks::{
@@ -15,7 +15,7 @@ use crate::ir::{Activation, Builder, Graph, Ids, Linear, Mask, Norm, Op, StateId
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// Files without experts; those with them have the same name.
+/// GGUF files without experts; those with experts have the same name.
 const IN_GGUF: Architecture = Architecture {
     names: &[
         ("ffn_norm", "pre_feedforward_layernorm"),
@@ -56,7 +56,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What GGUF files say layer by layer or by tensors, in the names of config.json.
+/// Sets the fields that GGUF files store per layer or imply by tensors, in the names of config.json.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     let list = |key: &str| match file.field(key) {
         Some(Meta::Ints(list)) => list.clone(),
@@ -70,7 +70,7 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     let of_kind = |slides: bool| heads.iter().zip(&sliding).find(|(_, s)| **s == slides).map(|(heads, _)| *heads);
     let least = widths.iter().min();
     let table = file.tensors.get("per_layer_token_embd.weight").and_then(|t| t.shape.first());
-    // The rotation of full layers leaves out the pairs whose factor is past all reason.
+    // Full-attention layers do not rotate the pairs with very large factors.
     let factors = out.get("rope_scaling").and_then(|r| r.get("long_factor")).and_then(Value::as_array);
     let share = factors.map_or(0.25, |all| {
         all.iter().filter(|f| f.as_f64().is_some_and(|f| f < 2.0)).count() as f64 / all.len().max(1) as f64
@@ -107,7 +107,7 @@ fn gemma4(config: Config<'_>) -> Result<Graph> {
     let mut b = Builder::new(&dense.name);
     let mut x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, Ids::Tokens);
     let own = own_inputs(config, &mut b, &dense, x)?;
-    // What the last layer of each kind that has keys of its own keeps: with a window, and full.
+    // KV cache of the last layer of each type that has its own: [sliding window, full].
     let mut states: [Option<StateId>; 2] = [None, None];
     for (index, layer) in layers.iter().enumerate() {
         let path = format!("model.layers.{index}");
@@ -131,11 +131,12 @@ fn gemma4(config: Config<'_>) -> Result<Graph> {
 }
 
 pub(super) fn unshared(config: Config<'_>) -> Error {
-    let reason = "'num_kv_shared_layers' leaves no layer of a kind that others share with".into();
+    let reason =
+        "'num_kv_shared_layers' is too large: a shared layer has no earlier layer of its type with a KV cache".into();
     Error::Config { file: format!("config.json of {}", config.architecture()), reason }
 }
 
-/// What a layer is.
+/// Options of a layer.
 struct Layer {
     attention: AttentionSpec,
     mlp: MlpSpec,
@@ -156,14 +157,14 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
     let mut out = Vec::with_capacity(count);
     for (index, layer) in dense.layers.iter().enumerate() {
         let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
-        // Where the file is silent every sixth is full; the last one always is.
+        // Without `layer_types` every sixth layer has full attention; the last one always does.
         let silent = if (index + 1).is_multiple_of(6) { "full_attention" } else { "sliding_attention" };
         let last = index + 1 == count;
         let kind = if last { "full_attention" } else { config.layer_type(index).unwrap_or(silent) };
         let (full, shares) = (kind == "full_attention", index + shared >= count);
-        // Newer files name what differs by layer.
+        // Newer files list differences by layer.
         let named = config.get("per_layer_config");
-        // Numbers may have zeros in front.
+        // Layer numbers can have leading zeros.
         let fits = |(key, _): &(&String, &Value)| key.parse() == Ok(index);
         if let Some(own) = named.and_then(|all| all.as_object()?.iter().find(fits)).map(|(_, own)| Config(own)) {
             attention.head_dim = own.count_or("head_dim", attention.head_dim)?;
@@ -191,7 +192,7 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
     Ok(out)
 }
 
-/// The experts, whose gate and up are one tensor unless the checkpoint says otherwise.
+/// Reads the experts; gate and up are one tensor unless the checkpoint says otherwise.
 fn experts(config: Config<'_>, act: Activation) -> Result<ExpertsSpec> {
     let mut spec = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     if config.flag_or(FUSED, true) {
@@ -217,7 +218,7 @@ fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms
     b.add(&name("mlp_residual"), x, outer)
 }
 
-/// What the experts make of the rows that the MLP reads, whose norm is their own; the router has another one.
+/// Adds the experts on the MLP's input, with separate norms for the experts and the router.
 fn routed(b: &mut Builder, path: &str, experts: &ExpertsSpec, norms: NormSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let cols = b.cols(x);
@@ -232,8 +233,8 @@ fn routed(b: &mut Builder, path: &str, experts: &ExpertsSpec, norms: NormSpec, x
     norm(b, &name("post_feedforward_layernorm_2"), norms, mixed)
 }
 
-/// What each layer gets of the token beside the residual stream: its columns of a table of all layers, mixed with a
-/// projection of the embedding. Gives the columns of all layers and those of one; None for models without.
+/// Adds the per-layer inputs: a table lookup for all layers, mixed with a projection of the embedding. Returns the
+/// columns of all layers and the columns per layer; `None` for models without.
 pub(super) fn own_inputs(
     config: Config<'_>,
     b: &mut Builder,
@@ -253,7 +254,7 @@ pub(super) fn own_inputs(
     Ok(Some((b.node("per_layer_inputs.scaled", Op::Scale(0.5f32.sqrt()), &[both], all), cols)))
 }
 
-/// What the layer's own input, gated by the residual stream, gives.
+/// Adds the per-layer input, gated by the residual stream.
 pub(super) fn of_own_input(
     b: &mut Builder,
     path: &str,

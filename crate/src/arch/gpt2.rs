@@ -1,5 +1,5 @@
-//! GPT-2: layer norms, learned positions, an MLP without gate; weights are stored [in, out].
-//! Reference: transformers `modeling_gpt2.py`.
+//! GPT-2: LayerNorm, learned positions, an MLP without gate, weights stored as `[in, out]`. Reference: transformers
+//! `modeling_gpt2.py`.
 
 use super::blocks::{Dense, Inner, Names, NormSpec, Projections};
 use super::config::Config;
@@ -48,12 +48,12 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
     out.insert("activation_function".into(), json!("gelu_new"));
 }
 
-/// Weights of products are those of `Conv1D`.
+/// Transposes the weights, which are those of `Conv1D`.
 fn transposed(_: Config<'_>) -> Result<RowOrder> {
     Ok(RowOrder::Transposed)
 }
@@ -62,7 +62,7 @@ fn transposed(_: Config<'_>) -> Result<RowOrder> {
 fn gpt2(config: Config<'_>) -> Result<Graph> {
     config.only(&[("add_cross_attention", "false")])?;
     let hidden = config.count("n_embd")?;
-    // The usual names for what GPT-2 calls otherwise.
+    // Maps GPT-2's field names to the usual ones.
     let usual = json!({
         "architectures": [config.architecture()],
         "hidden_size": hidden,

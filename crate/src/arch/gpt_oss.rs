@@ -1,6 +1,5 @@
-//! GPT-OSS: attention with sinks and alternating windows, experts with a clamped gate and biases, whose rows of gate and up
-//! take turns in the published files.
-//! Reference: transformers `modeling_gpt_oss.py`.
+//! GPT-OSS: attention with sinks and alternating sliding windows; experts with a clamped gate and biases. The published
+//! files interleave gate and up rows. Reference: transformers `modeling_gpt_oss.py`.
 
 use super::blocks::Dense;
 use super::blocks::experts::{ExpertsSpec, FUSED, First};
@@ -21,12 +20,12 @@ pub(super) static FAMILIES: &[Family] = &[Family {
         r#""original_max_position_embeddings": 4096}}"#
     ),
     decoder: Some(gpt_oss),
-    // 16-bit experts are kept as [inputs, outputs].
+    // 16-bit experts are stored as [inputs, outputs].
     rows: &[
         (".gate_up_proj.weight", |_| Ok(RowOrder::Transposed)),
         (".down_proj.weight", |_| Ok(RowOrder::Transposed)),
     ],
-    // GGUF files have gate and up apart, as [outputs, inputs].
+    // GGUF files have separate gate and up tensors, as [outputs, inputs].
     gguf: &[Architecture {
         experts: true,
         names: &[("attn_sinks.weight", "self_attn.sinks"), ("ffn_gate_inp", "mlp.router")],
@@ -37,7 +36,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     usual(file, out);
     out.insert(FUSED.into(), json!(false));

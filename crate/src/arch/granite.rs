@@ -1,5 +1,6 @@
-//! Granite 3: Llama with multipliers of embeddings, residuals, scores and logits; and its mixtures of experts, perhaps with a
-//! shared expert. Reference: transformers `modeling_granite.py`, `modeling_granitemoe.py`, `modeling_granitemoeshared.py`.
+//! Granite 3: Llama with multipliers of embeddings, residuals, scores and logits; also its mixture-of-experts models,
+//! with an optional shared expert. Reference: transformers `modeling_granite.py`, `modeling_granitemoe.py`,
+//! `modeling_granitemoeshared.py`.
 
 use super::blocks::experts::{ExpertsSpec, Shared};
 use super::blocks::{Dense, Inner};
@@ -57,7 +58,7 @@ fn granite_moe(config: Config<'_>) -> Result<Graph> {
     dense.graph()
 }
 
-/// Llama with the family's multipliers.
+/// Returns Llama with Granite's multipliers.
 fn dense(config: Config<'_>) -> Result<Dense> {
     let mut dense = llama::dense(config, false)?;
     let number = |field: &str| Ok::<_, crate::Error>(config.number_or(field, 1.0)? as f32);
@@ -69,8 +70,8 @@ fn dense(config: Config<'_>) -> Result<Dense> {
     Ok(dense)
 }
 
-/// Experts under `block_sparse_moe`, weighed by the softmax over the chosen ones, with a shared expert of so many inner
-/// columns beside them; 0 for none.
+/// Reads the experts under `block_sparse_moe`, weighted by the softmax over the top-k, and a shared expert of `shared`
+/// inner columns next to them; 0 for none.
 pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> {
     let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
     (experts.router, experts.renormalize) = (("router.layer", false), true);
@@ -83,7 +84,7 @@ pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> 
     Ok(experts)
 }
 
-/// The first projection of the MLP that every token takes: one tensor, in GGUF files two.
+/// Returns the input projections of the shared MLP: one tensor, in GGUF files two.
 pub(super) fn shared_mlp(config: Config<'_>) -> Inner {
     let apart = config.text(super::family::CONVERTED) == Some("gguf");
     if apart { Inner::Gated(["gate_proj", "up_proj"]) } else { Inner::GatedFused("input_linear") }

@@ -1,5 +1,5 @@
-//! Hunyuan without experts: Llama with norms of the heads of q and k after the rotation, whose base a factor stretches.
-//! Reference: transformers `modeling_hunyuan_v1_dense.py`.
+//! Hunyuan (dense): Llama with norms of the heads of q and k after RoPE, and a scaled RoPE base. Reference:
+//! transformers `modeling_hunyuan_v1_dense.py`.
 
 use super::blocks::QkNorm;
 use super::config::Config;
@@ -25,7 +25,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 fn hunyuan(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     dense.mlps(|m| m.bias = false);
-    // A factor of the rotation goes out again in the norm behind it, but for what is added to the mean square.
+    // The norm after RoPE cancels RoPE's attention factor, except for epsilon, which is divided by its square.
     let (names, mut spec) = (["query_layernorm", "key_layernorm"], dense.norm);
     for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()) {
         if let RopeScaling::Yarn { attention_factor: by, .. } | RopeScaling::LongRope { attention_factor: by, .. } =
@@ -36,7 +36,7 @@ fn hunyuan(config: Config<'_>) -> Result<Graph> {
         }
     }
     dense.attentions(|a| a.qk_norm = Some(QkNorm { names, spec, whole: false, after_rope: true }));
-    // "dynamic" with an alpha is another thing than elsewhere: one base for all lengths.
+    // "dynamic" with `alpha` means one base for all lengths here.
     let scaling = config.get("rope_parameters").or(config.get("rope_scaling")).map(Config);
     let alpha = scaling.map_or(Ok(0.0), |s| s.number_or("alpha", 0.0))?;
     if alpha > 0.0 {

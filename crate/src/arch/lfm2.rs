@@ -1,5 +1,5 @@
-//! LFM2 and LFM2.5: gated short convolutions, attention in some layers.
-//! Reference: transformers `modeling_lfm2.py`.
+//! LFM2 and LFM2.5: gated short convolutions, with attention in some layers. Reference: transformers
+//! `modeling_lfm2.py`.
 
 use super::blocks::experts::ExpertsSpec;
 use super::blocks::{Dense, Inner, Projections, QkNorm};
@@ -14,7 +14,7 @@ use crate::kernels::conv::MAX_TAPS;
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// What GGUF calls the modules, and those of experts.
+/// Module names in GGUF files, extended by those of experts.
 macro_rules! names {
     ($($more:expr),*) => {
         &[
@@ -48,7 +48,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What a GGUF file tells by its tensors: which layers have attention, and that the MLP's width is the one it names.
+/// Sets the fields that a GGUF file implies: the layers with attention, and that its MLP width is exact.
 pub(super) fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     usual(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
@@ -61,7 +61,7 @@ pub(super) fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// The MLP's width: older files call it block_ff_dim, and it may be two thirds of what is named.
+/// Returns the MLP width. Older files name it block_ff_dim, and the width can be two thirds of the value.
 fn width(config: Config<'_>) -> Result<usize> {
     let named = if config.get("block_ff_dim").is_some() { "block_ff_dim" } else { "intermediate_size" };
     let named = config.count(named)?;
@@ -72,14 +72,14 @@ fn width(config: Config<'_>) -> Result<usize> {
     Ok((share as usize).next_multiple_of(config.count_or("block_multiple_of", 256)?))
 }
 
-/// `Lfm2ForCausalLM`, and Kani-TTS-2's, which is one with a table of codes behind its words.
+/// `Lfm2ForCausalLM`, and Kani-TTS-2, whose vocabulary continues with codec tokens.
 fn lfm2(config: Config<'_>) -> Result<Graph> {
     graph(config, width(config)?, |_| None)
 }
 
-/// The decoder with MLPs of so many columns, and experts where a layer has some.
+/// Builds the decoder with MLPs of `width` columns, and experts in the layers that have them.
 pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<ExpertsSpec>) -> Result<Graph> {
-    // The sizes that it shares with dense families, under its own names.
+    // Maps field names to those of dense families.
     let mut own = config.0.clone();
     let theta = config.get("theta").or(config.get("rope_theta")).cloned().unwrap_or(json!(1e6));
     let eps = config.get("norm_eps").or(config.get("block_norm_eps")).cloned().unwrap_or(json!(1e-5));
@@ -93,7 +93,7 @@ pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) ->
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: format!("conv_L_cache = {}", conv.taps),
-            hint: format!("The engine has convolutions over 2 to {MAX_TAPS} tokens."),
+            hint: format!("The kernels support 2 to {MAX_TAPS}."),
         });
     }
     let listed = config.get("full_attn_idxs").and_then(Value::as_array);

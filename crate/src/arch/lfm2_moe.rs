@@ -1,5 +1,5 @@
-//! LFM2 with experts: all but the first layers choose some of them by a sigmoid and a bias.
-//! Reference: transformers `modeling_lfm2_moe.py`.
+//! LFM2 with experts in all but the first layers; the router is a sigmoid with a selection bias. Reference:
+//! transformers `modeling_lfm2_moe.py`.
 
 use super::blocks::experts::{ExpertsSpec, FUSED, First};
 use super::config::Config;

@@ -1,6 +1,6 @@
-//! Llama 1 to 3 with TinyLlama, SmolLM 1 and 2 and DeepSeek-R1-Distill (`LlamaForCausalLM`), Mistral with its sliding
-//! window, Nemo and Ministral, SmolLM3 with layers without rotation.
-//! Reference: transformers `modeling_llama.py`, `modeling_mistral.py`, `modeling_smollm3.py`.
+//! Llama 1 to 3, TinyLlama, SmolLM 1 and 2, DeepSeek-R1-Distill (`LlamaForCausalLM`); Mistral with its sliding window,
+//! Nemo and Ministral; SmolLM3 with RoPE-free layers. Reference: transformers `modeling_llama.py`,
+//! `modeling_mistral.py`, `modeling_smollm3.py`.
 
 use super::blocks::Dense;
 use super::config::Config;
@@ -57,7 +57,7 @@ pub(super) fn llama(config: Config<'_>) -> Result<Graph> {
     dense(config, false)?.graph()
 }
 
-/// What Llama is, with the biases that its configuration may switch on; other families start from it.
+/// Returns the Llama decoder with optional biases; other families start from it.
 pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<Dense> {
     let mut dense = Dense::from_config(config, tied_by_default)?;
     let (attention, mlp) = (config.flag_or("attention_bias", false), config.flag_or("mlp_bias", false));
@@ -80,7 +80,7 @@ fn smollm3(config: Config<'_>) -> Result<Graph> {
     let interval = config.count_or("no_rope_layer_interval", 4)?;
     let listed = config.get("no_rope_layers").and_then(Value::as_array);
     for (index, layer) in dense.layers.iter_mut().enumerate() {
-        // The list's 1 means "with rotation", whatever its name says.
+        // In `no_rope_layers`, 1 means that the layer has RoPE.
         let listed = listed.and_then(|l| l.get(index)).and_then(Value::as_u64);
         let rotated = listed.map_or((index + 1) % interval != 0, |r| r == 1);
         if !rotated {

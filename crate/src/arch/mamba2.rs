@@ -1,5 +1,5 @@
-//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM`, dense or with experts) and Nemotron-H
-//! with Nemotron 3, whose layers are one part each. Reference: transformers `modeling_granitemoehybrid.py`,
+//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM`, dense or with experts), Nemotron-H
+//! and Nemotron 3, whose layers have one sublayer each. Reference: transformers `modeling_granitemoehybrid.py`,
 //! `modeling_nemotron_h.py`.
 
 use super::blocks::experts::{ExpertsSpec, First, Latent, Shared};
@@ -41,7 +41,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// How GGUF files hold Granite 4, dense or with experts; `shared` is the width of the MLP that every token takes.
+/// Returns the GGUF description of Granite 4, dense or with experts; `shared` names the width of the shared MLP.
 const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'static str)]) -> Architecture {
     Architecture {
         experts,
@@ -71,7 +71,8 @@ const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'stati
     }
 }
 
-/// What llama.cpp's conversion did: rates lie as they are used, gate and up are apart; and which layers have attention.
+/// Sets what llama.cpp's conversion implies: the layers with attention, `A_log` as the negative rates, separate gate
+/// and up.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     ssm_of_gguf(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
@@ -82,7 +83,7 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// What GGUF files say of Mamba-2: its sizes, and that rates lie as they are used.
+/// Sets the Mamba-2 sizes of GGUF files, and that `A_log` holds the negative rates.
 pub(super) fn ssm_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     usual(file, out);
     for (field, key) in [
@@ -98,11 +99,11 @@ pub(super) fn ssm_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
         out.insert("mamba_d_head".into(), json!((inner / heads.max(1.0)) as u64));
     }
-    // Not a field of any config.json: what only such files do.
+    // Internal field, set for GGUF files only.
     out.insert("mamba_as_in_gguf".into(), json!(true));
 }
 
-/// What GGUF files say of Nemotron-H: kinds of layers by their tensors, sizes by the names of its config.json.
+/// Sets the fields of Nemotron-H: layer types by tensors, sizes by the names of its config.json.
 fn nemotron_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     ssm_of_gguf(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
@@ -120,7 +121,7 @@ fn nemotron_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// How GGUF files hold Nemotron-H, dense or with experts under a name of its own.
+/// Returns the GGUF description of Nemotron-H, dense or with experts, which has a separate name.
 const fn nemotron_in_gguf(name: &'static str, experts: bool) -> Architecture {
     Architecture {
         experts,
@@ -167,29 +168,28 @@ fn unsupported<T>(config: Config<'_>, option: String, hint: &str) -> Result<T> {
     Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() })
 }
 
-/// Refuses sizes that the kernels do not have.
+/// Refuses sizes that the kernels do not support.
 pub(super) fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
     let SsmSpec { heads, head_dim, groups, state, taps, .. } = spec;
     let known = Recurrent::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32) && heads % groups == 0;
     if !known || !(2..=MAX_TAPS as usize).contains(&taps) {
-        let hint =
-            "The engine has states of up to 256 columns, heads whose columns are multiples of 4, kernels of 2 to 8.";
+        let hint = "The kernels support states of up to 256 columns, head dimensions that are multiples of 4, and convolutions of 2 to 8.";
         return unsupported(
             config,
-            format!("Mamba-2 with {heads} heads of {head_dim}, state {state}, kernel {taps}"),
+            format!("Mamba-2 with {heads} heads of {head_dim}, {groups} groups, state {state}, convolution {taps}"),
             hint,
         );
     }
     Ok(spec)
 }
 
-/// One end of `time_step_limit`, which JSON has no infinity for.
+/// Returns one end of `time_step_limit`; `default` replaces infinity, which JSON lacks.
 pub(super) fn limit(config: Config<'_>, index: usize, default: f32) -> f32 {
     let found = config.get("time_step_limit").and_then(|l| l.get(index)).and_then(Value::as_f64);
     found.map_or(default, |v| v as f32)
 }
 
-/// What a layer is, by either of its names.
+/// Returns a layer's type from any of the fields that name it.
 fn kind<'a>(config: Config<'a>, layer: usize) -> &'a str {
     let listed = |field: &str| config.get(field).and_then(|t| t.get(layer)).and_then(Value::as_str);
     let letter = config.text("hybrid_override_pattern").and_then(|p| p.get(layer..=layer));
@@ -274,8 +274,8 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     .graph()
 }
 
-/// The experts of Nemotron 3: MLPs without gates, a sigmoid router with a bias that selects, a wider shared expert; perhaps
-/// within a latent.
+/// Reads the experts of Nemotron 3: MLPs without gates, a sigmoid router with a selection bias, a wider shared expert,
+/// and optionally a latent space.
 fn nemotron_experts(config: Config<'_>) -> Result<ExpertsSpec> {
     config.only(&[("mlp_bias", "false")])?;
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
@@ -344,8 +344,8 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
             }),
             "moe" => Mixer::Experts(nemotron_experts(config)?),
             other => {
-                let hint = "The engine knows Mamba-2 (M), attention (*), MLP (-) and experts (E).";
-                return unsupported(config, format!("layers of kind '{other}'"), hint);
+                let hint = "Supported layer types: Mamba-2 (M), attention (*), MLP (-), experts (E).";
+                return unsupported(config, format!("layer type '{other}'"), hint);
             }
         };
         layers.push(vec![Part { norm: "norm", path: "mixer", mixer }]);
@@ -360,7 +360,7 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
         embed_scale: 1.0,
         logits_scale: 1.0,
         norm,
-        // Its head is a tensor of its own, whatever `tie_word_embeddings` says.
+        // The output head is always a separate tensor, regardless of `tie_word_embeddings`.
         tied: false,
         layers,
     }

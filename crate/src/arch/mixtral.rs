@@ -1,4 +1,4 @@
-//! Mixtral and PhiMoE: Mistral's attention with experts; PhiMoE has layer norms, biases and a router of its own.
+//! Mixtral and PhiMoE: Mistral's attention with experts. PhiMoE has LayerNorm, biases and the sparse mixer as router.
 //! Reference: transformers `modeling_mixtral.py`, `modeling_phimoe.py`.
 
 use super::blocks::experts::{ExpertsSpec, First};
@@ -37,7 +37,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// What both are: experts called w1, w3 and w2, and a window.
+/// Returns the common parts: experts named w1, w3 and w2, and a sliding window.
 fn body(config: Config<'_>) -> Result<(Dense, ExpertsSpec)> {
     let mut dense = Dense::from_config(config, false)?;
     dense.names.mlp = "block_sparse_moe";
@@ -68,7 +68,7 @@ fn phimoe(config: Config<'_>) -> Result<Graph> {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: format!("num_experts_per_tok = {}", experts.each),
-            hint: "The sparse mixer is defined for two experts.".into(),
+            hint: "The sparse mixer selects two experts; the only supported value is 2.".into(),
         });
     }
     let scaling = config.get("rope_scaling").or_else(|| config.get("rope_parameters")).map(Config);
@@ -76,8 +76,8 @@ fn phimoe(config: Config<'_>) -> Result<Graph> {
     if scaling.map_or(Ok(factor), |s| s.number_or("long_mscale", factor))? != factor {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
-            option: "a long_mscale other than short_mscale".into(),
-            hint: "The published models have the same for both.".into(),
+            option: "long_mscale other than short_mscale".into(),
+            hint: "Set both to the same number, as in the published models.".into(),
         });
     }
     for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()) {

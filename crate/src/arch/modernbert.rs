@@ -1,5 +1,5 @@
-//! ModernBERT: rotation, windows in most layers, a gated MLP, norms before each part.
-//! Reference: transformers `modeling_modernbert.py`.
+//! ModernBERT: RoPE, sliding windows in most layers, a gated MLP, norms before each part. Reference: transformers
+//! `modeling_modernbert.py`.
 
 use super::config::Config;
 use super::encoder::{Body, Positions, attend_fused, both_ways, dense, head_dim, labels, layer_norm, table};
@@ -36,7 +36,7 @@ fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     for index in 0..config.layers("num_hidden_layers")? {
         let name = |part: &str| format!("layers.{index}.{part}");
         let global = config.layer_type(index).map_or(index % every == 0, |t| t == "full_attention");
-        // The embeddings' norm is the first layer's.
+        // The first layer uses the norm of the embeddings.
         let normed = if index == 0 { x } else { layer_norm(b, &name("attn_norm"), x, eps, norm_bias) };
         let qkv = b.linear(&name("attn.Wqkv"), normed, 3 * hidden, attention_bias);
         let mut attention = both_ways(heads, head_dim);

@@ -1,5 +1,5 @@
-//! GPT-NeoX and Pythia: layer norms, attention and MLP side by side, partial rotation, q, k and v of each head together.
-//! Reference: transformers `modeling_gpt_neox.py`.
+//! GPT-NeoX and Pythia: LayerNorm, parallel attention and MLP, partial RoPE, q, k and v interleaved by head. Reference:
+//! transformers `modeling_gpt_neox.py`.
 
 use super::blocks::{Dense, Inner, Names, NormSpec, Projections};
 use super::config::Config;
@@ -34,12 +34,12 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
     out.insert("hidden_act".into(), json!("gelu"));
 }
 
-/// The rows of q, k and v of each head.
+/// Separates the rows of q, k and v, which are interleaved by head.
 fn by_head(config: Config<'_>) -> Result<RowOrder> {
     let heads = config.count("num_attention_heads")?;
     let rows = config.count("hidden_size")? / heads;

@@ -1,5 +1,5 @@
-//! nomic-embed-text: BERT with rotation instead of a table of positions, and a gated MLP.
-//! Reference: transformers `modeling_nomic_bert.py`; published files use GPT-2's names for sizes.
+//! nomic-embed-text: BERT with RoPE instead of a position table, and a gated MLP. Reference: transformers
+//! `modeling_nomic_bert.py`; published files use GPT-2's names for sizes.
 
 use super::config::Config;
 use super::encoder::{Body, Positions, attend_fused, both_ways, head_dim, layer_norm, table};
@@ -30,7 +30,7 @@ const IN_GGUF: Architecture = Architecture {
     ..Architecture::new("nomic-bert", "nomic_bert", "NomicBertModel")
 };
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
     let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first());
@@ -85,7 +85,7 @@ fn nomic_bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     Ok(Body { hidden: x, positions: Positions { first: 0, padding: None, most: usize::MAX, types } })
 }
 
-/// Options of published files that no published model uses.
+/// Refuses options that no published model uses.
 fn refuse(config: Config<'_>) -> Result<()> {
     let fraction = config.number_or("rotary_emb_fraction", 1.0)?;
     let wrong = [
@@ -100,7 +100,7 @@ fn refuse(config: Config<'_>) -> Result<()> {
         Some((_, option)) => Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: (*option).into(),
-            hint: "The engine runs nomic-embed-text v1 and v1.5.".into(),
+            hint: "Use nomic-embed-text v1 or v1.5.".into(),
         }),
     }
 }

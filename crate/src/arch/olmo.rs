@@ -1,5 +1,5 @@
-//! OLMo 2: norms after each part and none before, norms over whole projections of q and k. OLMo 3: the same with windows, and
-//! a rotation of its own in full layers. OLMoE: those norms of q and k in a decoder with norms before each part and experts.
+//! OLMo 2: norms after each part only, norms over whole projections of q and k. OLMo 3: the same with sliding windows,
+//! and a separate RoPE in full-attention layers. OLMoE: those norms of q and k, norms before each part, and experts.
 //! Reference: transformers `modeling_olmo2.py`, `modeling_olmo3.py`, `modeling_olmoe.py`.
 
 use super::blocks::experts::ExpertsSpec;
@@ -40,10 +40,10 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// The rotation's base where a file of OLMo 3 names none.
+/// Default RoPE base of OLMo 3.
 const BASE: f64 = 500_000.0;
 
-/// Files of OLMo 3 have OLMo 2's name, and windows.
+/// Detects OLMo 3, whose GGUF files have OLMo 2's name, by its sliding window.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     gguf::usual(file, out);
     if file.number("attention.sliding_window").is_none_or(|window| window < 1.0) {
@@ -57,7 +57,7 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// What all have: Llama with norms over whole projections of q and k.
+/// Returns the common decoder: Llama with norms over whole projections of q and k.
 fn body(config: Config<'_>) -> Result<Dense> {
     let mut dense = llama::dense(config, false)?;
     dense.mlps(|m| m.bias = false);
@@ -76,7 +76,7 @@ fn olmo3(config: Config<'_>) -> Result<Graph> {
     let mut dense = Dense { names: Names::POST, ..body(config)? };
     let window = config.count_or("sliding_window", 4096)?;
     let head_dim = dense.layers[0].attention.head_dim;
-    // Older files have one set, which full layers scale by.
+    // Older files have one set of parameters, whose scaling applies to full-attention layers.
     let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
     let full = match by_kind {
         true => config.rope_of_kind("full_attention", head_dim, BASE)?,
@@ -96,7 +96,6 @@ fn olmo3(config: Config<'_>) -> Result<Graph> {
 
 /// `OlmoeForCausalLM`.
 fn olmoe(config: Config<'_>) -> Result<Graph> {
-    // The published models clip nothing.
     config.only(&[("clip_qkv", "null")])?;
     let mut dense = body(config)?;
     let experts = ExpertsSpec::from_config(config, "intermediate_size")?;

@@ -1,4 +1,4 @@
-//! Phi-1, 1.5 and 2: layer norms, attention and MLP side by side, partial rotation, biases everywhere, also of the head.
+//! Phi-1, 1.5 and 2: LayerNorm, parallel attention and MLP, partial RoPE, biases everywhere including the output head.
 //! Reference: transformers `modeling_phi.py`.
 
 use super::blocks::{Dense, Inner, Names, NormSpec};
@@ -27,7 +27,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
     out.insert("hidden_act".into(), json!("gelu_new"));
 }
@@ -37,8 +37,8 @@ fn phi(config: Config<'_>) -> Result<Graph> {
     if config.flag_or("qk_layernorm", false) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
-            option: "qk_layernorm".into(),
-            hint: "The engine runs Phi without norms of q and k, as the published models are.".into(),
+            option: "qk_layernorm = true".into(),
+            hint: "The only supported value is false, as in the published models.".into(),
         });
     }
     let mut dense = Dense::from_config(config, false)?;

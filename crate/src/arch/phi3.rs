@@ -1,4 +1,4 @@
-//! Phi-3, Phi-3.5 and Phi-4 with mini: fused projections, a window, partial rotation, long-context factors.
+//! Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: fused projections, a sliding window, partial RoPE, LongRoPE factors.
 //! Reference: transformers `modeling_phi3.py`.
 
 use super::blocks::{Dense, Inner, Projections};

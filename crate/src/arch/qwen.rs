@@ -1,4 +1,4 @@
-//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases on q, k, v), Qwen3 (norms on the heads of q and k), Qwen3-MoE.
+//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases of q, k, v), Qwen3 (norms of the heads of q and k), and Qwen3-MoE.
 //! Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`, `modeling_qwen3_moe.py`.
 
 use super::blocks::experts::ExpertsSpec;
@@ -93,7 +93,7 @@ fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
     dense.graph()
 }
 
-/// Experts in the layers that the configuration names: every `decoder_sparse_step`th but for `mlp_only_layers`.
+/// Adds experts to every `decoder_sparse_step`th layer except those in `mlp_only_layers`.
 pub(super) fn sparse(dense: &mut Dense, config: Config<'_>, experts: &ExpertsSpec) -> Result<()> {
     let step = config.count_or("decoder_sparse_step", 1)?;
     let only = config.get("mlp_only_layers").and_then(|l| l.as_array());
@@ -104,12 +104,12 @@ pub(super) fn sparse(dense: &mut Dense, config: Config<'_>, experts: &ExpertsSpe
     Ok(())
 }
 
-/// The norm of each head of q and k before the rotation, by the names that most families have for it.
+/// Returns the norm of each head of q and k before RoPE, with the usual names.
 pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
     QkNorm { names: ["q_norm", "k_norm"], spec, whole: false, after_rope: false }
 }
 
-/// The layers from `max_window_layers` on have a window where the configuration switches it on.
+/// Sets a sliding window for the layers from `max_window_layers` on, if enabled.
 fn windows(dense: &mut Dense, config: Config<'_>) -> Result<()> {
     if !config.flag_or("use_sliding_window", false) || config.get("sliding_window").is_none() {
         return Ok(());

@@ -1,5 +1,4 @@
-//! Qwen3.5 (the text part of those that see), with experts or without, and Qwen3-Next: Gated DeltaNets, with gated attention
-//! in every fourth layer.
+//! Qwen3.5 (text, dense or with experts) and Qwen3-Next: Gated DeltaNets, with gated attention in every fourth layer.
 //! Reference: transformers `modeling_qwen3_5.py`, `modeling_qwen3_5_moe.py`, `modeling_qwen3_next.py`.
 
 use super::blocks::experts::{ExpertsSpec, Shared};
@@ -17,7 +16,7 @@ use crate::kernels::recurrent::{MAX_DELTA_KEY, Recurrent};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// Rows that lie in another order than the graphs'.
+/// Weights whose rows are stored in another order than the graph's.
 type Rows = &'static [(&'static str, Order)];
 
 const ROWS: Rows = &[("self_attn.q_proj.weight", gate_apart), ("self_attn.q_proj.bias", gate_apart)];
@@ -87,7 +86,8 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// What llama.cpp's conversion did: rates lie as they are used; but for Qwen3-Next's, heads of values take turns with the keys.
+/// Sets what llama.cpp's conversion implies: `A_log` holds the negative rates, and except for Qwen3-Next value heads
+/// are interleaved over key heads.
 fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     usual(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
@@ -96,20 +96,20 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
         out.insert("linear_value_head_dim".into(), json!((inner / heads.max(1.0)) as u64));
     }
-    // Not fields of any config.json: what only such files do.
+    // Internal fields, set for GGUF files only.
     let apart = (0..layers).any(|layer| file.has(&format!("blk.{layer}.attn_gate.weight")));
     out.insert("linear_as_in_gguf".into(), json!(true));
     out.insert("linear_z_apart".into(), json!(apart));
 }
 
-/// Queries and gates take turns, head by head.
+/// Separates queries and gates, which are interleaved by head.
 pub(super) fn gate_apart(config: Config<'_>) -> Result<RowOrder> {
     let (heads, _) = config.heads()?;
     let head = config.count_or("head_dim", 256)?;
     Ok(RowOrder::Apart { groups: heads, runs: [head, head, 0, 0] })
 }
 
-/// Queries, keys, values and gates of each head of keys lie together, and so do beta and dt.
+/// Separates queries, keys, values and gates (or beta and dt), which are grouped by key head.
 fn by_key_head(config: Config<'_>, values: bool) -> Result<RowOrder> {
     let DeltaSpec { key_heads, heads, key_dim, value_dim, .. } = delta(config, true, 0.0)?;
     let each = heads / key_heads;
@@ -122,7 +122,7 @@ fn qwen3_5(config: Config<'_>) -> Result<Graph> {
     hybrid(config, false, None)
 }
 
-/// `Qwen3_5MoeForCausalLM`, whose router always divides.
+/// `Qwen3_5MoeForCausalLM`; its router always normalizes the weights.
 fn qwen3_5_moe(config: Config<'_>) -> Result<Graph> {
     let experts = ExpertsSpec { renormalize: true, ..experts(config)? };
     hybrid(config, false, Some(&experts))
@@ -134,17 +134,17 @@ fn qwen3_next(config: Config<'_>) -> Result<Graph> {
     hybrid(config, true, Some(&experts))
 }
 
-/// The experts, with one that every token takes.
+/// Reads the experts, including a shared one.
 fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
     let size = config.count_or("shared_expert_intermediate_size", 512)?;
     let shared = Some(Shared { gate: Some("shared_expert_gate"), ..Shared::new("shared_expert", size) });
     Ok(ExpertsSpec { shared, ..ExpertsSpec::from_config(config, "moe_intermediate_size")? })
 }
 
-/// The decoder, with experts where it has some; `fused` as Qwen3-Next keeps the projections of its DeltaNets.
+/// Builds the decoder, optionally with experts; `fused` for Qwen3-Next's fused DeltaNet projections.
 fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
     config.only(&[("attn_output_gate", "true")])?;
-    // Of those with experts in every layer there is no other width.
+    // Models with experts in every layer have no other width.
     let mut own = config.0.clone();
     if config.get("intermediate_size").is_none() {
         own["intermediate_size"] =
@@ -212,10 +212,10 @@ fn delta(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: format!(
-                "linear attention with {heads} heads of {value_dim} over {key_heads} of {key_dim}, kernel {taps}"
+                "linear attention with {heads} value heads of {value_dim}, {key_heads} key heads of {key_dim}, convolution {taps}"
             ),
             hint: format!(
-                "The engine has keys of up to 128 columns, heads whose columns are multiples of 4, kernels of 2 to {MAX_TAPS}."
+                "The kernels support keys of up to 128 columns, dimensions that are multiples of 4, convolutions of 2 to {MAX_TAPS}."
             ),
         });
     }

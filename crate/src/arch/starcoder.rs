@@ -1,5 +1,5 @@
-//! StarCoder2: layer norms, biases everywhere, an MLP without gate, a window.
-//! Reference: transformers `modeling_starcoder2.py`.
+//! StarCoder2: LayerNorm, biases everywhere, an MLP without gate, a sliding window. Reference: transformers
+//! `modeling_starcoder2.py`.
 
 use super::blocks::{Dense, Inner, NormSpec};
 use super::config::Config;
@@ -23,7 +23,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::NONE
 }];
 
-/// What the conversion to GGUF leaves out.
+/// Sets the fields that the conversion to GGUF drops.
 fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     out.insert("hidden_act".into(), json!("gelu_pytorch_tanh"));
     out.insert("use_bias".into(), json!(file.has("blk.0.attn_q.bias")));

@@ -1,5 +1,5 @@
-//! T5 as an encoder (sentence-t5, flan-t5's encoder): RMSNorm before each part, scores without scale, biases by distance that
-//! all layers share. Reference: transformers `modeling_t5.py`.
+//! T5 as an encoder (sentence-t5, the encoder of flan-t5): RMSNorm before each part, unscaled attention scores, a
+//! relative position bias shared by all layers. Reference: transformers `modeling_t5.py`.
 
 use super::blocks::{Dense, Inner, Names, Projections};
 use super::config::Config;
@@ -20,13 +20,13 @@ fn t5(config: Config<'_>, b: &mut Builder) -> Result<Body> {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
                 option: format!("{field} = {found}"),
-                hint: format!("The engine knows {known}, which is what published models have."),
+                hint: format!("The only supported value is {known}."),
             });
         }
     }
     let how = config.text("feed_forward_proj").unwrap_or("relu");
     let (gated, act) = how.split_once('-').map_or((false, how), |(kind, act)| (kind == "gated", act));
-    // The usual names for what T5 calls otherwise.
+    // Maps T5's field names to the usual ones.
     let usual = json!({
         "architectures": [config.architecture()],
         "hidden_size": config.count("d_model")?,
