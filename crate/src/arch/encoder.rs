@@ -1,5 +1,5 @@
-//! Shared code of encoder families: layers, the heads that turn hidden states into embeddings or scores, and the
-//! conversion of a decoder to an encoder of packed sequences. The order of operations follows transformers' models.
+//! Shared code of encoder families: layers, heads for embeddings and scores, and the conversion of a decoder to an
+//! encoder of packed sequences. The order of operations follows transformers' models.
 
 use super::config::Config;
 use crate::ir::{Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind};

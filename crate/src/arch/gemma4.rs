@@ -1,5 +1,5 @@
-//! Gemma 4 (text): another head dimension in full-attention layers, norms of values, KV caches shared by the last
-//! layers, per-layer embeddings, experts parallel to the MLP, and a scalar at the end of each layer. Reference:
+//! Gemma 4 (text). Full-attention layers have another head dimension, and the last layers share KV caches. Also: norms
+//! of values, per-layer embeddings, experts parallel to the MLP, a scalar at the end of each layer. Reference:
 //! transformers `modeling_gemma4.py`.
 
 use super::blocks::experts::{ExpertsSpec, FUSED, First, picked};

@@ -70,8 +70,8 @@ fn dense(config: Config<'_>) -> Result<Dense> {
     Ok(dense)
 }
 
-/// Reads the experts under `block_sparse_moe`, weighted by the softmax over the top-k, and a shared expert of `shared`
-/// inner columns next to them; 0 for none.
+/// Reads the experts under `block_sparse_moe`, weighted by the softmax over the top-k. A shared expert of `shared`
+/// inner columns is next to them; 0 for none.
 pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> {
     let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
     (experts.router, experts.renormalize) = (("router.layer", false), true);

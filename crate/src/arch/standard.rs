@@ -1,6 +1,6 @@
-//! Normalizes every config.json before any family reads a field: the text model's fields at the top, whole numbers
-//! without a fraction, transformers' defaults for absent fields, and one `rope_parameters` for all places and spellings
-//! of RoPE. Rules: transformers 5.23, `modeling_rope_utils.py` (`convert_rope_params_to_dict`,
+//! Normalizes every config.json before any family reads a field. Moves the text model's fields to the top and RoPE
+//! fields of all spellings to `rope_parameters`. Writes whole numbers as integers, and adds transformers' defaults for
+//! absent fields. Rules: transformers 5.23, `modeling_rope_utils.py` (`convert_rope_params_to_dict`,
 //! `standardize_rope_params`). Does not depend on any family.
 
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
-//! Vision encoder of Gemma 4: norms before and after each part, normalized heads with RoPE by column and row in one
-//! half each, mean pooling of patch blocks. Reference: transformers `modeling_gemma4.py`.
+//! Vision encoder of Gemma 4: norms before and after each part, mean pooling of patch blocks. Heads are normalized;
+//! RoPE rotates one half by column and the other by row. Reference: transformers `modeling_gemma4.py`.
 
 use super::vit::{Vit, embedded, norm, rope_base, text_columns};
 use super::{PROBE, Sees, Sight, Tower};

@@ -1,6 +1,6 @@
-//! Vision encoders of CLIP and SigLIP, which turn an image into one embedding: the class token's (CLIP), or the result
-//! of attention pooling with a learned query (SigLIP). Reference: transformers `modeling_clip.py`,
-//! `modeling_siglip.py`, `modeling_siglip2.py`.
+//! Vision encoders of CLIP and SigLIP, which turn an image into one embedding. CLIP takes the class token's; SigLIP
+//! pools by attention with a learned query. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`,
+//! `modeling_siglip2.py`.
 
 use super::siglip::layers;
 use super::vit::{Vit, dense, embedded, norm, side, tile_side};
