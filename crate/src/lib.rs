@@ -1,8 +1,9 @@
-//! Jerboa runs HuggingFace checkpoints on WebGPU: in a web page as WebAssembly, natively through wgpu.
+//! Runs Hugging Face checkpoints on WebGPU: in browsers as WebAssembly, natively through wgpu.
 //!
-//! The way of a token: `hub` finds the bytes, `format` names the tensors in them, `arch` turns config.json into a
-//! `ir::Graph`, `plan` turns the graph into steps over buffers, `exec` runs the steps on a `gpu` device, `sample`
-//! picks the next token, `text` turns it into characters, `task` is what a user asks for and `web` its JavaScript face.
+//! Data flow: `hub` downloads files, `format` reads their tensors, `arch` turns config.json into an
+//! `ir::Graph`, `plan` turns the graph into steps over buffers. `exec` runs the steps on a `gpu`
+//! device, `sample` selects the next token, and `text` decodes it. `task` implements generation,
+//! embedding and speech; `web` is the JavaScript API.
 
 pub mod arch;
 pub mod audio;

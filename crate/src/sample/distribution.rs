@@ -1,47 +1,48 @@
-//! The distribution over a vocabulary as gaps and weights (see `fixed`), the filters that narrow it as transformers'
-//! warpers do, and the draw. Knows no parameters, no history and no random generator.
+//! Token distribution as integer gaps and weights (see `fixed`), transformers' warpers as filters
+//! on it, and sampling from it.
 
 use super::fixed::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, min_p_limit, share, weight};
 
-/// How many tokens top-h looks at.
+/// Number of most likely tokens that top-h considers.
 const MAX_TOP_H: usize = 100;
 
-/// Marks a token that typical-p or top-h removed: no limit keeps it.
+/// Gap of a token removed by typical-p or top-h; above every limit.
 const REMOVED: u32 = u32::MAX;
 
-/// A first look at gaps distinguishes this many bins.
+/// Bins of the first pass over the gaps.
 const BINS: usize = 1 << 10;
 const BIN_SHIFT: u32 = 20;
 
-/// The draw first chooses a block of this many tokens, then the token in it.
+/// Tokens per block: sampling first selects a block, then a token in it.
 const BLOCK: usize = 1 << 10;
 
-/// The distribution that a row of scores means. All its buffers are kept from row to row.
+/// Token distribution of one row of logits. Its buffers are reused between rows.
 #[derive(Debug, Default)]
 pub struct Distribution {
     gaps: Vec<u32>,
-    /// Tokens with a smaller gap are kept …
+    /// Tokens with a smaller gap are kept.
     limit: u32,
-    /// … and those with this gap from this id on.
+    /// Of tokens whose gap equals `limit`, those from this id on are kept.
     first_id: u32,
     bins: Vec<u64>,
-    /// Keys of one bin, each with its gap behind it.
+    /// Keys of one bin in the high word, gaps in the low word.
     members: Vec<u64>,
     blocks: Vec<u64>,
 }
 
-/// What [`Distribution::select`] found.
+/// Result of [`Distribution::select`].
 struct Selected {
-    /// The key at which the sum reaches the goal.
+    /// Smallest key at which the sum reaches the goal.
     key: u32,
-    /// What the sum over smaller keys lacks to the goal.
+    /// Goal minus the sum over smaller keys.
     missing: u64,
-    /// How many tokens have that key.
+    /// Number of tokens with that key.
     ties: u64,
 }
 
 impl Distribution {
-    /// Reads the scores of a row, whose largest is `max`; `scale` is [`super::fixed::gap_scale`] of the temperature.
+    /// Sets the scores of all tokens, whose maximum is `max`. `scale` is [`super::fixed::gap_scale`]
+    /// of the temperature.
     pub fn set(&mut self, scores: &[f32], max: f32, scale: f32) {
         self.gaps.clear();
         self.gaps.extend(scores.iter().map(|&score| gap(max, score, scale)));
@@ -49,7 +50,7 @@ impl Distribution {
         self.first_id = 0;
     }
 
-    /// Keeps the `count` most likely tokens and those as likely as the last of them.
+    /// Keeps the `count` most likely tokens and ties with the last of them.
     pub fn top_k(&mut self, count: u32) {
         if count == 0 || count as usize >= self.gaps.len() {
             return;
@@ -58,8 +59,9 @@ impl Distribution {
         self.narrow(selected.key);
     }
 
-    /// Keeps the most likely tokens until their share of the mass reaches `share_kept`/2^32, at least one.
-    /// Of equally likely tokens at the border those with the highest ids are kept: a stable ascending sort's end.
+    /// Keeps the most likely tokens until their share of the mass reaches `share_kept`/2^32, at
+    /// least one. Of ties at the border the highest ids are kept: the end of a stable ascending
+    /// sort.
     pub fn top_p(&mut self, share_kept: u32) {
         let selected = self.select(&|mass| share(share_kept, mass).max(1), 0, true);
         self.narrow(selected.key);
@@ -77,8 +79,9 @@ impl Distribution {
         self.narrow(limit);
     }
 
-    /// Keeps the tokens whose information is closest to the entropy until their share reaches `share_kept`/2^32, and
-    /// those as close as the last of them. The normalisation cancels: what is compared is |gap - mean gap|.
+    /// Keeps the tokens whose information is closest to the entropy until their share reaches
+    /// `share_kept`/2^32, and ties with the last of them. Normalization cancels, so the key is
+    /// |gap - mean gap|.
     pub fn typical_p(&mut self, share_kept: u32) {
         let (mut mass, mut sum) = (0u128, 0u128);
         for (_, gap) in self.kept() {
@@ -97,14 +100,14 @@ impl Distribution {
         }
     }
 
-    /// Keeps tokens of at least this probability, and those that are the most likely.
+    /// Keeps tokens of at least this probability, and always the most likely ones.
     pub fn cutoff(&mut self, probability: f64) {
         let share = probability * self.mass() as f64 / f64::from(WEIGHT_ONE);
         let least = self.kept().map(|(_, gap)| gap).min().unwrap_or(0);
         self.narrow(if share < 1.0 { min_p_limit(share).max(least) } else { least });
     }
 
-    /// The entropy of the kept tokens in nats.
+    /// Entropy of the kept tokens in nats.
     pub fn entropy(&self) -> f64 {
         let (mut mass, mut sum) = (0.0, 0.0);
         for (_, gap) in self.kept() {
@@ -112,12 +115,13 @@ impl Distribution {
             mass += weight;
             sum += weight * f64::from(gap);
         }
-        // A gap is in bits below the most likely token, whose weight is one.
+        // Gaps are bits below the most likely token, whose weight is 1.
         let bits = sum / mass / f64::from(1u32 << GAP_BITS);
         (mass / f64::from(WEIGHT_ONE)).ln() + bits * std::f64::consts::LN_2
     }
 
-    /// Of the 100 most likely tokens, keeps those whose parts of the entropy sum up to this share of it, at least one.
+    /// Keeps, of the 100 most likely tokens, the first whose entropy terms sum to at most this
+    /// share of their total; at least one.
     pub fn top_h(&mut self, share_kept: f64) {
         let mut best: Vec<(u32, u32)> = self.kept().map(|(id, gap)| (gap, id)).collect();
         best.sort_unstable();
@@ -141,7 +145,8 @@ impl Distribution {
         }
     }
 
-    /// The token at `random`/2^32 of the kept mass, in the order of the ids; `None` if no token has weight.
+    /// Samples the token at `random`/2^32 of the kept mass, in id order; `None` if no token has
+    /// weight.
     pub fn draw(&mut self, random: u32) -> Option<u32> {
         let (limit, first_id) = (self.limit, self.first_id);
         self.blocks.clear();
@@ -158,13 +163,13 @@ impl Distribution {
         kept.find(|&(_, &gap)| take(&mut rest, u64::from(weight(gap)))).map(|(id, _)| id as u32)
     }
 
-    /// The kept tokens with their probabilities, in the order of the ids.
+    /// Kept tokens with their probabilities, in id order.
     pub fn probabilities(&self) -> impl Iterator<Item = (u32, f32)> {
         let mass = self.mass() as f64;
         self.kept().map(move |(id, gap)| (id, (f64::from(weight(gap)) / mass) as f32))
     }
 
-    /// The mass of the kept tokens, in units of 1/2^31 of the most likely token.
+    /// Mass of the kept tokens, in units of 1/2^31 of the weight of the most likely token.
     pub fn mass(&self) -> u64 {
         self.kept().map(|(_, gap)| u64::from(weight(gap))).sum()
     }
@@ -186,9 +191,10 @@ impl Distribution {
         }
     }
 
-    /// The smallest key such that the values of the kept tokens with at most this key sum up to the goal, a positive
-    /// number made from the sum of all. A token's key is how far its gap is from `center`, its value its weight, or 1 where
-    /// they are not `weighed`. One pass finds the bin of the key, a sort of this bin the key itself.
+    /// Finds the smallest key at which the summed values of the kept tokens reach the goal, a
+    /// positive number computed from the total. A token's key is |gap - center|. Its value is its
+    /// weight if `weighed`, else 1. One pass finds the bin of the key; sorting that bin finds the
+    /// key.
     fn select(&mut self, goal: &dyn Fn(u64) -> u64, center: u32, weighed: bool) -> Selected {
         let key = |gap: u32| gap.abs_diff(center);
         let value = |gap: u32| if weighed { weight(gap) } else { 1 };
@@ -213,7 +219,7 @@ impl Distribution {
                 return Selected { key: (tied[0] >> 32) as u32, missing, ties: tied.len() as u64 };
             }
         }
-        // Only if the goal is beyond the sum of all: everything is kept.
+        // Only if the goal exceeds the total: everything is kept.
         Selected { key: GAP_LIMIT, missing, ties: 0 }
     }
 }
@@ -222,7 +228,7 @@ fn is_kept(gap: u32, id: usize, limit: u32, first_id: u32) -> bool {
     gap < limit || (gap == limit && id as u32 >= first_id)
 }
 
-/// Whether `rest` lies within `mass`; if not, it is taken off.
+/// Whether `rest` is within `mass`; if not, subtracts `mass` from it.
 fn take(rest: &mut u64, mass: u64) -> bool {
     let within = *rest < mass;
     if !within {
@@ -231,7 +237,7 @@ fn take(rest: &mut u64, mass: u64) -> bool {
     within
 }
 
-/// Whether a sum reaches what is missing to a goal; if not, it is taken off.
+/// Whether `sum` reaches `missing`; if not, subtracts `sum` from it.
 fn take_before(missing: &mut u64, sum: u64) -> bool {
     let reached = sum >= *missing;
     if !reached {
@@ -240,7 +246,7 @@ fn take_before(missing: &mut u64, sum: u64) -> bool {
     reached
 }
 
-// The bins cover all gaps, and distances between gaps, which are no larger.
+// The bins cover all gaps, and all differences of gaps, which are no larger.
 const _: () = assert!((GAP_LIMIT >> BIN_SHIFT) < BINS as u32 && GAP_BITS > BIN_SHIFT);
 
 #[cfg(test)]

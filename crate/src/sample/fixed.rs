@@ -1,32 +1,36 @@
-//! Probabilities as integers: what makes the CPU, every GPU and every browser pick the same token. Knows no filters.
+//! Probabilities as integers, so that the CPU, every GPU and every browser sample the same token.
 //!
-//! A token's score becomes its *gap*: how many bits it is less likely than the most likely token, in units of 2^-24 bit.
-//! The gap becomes a *weight* of at most 2^31 by integer arithmetic alone, and sums of weights (*masses*) are exact, so
-//! neither the order of a reduction, nor a fused multiply-add, nor a device's `exp` can change a decision. The only
-//! floating-point operations are one subtraction and one multiplication, which IEEE 754 rounds alike everywhere.
+//! A token's score becomes its *gap*: how many bits less likely it is than the most likely token,
+//! in units of 2^-24 bit. The gap becomes a *weight* of at most 2^31 in integer arithmetic, and
+//! sums of weights (*masses*) are exact. So the order of a reduction, a fused multiply-add or a
+//! device's `exp` cannot change a decision. The only floating-point operations are one subtraction
+//! and one multiplication, which IEEE 754 rounds identically everywhere.
 
 /// Bits after the binary point of a gap.
 pub const GAP_BITS: u32 = 24;
 
-/// The largest gap: just under 2^6 bits and exact in f32. Everything less likely is put there; its weight is zero.
+/// Largest gap: just under 2^6 bits and exact in f32. Less likely tokens are clamped to it; its
+/// weight is zero.
 pub const GAP_LIMIT: u32 = 0x3fff_ffc0;
 
 /// The weight of the most likely token.
 pub const WEIGHT_ONE: u32 = 1 << 31;
 
-/// The score of a token that must not be picked. Finite, because shader compilers may assume that there is no infinity.
+/// Score of a token that must not be sampled. Finite, because shader compilers may assume that
+/// infinities do not occur.
 pub const BANNED: f32 = -1e30;
 
-/// Differences of scores are cut here, so that multiplying with the scale stays finite.
+/// Limit of score differences, so that the scaled difference stays finite.
 pub const SCORE_LIMIT: f32 = 1e20;
 
-/// Temperatures below this are greedy: what they leave to the second token is below f32's resolution of the logits.
+/// Temperatures below this are greedy: the share of the second token is below f32's resolution of
+/// the logits.
 pub const MIN_TEMPERATURE: f64 = 1e-5;
 
 /// 2^-f = 1 - f (C0 - f (C1 - f (C2 - …))) for f in [0, 1), relative error 3.4e-9; in units of 2^-32.
 const EXP2: [u32; 6] = [0xb172_1605, 0x3d7f_581c, 0x0e34_a46b, 0x0273_c7f8, 0x0053_8aba, 0x0007_251b];
 
-/// What a difference of two scores is multiplied with to become a gap at this temperature.
+/// Returns the factor from a score difference to a gap at this temperature.
 pub fn gap_scale(temperature: f64) -> f32 {
     (std::f64::consts::LOG2_E * f64::from(1u32 << GAP_BITS) / temperature) as f32
 }
@@ -37,12 +41,12 @@ pub fn gap(max: f32, score: f32, scale: f32) -> u32 {
     (difference * scale).min(GAP_LIMIT as f32) as u32
 }
 
-/// The upper half of the product of two words.
+/// Returns the upper 32 bits of a · b.
 pub fn mul_high(a: u32, b: u32) -> u32 {
     ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
-/// 2^31 · 2^-gap, rounded. It never rises with the gap.
+/// Returns 2^31 · 2^-gap, rounded. Never increases with the gap.
 pub fn weight(gap: u32) -> u32 {
     let octave = gap >> GAP_BITS;
     if octave > 31 {
@@ -59,20 +63,23 @@ pub fn weight(gap: u32) -> u32 {
     (mantissa + half) >> octave
 }
 
-/// `fraction`/2^32 of a mass, rounded down: a share of it for top-p, a point in it for a random `fraction`.
+/// Returns `fraction`/2^32 of a mass, rounded down: the mass that top-p keeps, or the sampling
+/// position of a random `fraction`.
 pub fn share(fraction: u32, mass: u64) -> u64 {
     ((u128::from(fraction) * u128::from(mass)) >> 32) as u64
 }
 
-/// A probability in [0, 1] in units of 2^-32. All ones is never given: shaders read it as "no filter".
+/// Converts a probability in [0, 1] to units of 2^-32. Never returns all ones, which shaders read
+/// as "no filter".
 pub fn fraction(probability: f64) -> u32 {
     ((probability * 4_294_967_296.0) as u32).min(u32::MAX - 1)
 }
 
-/// The largest gap that min-p keeps: the last whose weight is at least `min_p` of the largest weight.
+/// Returns the largest gap that min-p keeps: the last whose weight is at least `min_p` of the
+/// largest weight.
 pub fn min_p_limit(min_p: f64) -> u32 {
     let least = f64::from(WEIGHT_ONE) * min_p;
-    // Weights never rise with the gap: halve the interval [kept, dropped).
+    // Weights never increase with the gap: bisect the interval [kept, dropped).
     let (mut kept, mut dropped) = (0, GAP_LIMIT + 1);
     while dropped - kept > 1 {
         let middle = kept + (dropped - kept) / 2;

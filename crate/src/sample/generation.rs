@@ -1,5 +1,5 @@
-//! What generation_config.json asks for, field by field as transformers 5.23 `generate` reads it. Knows the fields, not the
-//! sampler that applies them.
+//! Reads generation_config.json field by field, as `generate` of transformers 5.23 does. The
+//! sampler applies the result.
 
 use serde_json::Value;
 
@@ -38,8 +38,9 @@ pub const APPLIED: &[&str] = &[
     "typical_p",
 ];
 
-/// Fields that change no answer of a single sequence of a decoder: they tune beam search, which [`UNSUPPORTED`] names, speculation, caches,
-/// compilation and what is returned besides the tokens.
+/// Fields that cannot change the answer of a single decoder sequence. They tune beam search
+/// (refused by [`UNSUPPORTED`]), speculation, caches, compilation and what is returned besides the
+/// tokens.
 pub const HARMLESS: &[&str] = &[
     "_from_model_config",
     "assistant_confidence_threshold",
@@ -70,7 +71,7 @@ pub const HARMLESS: &[&str] = &[
     "pad_token_id",
     "prefill_chunk_size",
     "prompt_lookup_num_tokens",
-    // Broken logits are an error here, whatever it says.
+    // Logits that are not finite are always an error here.
     "remove_invalid_values",
     "renormalize_logits",
     "return_dict_in_generate",
@@ -81,7 +82,7 @@ pub const HARMLESS: &[&str] = &[
     "use_mtp",
 ];
 
-/// Fields that change the answer and are not supported, each with the number up to which it asks for nothing.
+/// Unsupported fields that change the answer, each with its neutral value.
 pub const UNSUPPORTED: &[(&str, f64)] = &[
     ("constraints", 0.0),
     ("dola_layers", 0.0),
@@ -94,7 +95,7 @@ pub const UNSUPPORTED: &[(&str, f64)] = &[
     ("watermarking_config", 0.0),
 ];
 
-/// Of the fields that are applied, those that models that hear ignore.
+/// Applied fields that speech-to-text models ignore.
 const UNHEARD: &[(&str, f64)] = &[
     ("bad_words_ids", 0.0),
     ("encoder_repetition_penalty", 1.0),
@@ -105,22 +106,22 @@ const UNHEARD: &[(&str, f64)] = &[
     ("sequence_bias", 0.0),
 ];
 
-/// How a model generates where a request says nothing else.
+/// Generation defaults of a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Generation {
     /// How tokens are sampled.
     pub params: Params,
-    /// The most tokens of an answer.
+    /// Maximum number of answer tokens.
     pub max_new_tokens: Option<usize>,
-    /// The most tokens of prompt and answer, where `max_new_tokens` says nothing.
+    /// Maximum number of prompt and answer tokens, used if `max_new_tokens` is absent.
     pub max_length: Option<usize>,
-    /// Milliseconds after which an answer ends.
+    /// Time limit of an answer in milliseconds.
     pub max_ms: Option<f64>,
-    /// Texts that end an answer.
+    /// Stop strings.
     pub stops: Vec<String>,
-    /// A sentence for each field that is not supported.
+    /// One warning for each unsupported field.
     pub warnings: Vec<String>,
-    /// Biases of sequences of tokens, those of a single one included.
+    /// Biases of token sequences, including sequences of one token.
     sequences: Vec<(Vec<u32>, f64)>,
 }
 
@@ -191,10 +192,11 @@ impl Generation {
         })
     }
 
-    /// The same for a model of so many tokens that ends its answers with these. Bans of single tokens become biases.
+    /// Adapts the settings to a model with these end tokens and this vocabulary size. Bans of
+    /// single tokens become logit biases.
     ///
     /// # Errors
-    /// `Config` for a token that the vocabulary does not have.
+    /// `Config` for a token outside the vocabulary.
     pub fn of_model(mut self, ends: &[u32], vocabulary: usize) -> Result<Self> {
         let known = |id: &u32| (*id as usize) < vocabulary;
         let Params { rules, logit_bias, .. } = &mut self.params;
@@ -206,7 +208,7 @@ impl Generation {
         for (tokens, bias) in std::mem::take(&mut self.sequences) {
             if let Some(token) = tokens.iter().find(|id| !known(id)) {
                 let field = if bias.is_finite() { "sequence_bias" } else { "bad_words_ids" };
-                return Err(refuse(field, &format!("names token {token}, the vocabulary has {vocabulary}")));
+                return Err(refuse(field, &format!("names token {token}, but the vocabulary has {vocabulary} tokens")));
             }
             match tokens[..] {
                 [token] => *logit_bias.get_or_insert_with(token, || 0.0) += bias,
@@ -216,13 +218,13 @@ impl Generation {
         Ok(self)
     }
 
-    /// The sentences about fields that a model that hears does not apply.
+    /// Returns the warnings about fields that a speech-to-text model does not apply.
     pub fn unheard(config: &Value) -> Vec<String> {
         [ignored(config, UNSUPPORTED), ignored(config, UNHEARD)].concat()
     }
 }
 
-/// A sentence for each of the fields that asks for something.
+/// Returns a warning for each listed field that is set to other than its neutral value.
 fn ignored(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
     let asks = |value: &Value, neutral: f64| match value {
         Value::Null | Value::Bool(false) => false,
@@ -232,20 +234,20 @@ fn ignored(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
     };
     let sampled = config["do_sample"] == true;
     let found = fields.iter().filter(|(name, neutral)| {
-        // Contrastive search is greedy.
+        // Contrastive search is greedy, so `penalty_alpha` has no effect on sampling.
         asks(&config[*name], *neutral) && !(*name == "penalty_alpha" && sampled)
     });
     let told = |(name, _): &(&str, f64)| {
         let value = config[*name].to_string();
         let value = if value.len() > 40 { String::new() } else { format!(" = {value}") };
         format!(
-            "generation_config.json: '{name}'{value} is not supported and was ignored; answers can differ from those of transformers."
+            "generation_config.json: '{name}'{value} is not supported and is ignored; the output may differ from that of transformers."
         )
     };
     found.map(told).collect()
 }
 
-/// The fields of generation_config.json; null is as good as absent.
+/// Fields of generation_config.json; null counts as absent.
 struct Fields<'a>(&'a Value);
 
 impl<'a> Fields<'a> {
@@ -262,7 +264,7 @@ impl<'a> Fields<'a> {
         let whole = |number: &f64| *number >= 0.0 && number.fract() == 0.0;
         let number = self.number(name)?;
         if number.is_some_and(|n| !whole(&n)) {
-            return Err(refuse(name, "must be a whole number from 0 up"));
+            return Err(refuse(name, "must be a non-negative integer"));
         }
         Ok(number.map(|n| n as usize))
     }
@@ -274,7 +276,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// One id or several; negative ones are no tokens.
+    /// Reads one id or a list of ids; skips negative ids.
     fn ids(&self, name: &str) -> Result<Vec<u32>> {
         let Some(value) = self.get(name) else { return Ok(Vec::new()) };
         let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -283,7 +285,7 @@ impl<'a> Fields<'a> {
         Ok(ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect())
     }
 
-    /// One text or several.
+    /// Reads one string or a list of strings.
     fn texts(&self, name: &str) -> Vec<String> {
         let Some(value) = self.get(name) else { return Vec::new() };
         let listed = value.as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -1,31 +1,32 @@
-//! Log-probabilities of the model's own distribution, as OpenAI's API and vLLM report them: the log-softmax of the raw
-//! logits, before bias, penalties, temperature and filters.
+//! Log-probabilities as OpenAI's API and vLLM report them: the log-softmax of the raw logits,
+//! before bias, penalties, temperature and filters.
 
 use super::Distribution;
 use super::fixed::gap_scale;
 use crate::Result;
 
-/// A token with the natural logarithm of its probability.
+/// Token with its log-probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TokenLogProb {
     /// The token's id.
     pub token: u32,
-    /// The natural logarithm of its probability.
+    /// Natural logarithm of its probability.
     pub logprob: f32,
 }
 
-/// The log-probability of the token that was picked, and of the most likely ones.
+/// Log-probabilities of the sampled token and of the most likely ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogProbs {
-    /// The token that was picked.
+    /// The sampled token.
     pub picked: TokenLogProb,
-    /// The most likely tokens, the most likely first, among equal ones the lowest id first.
+    /// The most likely tokens in descending order; ties in ascending order of ids.
     pub top: Vec<TokenLogProb>,
 }
 
-/// The log-probabilities of `picked` and of the `top` most likely tokens; `distribution` is scratch, kept by the caller.
+/// Computes the log-probabilities of token `picked` and of the `top` most likely tokens.
+/// `distribution` is reused as scratch memory.
 pub fn log_probabilities(logits: &[f32], picked: u32, top: usize, distribution: &mut Distribution) -> Result<LogProbs> {
-    let max = super::sampler::largest(logits, "a step whose log-probabilities were asked for")?;
+    let max = super::sampler::largest(logits, "a step with log-probabilities")?;
     distribution.set(logits, max, gap_scale(1.0));
     let normaliser = distribution.log_normaliser();
     let of = |token: u32| {
@@ -37,7 +38,7 @@ pub fn log_probabilities(logits: &[f32], picked: u32, top: usize, distribution: 
         if top == 0 || (best.len() == top && best.last().is_some_and(|&last| *logit <= logits[last as usize])) {
             continue;
         }
-        // Behind those that are as likely, because ids rise.
+        // After ties, because ids ascend.
         let place = best.partition_point(|&other| logits[other as usize] >= *logit);
         best.insert(place, id as u32);
         best.truncate(top);

@@ -1,5 +1,6 @@
-//! Picks the next token from a row of logits: parameters, the CPU sampler and log-probabilities. Knows no model,
-//! no tokenizer and no GPU; the GPU's sampler (shaders/sample) follows the arithmetic of `fixed` and so agrees bit by bit.
+//! Sampling: selects the next token from a row of logits. Has the parameters, the CPU sampler and
+//! log-probabilities. The GPU sampler (shaders/sample) uses the arithmetic of `fixed`, so both
+//! agree bit for bit.
 
 mod distribution;
 pub mod fixed;

@@ -1,4 +1,4 @@
-//! Sampling parameters: their defaults, where they may come from and what is allowed. Knows no logits.
+//! Sampling parameters: defaults, sources and validation.
 
 use crate::util::map::SortedMap;
 use std::fmt;
@@ -9,38 +9,44 @@ use super::fixed::MIN_TEMPERATURE;
 use super::rules::TokenRules;
 use crate::{Error, Result};
 
-/// How the next token is picked. The defaults are those of transformers' `GenerationConfig`.
+/// Sampling parameters. The defaults are those of transformers' `GenerationConfig`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
-    /// Take the token with the highest score; temperature, filters and seed then play no part.
+    /// Selects the token with the highest score; temperature, filters and seed have no effect.
     pub greedy: bool,
-    /// Scores are divided by it. Zero means greedy.
+    /// Divides the scores; 0 is greedy.
     pub temperature: f64,
-    /// Keep the `top_k` most likely tokens (and those as likely as the last of them); 0 keeps all.
+    /// Keeps the `top_k` most likely tokens and ties with the last of them; 0 keeps all.
     pub top_k: u32,
-    /// Keep the smallest set of most likely tokens with at least this probability; 1 keeps all.
+    /// Keeps the smallest set of most likely tokens with at least this total probability; 1 keeps
+    /// all.
     pub top_p: f64,
-    /// Keep tokens with at least this share of the most likely token's probability; 0 keeps all.
+    /// Keeps tokens with at least this fraction of the most likely token's probability; 0 keeps
+    /// all.
     pub min_p: f64,
-    /// Keep the tokens whose information is closest to the entropy, up to this probability; 1 keeps all.
+    /// Keeps the tokens whose information is closest to the entropy, up to this total probability;
+    /// 1 keeps all.
     pub typical_p: f64,
-    /// Keep tokens of at least this probability; 0 keeps all.
+    /// Keeps tokens of at least this probability; 0 keeps all.
     pub epsilon_cutoff: f64,
-    /// Keep tokens of at least this probability, or of fewer where the distribution is flat; 0 keeps all.
+    /// Keeps tokens of at least this probability, or a lower one if the distribution is flat; 0
+    /// keeps all.
     pub eta_cutoff: f64,
-    /// Keep the most likely tokens up to this share of the entropy of the 100 most likely; 0 keeps all.
+    /// Keeps the most likely tokens up to this share of the entropy of the 100 most likely; 0 keeps
+    /// all.
     pub top_h: f64,
-    /// Scores of tokens of the prompt and the answer are divided by it (multiplied where negative); 1 changes nothing.
+    /// Divides positive scores of prompt and answer tokens, and multiplies negative ones; 1 has no
+    /// effect.
     pub repetition_penalty: f64,
     /// Subtracted once from the score of each token of the answer so far.
     pub presence_penalty: f64,
-    /// Subtracted from the score of each token of the answer as often as it occurs there.
+    /// Subtracted from the score of a token once per occurrence in the answer so far.
     pub frequency_penalty: f64,
     /// Added to the scores of these tokens; negative infinity bans a token.
     pub logit_bias: SortedMap<u32, f64>,
-    /// The seed of the random numbers; without one, whoever makes the sampler chooses it.
+    /// Seed of the random numbers. If absent, the caller of the sampler provides one.
     pub seed: Option<u64>,
-    /// Rules that depend on the tokens so far.
+    /// Rules that depend on earlier tokens.
     pub rules: TokenRules,
 }
 
@@ -66,12 +72,13 @@ impl Default for Params {
     }
 }
 
-/// Parameters as a request or generation_config.json gives them: what is absent or null keeps its default.
-/// Names are accepted as in Python and as in JavaScript; unknown names are left to other readers of the same object.
+/// Sampling parameters of a request or of generation_config.json; absent and null fields keep their
+/// defaults. Accepts names in Python's and JavaScript's spelling. Unknown fields are ignored,
+/// because other readers share the object.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Overrides {
-    /// Sample, or be greedy.
+    /// Whether to sample; false is greedy.
     #[serde(alias = "doSample")]
     pub do_sample: Option<bool>,
     /// See [`Params::temperature`].
@@ -97,14 +104,14 @@ pub struct Overrides {
     /// See [`Params::frequency_penalty`].
     #[serde(alias = "frequencyPenalty")]
     pub frequency_penalty: Option<f64>,
-    /// See [`Params::logit_bias`]. The keys may be strings, as JSON wants them.
+    /// See [`Params::logit_bias`]. Keys may be strings, as JSON requires.
     #[serde(alias = "logitBias")]
     pub logit_bias: Option<SortedMap<TokenKey, f64>>,
     /// See [`Params::seed`].
     pub seed: Option<i64>,
 }
 
-/// A token id as the key of a map: JSON and JavaScript write it as a string.
+/// Token id as a map key: JSON and JavaScript write it as a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenKey(pub u32);
 
@@ -138,8 +145,8 @@ impl<'de> Deserialize<'de> for TokenKey {
 }
 
 impl Params {
-    /// The model's own defaults: those of transformers, changed by generation_config.json. As there, a configuration
-    /// that does not say `do_sample` is greedy, whatever temperature it names.
+    /// Returns a model's defaults: those of transformers, overridden by generation_config.json. As
+    /// in transformers, a configuration without `do_sample` is greedy, whatever its temperature.
     pub fn from_generation_config(config: &serde_json::Value) -> Result<Self> {
         let refuse = |reason: String| Error::Config { file: "generation_config.json".into(), reason };
         let mut overrides = Overrides::deserialize(config).map_err(|error| refuse(error.to_string()))?;
@@ -147,8 +154,8 @@ impl Params {
         Params::default().merge(&overrides).map_err(|error| refuse(error.to_string()))
     }
 
-    /// These parameters with a request's put over them. A request that names a way of sampling (a temperature above
-    /// zero, a filter or a seed) without `do_sample` gets sampling; temperature 0 is greedy.
+    /// Overrides these parameters by those of a request. A request with a temperature above 0, a
+    /// filter or a seed, but without `do_sample`, enables sampling; temperature 0 is greedy.
     pub fn merge(&self, request: &Overrides) -> Result<Self> {
         let mut merged = self.clone();
         merged.greedy = match (request.do_sample, request.temperature) {
@@ -166,7 +173,7 @@ impl Params {
         put(&mut merged.presence_penalty, request.presence_penalty);
         put(&mut merged.frequency_penalty, request.frequency_penalty);
         if let Some(top_k) = request.top_k {
-            // -1 is a common way to say "all".
+            // -1 is a common spelling of "all".
             merged.top_k = match top_k {
                 -1 => 0,
                 _ => u32::try_from(top_k)
@@ -188,32 +195,32 @@ impl Params {
         Ok(merged)
     }
 
-    /// Whether the highest score decides.
+    /// Whether the token with the highest score is selected.
     pub fn is_greedy(&self) -> bool {
         self.greedy || self.temperature < MIN_TEMPERATURE
     }
 
-    /// Whether a filter is left to the CPU.
+    /// Whether a filter is set that only the CPU sampler supports.
     pub fn has_rare_filters(&self) -> bool {
         self.typical_p < 1.0 || self.epsilon_cutoff > 0.0 || self.eta_cutoff > 0.0 || self.top_h > 0.0
     }
 
-    /// Whether the scores depend on the tokens so far.
+    /// Whether scores depend on earlier tokens through penalties.
     pub fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Refuses values that have no meaning, by the name of the parameter.
+    /// Checks that all values are in range; the error names the parameter.
     pub fn validate(&self) -> Result<()> {
         let unit = 0.0..=1.0;
         let penalty = -2.0..=2.0;
         let (t, r) = (self.temperature, self.repetition_penalty);
         within("temperature", t, (0.0..=1000.0).contains(&t), "between 0 (greedy) and 1000")?;
-        within("top_p", self.top_p, unit.contains(&self.top_p), "between 0 and 1 (all)")?;
-        within("min_p", self.min_p, unit.contains(&self.min_p), "between 0 (all) and 1")?;
+        within("top_p", self.top_p, unit.contains(&self.top_p), "between 0 and 1 (1 keeps all)")?;
+        within("min_p", self.min_p, unit.contains(&self.min_p), "between 0 (keeps all) and 1")?;
         let typical = self.typical_p > 0.0 && self.typical_p <= 1.0;
-        within("typical_p", self.typical_p, typical, "above 0 and at most 1 (all)")?;
-        within("repetition_penalty", r, (0.01..=100.0).contains(&r), "between 0.01 and 100; 1 is none")?;
+        within("typical_p", self.typical_p, typical, "above 0 and at most 1 (1 keeps all)")?;
+        within("repetition_penalty", r, (0.01..=100.0).contains(&r), "between 0.01 and 100 (1 has no effect)")?;
         within(
             "presence_penalty",
             self.presence_penalty,
@@ -238,7 +245,7 @@ impl Overrides {
 }
 
 fn within(name: &str, value: f64, ok: bool, allowed: &str) -> Result<()> {
-    if ok { Ok(()) } else { Err(refuse(name, format!("{value} is not allowed, it must be {allowed}"))) }
+    if ok { Ok(()) } else { Err(refuse(name, format!("{value} is not allowed; it must be {allowed}"))) }
 }
 
 fn refuse(parameter: &str, reason: String) -> Error {

@@ -1,12 +1,13 @@
-//! Philox 4x32-10, a counter-based random generator of 32-bit words (Salmon et al., "Parallel random numbers: as easy as
-//! 1, 2, 3", 2011). It has no state: the number for a step depends on the seed and the step alone, on every machine.
+//! Philox 4x32-10, a counter-based generator of random 32-bit words (Salmon et al., "Parallel
+//! random numbers: as easy as 1, 2, 3", 2011). It is stateless: the word for a step depends only on
+//! the seed and the step, on every machine.
 
 use super::fixed::mul_high;
 
 const MULTIPLIER: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
-/// Four random words for a counter and a key.
+/// Returns four random words for a counter and a key.
 pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let [c0, c1, c2, c3] = counter;
@@ -21,7 +22,7 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The random word for the `step`-th token of the generation with this seed.
+/// Returns the random word for the `step`-th token of the generation with this seed.
 pub fn random(seed: u64, step: u32) -> u32 {
     philox([step, 0, 0, 0], [seed as u32, (seed >> 32) as u32])[0]
 }
@@ -30,7 +31,7 @@ pub fn random(seed: u64, step: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// The known answers of Random123's kat_vectors.
+    /// Known answers from Random123's kat_vectors.
     #[test]
     fn known_answers() {
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

@@ -1,35 +1,38 @@
-//! Bans and biases that depend on the tokens so far, as transformers' logits processors apply them. The CPU sampler alone runs
-//! them. Knows token ids and scores, not where the numbers come from.
+//! Bans and biases that depend on earlier tokens, as transformers' logits processors apply them.
+//! Only the CPU sampler supports them.
 
 use super::fixed::BANNED;
 
-/// Rules about the next token; without any, the GPU may pick.
+/// Rules that depend on earlier tokens; without any, the GPU may sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenRules {
-    /// Added to the score of a sequence's last token where the others stand before it; negative infinity bans it. Each has at
-    /// least two tokens. (`sequence_bias`, `bad_words_ids`)
+    /// Biases of sequences of at least two tokens: the bias is added to the score of the last token
+    /// after the others. Negative infinity bans it. (`sequence_bias`, `bad_words_ids`)
     pub sequences: Vec<(Vec<u32>, f64)>,
-    /// Scores of the prompt's tokens are multiplied by it (divided where negative); 1 changes nothing. (`encoder_repetition_penalty`)
+    /// Multiplies positive scores of prompt tokens and divides negative ones; 1 has no effect.
+    /// (`encoder_repetition_penalty`)
     pub prompt_repetition_penalty: f64,
-    /// No sequence of so many tokens occurs twice; 0 allows all. (`no_repeat_ngram_size`)
+    /// Length of the n-grams that must not repeat; 0 allows all. (`no_repeat_ngram_size`)
     pub no_repeat_ngram: usize,
-    /// No sequence of so many tokens of the prompt occurs again; 0 allows all. (`encoder_no_repeat_ngram_size`)
+    /// Length of the n-grams of the prompt that must not repeat; 0 allows all.
+    /// (`encoder_no_repeat_ngram_size`)
     pub no_repeat_prompt_ngram: usize,
-    /// Tokens of prompt and answer before an answer may end. (`min_length`)
+    /// Minimum number of prompt and answer tokens before an end token. (`min_length`)
     pub min_length: usize,
-    /// Tokens of an answer before it may end. (`min_new_tokens`)
+    /// Minimum number of answer tokens before an end token. (`min_new_tokens`)
     pub min_new_tokens: usize,
-    /// The token after a prompt of a single one. (`forced_bos_token_id`)
+    /// The token after a prompt of one token. (`forced_bos_token_id`)
     pub forced_first: Option<u32>,
-    /// The tokens of which one comes last where an answer reaches its `max_tokens`. (`forced_eos_token_id`)
+    /// Tokens of which one ends an answer of `max_tokens` tokens. (`forced_eos_token_id`)
     pub forced_last: Vec<u32>,
-    /// From so many tokens of an answer on, these ends get likelier by this factor's powers. (`exponential_decay_length_penalty`)
+    /// (start, factor, end tokens): after `start` answer tokens, the end tokens grow likelier by
+    /// powers of `factor`. (`exponential_decay_length_penalty`)
     pub end_growth: Option<(usize, f64, Vec<u32>)>,
-    /// Tokens that never come. (`suppress_tokens`)
+    /// Tokens that are never sampled. (`suppress_tokens`)
     pub suppress: Vec<u32>,
-    /// Tokens that do not come first. (`begin_suppress_tokens`)
+    /// Tokens that are never sampled first. (`begin_suppress_tokens`)
     pub begin_suppress: Vec<u32>,
-    /// The tokens that end an answer.
+    /// Tokens that end an answer.
     pub ends: Vec<u32>,
 }
 
@@ -52,19 +55,19 @@ impl Default for TokenRules {
     }
 }
 
-/// Where a generation stands.
+/// Position in a generation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress<'a> {
     /// Prompt and answer so far.
     pub tokens: &'a [u32],
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt: usize,
-    /// The most tokens of the answer, where there is a limit.
+    /// Maximum number of answer tokens, if limited.
     pub max_tokens: Option<usize>,
 }
 
 impl TokenRules {
-    /// Whether no rule says anything. What is suppressed at all times is a bias, and no rule by itself.
+    /// Whether no rule is set. `suppress` does not count, because it is also a logit bias.
     pub fn is_empty(&self) -> bool {
         let counts = [self.no_repeat_ngram, self.no_repeat_prompt_ngram, self.min_length, self.min_new_tokens];
         self.sequences.is_empty()
@@ -76,7 +79,8 @@ impl TokenRules {
             && self.begin_suppress.is_empty()
     }
 
-    /// Drops the rules that say nothing after a prompt of so many tokens, for an answer of at most `max_tokens`.
+    /// Drops the rules without effect after a prompt of `prompt` tokens, for an answer of at most
+    /// `max_tokens`.
     pub fn narrow(&mut self, prompt: usize, max_tokens: Option<usize>) {
         if prompt != 1 {
             self.forced_first = None;
@@ -89,7 +93,7 @@ impl TokenRules {
         }
     }
 
-    /// What comes before the repetition penalty, but for the prompt's.
+    /// Applies the biases that come before the repetition penalty.
     pub(super) fn add_sequence_bias(&self, scores: &mut [f32], tokens: &[u32]) {
         for (sequence, bias) in &self.sequences {
             let Some((last, before)) = sequence.split_last() else { continue };
@@ -99,13 +103,13 @@ impl TokenRules {
         }
     }
 
-    /// The score of a token of the prompt.
+    /// Applies the prompt's repetition penalty to the score of a prompt token.
     pub(super) fn of_prompt(&self, score: f32) -> f32 {
         let factor = self.prompt_repetition_penalty as f32;
         if score < 0.0 { score / factor } else { score * factor }
     }
 
-    /// What comes after the repetition penalty.
+    /// Applies the rules that come after the repetition penalty.
     pub(super) fn restrict(&self, scores: &mut [f32], at: Progress) {
         let (length, new) = (at.tokens.len(), at.tokens.len() - at.prompt);
         ban_ngrams(scores, self.no_repeat_ngram, at.tokens, at.tokens);
@@ -128,14 +132,14 @@ impl TokenRules {
             }
         }
         ban(scores, &self.suppress);
-        // After a lone first token that is forced, the answer begins one later.
+        // After a forced first token, the answer begins one token later.
         if new == usize::from(at.prompt == 1 && self.forced_first.is_some()) {
             ban(scores, &self.begin_suppress);
         }
     }
 }
 
-/// Bans the last tokens of all sequences of `size` tokens in `text` whose beginnings stand at the end of `tokens`.
+/// Bans the last token of every `size`-gram in `text` whose other tokens end `tokens`.
 fn ban_ngrams(scores: &mut [f32], size: usize, tokens: &[u32], text: &[u32]) {
     if size == 0 || tokens.len() + 1 < size {
         return;

@@ -1,9 +1,9 @@
-//! The CPU sampler: the reference for the GPU's, and what runs where the CPU must see the logits (grammars,
-//! log-probabilities, typical-p). Knows no model; its caller feeds it logits, and tells it the tokens of the prompt.
+//! CPU sampler: the reference for the GPU sampler, and used where the CPU needs the logits
+//! (grammars, log-probabilities, typical-p).
 //!
-//! The order is that of transformers: logit and sequence bias, the prompt's repetition penalty, repetition, frequency and presence
-//! penalty, token rules, token mask; then, unless greedy, temperature, top-h, top-k, top-p, min-p, typical-p, epsilon and eta
-//! cutoff, and the draw.
+//! Order, as in transformers: logit and sequence bias, the prompt's repetition penalty, repetition,
+//! frequency and presence penalty, token rules, token mask. Then, unless greedy: temperature,
+//! top-h, top-k, top-p, min-p, typical-p, epsilon and eta cutoff, and sampling.
 
 use super::fixed::{BANNED, fraction, gap_scale, min_p_limit};
 use super::philox::random;
@@ -11,47 +11,50 @@ use super::rules::Progress;
 use super::{Distribution, LogProbs, Params, log_probabilities};
 use crate::{Error, Result};
 
-/// Marks, in a token's count, that it is in the prompt; the other bits count how often it was generated.
+/// Bit of a token's count that marks prompt tokens; the other bits count occurrences in the answer.
 pub const IN_PROMPT: u32 = 1 << 31;
 
-/// The tokens that may follow, one bit each: token `i` is bit `i % 32` of word `i / 32`. What is absent may not.
+/// Allowed next tokens, one bit each: token `i` is bit `i % 32` of word `i / 32`. Tokens beyond the
+/// last word are not allowed.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenMask<'a>(pub &'a [u32]);
 
 impl TokenMask<'_> {
-    /// Whether a token may follow.
+    /// Whether a token is allowed.
     pub fn allows(&self, token: usize) -> bool {
         self.0.get(token / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
     }
 }
 
-/// Picks tokens from logits. The same parameters, seed and logits give the same tokens on every machine.
+/// Samples tokens from logits. The same parameters, seed and logits give the same tokens on every
+/// machine.
 #[derive(Debug)]
 pub struct Sampler {
     params: Params,
     seed: u64,
-    /// How many tokens were generated; it is the counter of the random numbers.
+    /// Number of generated tokens; the counter of the random generator.
     step: u32,
-    /// For each token of the vocabulary how often it occurred, see [`IN_PROMPT`].
+    /// Occurrences of each vocabulary token, see [`IN_PROMPT`].
     counts: Vec<u32>,
-    /// The tokens with a count, each once.
+    /// Tokens with a nonzero count, each once.
     seen: Vec<u32>,
-    /// Prompt and answer, where rules look at them.
+    /// Prompt and answer, if rules need them.
     tokens: Vec<u32>,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens in `tokens`.
     prompt: usize,
-    /// The most tokens of the answer.
+    /// Maximum number of answer tokens.
     max_tokens: Option<usize>,
     scores: Vec<f32>,
     distribution: Distribution,
 }
 
 impl Sampler {
-    /// A sampler for a vocabulary of this size; `fallback_seed` serves where the parameters have no seed.
+    /// Creates a sampler for a vocabulary of this size. `fallback_seed` is used if the parameters
+    /// have no seed.
     pub fn new(params: Params, vocabulary: usize, fallback_seed: u64) -> Result<Self> {
         params.validate()?;
         if let Some((&token, _)) = params.logit_bias.iter().find(|&(&token, _)| token as usize >= vocabulary) {
-            let reason = format!("the vocabulary has {vocabulary} tokens, {token} is not among them");
+            let reason = format!("token {token} is outside the vocabulary of {vocabulary} tokens");
             return Err(Error::Request { parameter: "logit_bias".into(), reason });
         }
         Ok(Sampler {
@@ -78,12 +81,13 @@ impl Sampler {
         self.seed
     }
 
-    /// How many tokens were accepted since the prompt.
+    /// Number of tokens accepted since the prompt.
     pub fn step(&self) -> u32 {
         self.step
     }
 
-    /// Begins a generation with these tokens before it. Ids beyond the logits (of a larger embedding) are ignored.
+    /// Starts a generation after this prompt. Ids beyond the logits (of a larger embedding) are
+    /// ignored.
     pub fn start(&mut self, prompt: &[u32]) {
         for token in self.seen.drain(..) {
             self.counts[token as usize] = 0;
@@ -99,12 +103,12 @@ impl Sampler {
         self.prompt = self.tokens.len();
     }
 
-    /// Says how many tokens the answer has at most, for rules about its end.
+    /// Sets the maximum number of answer tokens, for rules about the end of an answer.
     pub fn limit(&mut self, max_tokens: Option<usize>) {
         self.max_tokens = max_tokens;
     }
 
-    /// Notes a token as generated: one that [`Self::pick`] gave, or one that was decided elsewhere.
+    /// Records a generated token: one from [`Self::pick`], or one decided elsewhere.
     pub fn accept(&mut self, token: u32) {
         self.note(token, |count| count + 1);
         if !self.params.rules.is_empty() {
@@ -113,19 +117,19 @@ impl Sampler {
         self.step += 1;
     }
 
-    /// For each token how often it occurred, see [`IN_PROMPT`]: what the GPU's sampler starts from.
+    /// Occurrences of each token, see [`IN_PROMPT`]; the initial state of the GPU sampler.
     pub fn counts(&self) -> &[u32] {
         &self.counts
     }
 
-    /// Picks a token and accepts it.
+    /// Selects a token and accepts it.
     pub fn sample(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
         let token = self.pick(logits, mask)?;
         self.accept(token);
         Ok(token)
     }
 
-    /// Picks a token without accepting it. A mask says which tokens a grammar allows.
+    /// Selects a token without accepting it. `mask` has the tokens that a grammar allows.
     pub fn pick(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
         if self.params.is_greedy() {
             self.check(logits)?;
@@ -136,22 +140,24 @@ impl Sampler {
         }
         self.prepare(logits, mask)?;
         let token = self.distribution.draw(random(self.seed, self.step));
-        token.ok_or_else(|| Error::Internal("no token was left to draw from".into()))
+        token.ok_or_else(|| Error::Internal("no token was left to sample".into()))
     }
 
-    /// The distribution that the next token is drawn from, for diagnostics and tests.
+    /// Returns the distribution of the next token, for diagnostics and tests.
     pub fn distribution(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<&Distribution> {
         self.prepare(logits, mask)?;
         Ok(&self.distribution)
     }
 
-    /// The scores after bias, penalties and mask, before the temperature, for diagnostics and tests.
+    /// Returns the scores after bias, penalties and mask, before temperature, for diagnostics and
+    /// tests.
     pub fn scores(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<Vec<f32>> {
         self.check(logits)?;
         Ok(self.process(logits, mask).unwrap_or_else(|| logits.to_vec()))
     }
 
-    /// Log-probabilities of the model's raw distribution: of the token that was picked and of the `top` most likely.
+    /// Returns log-probabilities of the model's raw distribution: of token `picked` and of the
+    /// `top` most likely.
     pub fn log_probabilities(&mut self, logits: &[f32], picked: u32, top: usize) -> Result<LogProbs> {
         log_probabilities(logits, picked, top, &mut self.distribution)
     }
@@ -168,12 +174,12 @@ impl Sampler {
     fn check(&self, logits: &[f32]) -> Result<f32> {
         if logits.len() != self.counts.len() {
             let (found, expected) = (logits.len(), self.counts.len());
-            return Err(Error::Internal(format!("the sampler was made for {expected} logits and got {found}")));
+            return Err(Error::Internal(format!("the sampler expected {expected} logits and got {found}")));
         }
         largest(logits, &format!("token {}", self.step))
     }
 
-    /// The distribution after all filters.
+    /// Computes the distribution after all filters.
     fn prepare(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<()> {
         let largest = self.check(logits)?;
         let scores = self.process(logits, mask);
@@ -210,7 +216,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Bias, penalties, rules and mask; `None` if they leave the logits as they are. The buffer comes back by `recycle`.
+    /// Applies bias, penalties, rules and mask; `None` if the logits stay unchanged. `recycle`
+    /// takes the buffer back.
     fn process(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Option<Vec<f32>> {
         let penalties = self.params.has_penalties() && !self.seen.is_empty();
         let rules = Some(&self.params.rules).filter(|rules| !rules.is_empty());
@@ -260,34 +267,35 @@ impl Sampler {
 }
 
 pub(crate) const NOT_FINITE_HINT: &str =
-    "Some are NaN or infinite: the weights are damaged, or f16 overflowed; load the model again, or with f32 weights.";
+    "Some are NaN or infinite: the weights are damaged or f16 overflowed; load the model again, or with f32 weights.";
 pub(crate) const CONSTANT_HINT: &str =
-    "All are the same: the weights are damaged, or the GPU's driver dropped a kernel; load the model again.";
+    "All are equal: the weights are damaged or the GPU driver dropped a kernel; load the model again.";
 
-/// No score of a token that is allowed is as low, even that of a banned one divided by a penalty is.
+/// Upper bound of banned scores, also after a penalty divides them; allowed scores are larger.
 const ALL_BANNED: f32 = BANNED / 1000.0;
 
 pub(crate) fn all_banned() -> Error {
-    let reason =
-        "no token is left that the grammar, logit_bias and generation_config.json allow; allow at least one".into();
+    let reason = "the grammar, logit_bias and generation_config.json leave no token; allow at least one".into();
     Error::Request { parameter: "logit_bias".into(), reason }
 }
 
-/// The penalties as the shader has them: only additions, subtractions and multiplications, in this order.
+/// Penalties in the shader's arithmetic: only additions, subtractions and multiplications, in this
+/// order.
 #[derive(Debug, Clone, Copy)]
 pub struct Penalty {
     /// The repetition penalty, for negative scores.
     pub repetition: f32,
-    /// Its reciprocal, for the others. (transformers divides; the last bit of the score may differ.)
+    /// Its reciprocal, for other scores. transformers divides, so the last bit of a score may
+    /// differ.
     pub repetition_inverse: f32,
-    /// Per occurrence in the answer.
+    /// Penalty per occurrence in the answer.
     pub frequency: f32,
-    /// Once, if in the answer.
+    /// Penalty applied once if the token is in the answer.
     pub presence: f32,
 }
 
 impl Penalty {
-    /// The penalties that the parameters name.
+    /// Reads the penalties from the parameters.
     pub fn of(params: &Params) -> Self {
         Penalty {
             repetition: params.repetition_penalty as f32,
@@ -297,7 +305,7 @@ impl Penalty {
         }
     }
 
-    /// The score of a token that occurred: `count` as in [`Sampler::counts`], not zero.
+    /// Returns the penalized score of a token with a nonzero `count`, see [`Sampler::counts`].
     pub fn apply(&self, score: f32, count: u32) -> f32 {
         let factor = if score < 0.0 { self.repetition } else { self.repetition_inverse };
         let score = score * factor;
@@ -310,7 +318,7 @@ impl Penalty {
     }
 }
 
-/// The largest logit, after a check that all are numbers and that they are not all the same.
+/// Returns the largest logit, after checking that all are finite and not all are equal.
 pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
     let broken = |hint: &str| Error::NotFinite { step: step.into(), hint: hint.into() };
     let first = logits.first().copied().ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
@@ -329,7 +337,7 @@ pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
     Ok(max)
 }
 
-/// The id of the largest score, the lowest of equal ones, unless all are banned.
+/// Returns the id of the largest score, the lowest one of ties; `None` if all are banned.
 fn first_largest(scores: &[f32]) -> Option<u32> {
     let mut best: Option<(usize, f32)> = None;
     for (id, &score) in scores.iter().enumerate() {

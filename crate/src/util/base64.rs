@@ -1,6 +1,6 @@
-//! Base64 with padding, as JSON holds binary tables.
+//! Base64 with padding, for binary tables in JSON.
 
-/// A text that stands for bytes.
+/// Encodes bytes.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -14,7 +14,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes of a text in base64; none where it is not one.
+/// Decodes base64; `None` if `text` is not base64.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=').as_bytes();
     let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);

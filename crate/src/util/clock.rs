@@ -1,11 +1,11 @@
-//! Time: now, a pause, a deadline. The one place where the browser's timers and the native one differ.
+//! Current time, sleep and timeout, with one implementation for browsers and one for native builds.
 
 use std::future::Future;
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
 
-/// Milliseconds since 1970.
+/// Milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> f64 {
     #[cfg(target_arch = "wasm32")]
     return imp::now_ms();
@@ -18,7 +18,7 @@ pub(crate) fn sleep(ms: f64) -> imp::Sleep {
     imp::Sleep::new(ms.max(0.0))
 }
 
-/// The future's output, or `None` when it takes longer than `ms`.
+/// Returns the future's output, or `None` if it takes longer than `ms` milliseconds.
 pub(crate) async fn timeout<T>(ms: f64, future: impl Future<Output = T>) -> Option<T> {
     match select(pin!(future), sleep(ms)).await {
         Either::Left((value, _)) => Some(value),
@@ -48,7 +48,7 @@ mod imp {
         fn now() -> f64;
     }
 
-    /// The finest clock that the browser gives; `Date.now` counts whole milliseconds.
+    /// Reads the browser's finest clock; `Date.now` counts whole milliseconds.
     pub(super) fn now_ms() -> f64 {
         TIME_ORIGIN.with(|origin| *origin) + now()
     }
@@ -80,7 +80,7 @@ mod imp {
     impl Drop for Sleep {
         fn drop(&mut self) {
             clear_timeout(&self.id);
-            // What waits for a promise that never ends is never freed.
+            // Resolves the promise: a future that waits for a pending promise is never freed.
             let _ = self.resolve.as_ref().map(|resolve| resolve.call0(&JsValue::UNDEFINED));
         }
     }
@@ -95,10 +95,10 @@ mod imp {
     use std::task::{Context, Poll, Waker};
     use std::time::{Duration, Instant};
 
-    /// The next number, and who waits until when.
+    /// The next timer id, and the wakers by deadline and id.
     type Waiting = (u64, BTreeMap<(Instant, u64), Waker>);
 
-    /// One thread for all timers, which sleeps until the next of them is due.
+    /// One thread for all timers; it sleeps until the next deadline.
     #[derive(Default)]
     struct Timers {
         waiting: Mutex<Waiting>,

@@ -1,11 +1,12 @@
-//! JSON as Python's `json` module writes it: `NaN` and the infinities are bare words there. Knows no file.
+//! JSON as written by Python's `json` module, which allows bare `NaN` and `Infinity`.
 
 use std::borrow::Cow;
 
-/// What stands for each bare word of Python's: no value for `NaN`, the largest number for an infinity (behind its sign).
+/// Replacement for each bare word: null for `NaN`, the largest f64 for an infinity (after its
+/// sign).
 const WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
 
-/// The text as other JSON readers take it; the same text where it has none of Python's words outside of strings.
+/// Converts to standard JSON; borrows the text if it has no bare words outside strings.
 pub(crate) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
     let (mut out, mut copied, mut at) = (Vec::new(), 0, 0);
     let mut quoted = false;
@@ -33,7 +34,7 @@ pub(crate) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The same of bytes that nothing else needs.
+/// Converts owned bytes, without a copy if they are standard JSON already.
 pub(crate) fn owned(text: Vec<u8>) -> Vec<u8> {
     if let Cow::Owned(changed) = plain(&text) {
         return changed;

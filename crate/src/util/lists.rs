@@ -1,5 +1,5 @@
-//! Short lists in order, by code that all types share: each type that std's stable sort is used with puts some 5 KB of
-//! sorting into the package. Long lists are std's.
+//! Stable sort of short lists in code shared by all types. Each type used with std's stable sort
+//! adds about 5 KB to the package. Long lists use std's sort.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ pub(crate) fn sort_by<T>(items: &mut Vec<T>, compare: impl Fn(&T, &T) -> Orderin
     items.extend(order.into_iter().filter_map(|index| taken[index].take()));
 }
 
-/// The places of a list in the order of what they hold.
+/// Returns the indices of a list in sorted order.
 fn order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|a, b| compare(*a, *b));

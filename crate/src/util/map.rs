@@ -1,5 +1,5 @@
-//! Maps and sets in the order of their keys, as `BTreeMap` and `BTreeSet` are used here, in a tenth of their code: each
-//! pair of types that those are used with puts 5 KB into the package. Knows no key.
+//! Sorted maps and sets: the used part of `BTreeMap` and `BTreeSet` in a tenth of the code. Each
+//! pair of types used with std's adds 5 KB to the package.
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -8,53 +8,54 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Index;
 
-/// Values by key, in the order of the keys. Looking up takes log n comparisons; putting in moves a pointer for each larger
-/// key, so that tens of thousands are put in within milliseconds in whatever order they come: the same code for all types.
+/// Map sorted by key. Lookup takes log n comparisons. Insertion moves one pointer per larger key,
+/// so tens of thousands of keys insert within milliseconds in any order. Boxed entries let all
+/// types share that code.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SortedMap<K, V>(Vec<Box<(K, V)>>);
 
 impl<K, V> SortedMap<K, V> {
-    /// A map of nothing.
+    /// Creates an empty map.
     pub const fn new() -> Self {
         SortedMap(Vec::new())
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no key.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Keys and values in order.
+    /// Entries in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator + Clone {
         self.0.iter().map(|pair| (&pair.0, &pair.1))
     }
 
-    /// The keys in order.
+    /// Keys in order.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator + Clone {
         self.0.iter().map(|pair| &pair.0)
     }
 
-    /// The values in the order of their keys.
+    /// Values in key order.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator + Clone {
         self.0.iter().map(|pair| &pair.1)
     }
 
-    /// The values in the order of their keys, to be changed.
+    /// Mutable values in key order.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.0.iter_mut().map(|pair| &mut pair.1)
     }
 
-    /// The values alone, in the order of their keys.
+    /// Consumes the map and returns its values in key order.
     pub fn into_values(self) -> impl Iterator<Item = V> {
         self.0.into_iter().map(|pair| pair.1)
     }
 
-    /// Keeps what `keep` holds for.
+    /// Keeps the entries for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         self.0.retain_mut(|pair| keep(&pair.0, &mut pair.1));
     }
@@ -65,14 +66,14 @@ impl<K: Ord, V> SortedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        // What comes in order is put behind the last without a search.
+        // Keys that arrive in order are appended without a search.
         match self.0.last() {
             Some(last) if last.0.borrow() < key => Err(self.0.len()),
             _ => self.0.binary_search_by(|pair| pair.0.borrow().cmp(key)),
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -80,7 +81,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).ok().map(|at| &self.0[at].1)
     }
 
-    /// The value of a key, to be changed.
+    /// Returns the mutable value of a key.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -88,7 +89,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).ok().map(|at| &mut self.0[at].1)
     }
 
-    /// Whether the key has a value.
+    /// Whether the map has a key.
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -96,7 +97,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Gives a key a value; the one before.
+    /// Sets the value of a key and returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(at) => Some(std::mem::replace(&mut self.0[at].1, value)),
@@ -107,7 +108,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         }
     }
 
-    /// The value of a key, which is made where there is none.
+    /// Returns the value of a key, after inserting `make()` if it is absent.
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let at = self.find(&key).unwrap_or_else(|at| {
             self.0.insert(at, Box::new((key, make())));
@@ -116,7 +117,7 @@ impl<K: Ord, V> SortedMap<K, V> {
         &mut self.0[at].1
     }
 
-    /// Takes a key out; its value.
+    /// Removes a key and returns its value.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -134,10 +135,10 @@ impl<K, V> Default for SortedMap<K, V> {
 impl<K: Ord + Borrow<Q>, V, Q: Ord + ?Sized> Index<&Q> for SortedMap<K, V> {
     type Output = V;
 
-    /// The value of a key that is there.
+    /// Returns the value of a key.
     ///
     /// # Panics
-    /// Where it is not.
+    /// If the map does not have the key.
     fn index(&self, key: &Q) -> &V {
         self.get(key).expect("no such key")
     }
@@ -217,22 +218,22 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
     }
 }
 
-/// Values in order, each once.
+/// Sorted set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SortedSet<T>(Vec<T>);
 
 impl<T> SortedSet<T> {
-    /// A set of nothing.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         SortedSet(Vec::new())
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no value.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -242,14 +243,14 @@ impl<T> SortedSet<T> {
         self.0.iter()
     }
 
-    /// Keeps what `keep` holds for.
+    /// Keeps the values for which `keep` returns true.
     pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         self.0.retain(keep);
     }
 }
 
 impl<T: Ord> SortedSet<T> {
-    /// Puts a value in; whether it was not there.
+    /// Inserts a value; returns true if it was absent.
     pub fn insert(&mut self, value: T) -> bool {
         let place = self.0.binary_search(&value);
         if let Err(at) = place {
@@ -258,7 +259,7 @@ impl<T: Ord> SortedSet<T> {
         place.is_err()
     }
 
-    /// Whether the value is there.
+    /// Whether the set has a value.
     pub fn contains<Q: Ord + ?Sized>(&self, value: &Q) -> bool
     where
         T: Borrow<Q>,
@@ -266,7 +267,7 @@ impl<T: Ord> SortedSet<T> {
         self.0.binary_search_by(|each| each.borrow().cmp(value)).is_ok()
     }
 
-    /// Takes a value out; whether it was there.
+    /// Removes a value; returns true if it was present.
     pub fn remove<Q: Ord + ?Sized>(&mut self, value: &Q) -> bool
     where
         T: Borrow<Q>,
@@ -339,7 +340,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Numbers without an order, each several times.
+    /// Unsorted numbers, each several times.
     fn numbers() -> impl Iterator<Item = u64> {
         (0..500u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57)
     }

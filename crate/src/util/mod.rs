@@ -1,4 +1,4 @@
-//! Shared helpers: time, short lists, hashes, base64, Python's JSON. Knows nothing of models.
+//! Shared helpers: time, short lists, sorted maps, hashes, base64, Python's JSON.
 
 pub(crate) mod base64;
 pub(crate) mod clock;
@@ -7,7 +7,7 @@ pub(crate) mod lists;
 pub mod map;
 pub(crate) mod sha256;
 
-/// FNV-1a: separates versions of one thing, not attackers.
+/// FNV-1a hash. It distinguishes versions of a thing, and does not resist attackers.
 pub(crate) fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }

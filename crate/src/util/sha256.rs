@@ -1,19 +1,20 @@
-//! SHA-256 (FIPS 180-4) as a function of a state, so that pieces can be hashed wherever they are. Knows bytes only.
+//! SHA-256 (FIPS 180-4) with explicit state, so that chunks can be hashed wherever they are.
 
 #[cfg(not(target_arch = "wasm32"))]
 use sha2::block_api::compress256;
 
-/// The state of nothing so far: the first 32 bits of the fractional parts of the square roots of the first 8 primes.
+/// Initial state: the first 32 bits of the fractional parts of the square roots of the first 8
+/// primes.
 pub const START: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// A state that is the end of a hash, as 64 hexadecimal digits.
+/// Formats a final state as 64 hexadecimal digits.
 pub fn hex(state: [u32; 8]) -> String {
     state.iter().map(|word| format!("{word:08x}")).collect()
 }
 
-/// The state after more bytes: whole blocks of 64, or the last ones, which `end` tells by how many there were in all. In a page
-/// crate/js/cache.js does the same.
+/// Hashes more bytes: whole blocks of 64, or the last bytes with `end`, the total length. In
+/// browsers crate/js/cache.js does the same.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn absorb(mut state: [u32; 8], bytes: &[u8], end: Option<u64>) -> [u32; 8] {
     let (blocks, rest) = bytes.as_chunks();
