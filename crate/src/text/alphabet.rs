@@ -1,6 +1,6 @@
-//! GPT-2's alphabet of bytes: a printable character for each byte. Knows no vocabulary.
+//! GPT-2's byte alphabet: one printable character per byte.
 
-/// The character that stands for a byte.
+/// Returns the character of a byte.
 pub(super) fn byte_to_char(byte: u8) -> char {
     let code = match byte {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => u32::from(byte),
@@ -11,7 +11,7 @@ pub(super) fn byte_to_char(byte: u8) -> char {
     char::from_u32(code).unwrap_or_default()
 }
 
-/// The byte that a character stands for; none where it is not of the alphabet.
+/// Returns the byte of a character; `None` outside the alphabet.
 pub(super) fn char_to_byte(character: char) -> Option<u8> {
     let byte = match u32::from(character) {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => code,
@@ -23,7 +23,7 @@ pub(super) fn char_to_byte(character: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Appends `text` in the alphabet.
+/// Appends `text` in the byte alphabet.
 pub(super) fn push_mapped(text: &str, out: &mut String) {
     out.extend(text.bytes().map(byte_to_char));
 }

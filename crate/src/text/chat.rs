@@ -1,5 +1,5 @@
-//! Chat templates: a conversation to the text that the model was trained on, as transformers renders it. It knows the
-//! template's source and JSON values, not ids.
+//! Chat templates: render a conversation to the model's prompt format, as transformers does.
+//! Tokenizing the prompt is the tokenizer's task.
 
 use std::fmt::Write as _;
 
@@ -13,34 +13,35 @@ use super::python;
 use super::tokenizer::SpecialTokens;
 use crate::{Error, Result};
 
-/// Steps of the engine that no honest template takes; a hostile one is stopped instead of hanging the page.
+/// Instruction limit of the template engine: stops a hostile template instead of hanging the page.
 const FUEL: u64 = 20_000_000;
-/// Calls of macros inside each other, and nesting of blocks; the stack of a page is small.
+/// Limit of nested macro calls and blocks, because the stack of a page is small.
 const RECURSION: usize = 120;
 
-/// Marks where the last message ends, as transformers does; the space behind it tells whether the template trims.
+/// Marker after the last message, as in transformers; its trailing space shows whether the template
+/// trims.
 const FINAL_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// What a conversation consists of.
+/// Input of a chat template.
 #[derive(Debug, Clone, Default)]
 pub struct ChatInput {
-    /// The messages, as in OpenAI's API: objects with `role`, `content`, `tool_calls`, …
+    /// Messages as in OpenAI's API: objects with `role`, `content`, `tool_calls`, …
     pub messages: Vec<Json>,
-    /// The tools, as JSON schemas.
+    /// Tools as JSON schemas.
     pub tools: Option<Vec<Json>>,
-    /// The documents of a retrieval.
+    /// Documents for retrieval-augmented generation.
     pub documents: Option<Vec<Json>>,
-    /// Whether the text ends with the beginning of the assistant's answer.
+    /// Whether the prompt ends with the start of the assistant's answer.
     pub add_generation_prompt: bool,
-    /// Whether the text ends with that of the last message, to be continued.
+    /// Whether the prompt ends with the text of the last message, to be continued.
     pub continue_final_message: bool,
-    /// Further variables, such as `enable_thinking`.
+    /// Additional variables, such as `enable_thinking`.
     pub variables: serde_json::Map<String, Json>,
-    /// What `strftime_now` answers; the time of the machine if absent.
+    /// Time for `strftime_now`; the system time if absent.
     pub clock: Option<Clock>,
 }
 
-/// The chat templates of a checkpoint, compiled.
+/// The compiled chat templates of a checkpoint.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -49,12 +50,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// A single template.
+    /// Compiles a single template.
     pub fn new(source: &str) -> Result<ChatTemplate> {
         ChatTemplate::named([("default".to_owned(), source.to_owned())])
     }
 
-    /// Several templates by name. `default` and `tool_use` are chosen as transformers does.
+    /// Compiles named templates. `default` and `tool_use` are selected as in transformers.
     pub fn named(templates: impl IntoIterator<Item = (String, String)>) -> Result<ChatTemplate> {
         let mut environment = environment();
         let (mut names, mut sources) = (Vec::new(), String::new());
@@ -67,10 +68,10 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, names, sources })
     }
 
-    /// The templates of a checkpoint's files, or none if it has none.
+    /// Compiles the templates in a checkpoint's files; `None` if it has none.
     ///
-    /// chat_template.jinja comes first, then chat_template.json, then `chat_template` of tokenizer_config.json, which is
-    /// a text or a list of named ones.
+    /// The first of these files counts: chat_template.jinja, chat_template.json, then
+    /// tokenizer_config.json, whose `chat_template` is a string or a list of named templates.
     pub fn load(
         chat_template_jinja: Option<&[u8]>,
         chat_template_json: Option<&[u8]>,
@@ -83,7 +84,7 @@ impl ChatTemplate {
         for (file, bytes) in [("chat_template.json", chat_template_json), ("tokenizer_config.json", tokenizer_config)] {
             let Some(bytes) = bytes else { continue };
             let json: Json = serde_json::from_slice(bytes)
-                .map_err(|e| Error::Config { file: file.to_owned(), reason: format!("is not JSON: {e}") })?;
+                .map_err(|e| Error::Config { file: file.to_owned(), reason: format!("is not valid JSON: {e}") })?;
             match json.get("chat_template") {
                 None | Some(Json::Null) => {}
                 Some(Json::String(source)) => return ChatTemplate::new(source).map(Some),
@@ -93,18 +94,20 @@ impl ChatTemplate {
         Ok(None)
     }
 
-    /// The names of the templates.
+    /// Names of the templates.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Whether messages may have their content as a string: templates of models that see may read lists of parts only.
+    /// Whether message content may be a string: templates of vision models may accept only lists of
+    /// parts.
     pub fn reads_strings(&self) -> bool {
         !self.sources.contains("content") || self.sources.contains("is string") || !self.sources.contains("'image'")
     }
 
-    /// Renders a conversation. `special_spellings` are those of the tokenizer: where a message contains one, the prompt
-    /// notes that it is no special token ([`super::Tokenizer::special_spellings`], [`super::Tokenizer::encode_prompt`]).
+    /// Renders a conversation. `special_spellings` are those of the tokenizer. The prompt records
+    /// where a message contains one, so that it is encoded as text
+    /// ([`super::Tokenizer::special_spellings`], [`super::Tokenizer::encode_prompt`]).
     pub fn render(
         &self,
         input: &ChatInput,
@@ -150,7 +153,7 @@ impl ChatTemplate {
         let mut prompt = guard.reveal(&rendered);
         if let Some(text) = last {
             let found = prompt.text.rfind(FINAL_MARK.trim_end()).filter(|_| prompt.text.contains(text.trim()));
-            let reason = "the last message cannot be continued: the template leaves parts of it out";
+            let reason = "the last message cannot be continued: the template drops parts of it";
             let end = found.ok_or_else(|| template_error(reason))?;
             let spaced = prompt.text[end..].starts_with(FINAL_MARK);
             prompt.text.truncate(end);
@@ -163,7 +166,7 @@ impl ChatTemplate {
         Ok(prompt)
     }
 
-    /// Puts [`FINAL_MARK`] behind the text of the last message; gives that text.
+    /// Appends [`FINAL_MARK`] to the text of the last message; returns that text.
     fn mark_final(&self, message: Option<&mut Json>) -> Result<String> {
         let refuse = |reason: &str| template_error(format!("the last message cannot be continued: {reason}"));
         if !self.sources.contains("content") {
@@ -188,7 +191,7 @@ impl ChatTemplate {
             _ if has("default") => "default",
             names => {
                 return Err(template_error(format!(
-                    "there are several templates ({}) and none is called 'default'",
+                    "the checkpoint has several templates ({}), but none is named 'default'",
                     names.join(", ")
                 )));
             }
@@ -201,7 +204,7 @@ fn template_error(reason: impl Into<String>) -> Error {
     Error::ChatTemplate { reason: reason.into() }
 }
 
-/// `[{"name": …, "template": …}, …]` or `{name: template, …}`
+/// Reads `[{"name": …, "template": …}, …]` or `{name: template, …}`.
 fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
     let text = |value: Option<&Json>| value.and_then(Json::as_str).map(str::to_owned);
     let named: Option<Vec<(String, String)>> = match list {
@@ -211,14 +214,14 @@ fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
     };
     named.filter(|templates| !templates.is_empty()).ok_or_else(|| Error::Config {
         file: file.to_owned(),
-        reason: "chat_template is neither a text nor a list of named templates".to_owned(),
+        reason: "chat_template must be a string or a list of named templates".to_owned(),
     })
 }
 
-/// The engine's error in one line: its message, what caused it, and the line of the template.
+/// Formats an error of the template engine in one line: message, cause and template line.
 fn failed(error: &minijinja::Error) -> Error {
     let mut reason = match error.kind() {
-        // A template's own exceptions speak for themselves.
+        // Exceptions raised by the template are reported verbatim.
         ErrorKind::InvalidOperation => error.detail().unwrap_or("invalid operation").to_owned(),
         kind => error.detail().map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
     };
@@ -233,7 +236,7 @@ fn failed(error: &minijinja::Error) -> Error {
     template_error(reason)
 }
 
-/// The engine as transformers sets up Jinja.
+/// Creates a Jinja environment with the settings of transformers.
 fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     if let Ok(syntax) = env.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build() {
@@ -265,7 +268,7 @@ fn environment() -> Environment<'static> {
     env
 }
 
-/// `{% generation %}` marks the assistant's words for training; for rendering it is a scope and nothing else.
+/// Replaces `{% generation %}`, which marks the assistant's tokens for training, by a plain scope.
 fn generation_blocks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,4 +1,4 @@
-//! The normalizers of tokenizer.json in their order. It knows their entries in the file, not the vocabulary.
+//! The normalizers of tokenizer.json, applied in order.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::pattern::Pattern;
 use super::tokenizer_error;
 use crate::Result;
 
-/// The deepest nesting of sequences that is read.
+/// Maximum nesting of `Sequence` entries.
 const MAX_DEPTH: usize = 16;
 
 /// One step of normalization.
@@ -24,11 +24,11 @@ enum Step {
     ByteLevel,
 }
 
-/// The normalizers in their order.
+/// Normalizers in the order of application.
 #[derive(Default)]
 pub(super) struct Normalizers(Vec<Step>);
 
-/// The members of nested sequences in order: `children` is the name of their list.
+/// Flattens nested `Sequence` entries; `children` is the name of their list.
 pub(super) fn flatten<'a>(node: &'a Value, children: &str, depth: usize, out: &mut Vec<&'a Value>) -> Result<()> {
     if node.is_null() {
         return Ok(());
@@ -42,26 +42,26 @@ pub(super) fn flatten<'a>(node: &'a Value, children: &str, depth: usize, out: &m
     members.iter().try_for_each(|member| flatten(member, children, depth + 1, out))
 }
 
-/// The text of a field.
+/// Reads the string at JSON pointer `at`.
 pub(super) fn field<'a>(entry: &'a Value, at: &str) -> Result<&'a str> {
-    let missing = || tokenizer_error(format!("tokenizer.json: {:.80} has no text at {at}", entry.to_string()));
+    let missing = || tokenizer_error(format!("tokenizer.json: {:.80} has no string at {at}", entry.to_string()));
     entry.pointer(at).and_then(Value::as_str).ok_or_else(missing)
 }
 
-/// A switch of an entry, with what it is where the file says nothing.
+/// Reads a boolean field; `default` if it is absent.
 pub(super) fn switch(entry: &Value, name: &str, default: bool) -> bool {
     entry.get(name).and_then(Value::as_bool).unwrap_or(default)
 }
 
 impl Normalizers {
-    /// Reads the `normalizer` of the file.
+    /// Reads `normalizer` of tokenizer.json.
     pub fn load(node: &Value) -> Result<Normalizers> {
         let mut members = Vec::new();
         flatten(node, "normalizers", 0, &mut members)?;
         members.into_iter().map(Step::load).collect::<Result<_>>().map(Normalizers)
     }
 
-    /// The normalized text.
+    /// Normalizes the input; borrows it if nothing changes.
     pub fn normalize<'a>(&self, input: &'a str) -> Result<Cow<'a, str>> {
         let mut text = Cow::Borrowed(input);
         for step in &self.0 {
@@ -98,7 +98,7 @@ impl Step {
         })
     }
 
-    /// The changed text; none where that is the text itself.
+    /// Applies the step; `None` means that the text is unchanged.
     fn apply(&self, text: &str) -> Result<Option<String>> {
         Ok(match self {
             Step::Own(own) => own.apply(text),

@@ -1,19 +1,20 @@
-//! The date and time that a template may ask for, and Python's `strftime`. It knows no time zones but the page's own.
+//! Local date and time for chat templates, and Python's `strftime`. The page's time zone is the
+//! only one supported.
 
-/// A point in local time, for templates that ask for the date.
+/// Date and time in local time, for chat templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock {
     /// The year.
     pub year: i32,
-    /// 1 to 12
+    /// Month, 1 to 12.
     pub month: u32,
-    /// 1 to 31
+    /// Day of the month, 1 to 31.
     pub day: u32,
-    /// 0 to 23
+    /// Hour, 0 to 23.
     pub hour: u32,
-    /// 0 to 59
+    /// Minute, 0 to 59.
     pub minute: u32,
-    /// 0 to 60
+    /// Second, 0 to 60.
     pub second: u32,
 }
 
@@ -34,7 +35,8 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 impl Clock {
-    /// Now: in a page the local time, natively UTC, since the standard library knows no time zones.
+    /// Returns the current time: local in browsers, UTC in native builds, because std has no time
+    /// zones.
     #[cfg(target_arch = "wasm32")]
     pub fn now() -> Clock {
         let date = js_sys::Date::new_0();
@@ -48,14 +50,15 @@ impl Clock {
         }
     }
 
-    /// Now: in a page the local time, natively UTC, since the standard library knows no time zones.
+    /// Returns the current time: local in browsers, UTC in native builds, because std has no time
+    /// zones.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn now() -> Clock {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Clock::from_unix(i64::try_from(since.as_secs()).unwrap_or(0))
     }
 
-    /// The time of a number of seconds since 1970, without a time zone.
+    /// Converts seconds since the Unix epoch, without a time zone.
     pub fn from_unix(seconds: i64) -> Clock {
         let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
         // Days since 1 March of year 0, in cycles of 400 years.
@@ -81,14 +84,14 @@ impl Clock {
         lengths.iter().take(self.month.saturating_sub(1) as usize).sum::<u32>() + self.day
     }
 
-    /// 0 is Sunday.
+    /// Day of the week; 0 is Sunday.
     fn weekday(self) -> usize {
         let before = self.year - 1;
         let days = before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
         (days + self.day_of_year() as i32).rem_euclid(7) as usize
     }
 
-    /// `datetime.strftime` in the C locale.
+    /// Formats the time like Python's `datetime.strftime` in the C locale.
     pub(super) fn strftime(self, format: &str) -> String {
         let mut out = String::new();
         let mut chars = format.chars();

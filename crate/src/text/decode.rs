@@ -1,5 +1,5 @@
-//! Token strings to text, one at a time: the decoders of tokenizer.json as a chain that keeps a little state, so that a
-//! stream costs the same per token at its start and after an hour. It knows no ids and no vocabulary.
+//! Streaming detokenizer: the decoders of tokenizer.json as a chain with bounded state, so the cost
+//! per token does not grow with the sequence. Its input is token strings, not ids.
 
 use serde_json::Value;
 
@@ -9,22 +9,23 @@ use crate::Result;
 
 pub(super) const REPLACEMENT: char = '\u{FFFD}';
 
-/// A token on its way to text.
+/// A token string on its way through the decoders.
 pub(super) struct Piece {
     pub text: String,
-    /// An added token's text stands as it is and is not written in the model's alphabet.
+    /// Added tokens are plain text, not in the model's byte alphabet.
     pub added: bool,
 }
 
-/// One decoder and what it remembers of the tokens before.
+/// A decoder with its state.
 #[derive(Debug, Clone)]
 enum Stage {
-    /// GPT-2's byte alphabet; `tail` is the beginning of a character. `strict`: added tokens are not in the alphabet.
+    /// GPT-2's byte alphabet; `tail` holds an incomplete character. `strict`: added tokens are not
+    /// in the alphabet.
     Bytes {
         strict: bool,
         tail: Vec<u8>,
     },
-    /// `<0x41>` is a byte. A run of them is text if it is valid as a whole.
+    /// `<0x41>` is a byte. A run of bytes becomes text only if the whole run is valid UTF-8.
     ByteFallback {
         run: Vec<u8>,
     },
@@ -60,20 +61,20 @@ enum Stage {
         cleanup: bool,
         last: Option<String>,
     },
-    /// No decoder at all: tokens with spaces between them.
+    /// No decoder: joins tokens with spaces.
     Join {
         first: bool,
     },
 }
 
-/// The decoders of a tokenizer, in the state before the first token.
+/// The decoder chain of a tokenizer with its state.
 #[derive(Debug, Clone)]
 pub(super) struct Decoder {
     stages: Vec<Stage>,
 }
 
 impl Decoder {
-    /// Reads the `decoder` of tokenizer.json. A byte-level BPE model decides by itself how it is read.
+    /// Reads `decoder` of tokenizer.json, which a byte-level BPE model overrides.
     pub fn new(decoder: &Value, byte_level_model: bool) -> Result<Decoder> {
         let mut stages = Vec::new();
         if byte_level_model {
@@ -86,17 +87,17 @@ impl Decoder {
         Ok(Decoder { stages })
     }
 
-    /// Feeds one token and appends the text that is final to `out`.
+    /// Decodes one token and appends the final text to `out`.
     pub fn push(&mut self, piece: Piece, out: &mut String) {
         feed(&mut self.stages, piece, out);
     }
 
-    /// Appends what the decoders still hold.
+    /// Appends the text that is still buffered.
     pub fn finish(&mut self, out: &mut String) {
         finish(&mut self.stages, out);
     }
 
-    /// The bytes of one token in the middle of a text.
+    /// Returns the bytes of a token in the middle of a sequence.
     pub fn bytes_of(&self, piece: Piece) -> Vec<u8> {
         let mapped = || piece.text.chars().map(char_to_byte).collect::<Option<Vec<u8>>>();
         match self.stages.first() {
@@ -109,7 +110,8 @@ impl Decoder {
                 if let Some(byte) = fallback_byte(&piece.text).filter(|_| has_bytes) {
                     return vec![byte];
                 }
-                // A token before it takes what decoders do to the first one, and is cut off again.
+                // A preceding token absorbs the special handling of the first token; its text is
+                // cut off again.
                 let first = || Piece { text: "x".to_owned(), added: false };
                 let (mut alone, mut both) = (String::new(), String::new());
                 let mut decoder = self.clone();
@@ -124,7 +126,7 @@ impl Decoder {
         }
     }
 
-    /// Lets go of what can be shown now, and says whether the text ends in the middle of a character.
+    /// Appends the text that can be shown now; returns whether it ends inside a character.
     pub fn settle(&mut self, out: &mut String) -> bool {
         for i in 0..self.stages.len() {
             let Some((stage, rest)) = self.stages.get_mut(i..).and_then(<[Stage]>::split_first_mut) else { break };
@@ -175,7 +177,8 @@ fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: us
             first: true,
         },
         "Metaspace" => {
-            // Before there were schemes, add_prefix_space said whether the first space is the tokenizer's own.
+            // Older files have add_prefix_space instead of a scheme: whether the tokenizer adds the
+            // first space.
             let scheme = text("prepend_scheme").unwrap_or_else(|| "always".to_owned());
             Stage::Metaspace {
                 replacement: character("replacement")?,
@@ -195,7 +198,7 @@ fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: us
     Ok(())
 }
 
-/// Runs `piece` through the decoders.
+/// Passes `piece` through the decoders.
 fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
     let Some((stage, rest)) = stages.split_first_mut() else {
         out.push_str(&piece.text);
@@ -280,7 +283,7 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
     feed(rest, Piece { text, added }, out);
 }
 
-/// Lets every decoder give up what it holds, the first one first.
+/// Flushes every decoder, first to last.
 fn finish(stages: &mut [Stage], out: &mut String) {
     let Some((stage, rest)) = stages.split_first_mut() else { return };
     match stage {
@@ -299,7 +302,7 @@ fn finish(stages: &mut [Stage], out: &mut String) {
     finish(rest, out);
 }
 
-/// A run of bytes is over: text, or one replacement character per byte.
+/// Ends a run of bytes: appends text, or one replacement character per byte.
 fn end_run(run: &mut Vec<u8>, rest: &mut [Stage], out: &mut String) {
     if run.is_empty() {
         return;
@@ -315,7 +318,8 @@ fn fallback_byte(token: &str) -> Option<u8> {
     (hex.len() == 2).then(|| u8::from_str_radix(hex, 16).ok()).flatten()
 }
 
-/// Appends the text of `bytes`, broken characters replaced, and returns the beginning of a character at their end.
+/// Appends `bytes` as UTF-8 with broken characters replaced; returns an incomplete character at the
+/// end.
 fn decode_utf8(mut bytes: &[u8], out: &mut String) -> Vec<u8> {
     loop {
         let error = match std::str::from_utf8(bytes) {
@@ -337,7 +341,7 @@ fn decode_utf8(mut bytes: &[u8], out: &mut String) -> Vec<u8> {
     }
 }
 
-/// The clean-up that goes with WordPiece, in the order of the reference.
+/// Clean-up of WordPiece, in the order of the reference.
 fn clean_up(text: &str) -> String {
     const RULES: [(&str, &str); 11] = [
         (" .", "."),

@@ -1,4 +1,4 @@
-//! tokenizer.json as serde reads it: its parts, and of which type its model is. Knows not what the parts are for.
+//! tokenizer.json as parsed by serde: its parts, and the type of its model.
 
 use serde::Deserialize;
 use serde::de::Deserializer;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::tokenizer_error;
 use crate::Result;
 
-/// tokenizer.json, with the model left as text until its parts are read one by one.
+/// tokenizer.json. The model stays raw text until its parts are read one by one.
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(default)]
@@ -25,7 +25,8 @@ pub(super) struct File<'a> {
     pub model: &'a RawValue,
 }
 
-/// One entry of `added_tokens`, also of tokenizer_config.json's `added_tokens_decoder` (which has the id as its key).
+/// Entry of `added_tokens`, or of tokenizer_config.json's `added_tokens_decoder` (whose key is the
+/// id).
 #[derive(Deserialize, Clone)]
 pub(super) struct AddedEntry {
     #[serde(default)]
@@ -43,12 +44,12 @@ pub(super) struct AddedEntry {
     pub special: bool,
 }
 
-/// Parses the file. `text` must outlive the model, which is read from it later.
+/// Parses tokenizer.json. `text` must outlive the model, which is parsed later.
 pub(super) fn parse(text: &[u8]) -> Result<File<'_>> {
-    serde_json::from_slice(text).map_err(|e| tokenizer_error(format!("tokenizer.json is not readable: {e}")))
+    serde_json::from_slice(text).map_err(|e| tokenizer_error(format!("tokenizer.json is not valid: {e}")))
 }
 
-/// The type of the model, which old files leave to be guessed from its fields.
+/// Returns the model type; if an old file has none, derives it from the fields.
 pub(super) fn model_kind(model: &RawValue) -> Result<String> {
     let shape: ModelKind =
         serde_json::from_str(model.get()).map_err(|e| tokenizer_error(format!("tokenizer.json, model: {e}")))?;
@@ -70,7 +71,7 @@ struct ModelKind {
     vocab: Option<VocabShape>,
 }
 
-/// Whether `vocab` is an array, without reading it.
+/// Whether `vocab` is an array, found without parsing it.
 struct VocabShape {
     array: bool,
 }

@@ -1,34 +1,35 @@
-//! Keeps what a message says apart from what the template says. It knows spellings of special tokens and text, not ids.
+//! Keeps special tokens spelled inside messages apart from those of the template.
 //!
-//! A template mixes its own special tokens with the users' words into one text, and `<|im_end|>` typed by a user looks
-//! there like the template's. Wrapping every message in marks would break the templates, which trim, compare and split
-//! what they are given. So only the harmful places are changed: wherever a message spells a special token, one character
-//! of it is replaced by a private-use character that stands for it, and taken back after the rendering, when its place
-//! is known: no special token may cover it.
+//! A template joins its own special tokens and the user's text to one string, in which a typed
+//! `<|im_end|>` looks like the template's. Wrapping messages in markers would break templates that
+//! trim, compare and split them. So wherever a message spells a special token, a private-use
+//! character replaces one of its characters. After rendering the character is restored, and its
+//! position is recorded: no special token may cover it.
 
 use crate::util::map::SortedMap;
 
 use serde_json::Value;
 
-/// A rendered prompt and the places in it that no special token may cover, because a message wrote them.
+/// Rendered prompt, with the positions that no special token may cover because a message wrote
+/// them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prompt {
-    /// The text as transformers would render it.
+    /// The text as transformers renders it.
     pub text: String,
-    /// Byte offsets of characters, ascending.
+    /// Byte offsets of the protected characters, ascending.
     pub(super) protected: Vec<usize>,
 }
 
 impl Prompt {
-    /// A text whose special tokens are all honoured.
+    /// Creates a prompt whose special tokens are all encoded.
     pub fn trusted(text: impl Into<String>) -> Prompt {
         Prompt { text: text.into(), protected: Vec::new() }
     }
 }
 
 impl Prompt {
-    /// Puts texts in the place of a mark that no message wrote, in their order; tells how often the mark was there. Where it
-    /// is there more often than there are texts, it stays.
+    /// Replaces each `mark` that no message wrote by the next of `texts`; returns the number of
+    /// marks. Marks beyond the last text stay.
     pub fn replace(&mut self, mark: &str, texts: &[String]) -> usize {
         let (mut text, mut protected) = (String::with_capacity(self.text.len()), Vec::new());
         let (mut at, mut found) = (0, 0);
@@ -50,16 +51,16 @@ impl Prompt {
     }
 }
 
-/// The stand-ins of one rendering.
+/// The placeholder characters of one rendering.
 pub(super) struct Guard<'a> {
     specials: &'a [String],
-    /// Original to stand-in.
+    /// Original character to placeholder.
     stand_ins: SortedMap<char, char>,
     free: Vec<char>,
 }
 
 impl<'a> Guard<'a> {
-    /// A guard for inputs that are all among `inputs`: the stand-ins are characters that none of them contains.
+    /// Creates a guard whose placeholders occur neither in `inputs` nor in `template`.
     pub fn new<'v>(specials: &'a [String], inputs: impl IntoIterator<Item = &'v Value>, template: &str) -> Guard<'a> {
         let mut originals: Vec<usize> = specials.iter().flat_map(|s| s.chars()).map(|c| c as usize).collect();
         originals.sort_unstable();
@@ -70,14 +71,14 @@ impl<'a> Guard<'a> {
         Guard { specials, stand_ins: SortedMap::new(), free }
     }
 
-    /// `value` with the special tokens in its strings made harmless.
+    /// Returns `value` with placeholders in all spellings of special tokens.
     pub fn protect(&mut self, value: &Value) -> Value {
         self.protect_value(value, None)
     }
 
     fn protect_value(&mut self, value: &Value, key: Option<&str>) -> Value {
         match value {
-            // The template compares these with its own words, and builds its special tokens of roles.
+            // The template compares these with constants, and builds special tokens from roles.
             Value::String(_) if matches!(key, Some("role" | "type")) => value.clone(),
             Value::String(text) => Value::String(self.protect_text(text, matches!(key, Some("content" | "text")))),
             Value::Array(items) => Value::Array(items.iter().map(|item| self.protect_value(item, key)).collect()),
@@ -96,8 +97,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Protects whole tokens, and the beginnings and ends of tokens at the edges of the text, where the neighbour may
-    /// bring the rest; `inside` also a text that is the middle of a token.
+    /// Protects whole special tokens, and parts of them at the edges of the text, which adjacent
+    /// text may complete. `inside`: also text that is the middle of a special token.
     fn protect_text(&mut self, text: &str, inside: bool) -> String {
         let mut marks = Vec::new();
         for special in self.specials.iter().filter(|s| !s.is_empty()) {
@@ -131,14 +132,14 @@ impl<'a> Guard<'a> {
         if let Some(c) = self.stand_ins.get(&original) {
             return *c;
         }
-        // There are more private characters than characters in special tokens; were there none left, a replacement
-        // character is safe too, if visible.
+        // There are more private-use characters than characters in special tokens. U+FFFD as a
+        // fallback is safe too, but visible.
         let Some(c) = self.free.pop() else { return '\u{FFFD}' };
         self.stand_ins.insert(original, c);
         c
     }
 
-    /// Puts the original characters back and notes their places.
+    /// Restores the original characters and records their positions.
     pub fn reveal(&self, rendered: &str) -> Prompt {
         if self.stand_ins.is_empty() {
             return Prompt::trusted(rendered);
@@ -158,7 +159,7 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// The character of `text[start..end]` to replace: one that neither trimming nor JSON would treat in a special way.
+/// Selects the character of `text[start..end]` to replace: one that trimming and JSON leave alone.
 fn mark(text: &str, start: usize, end: usize) -> Option<usize> {
     let plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\' && !c.is_control();
     text.get(start..end)?.char_indices().find(|(_, c)| plain(*c)).map(|(i, _)| start + i)

@@ -1,9 +1,9 @@
-//! What the `tokenizers` library does with one component, for the tests that compare ours with it.
+//! Runs one component in the `tokenizers` library, for tests that compare with it.
 
 use serde_json::{Map, Value, json};
 use tokenizers::pipeline::PipelineTokenizer;
 
-/// A tokenizer of the library that has no vocabulary: the carrier of one component.
+/// Creates a library tokenizer with one component and no vocabulary.
 pub(super) fn frame(slot: &str, value: Value) -> tokenizers::Result<PipelineTokenizer> {
     let mut doc = Map::new();
     doc.insert("version".to_owned(), json!("1.0"));

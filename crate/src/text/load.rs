@@ -1,7 +1,7 @@
-//! Reads the model's part of tokenizer.json. It knows the file, not what is done with the text.
+//! Reads `model` of tokenizer.json.
 //!
-//! Vocabulary and merges go straight into the model's own lists: a page has little memory, and waits for them. Here too is
-//! what nobody should leave to the honesty of a file.
+//! Parses vocabulary and merges directly into the model's lists, to save memory and load time.
+//! Limits the sizes that an untrusted file can claim.
 
 use std::fmt;
 
@@ -13,9 +13,10 @@ use super::model::{Bpe, Kind, Merges, Model, Options, Unigram, Vocab};
 use super::tokenizer_error;
 use crate::Result;
 
-/// The largest id that is believed. Real vocabularies end at about 262,000; tables are as long as the largest id.
+/// Largest accepted id. Real vocabularies end at about 262,000; tables are as long as the largest
+/// id.
 const MAX_ID: u32 = 1 << 21;
-/// The longest token that is believed.
+/// Longest accepted token in bytes.
 pub(super) const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
 
 #[derive(Deserialize)]
@@ -34,15 +35,15 @@ struct ModelFile<'a> {
     max_input_chars_per_word: Option<usize>,
 }
 
-/// `vocab` as it stands: token to id, or, for Unigram, token and score in the order of the ids.
+/// `vocab` as in the file: token to id, or for Unigram (token, score) in id order.
 #[derive(Default)]
 struct VocabFile {
     vocab: Vocab,
-    /// None where the tokens have ids.
+    /// `None` if the tokens have ids.
     scores: Option<Vec<f64>>,
 }
 
-/// Reads a string into a buffer that serves for all of them.
+/// Deserializes a string into a reused buffer.
 struct Text<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Text<'_> {
@@ -103,7 +104,7 @@ impl<'de> Deserialize<'de> for VocabFile {
     }
 }
 
-/// Reads `merges`: pairs, or as in files from before 2024 `"a b"`.
+/// Deserializes `merges`: pairs, or `"a b"` in files from before 2024.
 struct MergesFile<'a> {
     vocab: &'a Vocab,
     prefix: &'a str,
@@ -141,7 +142,7 @@ impl MergesFile<'_> {
     }
 }
 
-/// Reads one merge into two buffers; true where it is a comment.
+/// Deserializes one merge into two buffers; returns true for a comment.
 struct MergeFile<'a>(&'a mut String, &'a mut String);
 
 impl<'de> DeserializeSeed<'de> for MergeFile<'_> {
@@ -177,7 +178,8 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
     }
 }
 
-/// Builds the model of type `kind`. `byte_level`: its words are given as they are, its vocabulary is in GPT-2's alphabet.
+/// Builds the model of type `kind`. `byte_level`: its input is plain text, its vocabulary is in
+/// GPT-2's byte alphabet.
 pub(super) fn model(raw: &RawValue, kind: &str, byte_level: bool) -> Result<Model> {
     let wrong = |e: serde_json::Error| tokenizer_error(format!("tokenizer.json, model: {e}"));
     let file: ModelFile = serde_json::from_str(raw.get()).map_err(wrong)?;
@@ -206,7 +208,7 @@ pub(super) fn model(raw: &RawValue, kind: &str, byte_level: bool) -> Result<Mode
         ("Unigram", Some(scores)) => {
             let count = scores.len();
             if file.unk_id.is_some_and(|id| id >= count) {
-                return Err(tokenizer_error("tokenizer.json, model: `unk_id` is not an id of the vocabulary"));
+                return Err(tokenizer_error("tokenizer.json: `unk_id` of the model is not in the vocabulary"));
             }
             let unk = file.unk_id.map(|id| id as u32);
             Kind::Unigram(Unigram::new(&vocab, scores, unk, file.byte_fallback.unwrap_or(false)))
@@ -222,7 +224,7 @@ pub(super) fn model(raw: &RawValue, kind: &str, byte_level: bool) -> Result<Mode
         }
         (other, _) => {
             return Err(tokenizer_error(format!(
-                "tokenizer.json: the model type {other:?} is not supported (BPE, Unigram, WordPiece and WordLevel are)"
+                "tokenizer.json: the model type {other:?} is not supported; use BPE, Unigram, WordPiece or WordLevel"
             )));
         }
     };

@@ -1,10 +1,12 @@
-//! Text in, token ids out, and back: tokenizer, chat template, streaming detokenizer, stop strings. It knows no model
-//! and no GPU; it sees the bytes of tokenizer.json and its neighbours and the strings of a conversation.
+//! Text processing: tokenizer, chat templates, streaming detokenizer and stop strings.
 //!
-//! The way of a conversation: [`ChatTemplate::render`] turns the messages into a [`Prompt`], that is, text in which the
-//! places are marked where a message contains the spelling of a special token; [`Tokenizer::encode_prompt`] honours
-//! the special tokens of the template and none that a message tries to smuggle in; [`StreamDecoder`] turns sampled ids
-//! into text without ever showing half a character; [`StopStrings`] cuts the text at the caller's stop strings.
+//! Stages of a conversation:
+//! - [`ChatTemplate::render`] turns messages into a [`Prompt`], which records where a message
+//!   spells a special token.
+//! - [`Tokenizer::encode_prompt`] encodes the special tokens of the template; those spelled in
+//!   messages stay text.
+//! - [`StreamDecoder`] turns sampled ids into text and never returns part of a character.
+//! - [`StopStrings`] ends the text at the caller's stop strings.
 
 mod alphabet;
 mod chat;
@@ -39,7 +41,7 @@ pub use tokenizer::{EncodeOptions, SpecialTokens, Tokenizer, TokenizerFiles};
 
 use crate::Error;
 
-/// An error of the tokenizer.
+/// Creates a tokenizer error.
 pub(crate) fn tokenizer_error(reason: impl Into<String>) -> Error {
     Error::Tokenizer { reason: reason.into() }
 }

@@ -1,7 +1,6 @@
-//! The normalizers that need Unicode's tables: its four forms, BERT's cleaning, accents, and the character map of
-//! SentencePiece. A page asks the browser for the forms and for clusters of characters, whose tables would be 65 KB of the
-//! package.
-//! It knows their entries in tokenizer.json, not the vocabulary.
+//! The normalizers of tokenizer.json that need Unicode tables: the four normalization forms, BERT's
+//! cleaning, accents, and SentencePiece's character map. In browsers JavaScript provides the forms
+//! and the grapheme clusters, whose tables would add 65 KB to the package.
 
 use serde_json::Value;
 use unicode_categories::UnicodeCategories;
@@ -10,7 +9,7 @@ use super::tokenizer_error;
 use crate::Result;
 use crate::util::base64;
 
-/// A normalization form of Unicode (UAX #15).
+/// Unicode normalization form (UAX #15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Composed.
@@ -47,23 +46,23 @@ impl Form {
     }
 }
 
-/// One of these normalizers.
+/// A normalizer that needs Unicode tables.
 pub(super) enum Normalizer {
-    /// Text in a form of Unicode.
+    /// Unicode normalization.
     Form(Form),
-    /// Marks are left out.
+    /// Removes marks.
     StripAccents,
-    /// Control characters are left out and rare spaces made plain, as in Google's translation models.
+    /// Removes control characters and replaces rare spaces, as in Google's translation models.
     Nmt,
-    /// What BERT does to a text before it is split.
+    /// BERT's normalization before splitting.
     Bert {
-        /// Control characters are left out, spaces made plain.
+        /// Removes control characters and replaces white space by spaces.
         clean: bool,
-        /// Spaces around Chinese characters.
+        /// Adds spaces around Chinese characters.
         chinese: bool,
-        /// Accents are left out.
+        /// Removes accents.
         strip: bool,
-        /// Small letters.
+        /// Lowercases.
         lower: bool,
     },
     /// SentencePiece's character map.
@@ -71,7 +70,7 @@ pub(super) enum Normalizer {
 }
 
 impl Normalizer {
-    /// Reads an entry of tokenizer.json; none where it is not one of these.
+    /// Reads an entry of tokenizer.json; `None` for other normalizers.
     pub fn load(entry: &Value) -> Result<Option<Normalizer>> {
         let on = |name: &str| {
             let missing = || tokenizer_error(format!("tokenizer.json: BertNormalizer has no `{name}`"));
@@ -92,14 +91,14 @@ impl Normalizer {
             },
             Some("Precompiled") => {
                 let map = entry.get("precompiled_charsmap").and_then(Value::as_str).and_then(CharacterMap::read);
-                let wrong = || tokenizer_error("tokenizer.json: precompiled_charsmap is not a character map");
+                let wrong = || tokenizer_error("tokenizer.json: precompiled_charsmap is not a valid character map");
                 Normalizer::Map(map.ok_or_else(wrong)?)
             }
             _ => return Ok(None),
         }))
     }
 
-    /// The normalized text; none where that is the text itself.
+    /// Returns the normalized text; `None` if it is unchanged.
     pub fn apply(&self, text: &str) -> Option<String> {
         let done = match self {
             Normalizer::Form(_) | Normalizer::StripAccents if text.is_ascii() => return None,
@@ -116,7 +115,7 @@ impl Normalizer {
                 if *strip && !all.is_ascii() {
                     all = Form::Nfd.of(&all).chars().filter(|c| !c.is_mark_nonspacing()).collect();
                 }
-                // Not of the whole text: a sigma at the end of a word stays as it is.
+                // Per character, not per string: a sigma at the end of a word stays as it is.
                 if *lower { all.chars().flat_map(char::to_lowercase).collect() } else { all }
             }
             Normalizer::Map(map) => map.apply(text),
@@ -125,7 +124,8 @@ impl Normalizer {
     }
 }
 
-/// A mark of Unicode 9, as the models' own tokenizers had it: those of Unicode 8 and the ones that came then.
+/// Whether Unicode 9, the version of the models' own tokenizers, has the character as a mark. Those
+/// are the marks of Unicode 8, and the ranges added in 9.
 fn is_mark(c: char) -> bool {
     let came = matches!(
         u32::from(c),
@@ -159,7 +159,7 @@ fn cleaned(c: char) -> Option<char> {
     }
 }
 
-/// The blocks of ideographs that BERT has.
+/// The blocks of ideographs in BERT's list.
 fn is_chinese(c: char) -> bool {
     matches!(
         u32::from(c),
@@ -181,8 +181,8 @@ fn nmt(c: char) -> Option<char> {
     }
 }
 
-/// SentencePiece's map of characters and short sequences of them: a trie in a double array (darts-clone's layout) over
-/// texts that end in a zero each.
+/// SentencePiece's map of characters and short sequences: a double-array trie (darts-clone's
+/// layout) over zero-terminated replacements.
 pub(super) struct CharacterMap {
     trie: Vec<u32>,
     texts: String,
@@ -197,7 +197,7 @@ impl CharacterMap {
         Some(CharacterMap { trie, texts: String::from_utf8(texts.to_vec()).ok()? })
     }
 
-    /// What stands for the shortest beginning of a text that the map has.
+    /// Returns the replacement of the shortest prefix of `text` in the map.
     fn find(&self, text: &str) -> Option<&str> {
         let unit = |at: u32| self.trie.get(at as usize).copied();
         let next = |at: u32, unit: u32| at ^ (unit >> 10 << ((unit & 1 << 9) >> 6));
@@ -216,7 +216,7 @@ impl CharacterMap {
         None
     }
 
-    /// Short clusters of characters first, then the characters of those that the map lacks.
+    /// Replaces short grapheme clusters first, then the characters of clusters that the map lacks.
     fn apply(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         for cluster in clusters(text) {
@@ -233,13 +233,13 @@ impl CharacterMap {
     }
 }
 
-/// The clusters of characters that are seen as one (UAX #29).
+/// Grapheme clusters (UAX #29).
 #[cfg(not(target_arch = "wasm32"))]
 fn clusters(text: &str) -> Vec<&str> {
     unicode_segmentation::UnicodeSegmentation::graphemes(text, true).collect()
 }
 
-/// The clusters of characters that are seen as one (UAX #29).
+/// Grapheme clusters (UAX #29).
 #[cfg(target_arch = "wasm32")]
 fn clusters(text: &str) -> Vec<&str> {
     #[wasm_bindgen::prelude::wasm_bindgen(module = "/js/text.js")]
@@ -269,14 +269,15 @@ mod tests {
     use serde_json::json;
     use tokenizers::pipeline;
 
-    /// What the library makes of a text, whose own normalizers are compiled for tests and the native runner.
+    /// Normalizes with the library, whose normalizers are compiled only for tests and the native
+    /// runner.
     fn theirs(entry: &Value, texts: &[String]) -> Vec<String> {
         let library = frame("normalizer", entry.clone()).unwrap();
         let one = |text: &String| pipeline::normalize_all(library.get_normalizers(), text, 0).unwrap().into_owned();
         texts.iter().map(one).collect()
     }
 
-    /// Every character, plain and in company.
+    /// Every character, alone and between others.
     fn texts() -> Vec<String> {
         let all: Vec<char> = (0..=0x2_ffff).chain(0xe_0000..0xe_0200).filter_map(char::from_u32).collect();
         let mut texts: Vec<String> = all.chunks(64).map(|some| some.iter().collect()).collect();
@@ -300,7 +301,7 @@ mod tests {
         }
     }
 
-    /// A map of one-byte keys: the root's offset is 256, a leaf's value stands beside its node.
+    /// Builds a map of one-byte keys: the root's offset is 256, a leaf's value is next to its node.
     fn map(pairs: &[(u8, &str)]) -> String {
         let (mut trie, mut texts) = (vec![0u32; 1024], String::new());
         trie[0] = 256 << 10;

@@ -1,5 +1,5 @@
-//! How a tokenizer frames one text or a pair of texts: the special tokens around and between them, and the kinds of tokens.
-//! It knows ids, not what they stand for.
+//! Sequence templates: the special tokens around and between one or two sequences, and their token
+//! types.
 
 use serde_json::Value;
 
@@ -7,18 +7,18 @@ use super::components::flatten;
 use super::tokenizer_error;
 use crate::Result;
 
-/// The tokens around one text, and around and between two.
+/// Special tokens around a single sequence, and the encoding of a pair.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Frame {
-    /// Before a single text.
+    /// Ids before a single sequence.
     pub prefix: Vec<u32>,
-    /// After it.
+    /// Ids after a single sequence.
     pub suffix: Vec<u32>,
-    /// How two texts go together; none where the file has no readable form for them.
+    /// Encoding of a pair; `None` if the file has no supported one.
     pub pair: Option<Pair>,
 }
 
-/// The form of a pair: ids with their kinds.
+/// Ids around and between two sequences, and all token types.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Pair {
     pub prefix: Vec<(u32, u32)>,
@@ -27,14 +27,14 @@ pub(super) struct Pair {
     pub kinds: [u32; 2],
 }
 
-/// A part of a template: ids with their kind, or a text (false: the first one) with its kind.
+/// Part of a template: ids with their token type, or a sequence (false: the first) with its type.
 enum Part {
     Ids(Vec<u32>, u32),
     Text(bool, u32),
 }
 
 impl Frame {
-    /// Reads the `post_processor` of the file.
+    /// Reads `post_processor` of tokenizer.json.
     pub fn load(node: &Value) -> Result<Frame> {
         let mut members = Vec::new();
         flatten(node, "processors", 0, &mut members)?;
@@ -43,7 +43,7 @@ impl Frame {
         let mut adding = 0;
         for member in members {
             let found = match member.get("type").and_then(Value::as_str).unwrap_or_default() {
-                // It moves places in the text, of which nothing is made here.
+                // It only changes offsets, which are not computed here.
                 "ByteLevel" => continue,
                 "TemplateProcessing" => template(member)?,
                 kind @ ("BertProcessing" | "RobertaProcessing") => classic(member, kind == "BertProcessing")?,
@@ -57,7 +57,8 @@ impl Frame {
                 continue;
             }
             adding += 1;
-            // The next one goes around what the one before made; what that means for pairs is not known.
+            // Each post-processor wraps the output of the previous one; for pairs the result is not
+            // defined.
             frame = Frame {
                 prefix: [found.prefix, frame.prefix].concat(),
                 suffix: [frame.suffix, found.suffix].concat(),
@@ -68,7 +69,8 @@ impl Frame {
     }
 }
 
-/// `[CLS] $A [SEP]` and `[CLS] $A [SEP] $B:1 [SEP]:1`, or `<s> $A </s>` and `<s> $A </s></s> $B </s>`.
+/// Reads BertProcessing, `[CLS] $A [SEP]` and `[CLS] $A [SEP] $B:1 [SEP]:1`, or RobertaProcessing,
+/// `<s> $A </s>` and `<s> $A </s></s> $B </s>`.
 fn classic(entry: &Value, bert: bool) -> Result<Frame> {
     let id = |name: &str| {
         let id = entry.get(name).and_then(|pair| pair.get(1)).and_then(Value::as_u64).map(|id| id as u32);
@@ -87,15 +89,15 @@ fn template(entry: &Value) -> Result<Frame> {
     for part in parts(entry, "single")? {
         match part {
             Part::Text(false, _) if !seen => seen = true,
-            Part::Text(..) => return Err(tokenizer_error("tokenizer.json: the template of one text has two texts")),
+            Part::Text(..) => return Err(tokenizer_error("tokenizer.json: the template `single` has two sequences")),
             Part::Ids(ids, _) if seen => frame.suffix.extend(ids),
             Part::Ids(ids, _) => frame.prefix.extend(ids),
         }
     }
     if !seen {
-        return Err(tokenizer_error("tokenizer.json: the template of one text has no place for it"));
+        return Err(tokenizer_error("tokenizer.json: the template `single` has no sequence"));
     }
-    // A form of pairs that cannot be read is no reason to refuse single texts.
+    // An unsupported template for pairs is no reason to refuse single sequences.
     frame.pair = parts(entry, "pair").ok().and_then(pair);
     Ok(frame)
 }
@@ -119,9 +121,11 @@ fn pair(parts: Vec<Part>) -> Option<Pair> {
     (seen == 2).then_some(pair)
 }
 
-/// The parts of a template, in the spelling of the files or in that of the library's version 1.
+/// Reads the parts of a template, in the spelling of the files or of the library's version 1.
 fn parts(entry: &Value, name: &str) -> Result<Vec<Part>> {
-    let wrong = |what: &Value| tokenizer_error(format!("tokenizer.json: the template `{name}` has a part {what:.80}"));
+    let wrong = |what: &Value| {
+        tokenizer_error(format!("tokenizer.json: the template `{name}` has an unsupported part {what:.80}"))
+    };
     let list = entry.get(name).and_then(Value::as_array);
     let list = list.ok_or_else(|| tokenizer_error(format!("tokenizer.json: the post-processor has no `{name}`")))?;
     let read = |part: &Value| {
@@ -147,7 +151,8 @@ impl Pair {
         self.prefix.is_empty() && self.infix.is_empty() && self.suffix.is_empty() && self.kinds == [0, 1]
     }
 
-    /// Two texts as one sequence of at most `most` tokens with their kinds; the longer text is cut first.
+    /// Joins two sequences, truncated to at most `most` ids in all, and returns ids and token
+    /// types. Truncates the longer one first.
     pub fn join(&self, mut a: Vec<u32>, mut b: Vec<u32>, most: usize) -> (Vec<u32>, Vec<u32>) {
         let frame = self.prefix.len() + self.infix.len() + self.suffix.len();
         let (first, second) = longest_first(a.len(), b.len(), most.saturating_sub(frame));
@@ -159,7 +164,7 @@ impl Pair {
     }
 }
 
-/// The lengths to which the tokenizers library cuts two texts so that both fit (`longest_first`).
+/// Returns the lengths to which the tokenizers library truncates two sequences (`longest_first`).
 fn longest_first(a: usize, b: usize, most: usize) -> (usize, usize) {
     if a + b <= most {
         return (a, b);

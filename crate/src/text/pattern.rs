@@ -1,6 +1,6 @@
-//! A small backtracking matcher for the regular expressions of tokenizer.json that the `tokenizers` library has no
-//! native splitter for (Qwen3.5's, XLM-RoBERTa's ` {2,}`). It knows the syntax those files use and refuses the rest by
-//! name; a full engine would add 0.3 MB to the download.
+//! A small backtracking matcher for regular expressions of tokenizer.json without a native splitter
+//! in the `tokenizers` library (Qwen3.5's, XLM-RoBERTa's ` {2,}`). Supports the syntax of those
+//! files and refuses the rest by name. A full engine would add 0.3 MB to the download.
 
 mod class;
 mod parse;
@@ -14,10 +14,10 @@ use parse::{Node, parse};
 #[derive(Debug)]
 enum Inst {
     Class(Class),
-    /// Go on at the first, come back to the second.
+    /// Continue at the first target; backtrack to the second.
     Split(usize, usize),
     Jump(usize),
-    /// The body follows and ends in `Match`; matching goes on at `next`.
+    /// The body follows and ends in `Match`; matching continues at `next`.
     Look {
         negative: bool,
         next: usize,
@@ -27,26 +27,26 @@ enum Inst {
     Match,
 }
 
-/// A compiled expression.
+/// A compiled regular expression.
 #[derive(Debug)]
 pub(super) struct Pattern {
     program: Vec<Inst>,
 }
 
-/// Repetitions are unrolled, so their bounds are bounded.
+/// Maximum number of instructions: repetitions are unrolled.
 const MAX_PROGRAM: usize = 20_000;
-/// Steps that any text may take, and so many more for each of its bytes. The expressions of real files take some tens a byte;
-/// one that backtracks without end is given up within a second.
+/// Maximum number of steps per text, and per byte of it. Expressions in real files take tens of
+/// steps a byte. One that backtracks endlessly is stopped within a second.
 const STEPS: u64 = 1 << 20;
 const STEPS_PER_BYTE: u64 = 500;
 
-/// The choices that a search left open, and how many steps it may still take.
+/// Open alternatives of a search, and its remaining steps.
 struct Search {
     open: Vec<(usize, usize)>,
     steps: u64,
 }
 
-/// A search that took more steps than it may.
+/// The search exceeded its maximum number of steps.
 struct Exhausted;
 
 impl Pattern {
@@ -55,7 +55,7 @@ impl Pattern {
             tokenizer_error(format!("tokenizer.json: the regular expression {regex:?} is not supported: {what}"))
         };
         if regex.contains(r"\p{Lm}") != regex.contains(r"\p{Lo}") {
-            return Err(refuse("\\p{Lm} without \\p{Lo} or the other way round".to_owned()));
+            return Err(refuse("\\p{Lm} and \\p{Lo} must occur together".to_owned()));
         }
         let node = parse(regex).map_err(refuse)?;
         let mut program = Vec::new();
@@ -64,8 +64,8 @@ impl Pattern {
         Ok(Pattern { program })
     }
 
-    /// The whole of `text` as matches and the gaps between them; the flag says which (the other way round if `invert`).
-    #[allow(clippy::type_complexity)] // as the tokenizers library asks for them
+    /// Splits `text` into matches and gaps. The flag is true for matches, or for gaps if `invert`.
+    #[allow(clippy::type_complexity)] // the type that the tokenizers library expects
     pub fn segments(&self, text: &str, invert: bool) -> Result<Vec<((usize, usize), bool)>, String> {
         let mut out = Vec::new();
         let mut last = 0;
@@ -73,7 +73,7 @@ impl Pattern {
             if last < start {
                 out.push(((last, start), invert));
             }
-            // A match of nothing cuts where it stands.
+            // An empty match splits at its position.
             if start < end {
                 out.push(((start, end), !invert));
             }
@@ -85,7 +85,7 @@ impl Pattern {
         Ok(out)
     }
 
-    /// `text` with every match replaced, or nothing if there is none.
+    /// Returns `text` with every match replaced; `None` if there is no match.
     pub fn replace(&self, text: &str, content: &str) -> Result<Option<String>, String> {
         let mut out: Option<String> = None;
         let mut last = 0;
@@ -108,7 +108,7 @@ impl Pattern {
         while at < text.len() {
             let end = self.run(text, 0, at, &mut search).map_err(|Exhausted| {
                 format!(
-                    "a regular expression of tokenizer.json takes over {steps} steps for {} bytes of text",
+                    "a regular expression of tokenizer.json needs more than {steps} steps for {} bytes of text",
                     text.len()
                 )
             })?;
@@ -128,7 +128,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Where the match that starts at `at` ends, for the program from `pc` on.
+    /// Returns the end of the match that starts at `at`, for the program from `pc` on.
     fn run(&self, text: &str, pc: usize, at: usize, search: &mut Search) -> Result<Option<usize>, Exhausted> {
         let base = search.open.len();
         search.open.push((pc, at));
@@ -309,13 +309,13 @@ mod tests {
             assert!(error.contains("steps for 64 bytes"), "{error}");
             assert!(pattern.replace(&text, "").is_err(), "{regex}");
         }
-        // What real files have takes few steps, also where a run of spaces is tried again and again.
+        // Expressions in real files take few steps, also if a run of spaces is tried repeatedly.
         let long = format!("{}end", " ".repeat(20_000));
         let pattern = Pattern::new(r"\s+(?!\S)|\s+|\p{L}+").expect("supported");
         assert_eq!(pattern.segments(&long, false).map(|s| s.len()), Ok(3));
     }
 
-    /// The native splitters are the reference for what their expressions mean.
+    /// The native splitters are the reference for their expressions.
     #[test]
     fn agrees_with_the_native_splitters() {
         let text = "Hello, WORLD's 12345 \u{4f60}\u{597d}\u{3002}\r\n\r\n  caf\u{e9} e\u{301}\u{1f600}\u{1f3fd}  \u{661}\u{662}\u{bd}\u{2167}\u{24b6} \u{5e9}\u{5dc}\u{5d5}\u{5dd} x_y \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940} \u{200d}don't I'LL \t\u{a0}\u{3000}end  ";

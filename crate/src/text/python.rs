@@ -1,5 +1,5 @@
-//! What chat templates expect of Python and the template engine does not bring: `json.dumps`, `indent`, and
-//! string methods where Rust's idea of white space differs. It knows values, not conversations.
+//! Python behavior that chat templates need and the template engine lacks: `json.dumps`, `indent`,
+//! and string methods whose white space differs from Rust's.
 
 use crate::util::lists::sort_by;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ fn error(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, detail.into())
 }
 
-/// A JSON value as the engine's.
+/// Converts a JSON value to the template engine's.
 pub(super) fn value(json: &serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match json {
@@ -64,7 +64,7 @@ struct Json {
     separators: (String, String),
 }
 
-/// Nesting that no honest value has.
+/// Maximum nesting of a value.
 const MAX_DEPTH: usize = 200;
 
 impl Json {
@@ -156,7 +156,8 @@ impl Json {
     }
 }
 
-/// A float as Python writes it: the shortest digits that read back, with an exponent from 1e16 on and below 1e-4.
+/// Formats a float as Python does: the shortest digits that round-trip, with an exponent from 1e16
+/// on and below 1e-4.
 pub(super) fn number(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -175,12 +176,13 @@ pub(super) fn number(value: f64) -> String {
     if plain.contains('.') { plain } else { format!("{plain}.0") }
 }
 
-/// What `str.strip()` strips: Unicode's white space and four separators of ASCII.
+/// Whether `str.strip()` strips the character: Unicode's white space and four ASCII separators.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Methods of Python's `str` that differ from, or are not among, those of the engine's own compatibility layer.
+/// Methods of Python's `str` that the engine's own compatibility layer lacks or implements
+/// differently.
 pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     let Some(text) = value.as_str() else {
         return minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args);
@@ -234,7 +236,7 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
     })
 }
 
-/// `trim`: of the text of any value, with Python's white space.
+/// `trim` of the text of any value, with Python's white space.
 #[expect(clippy::needless_pass_by_value, reason = "the engine's calling convention")]
 pub(super) fn trim(value: &Value, chars: Option<String>) -> Value {
     let text = value.to_string();
@@ -242,7 +244,7 @@ pub(super) fn trim(value: &Value, chars: Option<String>) -> Value {
     Value::from(text.trim_matches(goes))
 }
 
-/// `str.splitlines()`: the lines without, or with, what ends them.
+/// `str.splitlines()`: the lines with or without their line ends.
 fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
     let ends = |c: char| {
         matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
@@ -293,7 +295,7 @@ pub(super) fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result
     Ok(Value::from(out))
 }
 
-/// `length`, which counts nothing in an undefined value.
+/// `length`, which is 0 for an undefined value.
 pub(super) fn length(value: &Value) -> Result<usize, Error> {
     match value.len() {
         _ if value.is_undefined() => Ok(0),
@@ -305,12 +307,12 @@ pub(super) fn length(value: &Value) -> Result<usize, Error> {
     }
 }
 
-/// Jinja's `sequence`: anything with a length and items, so also strings and mappings.
+/// Jinja's `sequence` test: anything with a length and items, including strings and mappings.
 pub(super) fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::Map | ValueKind::String)
 }
 
-/// Jinja's `iterable`.
+/// Jinja's `iterable` test.
 pub(super) fn is_iterable(value: &Value) -> bool {
     is_sequence(value) || value.kind() == ValueKind::Iterable
 }

@@ -1,5 +1,5 @@
-//! The tokenizer.json that transformers makes of older files: vocab.json with merges.txt, vocab.txt, and SentencePiece's
-//! model. Knows the files, and runs no tokenizer.
+//! Converts older tokenizer files to tokenizer.json as transformers does: vocab.json with
+//! merges.txt, vocab.txt, and SentencePiece models.
 //!
 //! Source: transformers 5.23, `tokenization_utils_tokenizers.py`, `convert_slow_tokenizer.py` and the classes of
 //! `models/*/tokenization_*.py`.
@@ -12,12 +12,12 @@ use super::tokenizer_error;
 use crate::Result;
 use crate::util::base64;
 
-/// Stands for a space in SentencePiece's pieces.
+/// The space in SentencePiece pieces.
 const SPACE: &str = "\u{2581}";
-/// Tokens that no file gives an id come after all that have one.
+/// Sort key of tokens without an id, which follow all tokens that have one.
 const NO_ID: usize = 1 << 30;
 
-/// The files of a tokenizer that has no tokenizer.json.
+/// The files of a tokenizer without tokenizer.json.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SlowTokenizerFiles<'a> {
     /// vocab.json
@@ -32,14 +32,14 @@ pub struct SlowTokenizerFiles<'a> {
     pub added_tokens: Option<&'a [u8]>,
     /// tokenizer_config.json
     pub tokenizer_config: Option<&'a [u8]>,
-    /// `model_type` of config.json, which tells the class where tokenizer_config.json does not.
+    /// `model_type` of config.json, which implies the class if tokenizer_config.json names none.
     pub model_type: Option<&'a str>,
 }
 
-/// A tokenizer that is put together.
+/// A tokenizer under construction.
 struct Builder {
     config: Value,
-    /// The named special tokens as the class has them where tokenizer_config.json says nothing.
+    /// The class's named special tokens, for those that tokenizer_config.json lacks.
     defaults: &'static [(&'static str, &'static str)],
     added: Vec<Value>,
 }
@@ -75,17 +75,17 @@ const GEMMA: &[(&str, &str)] = &[
 const T5: &[(&str, &str)] = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")];
 
 impl SlowTokenizerFiles<'_> {
-    /// The tokenizer.json that they make; none where no vocabulary is among them.
+    /// Builds tokenizer.json; `None` if no vocabulary is among the files.
     ///
     /// # Errors
-    /// `Tokenizer` when a part is missing or damaged, or when the tokenizer's class is not known.
+    /// `Tokenizer` if a file is missing or damaged, or the tokenizer class is not supported.
     pub fn to_tokenizer_json(&self) -> Result<Option<String>> {
         if self.vocab.is_none() && self.word_pieces.is_none() && self.sentencepiece.is_none() {
             return Ok(None);
         }
         let config: Value = match self.tokenizer_config {
             Some(bytes) => serde_json::from_slice(bytes)
-                .map_err(|e| tokenizer_error(format!("tokenizer_config.json is not JSON: {e}")))?,
+                .map_err(|e| tokenizer_error(format!("tokenizer_config.json is not valid JSON: {e}")))?,
             None => Value::Null,
         };
         let class = self.class(&config);
@@ -100,7 +100,7 @@ impl SlowTokenizerFiles<'_> {
         .map(Some)
     }
 
-    /// The tokenizer's class without `Fast`.
+    /// Returns the tokenizer class without `Fast`.
     fn class(&self, config: &Value) -> String {
         let named = config.get("tokenizer_class").and_then(Value::as_str);
         let named = named.map(|name| name.strip_suffix("Fast").unwrap_or(name).to_owned());
@@ -125,19 +125,19 @@ impl SlowTokenizerFiles<'_> {
 }
 
 impl Builder {
-    /// The tokens of added_tokens.json, a map from token to id.
+    /// Adds the tokens of added_tokens.json, a map from token to id.
     fn listed(&mut self, file: Option<&[u8]>) -> Result<()> {
         let Some(bytes) = file else { return Ok(()) };
         let all: Map<String, Value> = serde_json::from_slice(bytes)
-            .map_err(|e| tokenizer_error(format!("added_tokens.json is not a map of ids: {e}")))?;
+            .map_err(|e| tokenizer_error(format!("added_tokens.json is not a map from token to id: {e}")))?;
         for (token, id) in all {
             self.add(json!({ "content": token, "id": id, "special": false, "normalized": false }));
         }
         Ok(())
     }
 
-    /// Adds a token; one that is there already keeps its place and becomes special if this one is. Those of
-    /// tokenizer_config.json's `added_tokens_decoder` have their ids there.
+    /// Adds a token. A known token keeps its position and becomes special if this one is. Tokens in
+    /// tokenizer_config.json's `added_tokens_decoder` have the ids given there.
     fn add(&mut self, mut token: Value) {
         let known = self.config.get("added_tokens_decoder").and_then(Value::as_object);
         if known.is_some_and(|known| known.values().any(|other| other.get("content") == token.get("content"))) {
@@ -153,7 +153,7 @@ impl Builder {
         }
     }
 
-    /// The spelling of a named special token.
+    /// Returns the spelling of a named special token.
     fn named(&self, name: &str) -> Option<String> {
         match self.config.get(name) {
             Some(token) => token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned),
@@ -161,7 +161,7 @@ impl Builder {
         }
     }
 
-    /// Adds the named special tokens and the lists of others.
+    /// Adds the named special tokens and the lists of additional ones.
     fn add_special(&mut self) {
         let names = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
         let lists = ["additional_special_tokens", "extra_special_tokens"];
@@ -184,7 +184,7 @@ impl Builder {
         self.config.get(name).and_then(Value::as_bool)
     }
 
-    /// Puts the parts together. `model` is JSON; the other parts are in `parts`.
+    /// Assembles tokenizer.json. `model` is JSON text; `parts` has the other parts.
     fn finish(mut self, mut parts: Value, model: &str) -> Result<String> {
         self.add_special();
         parts["version"] = json!("1.0");
@@ -194,8 +194,8 @@ impl Builder {
         Ok(format!("{open},\"model\":{model}}}"))
     }
 
-    /// The post-processor of a class that has none of its own: the first and the last token where the file wants them.
-    /// `id` knows the vocabulary.
+    /// Returns the post-processor of a class that has none of its own: adds the BOS and EOS tokens
+    /// if tokenizer_config.json enables them. `id` looks up the vocabulary.
     fn first_and_last(&self, id: impl Fn(&str) -> Option<usize>) -> Value {
         let wanted = |switch: &str, name: &str| {
             let token = self.named(name).filter(|_| self.switch(switch) == Some(true));
@@ -213,12 +213,13 @@ impl Builder {
         json!({ "type": "TemplateProcessing", "single": one("A", 0), "pair": both })
     }
 
-    /// vocab.json and merges.txt.
+    /// Builds a tokenizer from vocab.json and merges.txt.
     fn byte_level(mut self, class: &str, vocab: &[u8], merges: Option<&[u8]>) -> Result<String> {
         let merges = merges.ok_or_else(|| {
-            tokenizer_error("there is a vocab.json and no merges.txt or tokenizer.json. Add one of them to the folder")
+            tokenizer_error("vocab.json needs merges.txt or tokenizer.json next to it. Add one of them to the folder")
         })?;
-        let wrong = |e: &dyn std::fmt::Display| tokenizer_error(format!("vocab.json is not a map of ids: {e}"));
+        let wrong =
+            |e: &dyn std::fmt::Display| tokenizer_error(format!("vocab.json is not a map from token to id: {e}"));
         let vocab = std::str::from_utf8(vocab).map_err(|e| wrong(&e))?;
         let ids: Map<String, Value> = serde_json::from_str(vocab).map_err(|e| wrong(&e))?;
         let merges = String::from_utf8_lossy(merges);
@@ -258,7 +259,7 @@ impl Builder {
         self.finish(parts, &format!("{{\"type\":\"BPE\",\"vocab\":{vocab},\"merges\":{merges}}}"))
     }
 
-    /// vocab.txt.
+    /// Builds a tokenizer from vocab.txt.
     fn word_pieces(mut self, class: &str, words: &[u8]) -> Result<String> {
         let words = std::str::from_utf8(words).map_err(|e| tokenizer_error(format!("vocab.txt is not UTF-8: {e}")))?;
         let vocab: Map<String, Value> =
@@ -289,7 +290,7 @@ impl Builder {
         self.finish(parts, &model.to_string())
     }
 
-    /// SentencePiece's model.
+    /// Builds a tokenizer from a SentencePiece model.
     fn sentencepiece(mut self, class: &str, bytes: &[u8]) -> Result<String> {
         let spm = Spm::read(bytes)?;
         let own: Vec<Value> = spm
@@ -337,7 +338,7 @@ impl Builder {
                 let gemma = class == "GemmaTokenizer";
                 self.defaults = if gemma { GEMMA } else { LLAMA };
                 let prefix = !gemma && self.switch("add_prefix_space") != Some(false);
-                // Without the flag a class of today does not do as older ones did.
+                // Without the `legacy` flag, current classes behave differently from older ones.
                 let scheme = match self.config.get("legacy") {
                     _ if !prefix => "never",
                     None | Some(Value::Bool(false) | Value::Null) => "first",
@@ -385,7 +386,7 @@ impl Builder {
 fn unknown(class: &str, files: &str) -> crate::Error {
     let class = if class.is_empty() { "no tokenizer_class in tokenizer_config.json" } else { class };
     tokenizer_error(format!(
-        "there is no tokenizer.json, and {files} cannot be read for {class}. Save the tokenizer with \
+        "tokenizer.json is missing, and reading {files} is not supported for {class}. Save the tokenizer with \
          transformers' `save_pretrained`, which writes tokenizer.json"
     ))
 }
@@ -394,7 +395,7 @@ fn metaspace(scheme: &str) -> Value {
     json!({ "type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme })
 }
 
-/// Spaces as SentencePiece has them.
+/// Replaces spaces by SentencePiece's space.
 fn spaces() -> Value {
     json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE })
 }

@@ -1,8 +1,7 @@
-//! The pre-tokenizers of tokenizer.json: a text is cut into words, and some of them rewrite it. It knows their entries in
-//! the file, not the vocabulary.
+//! The pre-tokenizers of tokenizer.json: split text into words; some rewrite the text.
 //!
-//! Source of what each does: `pre_tokenizers` of the `tokenizers` library, version 0.23. Regular expressions that nearly all
-//! files have run on bitcannon's splitters, the others on [`Pattern`].
+//! Source: `pre_tokenizers` of the `tokenizers` library, version 0.23. The common regular
+//! expressions run on bitcannon's splitters, others on [`Pattern`].
 
 use std::borrow::Cow;
 
@@ -17,7 +16,7 @@ use super::scripts::Scripts;
 use super::tokenizer_error;
 use crate::Result;
 
-/// What becomes of the matches of a pattern and of what lies between.
+/// Treatment of the matches of a pattern and of the gaps between them.
 #[derive(Clone, Copy)]
 enum Behavior {
     Removed,
@@ -27,10 +26,10 @@ enum Behavior {
     Contiguous,
 }
 
-/// A stretch of text, and whether the pattern matched it.
+/// Segment of text, and whether the pattern matched it.
 type Segment = (Span, bool);
 
-/// When a Metaspace puts its character before a text.
+/// When Metaspace prepends its character.
 #[derive(Clone, Copy, PartialEq)]
 enum Scheme {
     Always,
@@ -51,7 +50,7 @@ enum Step {
     Alphabet,
 }
 
-/// The splitters that keep all of a text.
+/// Splitters that keep all of the text.
 #[derive(Clone, Copy, PartialEq)]
 enum Native {
     Gpt2,
@@ -63,22 +62,23 @@ enum Native {
     DeepSeek,
 }
 
-/// The pre-tokenizers in their order.
+/// Pre-tokenizers in the order of application.
 pub(super) struct Splitters {
     steps: Vec<Step>,
-    /// Words are handed over as they are; the vocabulary is written in GPT-2's alphabet of bytes.
+    /// Words are plain text; the vocabulary is in GPT-2's byte alphabet.
     pub byte_level: bool,
 }
 
-/// A text that was rewritten on the way, and its words.
+/// A text under rewriting.
 struct State<'a> {
     text: Cow<'a, str>,
-    /// The first word begins where its sequence begins.
+    /// Whether the first word begins its sequence.
     first: bool,
 }
 
 impl Splitters {
-    /// Reads the `pre_tokenizer` of the file. A model that knows bytes does the mapping of a last ByteLevel itself.
+    /// Reads `pre_tokenizer` of tokenizer.json. If `model_knows_bytes`, the model does the mapping
+    /// of a final ByteLevel.
     pub fn load(node: &Value, model_knows_bytes: bool) -> Result<Splitters> {
         let mut members = Vec::new();
         flatten(node, "pretokenizers", 0, &mut members)?;
@@ -101,7 +101,7 @@ impl Splitters {
         Ok(Splitters { steps, byte_level })
     }
 
-    /// Cuts `text` into words. `first`: its sequence begins with it.
+    /// Splits `text` into words. `first`: the text begins its sequence.
     pub fn split<'a>(&self, text: &'a str, first: bool, words: &mut Vec<Span>) -> Result<Cow<'a, str>> {
         if u32::try_from(text.len()).is_err() {
             return Err(tokenizer_error("the text is longer than 4 GB"));
@@ -116,20 +116,20 @@ impl Splitters {
     }
 }
 
-/// The expression of a `Split` that keeps matches and gaps apart.
+/// Returns the expression of a `Split` with behavior Isolated.
 fn isolated(member: &Value) -> Option<&str> {
     let plain = member.get("behavior").and_then(Value::as_str) == Some("Isolated") && !switch(member, "invert", false);
     member.pointer("/pattern/Regex").and_then(Value::as_str).filter(|_| plain)
 }
 
-/// DeepSeek's three expressions, which are one native splitter together and none of them is alone: the third has line ends
-/// as they are where bitcannon's text has escapes.
+/// Whether these are DeepSeek's three expressions, which only together are a native splitter. The
+/// third has literal line ends where bitcannon's text has escapes.
 fn is_deepseek(a: &str, b: &str, c: &str) -> bool {
     let big = regexes::DEEPSEEK_BIG.replace(r"\r\n", "\r\n");
     a == regexes::DEEPSEEK_NUM && b == "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+" && c == big
 }
 
-/// The native splitter of an expression.
+/// Returns the native splitter of an expression.
 fn native(regex: &str) -> Option<Native> {
     Some(match regex {
         regexes::GPT2 => Native::Gpt2,
@@ -204,7 +204,7 @@ fn load_split(entry: &Value) -> Result<Step> {
         }
         return Ok(Step::Literal { text, behavior, invert });
     };
-    // What covers the whole text leaves no gaps: these are the same.
+    // A pattern that covers the whole text leaves no gaps, so these behaviors are equal.
     let whole = matches!((behavior, invert), (Behavior::Isolated, false) | (Behavior::Removed, true));
     Ok(match native(regex).filter(|_| whole) {
         Some(native) => Step::Native(native),
@@ -217,12 +217,16 @@ fn load_metaspace(entry: &Value) -> Result<Step> {
         None | Some(Some("always")) => Scheme::Always,
         Some(Some("first")) => Scheme::First,
         Some(Some("never")) => Scheme::Never,
-        Some(_) => return Err(tokenizer_error("tokenizer.json: the `prepend_scheme` of a Metaspace is not known")),
+        Some(_) => {
+            return Err(tokenizer_error(
+                "tokenizer.json: the `prepend_scheme` of a Metaspace must be always, first or never",
+            ));
+        }
     };
-    // Before there were schemes, `add_prefix_space` said whether a space comes first.
+    // Older files have `add_prefix_space` instead of a scheme: whether a space comes first.
     if !switch(entry, "add_prefix_space", true) && scheme != Scheme::Never && entry.get("prepend_scheme").is_some() {
         return Err(tokenizer_error(
-            "tokenizer.json: a Metaspace has an `add_prefix_space` against its `prepend_scheme`",
+            "tokenizer.json: `add_prefix_space` of a Metaspace contradicts its `prepend_scheme`",
         ));
     }
     let scheme = if switch(entry, "add_prefix_space", true) { scheme } else { Scheme::Never };
@@ -236,7 +240,7 @@ fn behavior(entry: &Value) -> Result<Behavior> {
         Some("MergedWithPrevious") => Behavior::MergedWithPrevious,
         Some("MergedWithNext") => Behavior::MergedWithNext,
         Some("Contiguous") => Behavior::Contiguous,
-        other => return Err(tokenizer_error(format!("tokenizer.json: the split behavior {other:?} is not known"))),
+        other => return Err(tokenizer_error(format!("tokenizer.json: the split behavior {other:?} is not supported"))),
     })
 }
 
@@ -283,7 +287,7 @@ impl Step {
         }
     }
 
-    /// Writes the words anew, one after the other.
+    /// Rewrites the text as the new words, one after the other.
     fn rewrite(&self, state: &mut State, words: &mut [Span]) {
         let mut text = String::with_capacity(state.text.len() + words.len() * 3);
         for (index, (from, to)) in words.iter_mut().enumerate() {
@@ -315,7 +319,7 @@ impl Step {
     }
 }
 
-/// Cuts each word into smaller ones.
+/// Splits each word further.
 fn each(words: &mut Vec<Span>, text: &str, mut cut: impl FnMut(&str, &mut Vec<Span>) -> Result<()>) -> Result<()> {
     let mut found = Vec::new();
     for (start, end) in std::mem::take(words) {
@@ -326,7 +330,7 @@ fn each(words: &mut Vec<Span>, text: &str, mut cut: impl FnMut(&str, &mut Vec<Sp
     Ok(())
 }
 
-/// The occurrences of a text and the gaps between them.
+/// Finds a string and the gaps between its occurrences.
 fn literal(text: &str, pattern: &str, invert: bool) -> Vec<Segment> {
     let mut out = Vec::new();
     let mut last = 0;
@@ -340,7 +344,7 @@ fn literal(text: &str, pattern: &str, invert: bool) -> Vec<Segment> {
     out
 }
 
-/// Each character of a kind, and the runs of others.
+/// Finds single characters of a kind, and runs of others.
 fn char_runs(text: &str, are: fn(char) -> bool) -> Vec<Segment> {
     let mut out: Vec<Segment> = Vec::new();
     for (at, c) in text.char_indices() {
@@ -353,7 +357,7 @@ fn char_runs(text: &str, are: fn(char) -> bool) -> Vec<Segment> {
     out
 }
 
-/// Appends to an empty list what is kept of the segments of a text.
+/// Appends the kept segments of a text to an empty list.
 fn behave(segments: Vec<Segment>, behavior: Behavior, out: &mut Vec<Span>) {
     let mut previous = false;
     for (span, matched) in segments {
@@ -362,7 +366,7 @@ fn behave(segments: Vec<Segment>, behavior: Behavior, out: &mut Vec<Span>) {
             Behavior::Removed | Behavior::Isolated => false,
             Behavior::Contiguous => matched == previous,
             Behavior::MergedWithPrevious => matched && !previous,
-            // A match goes with what follows it, unless that is a match too.
+            // A match joins the following segment, unless that is a match too.
             Behavior::MergedWithNext => previous && !matched,
         };
         match out.last_mut() {
@@ -465,7 +469,7 @@ mod tests {
         let load = |members: Value| {
             Splitters::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known")
         };
-        // Falcon's order: what follows sees the alphabet of bytes.
+        // Falcon's order: the later steps see the byte alphabet.
         let own = load(
             json!([{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "ByteLevel", "add_prefix_space": false}, {"type": "Digits", "individual_digits": true}]),
         );

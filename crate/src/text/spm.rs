@@ -1,6 +1,6 @@
-//! SentencePiece's model file: a protobuf message, of which what a tokenizer needs is read. Knows no classes of tokenizers.
+//! SentencePiece model files: reads the protobuf fields that a tokenizer needs.
 //!
-//! Source: `sentencepiece_model.proto` of google/sentencepiece, field numbers as there.
+//! Source: `sentencepiece_model.proto` of google/sentencepiece, with its field numbers.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::tokenizer_error;
 use crate::Result;
 
-/// The model.
+/// A SentencePiece model.
 pub(super) struct Spm {
     pub pieces: Vec<Piece>,
-    /// Byte pairs, not unigrams.
+    /// True for BPE, false for unigram.
     pub is_bpe: bool,
     pub byte_fallback: bool,
     pub unk_id: usize,
@@ -21,7 +21,7 @@ pub(super) struct Spm {
     pub unk_piece: String,
     bos_piece: String,
     eos_piece: String,
-    /// SentencePiece's character map, as it stands in the file.
+    /// SentencePiece's character map, in the file's binary format.
     pub charsmap: Vec<u8>,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// It is never in a text.
+    /// Whether the piece never occurs in text.
     pub fn is_control(&self) -> bool {
         self.kind == 3
     }
 
-    /// It is one wherever it is in a text.
+    /// Whether the piece is matched wherever it occurs in text.
     pub fn is_user_defined(&self) -> bool {
         self.kind == 4
     }
 }
 
-/// A field of a message.
+/// A field of a protobuf message.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -67,7 +67,7 @@ impl Field<'_> {
     }
 }
 
-/// Reads a number of seven bits a byte.
+/// Reads a varint: 7 bits a byte, lowest first.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
@@ -87,7 +87,7 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Hands out the fields of a message; none where it is damaged.
+/// Passes the fields of a message to `each`; `None` if the message is damaged.
 fn fields<'a>(mut bytes: &'a [u8], mut each: impl FnMut(u64, Field<'a>) -> Option<()>) -> Option<()> {
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
@@ -168,23 +168,23 @@ impl Spm {
         spm.is_bpe = kind == 2;
         if read.is_none() || spm.pieces.is_empty() {
             return Err(tokenizer_error(
-                "tokenizer.model is no model of SentencePiece, or it is damaged. Load it again, or add tokenizer.json",
+                "tokenizer.model is not a valid SentencePiece model. Download it again, or add tokenizer.json",
             ));
         }
         if !matches!(kind, 1 | 2) {
             return Err(tokenizer_error(
-                "tokenizer.model holds words or characters; SentencePiece models of types unigram and bpe are read",
+                "tokenizer.model is a word or character model; use a SentencePiece model of type unigram or bpe",
             ));
         }
         Ok(spm)
     }
 
-    /// The id of a piece.
+    /// Returns the id of a piece.
     pub fn id(&self, text: &str) -> Option<usize> {
         self.pieces.iter().position(|piece| piece.text == text)
     }
 
-    /// The named tokens with their ids, which are negative where there are none.
+    /// Named tokens with their ids; negative ids are absent.
     pub fn named(&self) -> [(&'static str, i64, &str); 3] {
         [
             ("bos_token", self.bos_id, &self.bos_piece),
@@ -193,7 +193,8 @@ impl Spm {
         ]
     }
 
-    /// The model as merges: the pieces in their order, each in all ways that it is made of two others.
+    /// Builds vocabulary and merges: the pieces in order, each with all pairs of pieces that form
+    /// it.
     pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool) -> Value {
         let ids: HashMap<&str, usize> = self.pieces.iter().enumerate().map(|(id, p)| (p.text.as_str(), id)).collect();
         let mut merges: Vec<[&str; 2]> = Vec::new();
@@ -224,7 +225,7 @@ mod tests {
             let read = Spm::read(wrong);
             assert_eq!(read.is_ok(), wrong.len() == 7, "{wrong:?}");
         }
-        // One piece "abc" with score 0.5, and the type of models that know words.
+        // One piece "abc" with score 0.5, and the model type WORD.
         assert!(Spm::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x03").is_err());
         let spm = Spm::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x02").expect("a model");
         assert!(spm.is_bpe && spm.pieces[0].score == 0.5 && spm.id("abc") == Some(0));

@@ -1,40 +1,40 @@
-//! Stop strings across token borders. It sees text in pieces and knows neither tokens nor models.
+//! Stop strings that may span tokens.
 
 use std::ops::Range;
 
-/// Watches a stream of text for strings that end it, and holds back only what may yet become one of them.
+/// Ends a stream of text at the first stop string; holds back only text that may become one.
 ///
-/// The text that was emitted never contains any part of a stop string that was then found.
+/// Emitted text never contains part of a stop string that is found later.
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
     held: String,
-    /// Places in `held` of what is looked at and never shown, ascending.
+    /// Ranges of `held` that are searched but never shown, ascending.
     hidden: Vec<Range<usize>>,
     stopped: Option<usize>,
 }
 
 impl StopStrings {
-    /// Empty strings stop nothing and are left out of the search, but keep their place in the numbering.
+    /// Creates a matcher. Empty strings never match but keep their index.
     pub fn new<S: Into<String>>(stops: impl IntoIterator<Item = S>) -> StopStrings {
         StopStrings { stops: stops.into_iter().map(Into::into).collect(), ..StopStrings::default() }
     }
 
-    /// Takes the next piece where it is not to be shown, as special tokens are not: stop strings may spell it. Returns what came before
-    /// and may be shown.
+    /// Adds text that is searched but not shown, such as special tokens. Returns preceding text
+    /// that may be shown.
     pub fn push_hidden(&mut self, piece: &str) -> String {
         let start = self.held.len();
         self.hidden.push(start..start + piece.len());
         self.push(piece)
     }
 
-    /// Takes the next piece and returns what may be shown. After a stop string was found, nothing more is.
+    /// Adds text and returns what may be shown; nothing after a stop string was found.
     pub fn push(&mut self, piece: &str) -> String {
         if self.stopped.is_some() {
             return String::new();
         }
         self.held.push_str(piece);
-        // The earliest start wins; of two that start together, the shorter one was complete first.
+        // The earliest start wins; of two with the same start, the shorter one completed first.
         let hit = self
             .stops
             .iter()
@@ -50,7 +50,7 @@ impl StopStrings {
         self.release(self.held.len() - keep, true)
     }
 
-    /// Gives out what is held up to a place, without what is hidden, and drops the rest unless it is kept.
+    /// Releases the held text before `end`, without hidden ranges. Drops the rest unless `keep`.
     fn release(&mut self, end: usize, keep: bool) -> String {
         let rest = self.held.split_off(end);
         let text = std::mem::replace(&mut self.held, if keep { rest } else { String::new() });
@@ -67,18 +67,18 @@ impl StopStrings {
         shown
     }
 
-    /// The end of the stream: what was held back, since it can no longer become a stop string.
+    /// Ends the stream and returns the text held back, which can no longer become a stop string.
     pub fn finish(&mut self) -> String {
         self.release(self.held.len(), false)
     }
 
-    /// Which stop string was found, if one was.
+    /// Returns the stop string that was found.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.and_then(|i| self.stops.get(i)).map(String::as_str)
     }
 }
 
-/// The length of the longest end of `text` that is a proper beginning of `stop`.
+/// Length of the longest suffix of `text` that is a proper prefix of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
     let longest = text.len().min(stop.len().saturating_sub(1));
     (1..=longest)

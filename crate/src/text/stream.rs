@@ -1,13 +1,13 @@
-//! Ids to text as they are sampled. Knows the tokenizer, not where ids come from.
+//! Streaming detokenizer: converts sampled ids to text.
 
 use super::decode::{Decoder, REPLACEMENT};
 use super::tokenizer::Tokenizer;
 
-/// Ids to text as they come, never half a character.
+/// Decodes ids as they arrive and never returns part of a character.
 ///
-/// The pieces joined are what [`Tokenizer::decode`] gives, with one exception that only a model that writes broken
-/// UTF-8 through byte-fallback tokens can bring about: `decode` then replaces a whole run of bytes, of which the stream
-/// may have shown a valid beginning already.
+/// The joined pieces equal [`Tokenizer::decode`], with one exception: byte-fallback tokens that
+/// form broken UTF-8. There `decode` replaces a whole run of bytes, while the stream may have
+/// returned a valid beginning.
 #[derive(Debug, Clone)]
 pub struct StreamDecoder {
     decoder: Decoder,
@@ -16,9 +16,10 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    /// Takes the next id of the stream of `tokenizer`, the one that made this decoder, and returns the text to show.
+    /// Decodes the next id with `tokenizer`, which made this decoder, and returns the text to show.
     ///
-    /// Empty while a character is incomplete, for special tokens that are skipped and for ids that do not exist.
+    /// Empty while a character is incomplete, for skipped special tokens and for ids that do not
+    /// exist.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
         if let Some(piece) = tokenizer.piece(id, self.skip_special) {
             self.decoder.push(piece, &mut self.pending);
@@ -30,7 +31,7 @@ impl StreamDecoder {
         std::mem::take(&mut self.pending)
     }
 
-    /// The end of the stream: whatever was held back.
+    /// Ends the stream and returns the text held back.
     pub fn finish(&mut self) -> String {
         self.decoder.finish(&mut self.pending);
         std::mem::take(&mut self.pending)
@@ -38,7 +39,7 @@ impl StreamDecoder {
 }
 
 impl Tokenizer {
-    /// A decoder for ids that come one by one.
+    /// Creates a decoder for ids that arrive one by one.
     pub fn stream_decoder(&self, skip_special: bool) -> StreamDecoder {
         StreamDecoder { decoder: self.decoder(), skip_special, pending: String::new() }
     }

@@ -1,4 +1,4 @@
-//! The tokenizer of a checkpoint: text to ids and ids to text. It knows the files, not who wrote the text.
+//! The tokenizer of a checkpoint: text to ids, and ids to text.
 
 mod added;
 mod encode;
@@ -24,7 +24,7 @@ use added::{Added, Matcher, added_by_id, merge_added_tokens};
 use encode::{Honour, Scratch};
 pub use special::SpecialTokens;
 
-/// The bytes of the files that a tokenizer is made of. Only the first must be there.
+/// The files of a tokenizer. Only tokenizer.json is required.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TokenizerFiles<'a> {
     /// tokenizer.json
@@ -37,19 +37,19 @@ pub struct TokenizerFiles<'a> {
     pub generation_config: Option<&'a [u8]>,
 }
 
-/// How [`Tokenizer::encode_with_options`] reads a text.
+/// Options of [`Tokenizer::encode_with_options`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Puts the tokens around the text that the file asks for (`<s>`, `[CLS]` and `[SEP]`, …).
+    /// Adds the special tokens that the file puts around text (`<s>`, `[CLS]` and `[SEP]`, …).
     pub add_special: bool,
-    /// Makes tokens of what is spelled like a special token, as a prompt for fill-in-the-middle needs; otherwise that is
-    /// text like any other.
+    /// Encodes spellings of special tokens as special tokens, as fill-in-the-middle prompts need.
+    /// Otherwise they are plain text.
     pub parse_special: bool,
 }
 
-/// Turns text into the ids of a checkpoint and back, exactly as its `tokenizers` file says.
+/// Converts text to the ids of a checkpoint and back, exactly as tokenizer.json specifies.
 ///
-/// Truncation and padding of the file are not applied: the caller knows the length of the context.
+/// Does not apply the file's truncation and padding: the caller knows the context length.
 pub struct Tokenizer {
     model: Model,
     matcher: Matcher,
@@ -74,12 +74,12 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// A tokenizer of tokenizer.json alone.
+    /// Creates a tokenizer from tokenizer.json alone.
     pub fn from_json(tokenizer: &[u8]) -> Result<Tokenizer> {
         Tokenizer::load(TokenizerFiles { tokenizer, ..TokenizerFiles::default() })
     }
 
-    /// A tokenizer of all the files that describe it.
+    /// Creates a tokenizer from all its files.
     pub fn load(files: TokenizerFiles) -> Result<Tokenizer> {
         let config = json_file(files.tokenizer_config, "tokenizer_config.json")?;
         let map = json_file(files.special_tokens_map, "special_tokens_map.json")?;
@@ -121,7 +121,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// The ids that end a text: those of generation_config.json, and the `eos_token`.
+    /// Returns the ids that end a text: those of generation_config.json, and the `eos_token`.
     fn find_eos_ids(&self, generation: &Value) -> Vec<u32> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let mut ids: Vec<u32> = match generation.get("eos_token_id") {
@@ -134,26 +134,28 @@ impl Tokenizer {
         ids
     }
 
-    /// Encodes a text that anyone may have written: what looks like a special token in it is plain text.
+    /// Encodes untrusted text: spellings of special tokens are plain text.
     ///
-    /// `add_special` puts the tokens around it that the file asks for (`<s>`, `[CLS]` and `[SEP]`, …).
+    /// `add_special` adds the special tokens that the file puts around text (`<s>`, `[CLS]` and
+    /// `[SEP]`, …).
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         self.encode_with(text, add_special, Honour::None)
     }
 
-    /// Encodes a text whose author may write special tokens, as transformers does by default.
+    /// Encodes trusted text: spellings of special tokens become special tokens, transformers'
+    /// default.
     pub fn encode_trusted(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         self.encode_with(text, add_special, Honour::Except(&[]))
     }
 
-    /// Encodes a text with special tokens parsed or not, as the options say.
+    /// Encodes text; `options` select the treatment of special tokens.
     pub fn encode_with_options(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
         let honour = if options.parse_special { Honour::Except(&[]) } else { Honour::None };
         self.encode_with(text, options.add_special, honour)
     }
 
-    /// Encodes a text for an encoder: with the tokens around it, cut so that there are at most `most` of them in all, and
-    /// with special tokens honoured as transformers does.
+    /// Encodes text for an encoder model: adds the special tokens around it, truncates to at most
+    /// `most` ids in all, and parses special tokens as transformers does.
     pub fn encode_text(&self, text: &str, most: usize) -> Result<Vec<u32>> {
         let Frame { prefix, suffix, .. } = &self.frame;
         let mut ids = self.encode_trusted(text, false)?;
@@ -161,27 +163,28 @@ impl Tokenizer {
         Ok(prefix.iter().copied().chain(ids).chain(suffix.iter().copied()).take(most).collect())
     }
 
-    /// How many tokens `encode_text` puts before a text.
+    /// Number of ids that `encode_text` adds before the text.
     pub fn prefix_len(&self) -> usize {
         self.frame.prefix.len()
     }
 
-    /// Encodes two texts as one sequence of at most `most` tokens, and the tokens' kinds.
+    /// Encodes two texts as one sequence of at most `most` ids; returns ids and token types.
     ///
     /// # Errors
-    /// `Tokenizer` when the tokenizer has no form for pairs.
+    /// `Tokenizer` if the tokenizer has no supported template for pairs.
     pub fn encode_pair(&self, first: &str, second: &str, most: usize) -> Result<(Vec<u32>, Vec<u32>)> {
-        let refuse = || tokenizer_error("tokenizer.json has no form for pairs of texts that can be read");
+        let refuse = || tokenizer_error("tokenizer.json has no supported template for pairs of texts");
         let pair = self.frame.pair.as_ref().ok_or_else(refuse)?;
         Ok(pair.join(self.encode_trusted(first, false)?, self.encode_trusted(second, false)?, most))
     }
 
-    /// Encodes a rendered conversation: the template's special tokens are honoured, those in the messages are text.
+    /// Encodes a rendered conversation: special tokens of the template are parsed, those in
+    /// messages are text.
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.encode_with(&prompt.text, false, Honour::Except(&prompt.protected))
     }
 
-    /// The text of `ids`. Ids that do not exist are left out.
+    /// Decodes ids to text; skips ids that do not exist.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut decoder = self.decoder.clone();
         let mut out = String::new();
@@ -192,18 +195,18 @@ impl Tokenizer {
         out
     }
 
-    /// A decoder of its own, which nothing was pushed to.
+    /// Returns a decoder in its initial state.
     pub(super) fn decoder(&self) -> Decoder {
         self.decoder.clone()
     }
 
-    /// The id of a token as the vocabulary spells it.
+    /// Returns the id of a token in the vocabulary's spelling.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         let added = self.added_by_id.iter().find(|(_, added)| added.content == token).map(|(id, _)| *id);
         added.or_else(|| self.model.vocab.get(token))
     }
 
-    /// A token as the vocabulary spells it (`Ġthe`, `▁the`, `<0x0A>`).
+    /// Returns a token in the vocabulary's spelling (`Ġthe`, `▁the`, `<0x0A>`).
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         match self.added_by_id.get(&id) {
             Some(added) => Some(added.content.clone()),
@@ -211,13 +214,14 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token stands for in the middle of a text; not always whole characters.
+    /// Returns the bytes of a token in the middle of a sequence; not always whole characters.
     pub fn id_to_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let piece = self.piece(id, false)?;
         Some(self.decoder.bytes_of(piece))
     }
 
-    /// How a special token is written that [`super::StreamDecoder`] skips; nothing for other tokens.
+    /// Returns the spelling of a special token that [`super::StreamDecoder`] skips; `None` for
+    /// other tokens.
     pub fn special_spelling(&self, id: u32) -> Option<&str> {
         let added = self.added_by_id.get(&id).filter(|added| added.special && added.form == added.content)?;
         Some(&added.content)
@@ -228,7 +232,7 @@ impl Tokenizer {
         self.added_by_id.get(&id).is_some_and(|added| added.special)
     }
 
-    /// The number of tokens, added ones included. The rows of the embedding may be more.
+    /// Number of tokens, including added ones. The embedding may have more rows.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -238,25 +242,26 @@ impl Tokenizer {
         self.id_bound
     }
 
-    /// The ids that end a text.
+    /// Ids that end a text.
     pub fn eos_ids(&self) -> &[u32] {
         &self.eos_ids
     }
 
-    /// The tokens with a name of their own.
+    /// Named special tokens.
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special_tokens
     }
 
-    /// How the special tokens are written, for [`super::ChatTemplate::render`].
+    /// Spellings of the special tokens, for [`super::ChatTemplate::render`].
     pub fn special_spellings(&self) -> &[String] {
         &self.special_spellings
     }
 
-    /// The token of an id on its way to text.
+    /// Returns the string of an id for the decoder.
     pub(super) fn piece(&self, id: u32, skip_special: bool) -> Option<Piece> {
         match self.added_by_id.get(&id) {
-            // The reference knows special tokens by their spelling, so one whose decoded form differs is not skipped.
+            // The reference identifies special tokens by spelling; one with a different decoded
+            // form is not skipped.
             Some(added) if added.special && skip_special && added.form == added.content => None,
             Some(added) => Some(Piece { text: added.form.clone(), added: true }),
             None => self.model.vocab.token(id).map(|text| Piece { text: text.to_owned(), added: false }),
@@ -268,6 +273,6 @@ fn json_file(bytes: Option<&[u8]>, name: &str) -> Result<Value> {
     match bytes {
         None => Ok(Value::Null),
         Some(bytes) => serde_json::from_slice(bytes)
-            .map_err(|e| crate::Error::Config { file: name.to_owned(), reason: format!("is not JSON: {e}") }),
+            .map_err(|e| crate::Error::Config { file: name.to_owned(), reason: format!("is not valid JSON: {e}") }),
     }
 }

@@ -1,6 +1,6 @@
-//! Byte-pair encoding: the characters or bytes of a word, merged by rank. Knows no file and no special tokens.
+//! Byte-pair encoding: merges the characters or bytes of a word by rank.
 //!
-//! Source of what it computes: `models/bpe` of the `tokenizers` library, version 0.23.
+//! Source: `models/bpe` of the `tokenizers` library, version 0.23.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,12 +10,12 @@ use super::super::tokenizer_error;
 use super::vocab::{NONE, Vocab};
 use crate::Result;
 
-/// Words that are remembered with their ids.
+/// Maximum number of words cached with their ids.
 const MAX_CACHED: usize = 1 << 14;
-/// The longest word that is remembered, in bytes.
+/// Longest cached word in bytes.
 const MAX_CACHED_BYTES: usize = 64;
 
-/// Pairs of ids that become one, by rank, and a hash table of their ranks.
+/// Merges by rank, and a hash table from pair to rank.
 #[derive(Default)]
 pub(in super::super) struct Merges {
     pairs: Vec<[u32; 3]>,
@@ -53,7 +53,7 @@ impl Merges {
         slot
     }
 
-    /// The rank of a pair and what it becomes.
+    /// Returns the rank of a pair and the merged id.
     fn get(&self, left: u32, right: u32) -> Option<(u32, u32)> {
         if self.table.is_empty() {
             return None;
@@ -63,10 +63,10 @@ impl Merges {
     }
 }
 
-/// What of a model of this kind is no table.
+/// Options of a BPE model.
 #[derive(Default)]
 pub(in super::super) struct Options {
-    /// The vocabulary is written in GPT-2's alphabet, and words are given as they are.
+    /// The vocabulary is in GPT-2's byte alphabet; words are plain text.
     pub byte_level: bool,
     pub unk_token: Option<String>,
     pub continuing_subword_prefix: String,
@@ -76,18 +76,18 @@ pub(in super::super) struct Options {
     pub ignore_merges: bool,
 }
 
-/// The model.
+/// Byte-pair encoding model.
 pub(in super::super) struct Bpe {
     merges: Merges,
     options: Options,
     /// The id of each byte's character.
     bytes: Box<[u32; 256]>,
-    /// The id of each byte's `<0x41>`.
+    /// The id of each byte's fallback token, such as `<0x41>`.
     fallback: Box<[u32; 256]>,
     unk: u32,
 }
 
-/// Buffers of a model of this kind, and the words that it met.
+/// Buffers for encoding, and the word cache.
 #[derive(Default)]
 pub(in super::super) struct Scratch {
     ids: Vec<u32>,
@@ -100,10 +100,10 @@ pub(in super::super) struct Scratch {
 }
 
 impl Bpe {
-    /// A model whose merges were read against `vocab`.
+    /// Creates a model; `merges` holds ids of `vocab`.
     ///
     /// # Errors
-    /// `Tokenizer` when characters may be unknown and the token for them is.
+    /// `Tokenizer` if characters may be unknown and `unk_token` is not in the vocabulary.
     pub fn new(vocab: &Vocab, merges: Merges, options: Options) -> Result<Bpe> {
         let mut text = [0; 4];
         let bytes =
@@ -120,7 +120,7 @@ impl Bpe {
         Ok(Bpe { merges, options, bytes, fallback, unk: unk.unwrap_or(NONE) })
     }
 
-    /// What stands for characters that the vocabulary lacks.
+    /// Id of the unknown token.
     pub fn unk(&self) -> Option<u32> {
         (self.unk != NONE).then_some(self.unk)
     }
@@ -186,8 +186,8 @@ impl Bpe {
         out.extend(scratch.ids.iter().filter(|id| **id != NONE));
     }
 
-    /// Adds one symbol: its id, its bytes, or the token for what is unknown, which waits in `pending` for more of its kind.
-    /// What has none of these is left out.
+    /// Appends one symbol: its id, its bytes, or the unknown token. The unknown token waits in
+    /// `pending` so that consecutive ones fuse. Drops symbols that have none of these.
     fn add(&self, id: u32, piece: &str, pending: &mut u32, ids: &mut Vec<u32>) {
         if id != NONE {
             if *pending != NONE {
@@ -198,7 +198,7 @@ impl Bpe {
         if self.options.byte_fallback {
             let bytes = piece.bytes().map(|byte| self.fallback[usize::from(byte)]);
             if bytes.clone().all(|id| id != NONE) {
-                // As in the library, an unknown character that waits comes after these.
+                // As in the library, a pending unknown token comes after these.
                 return ids.extend(bytes);
             }
         }
@@ -208,7 +208,8 @@ impl Bpe {
         *pending = self.unk;
     }
 
-    /// Merges the symbols of a word, the lowest rank first and the leftmost of one rank; merged ones become `NONE`.
+    /// Merges the symbols of a word, lowest rank first, leftmost first within a rank. Merged
+    /// symbols become `NONE`.
     fn merge(&self, scratch: &mut Scratch) {
         let Scratch { ids, links, queue, .. } = scratch;
         if ids.len() < 2 {
@@ -225,7 +226,7 @@ impl Bpe {
         queue.extend((1..end as u32).filter_map(|at| pair(ids, at - 1, at)));
         while let Some(Reverse([_, at, merged])) = queue.pop() {
             let next = links[at as usize][1];
-            // Entries whose symbols were merged otherwise are stale.
+            // Stale entry: one of its symbols was merged already.
             if ids[at as usize] == NONE || pair(ids, at, next).is_none_or(|now| now.0[2] != merged) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The models of tokenizer.json: from the words of a text to ids. Knows neither files nor special tokens.
+//! The models of tokenizer.json: words to ids.
 
 mod bpe;
 mod unigram;
@@ -20,24 +20,24 @@ pub(super) struct Model {
     pub kind: Kind,
 }
 
-/// What a model does with a word.
+/// Algorithm of a model.
 pub(super) enum Kind {
     Bpe(Bpe),
     Unigram(Unigram),
-    /// The longest token that a word begins with, and so on; `prefix` marks what continues a word.
+    /// Longest match first; `prefix` marks the continuation of a word.
     WordPiece {
         unk: Option<u32>,
         prefix: String,
         max_chars: usize,
     },
-    /// Words as they are.
+    /// Whole words.
     WordLevel {
         unk: Option<u32>,
     },
 }
 
 impl Model {
-    /// What stands for what the vocabulary lacks.
+    /// Id of the unknown token.
     pub fn unk(&self) -> Option<u32> {
         match &self.kind {
             Kind::Bpe(bpe) => bpe.unk(),
@@ -67,7 +67,7 @@ impl Model {
         Ok(())
     }
 
-    /// Appends the pieces of a word; false where a part of it has none.
+    /// Appends the pieces of a word; false if a part of the word has none.
     fn pieces(&self, word: &str, prefix: &str, out: &mut Vec<u32>) -> bool {
         let mut rest = word;
         let mut piece = String::new();
@@ -94,7 +94,7 @@ impl Model {
 }
 
 fn known(unk: Option<u32>) -> Result<u32> {
-    unk.ok_or_else(|| tokenizer_error("a word is not in the vocabulary, which has no unk_token of tokenizer.json"))
+    unk.ok_or_else(|| tokenizer_error("a word is not in the vocabulary, and tokenizer.json has no unk_token"))
 }
 
 #[cfg(test)]

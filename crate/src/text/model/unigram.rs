@@ -1,15 +1,15 @@
-//! SentencePiece's unigram model: the pieces of a text with the best sum of scores. Knows no file.
+//! SentencePiece's unigram model: the segmentation of a text with the highest sum of scores.
 //!
-//! Source of what it computes: `models/unigram` of the `tokenizers` library, version 0.23.
+//! Source: `models/unigram` of the `tokenizers` library, version 0.23.
 
 use super::super::tokenizer_error;
 use super::vocab::{Hash, NONE, Vocab};
 use crate::Result;
 
-/// How much worse than the worst piece an unknown character is.
+/// How far the score of an unknown character is below the lowest score.
 const UNK_PENALTY: f64 = 10.0;
 
-/// The model.
+/// Unigram model.
 pub(in super::super) struct Unigram {
     scores: Vec<f64>,
     unk: Option<u32>,
@@ -18,7 +18,7 @@ pub(in super::super) struct Unigram {
     longest: usize,
 }
 
-/// The best way to a place of the text.
+/// Best path to a position of the text.
 #[derive(Clone, Copy)]
 struct Node {
     id: u32,
@@ -27,13 +27,13 @@ struct Node {
 }
 
 impl Unigram {
-    /// A model of scores in the order of the ids.
+    /// Creates a model from scores in id order.
     pub fn new(vocab: &Vocab, scores: Vec<f64>, unk: Option<u32>, byte_fallback: bool) -> Unigram {
         let unk_score = scores.iter().copied().fold(f64::INFINITY, f64::min) - UNK_PENALTY;
         Unigram { scores, unk, byte_fallback, unk_score, longest: vocab.longest() }
     }
 
-    /// What stands for characters that the vocabulary lacks.
+    /// Id of the unknown token.
     pub fn unk(&self) -> Option<u32> {
         self.unk
     }
@@ -53,7 +53,7 @@ impl Unigram {
                 out.push(node.id);
                 continue;
             }
-            // Unknown characters in a row are one.
+            // Consecutive unknown characters are one piece.
             while pieces.next_if(|next| Some(next.id) == self.unk).is_some() {}
             let end = pieces.peek().map_or(word.len(), |next| next.start as usize);
             self.push_unknown(vocab, &word[node.start as usize..end], out);
@@ -74,7 +74,7 @@ impl Unigram {
         out.extend(self.unk);
     }
 
-    /// The best node that ends at each place.
+    /// Returns the best node that ends at each position.
     fn best(&self, vocab: &Vocab, word: &str) -> Result<Vec<Node>> {
         let mut best = vec![Node { id: NONE, start: NONE, score: 0.0 }; word.len() + 1];
         for (start, character) in word.char_indices() {
@@ -102,7 +102,7 @@ impl Unigram {
             if !single {
                 let Some(unk) = self.unk else {
                     return Err(tokenizer_error(format!(
-                        "the vocabulary has no token for {character:?}, and no unk_id in tokenizer.json"
+                        "the vocabulary has no token for {character:?}, and tokenizer.json has no unk_id"
                     )));
                 };
                 offer(start + character.len_utf8(), unk, self.unk_score);

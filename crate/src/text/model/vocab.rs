@@ -1,25 +1,24 @@
-//! Tokens by id and ids by token, in a few long lists: a vocabulary of 150,000 tokens loads without an allocation for each.
-//! Knows no model.
+//! Vocabulary in a few flat lists: 150,000 tokens load without one allocation each.
 
-/// No entry, no id.
+/// Marks a missing entry or id.
 pub(in super::super) const NONE: u32 = u32::MAX;
 
-/// A vocabulary. Several tokens may share an id, of which the last one is the id's spelling.
+/// A vocabulary. Several tokens may share an id; the last one is the spelling of the id.
 #[derive(Debug, Default)]
 pub(in super::super) struct Vocab {
-    /// All tokens, one after the other.
+    /// All tokens, concatenated.
     text: String,
-    /// Where each entry ends in `text`.
+    /// End of each entry in `text`.
     ends: Vec<u32>,
-    /// The id of each entry.
+    /// Id of each entry.
     ids: Vec<u32>,
-    /// The entry of each id.
+    /// Entry of each id.
     by_id: Vec<u32>,
-    /// Entries by the hash of their tokens, in open addressing.
+    /// Open-addressing hash table from token to entry.
     table: Vec<u32>,
 }
 
-/// FNV-1a, which can go on byte by byte.
+/// Incremental FNV-1a hash.
 #[derive(Clone, Copy)]
 pub(super) struct Hash(u64);
 
@@ -38,7 +37,7 @@ impl Hash {
 }
 
 impl Vocab {
-    /// Adds a token, or gives a known one another id.
+    /// Adds a token, or changes the id of a known one.
     pub fn insert(&mut self, token: &str, id: u32) {
         if (self.ends.len() + 1) * 2 > self.table.len() {
             self.grow();
@@ -82,7 +81,7 @@ impl Vocab {
         &self.text[start..self.ends[at] as usize]
     }
 
-    /// The place of a token in the table, or the free one where it would stand.
+    /// Returns the slot of a token, or the free slot for it.
     fn find(&self, token: &str, hash: Hash) -> usize {
         let mask = self.table.len() - 1;
         let mut slot = hash.slot(mask);
@@ -92,12 +91,12 @@ impl Vocab {
         slot
     }
 
-    /// The id of a token.
+    /// Returns the id of a token.
     pub fn get(&self, token: &str) -> Option<u32> {
         self.get_hashed(token, Hash::new().add(token.as_bytes()))
     }
 
-    /// The id of a token whose hash is known.
+    /// Returns the id of a token with a known hash.
     pub(super) fn get_hashed(&self, token: &str, hash: Hash) -> Option<u32> {
         if self.table.is_empty() {
             return None;
@@ -105,13 +104,13 @@ impl Vocab {
         self.ids.get(self.table[self.find(token, hash)] as usize).copied()
     }
 
-    /// The token of an id.
+    /// Returns the spelling of an id.
     pub fn token(&self, id: u32) -> Option<&str> {
         let entry = self.by_id.get(id as usize).copied().filter(|entry| *entry != NONE)?;
         Some(self.entry(entry))
     }
 
-    /// The number of different tokens.
+    /// Number of distinct tokens.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -121,7 +120,7 @@ impl Vocab {
         self.by_id.len() as u32
     }
 
-    /// The length of the longest token, in bytes.
+    /// Length of the longest token in bytes.
     pub fn longest(&self) -> usize {
         (0..self.ends.len() as u32).map(|entry| self.entry(entry).len()).max().unwrap_or(0)
     }
@@ -142,7 +141,7 @@ mod tests {
         assert!((0..5000).all(|id| vocab.token(id * 2) == Some(format!("t{id}").as_str())));
         assert_eq!((vocab.get("t"), vocab.get("t5000"), vocab.token(1), vocab.token(9999)), (None, None, None, None));
         assert_eq!((vocab.len(), vocab.id_bound(), vocab.longest()), (5000, 9999, 5));
-        // The last id of a token and the last token of an id count.
+        // The last id of a token and the last token of an id win.
         vocab.insert("t1", 7);
         vocab.insert("", 7);
         assert_eq!((vocab.get("t1"), vocab.get(""), vocab.token(7), vocab.len()), (Some(7), Some(7), Some(""), 5001));

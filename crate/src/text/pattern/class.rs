@@ -1,5 +1,5 @@
-//! Sets of characters in regular expressions. Unicode's classes come from the tables of the library's own splitters, so both
-//! see the same version of Unicode.
+//! Character sets of regular expressions. Unicode classes use the tables of the library's own
+//! splitters, so both follow the same version of Unicode.
 
 use bitcannon::classify::{Atom, classify_scalar, in_mask, mask};
 
@@ -27,7 +27,7 @@ pub(super) enum Item {
     Category(Category, bool),
 }
 
-/// A set of characters.
+/// A character set.
 #[derive(Debug, Clone)]
 pub(super) struct Class {
     pub items: Vec<Item>,
@@ -45,7 +45,7 @@ impl Class {
     }
 }
 
-/// Whether the other case of `c` lies in the range.
+/// Whether the other case of `c` is in the range.
 fn folds_into(c: char, from: char, to: char) -> bool {
     let lower = c.to_lowercase().next();
     let upper = c.to_uppercase().next();
@@ -62,17 +62,17 @@ fn tag_of(c: char) -> u8 {
     tags[0]
 }
 
-/// Punctuation as BERT has it: Unicode's and all of ASCII's signs.
+/// Punctuation as in BERT: Unicode's, and all ASCII symbols.
 pub(in super::super) fn is_punctuation(c: char) -> bool {
     in_mask(tag_of(c), mask::PUNCT)
 }
 
-/// What words are made of (`\w`).
+/// Word characters (`\w`).
 pub(in super::super) fn is_word(c: char) -> bool {
     Category::Word.has(c)
 }
 
-/// Nl, the numbers that are letters: in \p{N}, not in \d.
+/// Nl, numbers that are letters: in \p{N}, not in \d.
 const LETTER_NUMBERS: [(char, char); 12] = [
     ('\u{16EE}', '\u{16F0}'),
     ('\u{2160}', '\u{2182}'),
@@ -94,7 +94,7 @@ impl Category {
             return c.is_whitespace();
         }
         let tag = tag_of(c);
-        // The tables count the ASCII symbols as punctuation.
+        // The tables count ASCII symbols as punctuation.
         let ascii_symbol = matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~');
         match self {
             Category::Letter => in_mask(tag, mask::LETTER),

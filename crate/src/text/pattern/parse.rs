@@ -1,4 +1,5 @@
-//! From the text of a regular expression to a tree: the syntax of tokenizer.json's files, the rest refused by name.
+//! Parses regular expressions into a tree. Supports the syntax in tokenizer.json files and refuses
+//! the rest by name.
 
 use super::class::{Category, Class, Item};
 
@@ -16,7 +17,7 @@ pub(super) enum Node {
     End,
 }
 
-/// Whether `node` can match nothing: a repetition of it would never end.
+/// Whether `node` can match the empty string: repeating it would never end.
 fn nullable(node: &Node) -> bool {
     match node {
         Node::Class(_) => false,
@@ -34,10 +35,10 @@ struct Parser {
     depth: usize,
 }
 
-/// The expression as a tree.
+/// Parses an expression.
 ///
 /// # Errors
-/// What of it is not known.
+/// Names the unsupported syntax.
 pub(super) fn parse(regex: &str) -> Parsed<Node> {
     let mut parser = Parser { chars: regex.chars().collect(), at: 0, ignore_case: false, depth: 0 };
     let node = parser.alternation()?;
@@ -63,7 +64,7 @@ impl Parser {
     }
 
     fn next(&mut self) -> Parsed<char> {
-        let c = self.peek().ok_or("it ends too early")?;
+        let c = self.peek().ok_or("unexpected end")?;
         self.at += 1;
         Ok(c)
     }
@@ -104,7 +105,7 @@ impl Parser {
                 Some(min)
             };
             if !self.eat("}") || max.is_some_and(|max| max < min) {
-                return Err("a repetition count is malformed".to_owned());
+                return Err("invalid repetition count".to_owned());
             }
             (min, max)
         } else {
@@ -114,7 +115,7 @@ impl Parser {
             return Err("possessive repetition".to_owned());
         }
         if max.is_none() && nullable(&atom) {
-            return Err("an unbounded repetition of something that may be empty".to_owned());
+            return Err("unbounded repetition of an expression that may be empty".to_owned());
         }
         let greedy = !self.eat("?");
         Ok(Node::Repeat { node: Box::new(atom), min, max, greedy })
@@ -155,7 +156,7 @@ impl Parser {
     fn group(&mut self) -> Parsed<Node> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err("groups are nested too deeply".to_owned());
+            return Err(format!("more than {MAX_DEPTH} nested groups"));
         }
         let outer = self.ignore_case;
         let look = if self.eat("?!") {
@@ -166,13 +167,13 @@ impl Parser {
             if self.eat("?i:") {
                 self.ignore_case = true;
             } else if !self.eat("?:") && self.peek() == Some('?') {
-                return Err("a group that is not (?:), (?i:), (?=) or (?!)".to_owned());
+                return Err("group other than (?:), (?i:), (?=) and (?!)".to_owned());
             }
             None
         };
         let node = self.alternation()?;
         if !self.eat(")") {
-            return Err("a group is not closed".to_owned());
+            return Err("unclosed group".to_owned());
         }
         self.ignore_case = outer;
         self.depth -= 1;
@@ -182,15 +183,15 @@ impl Parser {
         })
     }
 
-    /// The inside of `[...]`.
+    /// Parses the inside of `[...]`.
     fn class(&mut self) -> Parsed<Class> {
         let negated = self.eat("^");
         let mut items = Vec::new();
         loop {
             let item = match self.next()? {
                 ']' if !items.is_empty() => break,
-                '[' => return Err("a class inside a class".to_owned()),
-                '&' if self.peek() == Some('&') => return Err("an intersection of classes".to_owned()),
+                '[' => return Err("nested character class".to_owned()),
+                '&' if self.peek() == Some('&') => return Err("intersection of character classes".to_owned()),
                 '\\' => self.escape()?,
                 c => Item::Range(c, c),
             };
@@ -204,7 +205,7 @@ impl Parser {
                     };
                     match to {
                         Item::Range(to, _) if from <= to => Item::Range(from, to),
-                        _ => return Err("a range of a class is malformed".to_owned()),
+                        _ => return Err("invalid range in a character class".to_owned()),
                     }
                 }
                 item => item,
@@ -213,7 +214,7 @@ impl Parser {
         Ok(Class { items, negated, ignore_case: self.ignore_case })
     }
 
-    /// What follows a backslash.
+    /// Parses what follows a backslash.
     fn escape(&mut self) -> Parsed<Item> {
         let c = self.next()?;
         let literal = |c| Ok(Item::Range(c, c));
@@ -245,7 +246,7 @@ impl Parser {
         let text: String = self.chars.iter().skip(self.at).take(digits).collect();
         self.at += digits;
         let c = u32::from_str_radix(&text, 16).ok().and_then(char::from_u32);
-        c.map(|c| Item::Range(c, c)).ok_or_else(|| format!("the character code {text:?}"))
+        c.map(|c| Item::Range(c, c)).ok_or_else(|| format!("invalid character code {text:?}"))
     }
 
     fn category(&mut self, negated: bool) -> Parsed<Item> {

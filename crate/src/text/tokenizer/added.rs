@@ -1,5 +1,5 @@
-//! Added tokens: those of tokenizer.json and tokenizer_config.json together, by the ids that they get, and where a text has
-//! them. Knows not which of them are honoured.
+//! Added tokens of tokenizer.json and tokenizer_config.json by id, and a matcher that finds them in
+//! text.
 
 use super::super::components::Normalizers;
 use super::super::file::AddedEntry;
@@ -13,11 +13,11 @@ use crate::util::map::SortedMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// An added token by its id.
+/// An added token.
 pub(super) struct Added {
-    /// As it is written in a text.
+    /// Spelling in text.
     pub content: String,
-    /// As it is matched and decoded: normalized, if it is matched so.
+    /// Form that is matched and decoded; normalized if the token is matched in normalized text.
     pub form: String,
     pub special: bool,
     pub normalized: bool,
@@ -32,7 +32,8 @@ struct TokenizerConfig {
     added_tokens_decoder: serde_json::Map<String, Value>,
 }
 
-/// Adds the tokens of tokenizer_config.json that tokenizer.json lacks; where both have one, the former's flags count.
+/// Adds the tokens of tokenizer_config.json that tokenizer.json lacks. If both have a token,
+/// tokenizer_config.json's flags win.
 pub(super) fn merge_added_tokens(added: &mut Vec<AddedEntry>, config: &Value) -> Result<()> {
     let bad =
         |e| crate::Error::Config { file: "tokenizer_config.json".to_owned(), reason: format!("added tokens: {e}") };
@@ -51,8 +52,8 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedEntry>, config: &Value) ->
     Ok(())
 }
 
-/// The added tokens by their ids: a token of the model has the model's, the others get the next free one in their order,
-/// as the library gave them when they were made.
+/// Assigns ids: tokens of the model keep the model's, others get the next free one in their order,
+/// as in the library.
 pub(super) fn added_by_id(
     mut entries: Vec<AddedEntry>,
     vocab: &Vocab,
@@ -64,7 +65,10 @@ pub(super) fn added_by_id(
     let mut next = vocab.len() as u32;
     for entry in entries.into_iter().filter(|entry| !entry.content.is_empty()) {
         if entry.content.len() > MAX_TOKEN_BYTES {
-            return Err(tokenizer_error(format!("tokenizer.json: the added token {} is too long", entry.id)));
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the added token {} is longer than {MAX_TOKEN_BYTES} bytes",
+                entry.id
+            )));
         }
         let id = ids.get(&entry.content).or_else(|| vocab.get(&entry.content)).unwrap_or_else(|| {
             next += 1;
@@ -78,27 +82,27 @@ pub(super) fn added_by_id(
     Ok(by_id)
 }
 
-/// Finds added tokens in a text: of those that begin at a place the longest one.
+/// Finds added tokens in text: the longest one at each position.
 pub(super) struct Matcher {
     forms: Vocab,
-    /// Whether a token begins with a byte.
+    /// Whether any token begins with this byte.
     first: [bool; 256],
-    /// The lengths of tokens, longest first.
+    /// Token lengths in bytes, longest first.
     lengths: Vec<usize>,
 }
 
-/// An added token in a text.
+/// An added token found in text.
 pub(super) struct Match {
     pub id: u32,
-    /// With the white space that it takes along.
+    /// Start, including the white space that the token absorbs.
     pub start: usize,
     pub end: usize,
-    /// The token alone.
+    /// Range of the token alone.
     pub core: (usize, usize),
 }
 
 impl Matcher {
-    /// A matcher of the tokens that are found in normalized text, or of the others.
+    /// Creates a matcher for the tokens matched in normalized text, or for the others.
     pub fn new(added: &SortedMap<u32, Added>, normalized: bool) -> Matcher {
         let mut matcher = Matcher { forms: Vocab::default(), first: [false; 256], lengths: Vec::new() };
         for (id, token) in added.iter().filter(|(_, token)| token.normalized == normalized && !token.form.is_empty()) {
@@ -111,7 +115,7 @@ impl Matcher {
         matcher
     }
 
-    /// The first token from `from` on. White space that belongs to it begins at `done` at the earliest.
+    /// Finds the first token from `from` on. White space before it is absorbed from `done` on.
     pub fn find(&self, text: &str, from: usize, done: usize, added: &SortedMap<u32, Added>) -> Option<Match> {
         let mut at = from;
         while at < text.len() {
@@ -133,7 +137,7 @@ impl Matcher {
         None
     }
 
-    /// The longest token that begins at a place, and its end.
+    /// Returns the longest token that begins at `at`, and its end.
     fn at(&self, text: &str, at: usize) -> Option<(u32, usize)> {
         if !self.first[usize::from(text.as_bytes()[at])] {
             return None;

@@ -1,20 +1,20 @@
-//! From text to ids: added tokens are cut out, what lies between is normalized, split and given to the vocabulary. Knows which
-//! special tokens are honoured, not why.
+//! Text to ids: finds added tokens, normalizes and splits the text between them, and looks up the
+//! words.
 
 use super::super::model::{self, Span};
 use super::Tokenizer;
 use crate::Result;
 use crate::util::map::SortedMap;
 
-/// Which special tokens of a text become their ids.
+/// Policy that decides which special tokens spelled in a text become ids.
 #[derive(Clone, Copy)]
 pub(super) enum Honour<'a> {
     None,
-    /// All that cover none of these places.
+    /// All that cover none of these byte offsets.
     Except(&'a [usize]),
 }
 
-/// Buffers that encoding uses again and again.
+/// Reused buffers for encoding.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub model: model::Scratch,
@@ -42,7 +42,8 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// Encodes what lies between the tokens that are matched before normalization. `start` is its place in the text.
+    /// Encodes the text between tokens matched before normalization. `start` is its offset in the
+    /// text.
     fn encode_chunk(
         &self,
         chunk: &str,
@@ -63,8 +64,8 @@ impl Tokenizer {
         })
     }
 
-    /// For special tokens that are matched in normalized text, where the places of the original are lost: whether their
-    /// first, second, … occurrence in `chunk` is honoured.
+    /// Returns whether the first, second, … occurrence of a special token in `chunk` is allowed.
+    /// Needed for tokens matched in normalized text, where the original offsets are lost.
     fn normalized_verdicts(
         &self,
         chunk: &str,
@@ -83,7 +84,7 @@ impl Tokenizer {
         verdicts.collect()
     }
 
-    /// Encodes text without added tokens; `first` where a sequence begins with it.
+    /// Encodes text without added tokens; `first` if the text begins its sequence.
     fn encode_plain(
         &self,
         text: &str,
@@ -96,7 +97,8 @@ impl Tokenizer {
         let text = self.splitters.split(text, first, words)?;
         let before = out.len();
         self.model.encode(&text, words, model, out)?;
-        // Unigram models know `</s>` as a piece like any other; where it is not honoured, a cut keeps them from it.
+        // Unigram models have `</s>` as a regular piece. Where it is not allowed, splitting the
+        // word prevents it.
         let unk = self.model.unk();
         let made_special = out.iter().skip(before).any(|id| Some(*id) != unk && self.is_special(*id));
         if made_special && !honour.is_everything() {
@@ -107,7 +109,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Cuts the words after the first character of everything that is spelled like a special token.
+    /// Splits words after the first character of each spelling of a special token.
     fn cut_at_specials(&self, text: &str, words: &mut Vec<Span>) {
         let mut cuts: Vec<usize> = Vec::new();
         for special in self.special_spellings.iter().filter_map(|s| s.chars().next().map(|c| (s, c.len_utf8()))) {
@@ -126,7 +128,8 @@ impl Tokenizer {
         }
     }
 
-    /// Cuts `text` at the added tokens and hands out the parts. `keep` decides on special tokens by place and id.
+    /// Splits `text` at added tokens and passes on the parts. `keep` accepts special tokens by
+    /// range and id.
     fn each_part(
         &self,
         text: &str,
@@ -139,7 +142,7 @@ impl Tokenizer {
         let (mut done, mut search) = (0, 0);
         while let Some(found) = matcher.find(text, search, done, &self.added_by_id) {
             let (start, end, id) = (found.start, found.end, found.id);
-            // A token may take the white space beside it along; who wrote that does not matter.
+            // A token may absorb the white space around it, whether template or message wrote it.
             let (core, core_end) = found.core;
             if self.is_special(id) && (matches!(honour, Honour::None) || !keep(core, core_end, id)) {
                 search = core_end;

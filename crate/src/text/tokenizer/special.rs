@@ -1,15 +1,15 @@
-//! The tokens with a name of their own. Knows no vocabulary.
+//! Named special tokens.
 
 use serde_json::Value;
 
-/// The tokens with a name of their own, by that name (`bos_token`, `eos_token`, …): variables of the chat template.
+/// Special tokens by name (`bos_token`, `eos_token`, …); variables of the chat template.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SpecialTokens {
     named: Vec<(String, String)>,
 }
 
 impl SpecialTokens {
-    /// The token of that name, such as `eos_token`.
+    /// Returns the token with a name such as `eos_token`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.named.iter().find(|(n, _)| n == name).map(|(_, token)| token.as_str())
     }
@@ -28,7 +28,8 @@ impl SpecialTokens {
         }
     }
 
-    /// Takes the `*_token` fields of tokenizer_config.json or special_tokens_map.json that are not set yet.
+    /// Adds the `*_token` fields of tokenizer_config.json or special_tokens_map.json that are not
+    /// set yet.
     pub(super) fn fill(&mut self, config: &Value) {
         for (name, value) in config.as_object().into_iter().flatten().filter(|(name, _)| name.ends_with("_token")) {
             let token = value.as_str().or_else(|| value.get("content").and_then(Value::as_str));
