@@ -1,92 +1,93 @@
-//! The one error type of the engine: every variant has a stable code for JavaScript and a message that says what to do.
+//! The error type of the engine. Every variant has a stable code for JavaScript, and a message that
+//! says what to do.
 
 use thiserror::Error;
 
-/// The result of every fallible function of the engine.
+/// Result of every fallible function of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn near(names: &str) -> String {
-    if names.is_empty() { String::new() } else { format!("; the nearest that runs is {names}") }
+    if names.is_empty() { String::new() } else { format!("; the nearest supported: {names}") }
 }
 
-/// What can go wrong, by the part of the engine that notices it.
+/// Errors and warnings, grouped by the part of the engine that reports them.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
     // ---- hub: names, network, cache -------------------------------------------------------------------------------
     /// A model name that is neither `org/name`, a URL nor a list of files.
     #[error(
-        "'{name}' is not a model name: {reason}. Use 'org/name', a URL of a folder, or files that the user picked."
+        "'{name}' is not a model name: {reason}. Use 'org/name', the URL of a folder, or files selected by the user."
     )]
     ModelName {
-        /// What the caller gave.
+        /// The name given by the caller.
         name: String,
-        /// What is wrong with it.
+        /// Why it is not a model name.
         reason: String,
     },
     /// The server has no such repository, revision or file.
     #[error(
-        "{url} was not found ({answer}). Check the repository's name, its revision and the file; a private repository also answers 404 without a token."
+        "{url} was not found ({answer}). Check the names of repository, revision and file; private repositories also answer 404 without a token."
     )]
     NotFound {
-        /// The address that was asked for.
+        /// The requested URL.
         url: String,
-        /// What the server answered instead: a status, or a page.
+        /// The server's answer: an HTTP status, or a page instead of the file.
         answer: String,
     },
-    /// The server wants a token, or refuses the one it got.
+    /// The server requires a token, or refuses the one given.
     #[error(
-        "{url} is gated (HTTP {status}). Accept the model's terms on its page, then pass a token that can read it: loadModel(name, {{ token }})."
+        "{url} is gated (HTTP {status}). Accept the model's terms on its page, then pass a token with read access: loadModel(name, {{ token }})."
     )]
     Gated {
-        /// The address that was asked for.
+        /// The requested URL.
         url: String,
-        /// 401 or 403.
+        /// HTTP status, 401 or 403.
         status: u16,
     },
-    /// The network failed and retrying did not help.
-    #[error("downloading {url} failed: {reason}. What arrived is kept, and loading again resumes it.")]
+    /// The network failed, and retrying did not help.
+    #[error("downloading {url} failed: {reason}. Load the model again to resume the download.")]
     Network {
-        /// The address that was asked for.
+        /// The requested URL.
         url: String,
-        /// What the last attempt said.
+        /// Message of the last attempt.
         reason: String,
     },
-    /// A server that never answered.
+    /// The server never answered.
     #[error("{url} cannot be reached: {reason}.")]
     Unreachable {
-        /// The address that was asked for.
+        /// The requested URL.
         url: String,
-        /// What the last attempt said.
+        /// Message of the last attempt.
         reason: String,
     },
-    /// A file that became another one while it was being read.
-    #[error("{file} changed on the server while it was being loaded. Load the model again.")]
+    /// A file changed while it was being loaded.
+    #[error("{file} changed on the server during the download. Load the model again.")]
     Changed {
-        /// The file with its place.
+        /// The file with its repository or folder.
         file: String,
     },
-    /// A warning: the cache was used although nobody could say whether it is still right.
-    #[error("{place} could not be asked whether it changed, so the cached copy is used. {reason}")]
+    /// Warning: the cache is used, although it could not be checked for updates.
+    #[error("could not check {place} for updates; using the cached copy. {reason}")]
     Unverified {
-        /// The model's place.
+        /// The repository or folder.
         place: String,
-        /// What asking said.
+        /// Message of the failed check.
         reason: String,
     },
-    /// A warning: there is no cache, or it cannot be written.
-    #[error("the cache cannot be used: {reason}. The model runs, but will be downloaded again next time.")]
+    /// Warning: there is no cache, or it is not writable.
+    #[error("the cache is not available: {reason}. The model runs, but will be downloaded again next time.")]
     Cache {
-        /// The browser's or system's message.
+        /// Message of the browser or the operating system.
         reason: String,
     },
     /// The caller aborted.
     #[error("{what} was aborted")]
     Aborted {
-        /// What was under way.
+        /// The aborted operation.
         what: String,
     },
-    /// A file that is needed is not among those of the model.
+    /// The model lacks a required file.
     #[error("{file} is missing from {place}. {hint}")]
     MissingFile {
         /// The file's name.
@@ -98,19 +99,19 @@ pub enum Error {
     },
 
     // ---- format: containers and encodings -------------------------------------------------------------------------
-    /// A file that breaks the rules of its container.
+    /// A file violates the format of its container.
     #[error(
-        "{file} is not a valid {format} file: {reason}. Download it again; if it stays so, the file on the server is damaged."
+        "{file} is not a valid {format} file: {reason}. Download it again; if that does not help, the file on the server is damaged."
     )]
     Malformed {
         /// The file.
         file: String,
         /// safetensors, gguf, …
         format: &'static str,
-        /// What rule it breaks, with numbers.
+        /// The violated rule, with numbers.
         reason: String,
     },
-    /// An element type or weight encoding that the engine does not read.
+    /// An unsupported element type or weight encoding.
     #[error("tensor {tensor} is stored as {encoding}, which is not supported. {hint}")]
     UnsupportedEncoding {
         /// The tensor's name.
@@ -122,7 +123,7 @@ pub enum Error {
     },
     /// The checkpoint lacks a tensor that the architecture needs.
     #[error(
-        "the checkpoint has no tensor {tensor}, which {architecture} needs. It may be incomplete or of another architecture."
+        "the checkpoint has no tensor {tensor}, required by {architecture}. It is incomplete, or config.json names the wrong architecture."
     )]
     MissingTensor {
         /// The tensor's name.
@@ -130,39 +131,39 @@ pub enum Error {
         /// The architecture.
         architecture: String,
     },
-    /// A tensor whose shape does not follow from config.json.
+    /// A tensor whose shape differs from the shape that config.json implies.
     #[error(
-        "tensor {tensor} has shape {found:?}, but config.json asks for {expected:?}. The two are not from the same checkpoint."
+        "tensor {tensor} has shape {found:?}, but config.json requires {expected:?}. Use weights and config.json of the same checkpoint."
     )]
     Shape {
         /// The tensor's name.
         tensor: String,
         /// The shape in the file.
         found: Vec<usize>,
-        /// The shape that the configuration implies.
+        /// The shape that config.json implies.
         expected: Vec<usize>,
     },
 
     // ---- config and architecture ----------------------------------------------------------------------------------
-    /// A JSON file that does not parse or lacks a field.
+    /// A JSON file that is invalid or lacks a field.
     #[error("{file}: {reason}")]
     Config {
         /// The file.
         file: String,
-        /// What is wrong, with the field's name.
+        /// What is wrong, with the name of the field.
         reason: String,
     },
-    /// An architecture that the engine does not know.
+    /// An unknown architecture.
     #[error(
-        "the architecture '{name}' is not supported{}. All that run: {}#what-runs", near(.nearest), env!("CARGO_PKG_REPOSITORY")
+        "the architecture '{name}' is not supported{}. Supported models: {}#what-runs", near(.nearest), env!("CARGO_PKG_REPOSITORY")
     )]
     UnknownArchitecture {
         /// `architectures[0]` or `model_type` of config.json.
         name: String,
-        /// Those like it that are, by name; empty where none is.
+        /// The names of similar supported architectures; empty if there are none.
         nearest: String,
     },
-    /// A known architecture with an option that the engine does not run.
+    /// A supported architecture with an unsupported option.
     #[error("{architecture}: {option} is not supported. {hint}")]
     UnsupportedOption {
         /// The architecture.
@@ -174,13 +175,13 @@ pub enum Error {
     },
 
     // ---- text -----------------------------------------------------------------------------------------------------
-    /// tokenizer.json cannot be read or used.
+    /// The tokenizer cannot be read or used.
     #[error("the tokenizer cannot be used: {reason}")]
     Tokenizer {
         /// What is wrong.
         reason: String,
     },
-    /// The chat template failed, or raised an exception of its own.
+    /// The chat template failed, or raised an exception.
     #[error("the chat template failed: {reason}")]
     ChatTemplate {
         /// The template's message, with its line.
@@ -191,35 +192,35 @@ pub enum Error {
     /// There is no WebGPU, or no adapter.
     #[error("WebGPU is not available: {reason}. {hint}")]
     NoWebGpu {
-        /// What was tried and what it said.
+        /// What was tried, and the message that came back.
         reason: String,
-        /// What the user can do, for this browser.
+        /// What to do in this browser.
         hint: String,
     },
-    /// A shader or pipeline that the device refuses.
-    #[error("the device refused the kernel {kernel}: {reason}")]
+    /// The device rejected a shader or a pipeline.
+    #[error("the GPU rejected kernel {kernel}: {reason}")]
     Kernel {
         /// The kernel with its variant.
         kernel: String,
         /// The device's message.
         reason: String,
     },
-    /// The device has too little memory for what was asked.
-    #[error("{what} needs {needed} bytes, more than the device gives ({limit}). {hint}")]
+    /// The device has too little memory for a request.
+    #[error("{what} needs {needed} bytes, but the device allows only {limit}. {hint}")]
     OutOfMemory {
-        /// What was to be stored.
+        /// What needs the memory.
         what: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         needed: u64,
-        /// Bytes to be had, or the limit that was hit.
+        /// Available bytes, or the limit that was exceeded.
         limit: u64,
         /// What to do.
         hint: String,
     },
-    /// The device is gone: driver reset, tab in the background, GPU process killed.
+    /// The device was lost: driver reset, tab in the background, or the GPU process was killed.
     #[error("the GPU device was lost ({reason}). Load the model again.")]
     DeviceLost {
-        /// The browser's or driver's reason.
+        /// Reason given by the browser or the driver.
         reason: String,
     },
 
@@ -234,28 +235,28 @@ pub enum Error {
     },
     /// The prompt does not fit into the context.
     #[error(
-        "the prompt has {tokens} tokens, the context holds {limit}. Shorten it, load the model with a larger maxContext, or set overflow to 'truncate' or 'rolling'."
+        "the prompt has {tokens} tokens, but the context holds only {limit}. Shorten it, load the model with a larger maxContext, or set overflow to 'truncate' or 'rolling'."
     )]
     ContextFull {
-        /// Tokens asked for.
+        /// Number of prompt tokens.
         tokens: usize,
-        /// Tokens that fit.
+        /// Context length in tokens.
         limit: usize,
     },
-    /// What of a conversation cannot be dropped does not fit into the context.
+    /// The messages of a conversation that cannot be dropped exceed the context.
     #[error(
-        "the last message and the system's have {tokens} tokens, the context has room for {limit} beside the answer. Shorten them, or load the model with a larger maxContext."
+        "the system and last messages have {tokens} tokens, but the context has room for only {limit} plus the answer. Shorten them, or load the model with a larger maxContext."
     )]
     MessageTooLong {
-        /// Tokens of what is left.
+        /// Tokens of the remaining messages.
         tokens: usize,
-        /// Tokens that fit.
+        /// Context length minus the tokens reserved for the answer.
         limit: usize,
     },
-    /// Logits that are not numbers: damaged weights or a faulty driver.
+    /// The logits are not finite: damaged weights, or a faulty driver.
     #[error("the model's logits are not finite after {step}. {hint}")]
     NotFinite {
-        /// Where it was noticed.
+        /// Where it was detected.
         step: String,
         /// What to do.
         hint: String,
@@ -263,19 +264,19 @@ pub enum Error {
     /// The storage of the browser is full.
     #[error("the browser's storage is full: {reason}. The model runs, but will be downloaded again next time.")]
     Quota {
-        /// The browser's message.
+        /// Message of the browser.
         reason: String,
     },
-    /// A fault of the engine itself.
-    #[error("internal error: {0}. This is a fault of jerboa; please report it.")]
+    /// A bug in the engine.
+    #[error("internal error: {0}. This is a bug in Jerboa; please report it.")]
     Internal(String),
 }
 
-/// Names every variant once: a variant without a code does not compile.
+/// Assigns a code to every variant: a variant without a code does not compile.
 macro_rules! codes {
     ($($variant:ident => $code:literal,)*) => {
         impl Error {
-    /// Whether it says that a file of the model is wrong or is not there.
+    /// Whether the error implies that a file of the model is wrong or missing.
     pub(crate) fn blames_a_file(&self) -> bool {
         matches!(
             self,
