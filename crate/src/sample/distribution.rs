@@ -1,4 +1,4 @@
-//! Token distribution as integer gaps and weights (see `fixed`), transformers' warpers as filters
+//! Token distribution as integer gaps and weights (see `fixed_point`), transformers' warpers as filters
 //! on it, and sampling from it.
 
 use super::fixed::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, min_p_limit, share, weight};

@@ -13,7 +13,7 @@ use super::model::{Bpe, Kind, Merges, Model, Options, Unigram, Vocab};
 use super::tokenizer_error;
 use crate::Result;
 
-/// Largest accepted id. Real vocabularies end at about 262,000; tables are as long as the largest
+/// Exclusive limit of ids. Real vocabularies end at about 262,000; tables are as long as the largest
 /// id.
 const MAX_ID: u32 = 1 << 21;
 /// Longest accepted token in bytes.
@@ -82,7 +82,9 @@ impl<'de> Deserialize<'de> for VocabFile {
                 while map.next_key_seed(Text(&mut token))?.is_some() {
                     let id: u32 = map.next_value()?;
                     if id >= MAX_ID || token.len() > MAX_TOKEN_BYTES {
-                        return Err(A::Error::custom(format!("token {token:.40?} with id {id} is out of range")));
+                        return Err(A::Error::custom(format!(
+                            "token {token:.40?} with id {id} is out of range: ids must be below {MAX_ID}, tokens at most {MAX_TOKEN_BYTES} bytes"
+                        )));
                     }
                     vocab.insert(&token, id);
                 }
@@ -92,7 +94,9 @@ impl<'de> Deserialize<'de> for VocabFile {
                 let (mut vocab, mut scores) = (Vocab::default(), Vec::new());
                 while let Some((token, score)) = seq.next_element::<(String, f64)>()? {
                     if scores.len() >= MAX_ID as usize || token.len() > MAX_TOKEN_BYTES || !score.is_finite() {
-                        return Err(A::Error::custom(format!("token {token:.40?} with score {score} is out of range")));
+                        return Err(A::Error::custom(format!(
+                            "token {token:.40?} with score {score} is out of range: scores must be finite, ids below {MAX_ID}, tokens at most {MAX_TOKEN_BYTES} bytes"
+                        )));
                     }
                     vocab.insert(&token, scores.len() as u32);
                     scores.push(score);
@@ -162,7 +166,7 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
             return Ok(true);
         }
         let parts = line.split_once(' ').filter(|(_, right)| !right.contains(' '));
-        let (left, right) = parts.ok_or_else(|| E::custom(format!("the merge {line:?} is not two tokens")))?;
+        let (left, right) = parts.ok_or_else(|| E::custom(format!("the merge {line:?} must be two tokens")))?;
         self.0.clear();
         self.0.push_str(left);
         self.1.clear();
@@ -173,7 +177,7 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
         let both = seq.next_element_seed(Text(self.0))?.and(seq.next_element_seed(Text(self.1))?);
         match both {
             Some(()) => Ok(false),
-            None => Err(A::Error::custom("a merge is not two tokens")),
+            None => Err(A::Error::custom("a merge must be two tokens")),
         }
     }
 }

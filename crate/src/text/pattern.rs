@@ -177,7 +177,7 @@ fn char_at(text: &str, at: usize) -> Option<char> {
 /// Appends the instructions of `node`.
 fn emit(node: &Node, program: &mut Vec<Inst>) -> Result<(), String> {
     if program.len() > MAX_PROGRAM {
-        return Err("it is too large".to_owned());
+        return Err(format!("more than {MAX_PROGRAM} instructions"));
     }
     match node {
         Node::Class(class) => program.push(Inst::Class(class.clone())),
@@ -255,7 +255,7 @@ mod tests {
         let pattern = Pattern::new(regex).expect("supported");
         pattern
             .segments(text, false)
-            .expect("in few steps")
+            .expect("within the step limit")
             .into_iter()
             .map(|((a, b), _)| text[a..b].to_owned())
             .collect()
@@ -325,7 +325,7 @@ mod tests {
             bitcannon::regexes::O200K,
             bitcannon::regexes::TEKKEN,
         ] {
-            let grammar = tokenizers::utils::recognize(regex).expect("a native one");
+            let grammar = tokenizers::utils::recognize(regex).expect("a native splitter");
             let bytes = text.as_bytes();
             let mut tags = vec![0; bytes.len()];
             bitcannon::classify::classify(bytes, &mut tags);

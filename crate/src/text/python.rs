@@ -70,7 +70,7 @@ const MAX_DEPTH: usize = 200;
 impl Json {
     fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
         if depth > MAX_DEPTH {
-            return Err(error("tojson: the value is nested too deeply"));
+            return Err(error(format!("tojson: the value has more than {MAX_DEPTH} nested levels")));
         }
         match value.kind() {
             ValueKind::None => out.push_str("null"),

@@ -110,7 +110,8 @@ mod tests {
     /// `JERBOA_WRITE_SCRIPTS=1` regenerates the table.
     #[test]
     fn texts_are_cut_where_the_library_cuts_them() {
-        let carrier = frame("pre_tokenizer", json!({ "type": "UnicodeScripts" })).expect("the library's");
+        let carrier =
+            frame("pre_tokenizer", json!({ "type": "UnicodeScripts" })).expect("a pre-tokenizer of the library");
         let mut library = Library(carrier, PreTokenizerScratch::default());
         let runs = library.runs();
         if std::env::var_os("JERBOA_WRITE_SCRIPTS").is_some() {

@@ -484,7 +484,7 @@ mod tests {
         let own = load(json!([{"type": "WhitespaceSplit"}, metaspace("first")]));
         assert_eq!(words(&own, "a b_c", true), ["_a", "b", "_c"]);
         assert_eq!(words(&own, "a b", false), ["a", "b"]);
-        assert_eq!(words(&own, " a b", true), ["a", "b"], "no word begins where the text does");
+        assert_eq!(words(&own, " a b", true), ["a", "b"], "no word begins at the start of the text");
         assert_eq!(words(&load(json!([metaspace("always")])), "a  b ", false), ["_a", "_", "_b", "_"]);
         assert_eq!(words(&load(json!([metaspace("never"), {"type": "Digits"}])), " a1", true), ["_a", "1"]);
         let three =

@@ -265,7 +265,7 @@ mod tests {
         bpe.encode(vocab, word, &mut scratch, &mut out);
         let first = std::mem::take(&mut out);
         bpe.encode(vocab, word, &mut scratch, &mut out);
-        assert_eq!(first, out, "a word that was met before");
+        assert_eq!(first, out, "a cached word");
         out
     }
 
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(ids(&abc, "abab"), [3, 3]);
         assert_eq!(ids(&abc, "aaa"), [6, 0]);
         assert_eq!(ids(&abc, "aaabcb"), [6, 5, 1]);
-        assert_eq!(ids(&abc, "azb"), [3], "what has no token is left out, and its neighbours meet");
+        assert_eq!(ids(&abc, "azb"), [3], "symbols without a token are dropped, and their neighbors merge");
         assert!(ids(&abc, "").is_empty());
     }
 

@@ -161,7 +161,7 @@ impl Tokenizer {
     }
 }
 
-/// A part of a text.
+/// Part of a text: plain text with its offset, or an added token.
 enum Part<'a> {
     Text { text: &'a str, start: usize },
     Token(u32),
