@@ -151,8 +151,8 @@ impl Pair {
         self.prefix.is_empty() && self.infix.is_empty() && self.suffix.is_empty() && self.kinds == [0, 1]
     }
 
-    /// Joins two sequences, truncated to at most `most` ids in all, and returns ids and token
-    /// types. Truncates the longer one first.
+    /// Joins two sequences and truncates them to this total length, the longer one first. Returns
+    /// ids and token types.
     pub fn join(&self, mut a: Vec<u32>, mut b: Vec<u32>, most: usize) -> (Vec<u32>, Vec<u32>) {
         let frame = self.prefix.len() + self.infix.len() + self.suffix.len();
         let (first, second) = longest_first(a.len(), b.len(), most.saturating_sub(frame));

@@ -154,8 +154,8 @@ impl Tokenizer {
         self.encode_with(text, options.add_special, honour)
     }
 
-    /// Encodes text for an encoder model: adds the special tokens around it, truncates to at most
-    /// `most` ids in all, and parses special tokens as transformers does.
+    /// Encodes text for an encoder model: adds the special tokens around it, truncates the result to
+    /// this length, and parses special tokens as transformers does.
     pub fn encode_text(&self, text: &str, most: usize) -> Result<Vec<u32>> {
         let Frame { prefix, suffix, .. } = &self.frame;
         let mut ids = self.encode_trusted(text, false)?;
@@ -168,7 +168,7 @@ impl Tokenizer {
         self.frame.prefix.len()
     }
 
-    /// Encodes two texts as one sequence of at most `most` ids; returns ids and token types.
+    /// Encodes two texts as one sequence, truncated to this length; returns ids and token types.
     ///
     /// # Errors
     /// `Tokenizer` if the tokenizer has no supported template for pairs.
