@@ -1,5 +1,5 @@
-//! Expands shaders/ into a typed registry and validates every declared variant with naga: a typo in a shader is a
-//! cargo error with its file and line.
+//! Expands shaders/ into a typed registry and validates every declared variant with naga. A typo in a shader is a cargo
+//! error with its file and line.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -25,15 +25,15 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let crate_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?);
-    // In the workspace shaders/ lies beside the crate; in a packaged crate inside it.
+    // shaders/ is next to the crate in the workspace and inside the crate when it is packaged.
     let root = [crate_dir.join("../shaders"), crate_dir.join("shaders")];
-    let root = root.iter().find(|p| p.is_dir()).ok_or("shaders/ is missing")?.clone();
+    let root = root.iter().find(|p| p.is_dir()).ok_or("shaders/ not found: expected next to the crate or inside it")?.clone();
     println!("cargo:rerun-if-changed={}", root.display());
     let toml = fs::read_to_string(root.join("variants.toml")).map_err(|e| format!("variants.toml: {e}"))?;
     let specs: BTreeMap<String, Spec> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
     let mut registry = String::new();
     let (mut variants, mut names) = (String::new(), String::new());
-    // Each file is stored once, as what it imports is put in at run time: half of the texts' bytes in the package.
+    // Each file is stored once and imports are resolved at run time, which halves the shader bytes in the package.
     let files = RefCell::new(BTreeMap::new());
     let page = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "wasm32");
     let read = |path: &str| {
@@ -66,7 +66,7 @@ fn run() -> Result<(), String> {
         "/// The kernels of shaders/variants.toml.\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]\n\
          pub enum Kernel {{\n{variants}}}\n\nimpl Kernel {{\n    /// Its name in variants.toml.\n    pub fn name(self) -> &'static str {{\n        \
          match self {{\n{names}        }}\n    }}\n}}\n\nstatic ALL: &[Kernel] = &[{all}];\n\nstatic SOURCES: &[KernelSource] = &[\n{registry}];\n\n\
-         /// Texts by path, in the order of the paths.\nstatic FILES: &[(&str, &str)] = &{files};\n"
+         /// Shader sources by path, sorted by path.\nstatic FILES: &[(&str, &str)] = &{files};\n"
     );
     let out = Path::new(&env::var("OUT_DIR").map_err(|e| e.to_string())?).join("registry.rs");
     fs::write(out, code).map_err(|e| e.to_string())
@@ -81,13 +81,13 @@ fn camel(name: &str) -> String {
     name.split('_').map(part).collect()
 }
 
-/// The condition that never holds in a page.
+/// The flag that is never set in a browser build.
 const NATIVE: &str = "COOP";
 
-/// A text without what stands under a condition, which has an `#else`.
+/// Removes the `#ifdef condition` branches from a shader source; each must have an `#else`.
 fn without(text: &str, condition: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // How deep the lines are in the condition, and whether its #else has come.
+    // Nesting depth inside the condition, and whether its #else was reached.
     let (mut depth, mut otherwise) = (0, false);
     for line in text.lines() {
         let begins = depth == 0 && line.strip_prefix("#ifdef ") == Some(condition);
@@ -105,7 +105,7 @@ fn without(text: &str, condition: &str) -> String {
     out
 }
 
-/// A text without comments, indentation, empty lines, and blanks beside signs that need none.
+/// Minifies a shader source: no comments, indentation, empty lines or optional spaces.
 fn tight(text: &str) -> String {
     // Directives and bindings are read line by line.
     let tight = |code: &str| if code.starts_with(['#', '@']) { code.to_string() } else { tight_line(code) };
@@ -117,10 +117,10 @@ fn tight_line(code: &str) -> String {
     let mut signs = code.chars().peekable();
     while let Some(sign) = signs.next() {
         let (last, next) = (out.chars().last().unwrap_or(';'), signs.peek().copied().unwrap_or(';'));
-        // `array<f32> =` keeps its blank: `>=` is another sign.
+        // `array<f32> =` needs its space: `>=` is another token.
         let free =
             ",;:{}()=+-*/%^|&<".contains(last) || ",;:{}()+-*/%^|&<".contains(next) || (next == '=' && last != '>');
-        // `& &` is another sign than `&&`.
+        // `& &` is not `&&`.
         if sign != ' ' || !free || (last == next && "/|&-<".contains(last)) {
             out.push(sign);
         }
@@ -132,11 +132,11 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
     fs::read_to_string(root.join(format!("{path}.wgsl"))).map_err(|e| format!("shaders/{path}.wgsl: {e}"))
 }
 
-/// Every combination of conditions with the default numbers, then every other number with each choice of one_of, and those
-/// numbers that a kernel's family chooses with each flag besides.
+/// Validates every flag combination with default constants, then each other constant value with each choice of
+/// `one_of`. The values in `choices` are also validated with each flag. Returns the number of variants.
 fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Result<usize, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
-        return Err(format!("variants.toml: kernel {name} has no number {unknown} to choose"));
+        return Err(format!("variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"));
     }
     let mut choices: Vec<Vec<&str>> = vec![vec![]];
     for group in &spec.one_of {
@@ -171,8 +171,8 @@ fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Resul
     Ok(count)
 }
 
-/// Texts that were found valid, by this build or one before it: a build for another target or profile has the same ones, and a
-/// change in one shader leaves the others' as they are. Kept in cargo's target folder; other rules or another naga begin anew.
+/// Hashes of shader sources that this build or an earlier one validated. Builds for other targets and profiles produce
+/// the same sources. Stored in cargo's target folder and discarded when the rules or the naga version change.
 struct Valid {
     file: Option<PathBuf>,
     rules: u64,
@@ -184,7 +184,7 @@ impl Valid {
     fn read(crate_dir: &Path) -> Self {
         let lock = fs::read_to_string(crate_dir.join("../Cargo.lock"));
         let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
-        // Without a lock, as in a packaged crate, nobody knows which naga this is.
+        // A packaged crate has no lock file, so the naga version is unknown and nothing is cached.
         let target = out.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last();
         let file = target.filter(|_| lock.is_ok()).map(|folder| folder.join("valid-shaders"));
         let rules = hash(&(
@@ -201,7 +201,7 @@ impl Valid {
         Self { file, rules, hashes, new: false }
     }
 
-    /// Whether it is known to be valid.
+    /// Whether the source was validated before.
     fn has(&self, source: &str) -> bool {
         self.hashes.contains(&hash(source))
     }
@@ -210,7 +210,7 @@ impl Valid {
         self.new |= self.hashes.insert(hash(source));
     }
 
-    /// Nothing that could not be written is missed: it is made again.
+    /// Writes the cache. A failed write is ignored because the cache can be rebuilt.
     fn write(&self) {
         let Some(file) = self.file.as_ref().filter(|_| self.new) else { return };
         let bytes: Vec<u8> =
@@ -228,7 +228,7 @@ fn hash<T: Hash + ?Sized>(what: &T) -> u64 {
     hasher.finish()
 }
 
-/// Validates a variant, unless its text is known already: a number that a layout does not read makes no other one.
+/// Validates one variant unless the same source was validated before; unused constants do not change the source.
 fn validate(
     name: &str,
     text: &str,
@@ -239,7 +239,7 @@ fn validate(
     let has = |f: &str| flags.contains(&f);
     let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
     let label = format!("kernel {name} {flags:?} {consts:?}");
-    // naga does not know browsers' words for matrix units; in its own both names of them make the same text.
+    // naga does not parse the browsers' subgroup matrix extensions. Both extension names lower to the same source.
     let browsers = has("CHROMIUM") || has("STANDARD");
     let source = preprocess::whole(browsers, &has, consts, &body);
     let source = if browsers { units::lower(&source).map_err(|e| format!("{label}: {e}"))? } else { source };
@@ -251,11 +251,11 @@ fn validate(
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
         .validate(&module)
         .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
-    // WebKit miscompiles select() where its value reaches a store, and almost every value does: no shader has one.
+    // WebKit miscompiles select() when its result reaches a store, as almost every value does, so no shader may use it.
     let functions = module.entry_points.iter().map(|e| &e.function).chain(module.functions.iter().map(|(_, f)| f));
     let mut expressions = functions.flat_map(|f| f.expressions.iter());
     if expressions.any(|(_, e)| matches!(e, naga::Expression::Select { .. })) {
-        return Err(format!("{label}: select() is miscompiled by WebKit; use if, an index or arithmetic"));
+        return Err(format!("{label}: select() is miscompiled by WebKit; use if, an index or arithmetic instead"));
     }
     let storage = preprocess::bindings(&body).iter().filter(|b| b.access != preprocess::Access::Uniform).count();
     if storage > 8 {

@@ -1,7 +1,7 @@
-//! The words that browsers have for matrix units (gpuweb's draft proposals/subgroup-matrix.md), said in words that naga knows, so that
-//! build.rs validates the variants that have them like all others. Knows these words, and nothing else of a shader.
+//! Lowers the browsers' subgroup matrix syntax (gpuweb's draft proposals/subgroup-matrix.md) to WGSL that naga can
+//! parse, so that build.rs can validate these variants too.
 
-/// What browsers want before a text that has matrices, and naga does not know.
+/// Directives that browsers require before subgroup matrix code and that naga does not know.
 const HEAD: [&str; 5] = [
     "enable subgroups;",
     "enable subgroup_matrix;",
@@ -10,26 +10,26 @@ const HEAD: [&str; 5] = [
     "diagnostic(off, chromium.subgroup_matrix_uniformity);",
 ];
 
-/// The kinds of matrices, in the order of the operands.
+/// The kinds of matrices in operand order.
 const KINDS: [&str; 3] = ["left", "right", "result"];
 
-/// A declared matrix: its name, its component, its columns and rows.
+/// A declared matrix: alias name, component type, columns and rows.
 struct Matrix<'a> {
     name: &'a str,
     component: &'a str,
     size: [&'a str; 2],
 }
 
-/// A text in naga's words: a matrix is a struct of its elements, what is loaded is made of the first element, and what is stored is that
-/// one. Then naga knows the kind of each argument, and what lies in which memory.
+/// Lowers a shader to WGSL for naga. A matrix becomes a struct of its elements; a load reads its first element and a
+/// store writes it. naga then checks argument types and address spaces.
 ///
 /// # Errors
-/// What is none of the draft's words, or has not their arguments.
+/// Syntax that the draft does not define, wrong arguments, or matrices whose sizes or component types do not match.
 pub fn lower(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len() + 1024);
     let mut matrices: [Option<Matrix<'_>>; 3] = [None, None, None];
     for line in source.lines() {
-        let fail = || format!("not as browsers have it: {line}");
+        let fail = || format!("unknown subgroup matrix syntax: {line}");
         if HEAD.contains(&line) {
             continue;
         } else if line.starts_with("diagnostic(") || line.starts_with("enable ") && line != "enable f16;" {
@@ -48,11 +48,11 @@ pub fn lower(source: &str) -> Result<String, String> {
         out.push('\n');
     }
     let [Some(left), Some(right), Some(result)] = matrices else {
-        return Err("not the three kinds of matrices that a product takes".into());
+        return Err("a matmul needs one left, one right and one result matrix".into());
     };
     let ([inner, rows], [columns, also_inner]) = (left.size, right.size);
     if inner != also_inner || result.size != [columns, rows] || left.component != right.component {
-        return Err("the matrices of the product do not suit each other".into());
+        return Err("sizes or component types of the left, right and result matrices do not match".into());
     }
     let names = [left.name, right.name, result.name, result.name];
     out.push_str("fn matrix_place(at: u32, pitch: u32) -> u32 { return at + pitch; }\n");
@@ -61,7 +61,7 @@ pub fn lower(source: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// `alias Name = subgroup_matrix_kind<component, columns, rows>;`, cut at the kind.
+/// Parses `alias Name = subgroup_matrix_kind<component, columns, rows>;`, split at the kind.
 fn declared<'a>(name: &'a str, of: &'a str) -> Option<(usize, Matrix<'a>)> {
     let name = name.strip_prefix("alias ")?.trim().strip_suffix('=')?.trim();
     let (kind, of) = of.strip_suffix(">;")?.split_once('<')?;
@@ -79,7 +79,7 @@ fn as_struct(matrix: &Matrix<'_>) -> String {
     )
 }
 
-/// The name of a function that a text begins with, the list behind it in `<>`, if any, with that in `()`, and what follows.
+/// Splits a call into the function name, its `<>` and `()` lists together, and the text after them.
 fn call(text: &str) -> Option<[&str; 3]> {
     let (mut depth, open) = (0, text.find(['<', '('])?);
     let ends = |sign: char| {
@@ -90,7 +90,7 @@ fn call(text: &str) -> Option<[&str; 3]> {
     Some([&text[..open], &text[open..=end], &text[end + 1..]])
 }
 
-/// A call in naga's words; `result` is the name of matrices that are stored.
+/// Lowers a call to WGSL for naga; `result` is the alias of the result matrix.
 fn said(name: &str, lists: &str, result: &str) -> Option<String> {
     let (of, arguments) = match lists.strip_prefix('<') {
         Some(lists) => lists.split_once('>')?,
@@ -110,7 +110,7 @@ fn said(name: &str, lists: &str, result: &str) -> Option<String> {
     }
 }
 
-/// The parts of a list between the commas that are in no brackets.
+/// Splits a list at the commas outside brackets.
 fn split(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let between = |sign: char| {
@@ -155,13 +155,13 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
         validated(TEXT).unwrap();
         let chromium = TEXT.replace("enable subgroup_matrix", "enable chromium_experimental_subgroup_matrix");
         let chromium = chromium.replace("off, subgroup", "off, chromium.subgroup");
-        assert_eq!(lower(&chromium).unwrap(), lower(TEXT).unwrap(), "both names make one text");
+        assert_eq!(lower(&chromium).unwrap(), lower(TEXT).unwrap(), "both extension names lower to one source");
     }
 
     #[test]
     fn a_wrong_word_or_argument_is_an_error() {
         for (right, wrong) in [
-            // Words.
+            // Syntax.
             ("enable subgroup_matrix", "enable subgroup_matrices"),
             ("diagnostic(off, subgroup_matrix_uniformity)", "diagnostic(off, matrix_uniformity)"),
             ("subgroup_matrix_left", "subgroup_matrix_first"),
@@ -192,7 +192,7 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
             ("read_write", "read"),
         ] {
             assert!(TEXT.contains(right), "{right}");
-            assert!(validated(&TEXT.replace(right, wrong)).is_err(), "{wrong} in the place of {right}");
+            assert!(validated(&TEXT.replace(right, wrong)).is_err(), "{wrong} instead of {right}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What shaders/variants.toml says of a kernel, and what counts of a shader's text. Used by build.rs and by `cargo xtask test`, which
-//! asks whether a kernel has changed; it knows no engine.
+//! Parses the kernel entries of shaders/variants.toml and strips shader sources of comments. Used by build.rs and by
+//! `cargo xtask test`, which detects changed kernels.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use std::collections::BTreeMap;
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Its text, below shaders/.
+    /// Its WGSL file, relative to shaders/.
     pub file: String,
-    /// Conditions that may hold or not, independently.
+    /// Flags that are set or not, independently.
     #[serde(default)]
     pub flags: Vec<String>,
-    /// Groups of conditions of which exactly one holds.
+    /// Groups of flags of which exactly one is set.
     #[serde(default)]
     pub one_of: Vec<Vec<String>>,
-    /// Numbers, each with the values that the engine uses; the first is the default.
+    /// Constants with every value that the engine uses; the first is the default.
     #[serde(default)]
     pub consts: BTreeMap<String, Vec<u32>>,
-    /// Numbers that the kernel's family chooses by itself: any of their values gives the same result.
+    /// Constants that the kernel family tunes: every value gives the same result.
     #[serde(default)]
     pub choices: Vec<String>,
-    /// Pairs of conditions of which the first never holds without the second.
+    /// Pairs of flags where the first requires the second.
     #[serde(default)]
     pub needs: Vec<[String; 2]>,
-    /// Pairs of conditions that never hold together.
+    /// Pairs of flags that exclude each other.
     #[serde(default)]
     pub exclude: Vec<[String; 2]>,
 }
 
 impl Spec {
-    /// Whether conditions may hold together.
+    /// Whether the flags may be set together.
     pub fn allows(&self, flags: &[&str]) -> bool {
         let has = |flag: &String| flags.contains(&flag.as_str());
         self.needs.iter().all(|[flag, needed]| !has(flag) || has(needed))
             && !self.exclude.iter().any(|pair| pair.iter().all(has))
     }
 
-    /// Conditions with those that they need, and that these need.
+    /// Adds the flags that these require, transitively.
     pub fn with_needed<'a>(&'a self, mut flags: Vec<&'a str>) -> Vec<&'a str> {
         let mut next = 0;
         while let Some(&flag) = flags.get(next) {
@@ -50,7 +50,7 @@ impl Spec {
     }
 }
 
-/// The lines of a shader without comments and indentation, and no empty ones.
+/// The lines of a shader without comments, indentation and empty lines.
 pub fn code(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
     lines.filter(|line| !line.is_empty())

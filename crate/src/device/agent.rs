@@ -1,44 +1,44 @@
-//! Whose WebGPU a browser has, told by its user agent alone: adapters cannot tell, as Dawn on a Mac names the vendor `apple`
-//! like WebKit does. Knows user agents, no device.
+//! Detects the WebGPU implementation from the user agent. The adapter cannot tell: Dawn on a Mac reports the vendor
+//! `apple`, as WebKit does.
 
-/// Whose WebGPU it is.
+/// A WebGPU implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
-    /// WebKit's on a phone, where a page gets the least memory.
+    /// WebKit on a phone, where a page gets the least memory.
     IPhone,
-    /// WebKit's on a tablet, also one that asks for desktop pages.
+    /// WebKit on a tablet, including one that requests desktop pages.
     IPad,
-    /// WebKit's elsewhere: Safari on a Mac, and apps that show pages there.
+    /// WebKit elsewhere: Safari on a Mac, and apps with web views there.
     WebKit,
-    /// Dawn, wgpu, or nobody's that is known to need care.
+    /// Dawn, wgpu, or an unknown implementation without known workarounds.
     Other,
 }
 
 impl Implementation {
-    /// By a user agent and the number of fingers that the screen feels at once (`navigator.maxTouchPoints`, which workers do
-    /// not have): an iPad that asks for desktop pages says that it is a Mac, and no Mac feels two.
+    /// Detects the implementation from a user agent and `navigator.maxTouchPoints`, which workers do not have. An iPad
+    /// that requests desktop pages reports a Mac, but no Mac has more than one touch point.
     pub fn of(agent: &str, touch_points: u32) -> Self {
         let has = |word: &str| agent.contains(word);
-        // Every browser of iOS is WebKit, whatever its name.
+        // Every browser on iOS uses WebKit.
         if has("iPhone") || has("iPod") {
             return if has("Windows Phone") { Self::Other } else { Self::IPhone };
         }
         if has("iPad") {
             return Self::IPad;
         }
-        // All of Chromium's relatives say AppleWebKit too; jsdom does in Node, over Dawn.
+        // Chromium-based browsers also contain AppleWebKit, as does jsdom in Node (over Dawn).
         if !has("AppleWebKit") || ["Chrome/", "Chromium/", "Android", "jsdom/"].into_iter().any(has) {
             return Self::Other;
         }
         if has("Macintosh") && touch_points > 1 { Self::IPad } else { Self::WebKit }
     }
 
-    /// Whether it is WebKit's.
+    /// Whether it is WebKit.
     pub fn is_webkit(self) -> bool {
         self != Self::Other
     }
 
-    /// Its name in reports.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::IPhone => "iphone",
@@ -48,8 +48,8 @@ impl Implementation {
         }
     }
 
-    /// Bytes of GPU memory with which a page lives there, where the system kills pages that take more: phones have loaded
-    /// models of 0.4 GB and been killed at 0.6, tablets have some 1.5 to 2 GB for all of a page.
+    /// Bytes of GPU memory that a page can use before the system kills it. Phones have loaded models of 0.4 GB and been
+    /// killed at 0.6 GB; tablets allow 1.5 to 2 GB for the whole page.
     pub fn memory(self) -> Option<u64> {
         match self {
             Self::IPhone => Some(640 << 20),
@@ -72,9 +72,9 @@ mod tests {
     const LINUX: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)";
     const ANDROID: &str = "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko)";
 
-    /// A user agent's beginning and end, touch points, and what it is.
+    /// Start and end of a user agent, touch points, expected implementation.
     const AGENTS: &[(&str, &str, u32, Implementation)] = &[
-        // Safari and its relatives on a Mac.
+        // Safari and other WebKit browsers on a Mac.
         (MAC, "Version/26.0 Safari/605.1.15", 0, WebKit),
         (MAC, "Version/18.6 Safari/605.1.15", 0, WebKit),
         (MAC, "Version/26.0 Safari/605.1.15 Ddg/26.0", 0, WebKit),
@@ -130,18 +130,18 @@ mod tests {
             5,
             IPhone,
         ),
-        // iPads, with their own user agent and with the desktop's.
+        // iPads with their own user agent and with the desktop one.
         (PAD, "Version/18.6 Mobile/15E148 Safari/604.1", 5, IPad),
         (PAD, "CriOS/141.0.7390.41 Mobile/15E148 Safari/604.1", 5, IPad),
         (PAD, "FxiOS/143.2 Mobile/15E148 Safari/605.1.15", 5, IPad),
         (PAD, "Version/18.0 EdgiOS/141.0.3537.57 Mobile/15E148 Safari/604.1", 5, IPad),
         (PAD, "Mobile/15E148 [FBAN/FBIOS;FBAV/530.0.0.41.98]", 5, IPad),
         (MAC, "Version/26.0 Safari/605.1.15", 5, IPad),
-        // An iPhone that asks for desktop pages says the same.
+        // An iPhone that requests desktop pages sends the same user agent.
         (MAC, "CriOS/141 Version/11.1.1 Safari/605.1.15", 5, IPad),
         (MAC, "FxiOS/143.2 Version/18.6 Safari/605.1.15", 5, IPad),
         (MAC, "Version/18.0 EdgiOS/141.0.3537.57 Safari/605.1.15", 5, IPad),
-        // Chromium's and Firefox's on a Mac: Dawn and wgpu on the same GPUs.
+        // Chromium and Firefox on a Mac: Dawn and wgpu on the same GPUs.
         (MAC_CHROME, "Chrome/141.0.0.0 Safari/537.36", 0, Other),
         (MAC_CHROME, "Chrome/141.0.0.0 Safari/537.36 Edg/141.0.0.0", 0, Other),
         (MAC_CHROME, "Chrome/140.0.0.0 Safari/537.36 OPR/124.0.0.0", 0, Other),
@@ -163,7 +163,7 @@ mod tests {
             Other,
         ),
         ("Mozilla/5.0 (X11; Linux x86_64; rv:143.0)", "Gecko/20100101 Firefox/143.0", 0, Other),
-        // Android: Chrome, Samsung's, Edge, Firefox, apps, the old browser.
+        // Android: Chrome, Samsung Internet, Edge, Firefox, apps, the old browser.
         (ANDROID, "Chrome/141.0.0.0 Mobile Safari/537.36", 5, Other),
         (ANDROID, "SamsungBrowser/28.0 Chrome/130.0.0.0 Mobile Safari/537.36", 5, Other),
         (ANDROID, "Chrome/141.0.0.0 Mobile Safari/537.36 EdgA/141.0.0.0", 5, Other),
@@ -180,7 +180,7 @@ mod tests {
             5,
             Other,
         ),
-        // What says iPhone and is none, and places without a browser.
+        // User agents that contain iPhone without being one, and environments without a browser.
         (
             "Mozilla/5.0 (Mobile; Windows Phone 8.1; Android 4.0; ARM; Trident/7.0; Touch; rv:11.0; IEMobile/11.0; NOKIA; Lumia 520) like iPhone OS 7_0_3 Mac OS X AppleWebKit/537",
             "(KHTML, like Gecko) Mobile Safari/537",

@@ -1,4 +1,4 @@
-//! What a device can do, and how a caller restricts it. Kernels choose their variants by these facts alone.
+//! Device capabilities and the options that restrict them. Kernel selection depends on these values only.
 
 use super::registry::Kernel;
 use super::tuned::{GemvPick, Tuned};
@@ -6,69 +6,69 @@ use crate::format::layout::Layout;
 use serde::Serialize;
 use std::cell::OnceCell;
 
-/// The facts that decisions depend on.
+/// Capabilities of a device.
 #[derive(Debug, Clone, Serialize)]
 pub struct Caps {
-    /// `nvidia`, `apple`, …, as the browser says it, or the driver's name.
+    /// `nvidia`, `apple`, …, as the browser or the driver reports it.
     pub vendor: String,
-    /// The GPU's generation, or the backend.
+    /// The GPU generation, or natively the backend.
     pub architecture: String,
-    /// A sentence for people.
+    /// Human-readable description.
     pub description: String,
     /// Whether `enable f16` may be used.
     pub f16: bool,
     /// Whether subgroup operations may be used.
     pub subgroups: bool,
-    /// The smallest and largest subgroup.
+    /// Minimum and maximum subgroup size.
     pub subgroup_size: (u32, u32),
-    /// Whether passes can be timed.
+    /// Whether timestamp queries are available.
     pub timestamps: bool,
     /// The largest buffer in bytes.
     pub max_buffer_size: u64,
     /// The largest storage binding in bytes.
     pub max_binding_size: u64,
-    /// Bytes of memory that a model may take, as far as anyone tells: a guess in a browser, nothing natively.
+    /// Bytes of memory available to a model: an estimate in browsers, `None` natively.
     pub memory: Option<u64>,
     /// Bytes of workgroup memory.
     pub max_workgroup_storage: u32,
-    /// Threads of a workgroup.
+    /// Maximum threads of a workgroup.
     pub max_invocations: u32,
-    /// Whether WGSL has products of four packed bytes; whether they pay is another question.
+    /// Whether WGSL offers packed 4×8-bit dot products; they are not faster on every device.
     pub packed_dot: bool,
-    /// The units that multiply whole matrices, where shaders may use them.
+    /// Subgroup matrix support, where shaders may use it.
     pub matrix: Option<MatrixUnits>,
-    /// Whether it is WebKit's implementation; known by the user agent, since Chrome on a Mac says `apple` too. Such a device
-    /// has no f16 in shaders, whatever it says, and no more workgroup memory than 16 KiB.
+    /// Whether the implementation is WebKit, detected by the user agent because Chrome on a Mac also reports `apple`.
+    /// Such a device gets no f16 shaders and at most 16 KiB of workgroup memory, whatever it reports.
     pub webkit: bool,
-    /// Whether it is WebKit's on a phone or a tablet, where the system ends pages that take much memory.
+    /// Whether it is WebKit on a phone or tablet, where the system kills pages that use much memory.
     pub ios: bool,
-    /// Whether the device is a software renderer, whose speed says nothing.
+    /// Whether the device is a software renderer, so speed measurements mean nothing.
     pub software: bool,
-    /// What drives the device where that is a browser: its user agent.
+    /// The browser's user agent; empty natively.
     #[serde(skip)]
     pub agent: String,
-    /// What was measured on this device, set once before the first plan is made.
+    /// Tuning results of this device, set once before the first plan is built.
     #[serde(skip)]
     pub tuned: OnceCell<Tuned>,
-    /// A number that kernels take instead of their own choice.
+    /// Overrides one tuning constant of a kernel family.
     #[serde(skip)]
     pub force: Option<Force>,
 }
 
-/// A number that a kernel family chooses (`choices` in variants.toml), set for it: for tuning, and for tests, so that what is
-/// seldom chosen is tested like the rest.
+/// Overrides one tuning constant of a kernel family (`choices` in variants.toml): for tuning, and for tests of rarely
+/// chosen values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Force {
     /// The kernel.
     pub kernel: Kernel,
-    /// The number's name.
+    /// The constant's name.
     pub name: &'static str,
-    /// Its value, one that variants.toml declares.
+    /// A value that variants.toml declares.
     pub value: u32,
 }
 
 impl Force {
-    /// By its name in options: `gemm.BM=32`, as variants.toml names kernels and their choices.
+    /// Parses `gemm.BM=32`: a kernel, one of its `choices` and a declared value.
     pub fn from_name(text: &str) -> Option<Self> {
         let (kernel, number) = text.split_once('.')?;
         let (name, value) = number.split_once('=')?;
@@ -78,35 +78,36 @@ impl Force {
     }
 }
 
-/// Units that multiply whole matrices, which the lanes of a subgroup hold together (shaders/common/matrix.wgsl).
+/// Subgroup matrices (tensor cores): matmuls of small square matrices held by the lanes of a subgroup
+/// (shaders/common/matrix.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MatrixUnits {
-    /// Rows and columns of what is multiplied at once: 8 or 16.
+    /// Rows and columns of a matrix: 8 or 16.
     pub side: u32,
-    /// Whether the factors are halves, else floats; sums are floats.
+    /// Whether inputs are f16, otherwise f32; accumulation is f32.
     pub half: bool,
     /// Lanes of a subgroup.
     pub lanes: u32,
-    /// The words that shaders have for them.
+    /// The WGSL dialect that exposes them.
     pub words: MatrixWords,
 }
 
-/// Whose words a shader uses for matrix units.
+/// The WGSL dialect for subgroup matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MatrixWords {
     /// naga's cooperative matrices.
     Coop,
-    /// Chromium's experiment, `chromium-experimental-subgroup-matrix`.
+    /// Chromium's experimental extension, `chromium-experimental-subgroup-matrix`.
     Chromium,
-    /// gpuweb's draft, `subgroup-matrix`.
+    /// The draft of gpuweb, `subgroup-matrix`.
     Standard,
-    /// None: plain arithmetic, for tests on devices without such units.
+    /// Emulated with scalar arithmetic, for tests on devices without subgroup matrices.
     Spelled,
 }
 
 impl MatrixWords {
-    /// The condition of shaders/variants.toml.
+    /// The flag in shaders/variants.toml.
     pub fn flag(self) -> &'static str {
         match self {
             Self::Coop => "COOP",
@@ -118,17 +119,17 @@ impl MatrixWords {
 }
 
 impl MatrixUnits {
-    /// The best of those that an adapter lists, each the sides of a square product and whether its factors are halves; none
-    /// where it is not known how many lanes hold a matrix: `lanes` are the least and the most of a kernel's subgroups.
+    /// Selects the best configuration from `listed` pairs of (matrix size, f16 inputs). `lanes` is the minimum and
+    /// maximum subgroup size; `None` where the size that holds a matrix is unknown.
     pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixWords) -> Option<Self> {
         let lanes = match lanes {
             (least, most) if least == most => most,
-            // Metal neither tells nor takes a size: wgpu says 4 to 64 there, as older Chromiums do. Only Apple's own GPUs have such
-            // units there, all with subgroups of 32, which newer Chromiums say.
+            // Metal neither reports nor accepts a size: wgpu and older Chromium report 4 to 64. There, only Apple GPUs
+            // have subgroup matrices, all with subgroups of 32, as newer Chromium reports.
             _ if vendor == "apple" => 32,
             _ => return None,
         };
-        // Halves move less, and larger squares keep the units busier.
+        // f16 needs less bandwidth, and larger matrices use the units better.
         let order = [(16, true), (8, true), (16, false), (8, false)];
         let (side, half) = order.into_iter().find(|wanted| listed.contains(wanted))?;
         [16, 32, 64].contains(&lanes).then_some(Self { side, half, lanes, words })
@@ -136,7 +137,7 @@ impl MatrixUnits {
 }
 
 impl Default for Caps {
-    /// What every WebGPU device has and no more: where plans are made without a device.
+    /// The minimum of every WebGPU device, for plans without a device.
     fn default() -> Self {
         Self {
             vendor: String::new(),
@@ -164,56 +165,55 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// A number of a kernel: the family's own choice unless another one is forced.
+    /// A tuning constant of a kernel: `own`, unless forced.
     pub fn choose(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
     }
 
-    /// A number of a kernel as it was measured on this device, else the family's own.
+    /// A tuning constant of a kernel as measured on this device, or `own`.
     pub fn measured(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
         self.tuned.get().and_then(|tuned| tuned.number(kernel, name)).unwrap_or(own)
     }
 
-    /// Whether a dispatch costs so much that plans take fewer, at the price of more work in some: as it was measured, or forced
+    /// Whether dispatches are so expensive that plans use fewer, at the price of more work in some. Measured, or forced
     /// (`decode.ALONE=1`).
     pub fn dear_dispatches(&self) -> bool {
         self.choose(Kernel::Decode, "ALONE", self.tuned.get().is_some_and(|tuned| tuned.dear).into()) == 1
     }
 
-    /// Whether plans take what is compiled and run soonest without a GPU: on a page's software adapter the texts of tiles take
-    /// seconds to compile, and a workgroup that has nothing to do takes as long as one that has. Where a number of products'
-    /// or attention's is forced, plans are those of other devices.
+    /// Whether plans prefer kernels that compile and run fastest without a GPU. On a browser's software adapter tiled
+    /// kernels take seconds to compile, and an idle workgroup costs as much as a busy one. A forced GEMM or attention
+    /// constant disables this.
     pub fn frugal(&self) -> bool {
         let forced = self.force.is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::Decode));
         self.software && cfg!(target_arch = "wasm32") && !forced
     }
 
-    /// The matrix units to use: the device's, or where there are none and their tiles are forced, plain
-    /// arithmetic.
+    /// The subgroup matrices to use: the device's, or emulated ones where their tiles are forced.
     pub fn matrix_units(&self) -> Option<MatrixUnits> {
         let spelled = MatrixUnits { side: 16, half: self.f16, lanes: 32, words: MatrixWords::Spelled };
         let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
         self.matrix.or_else(|| forced.then_some(spelled))
     }
 
-    /// How a product of one row goes through a layout's weights, where that was measured.
+    /// The measured GEMV variant of a layout, if any.
     pub fn tuned(&self, layout: Layout) -> Option<GemvPick> {
         self.tuned.get()?.gemv(layout)
     }
 
-    /// Whether products of packed bytes pay with a layout: as it was measured, else as the vendor's devices are known.
+    /// Whether packed dot products are faster for a layout: as measured, or by vendor.
     pub fn packs(&self, layout: Layout) -> bool {
         let known = || Self::has_packed_dot(&self.vendor);
         self.packed_dot && self.tuned(layout).map_or_else(known, |pick| pick == GemvPick::PackedBlocks)
     }
 
-    /// The largest number of bytes one buffer of weights may have.
+    /// Maximum bytes of one weight buffer.
     pub fn max_weight_buffer(&self) -> u64 {
         self.max_buffer_size.min(self.max_binding_size)
     }
 
-    /// Workgroups of 64 threads that keep the device busy. WebGPU does not tell how many cores there are: this is what
-    /// the vendors' larger devices want.
+    /// Number of workgroups of 64 threads that saturates the device. WebGPU does not report core counts, so these are
+    /// values for the larger GPUs of each vendor.
     pub fn full_load(&self) -> u32 {
         match self.vendor.as_str() {
             "nvidia" => 1056,
@@ -223,52 +223,53 @@ impl Caps {
         }
     }
 
-    /// Whether devices of a vendor multiply four bytes in one instruction; elsewhere it is made of many.
+    /// Whether the vendor's GPUs have a 4×8-bit dot product instruction; others emulate it.
     pub fn has_packed_dot(vendor: &str) -> bool {
         matches!(vendor, "nvidia" | "amd" | "intel")
     }
 }
 
-/// What a caller asks of the device.
+/// Options for opening a device.
 #[derive(Debug, Clone)]
 pub struct DeviceOptions {
-    /// Use f16 arithmetic where the device has it.
+    /// Use f16 arithmetic where supported.
     pub f16: bool,
-    /// Use subgroups where the device has them.
+    /// Use subgroups where supported.
     pub subgroups: bool,
-    /// Use matrix units where the device has them and shaders may use f16 and subgroups.
+    /// Use subgroup matrices where supported; needs `f16` and `subgroups`.
     pub matrix: bool,
-    /// Pretend that no buffer may be larger, in bytes; for tests.
+    /// Limit the buffer size, in bytes; for tests.
     pub max_buffer_size: Option<u64>,
-    /// Take no more than what every WebGPU device has, an iPad among them: buffers of 256 MiB, bindings of 128 MiB, 16 KiB of workgroup
-    /// memory, workgroups of 256.
+    /// Use only the limits of every WebGPU device, iPads included: 256 MiB buffers, 128 MiB bindings, 16 KiB of
+    /// workgroup memory, 256 threads per workgroup.
     pub least: bool,
-    /// Leave dispatches out that have this in `program/label`, natively; for tests of what notices it.
+    /// Skip dispatches whose `program/label` contains this (native only); for tests of error detection.
     pub omit: Option<&'static str>,
-    /// A number that kernels take instead of their own choice; for tests.
+    /// Overrides one tuning constant of a kernel family; for tests.
     pub force: Option<Force>,
-    /// What takes the place of measuring; for tools and tests.
+    /// A tuning table to use instead of measuring; for tools and tests.
     pub tuned: Option<Tuned>,
-    /// How work is handed over; by default as it comes, but on WebKit one dispatch at a time, which is right everywhere.
+    /// Dispatches per command buffer. The default is `Free`, on WebKit one dispatch, which is correct everywhere.
     pub group: Option<Group>,
-    /// How many fingers the screen feels, which a page knows and a worker does not; it tells an iPad from a Mac.
+    /// `navigator.maxTouchPoints`, which a page knows and a worker does not; it distinguishes an iPad from a Mac.
     pub touch_points: u32,
 }
 
-/// How many dispatches go into one command buffer. All but `Free` have one command buffer in flight at the most: older
-/// WebKits lose what a dispatch wrote to the ones behind it, and on some phones larger ones end the page.
+/// How many dispatches go into one command buffer. All variants except `Free` have at most one command buffer in
+/// flight. Older WebKit versions lose writes between dispatches, and on some phones larger command buffers crash the
+/// page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// All of a submit, and the next submits behind it.
+    /// All dispatches of a submit, without waiting for earlier submits.
     Free,
-    /// So many.
+    /// This many dispatches.
     Of(u32),
-    /// All of a submit.
+    /// All dispatches of a submit.
     All,
 }
 
 impl Group {
-    /// By its name in options: `free`, `all` or a number.
+    /// Parses `free`, `all` or a number from 1 to 2^20.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "free" => Some(Self::Free),
@@ -277,7 +278,7 @@ impl Group {
         }
     }
 
-    /// The number of dispatches for js/gpu.js: 0 is `Free`.
+    /// The group size for js/gpu.js; 0 is `Free`.
     pub fn size(self) -> u32 {
         match self {
             Self::Free => 0,
@@ -288,17 +289,17 @@ impl Group {
 }
 
 impl DeviceOptions {
-    /// What every WebGPU device has, and no feature beside.
+    /// The minimum limits of every WebGPU device, without optional features.
     pub fn least() -> Self {
         Self { f16: false, subgroups: false, matrix: false, least: true, ..Self::default() }
     }
 
-    /// The bytes of a buffer that a device with this limit may have.
+    /// Applies `max_buffer_size` to a device limit in bytes.
     pub(crate) fn cap(&self, limit: u64) -> u64 {
         self.max_buffer_size.map_or(limit, |most| most.min(limit))
     }
 
-    /// The table that a device begins with.
+    /// The initial tuning table.
     pub(crate) fn table(&self) -> OnceCell<Tuned> {
         self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)
     }
@@ -362,7 +363,7 @@ mod tests {
         for vendor in ["amd", "intel", "nvidia", "qualcomm", ""] {
             assert_eq!((lanes((32, 64), vendor), lanes((64, 64), vendor)), (None, Some(64)), "{vendor}");
         }
-        // Where nobody tells, and what does.
+        // Metal: an unknown size and a reported one.
         assert_eq!([lanes((4, 64), "apple"), lanes((32, 32), "apple")], [Some(32); 2]);
     }
 }

@@ -1,12 +1,12 @@
-//! What kernels are chosen by and made of: a device's capabilities, what was measured on it, and the shader texts that
-//! it is given. Knows neither what a kernel computes nor how a device is driven.
+//! Device capabilities, tuning results and the shader registry: the inputs of kernel selection. Does not depend on the
+//! GPU backends.
 
 mod agent;
 mod caps;
 pub mod preprocess;
 pub mod registry;
 pub mod tuned;
-// The build script's; it is tested here.
+// A module of the build script; its tests run here.
 #[cfg(all(test, not(target_arch = "wasm32")))]
 #[path = "../../units.rs"]
 mod units;
@@ -14,5 +14,5 @@ mod units;
 pub use agent::Implementation;
 pub use caps::{Caps, DeviceOptions, Force, Group, MatrixUnits, MatrixWords};
 
-/// The size of a dispatch in workgroups.
+/// Dispatch size in workgroups.
 pub type Grid = [u32; 3];

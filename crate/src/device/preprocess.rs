@@ -1,13 +1,13 @@
-//! The shader preprocessor: `#import`, `#ifdef`, `#ifndef`, `#if`, `#else`, `#endif`, `#for`, `#endfor`, and the interface
-//! of a finished text.
-//! Used by build.rs (which resolves imports and validates every variant) and at run time (which picks a variant).
-//! It knows nothing of WGSL beyond the lines that declare bindings and the struct `Params`.
+//! The WGSL preprocessor: `#import`, `#ifdef`, `#ifndef`, `#if`, `#else`, `#endif`, `#for`, `#endfor`, and the
+//! interface of an expanded source.
+//! build.rs uses it to validate every variant, the engine to expand one at run time. It parses only the lines that
+//! declare bindings and the struct `Params`.
 
-/// Names with their numbers.
+/// Constants: names with values.
 pub type Numbers<'a> = [(&'a str, u32)];
 
-/// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file. `read` gives the text of a path,
-/// without comments and indentation.
+/// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file. `read` returns the source of a
+/// path without comments and indentation.
 pub fn flatten(
     path: &str,
     read: &dyn Fn(&str) -> Result<String, String>,
@@ -29,9 +29,9 @@ pub fn flatten(
     Ok(out)
 }
 
-/// Keeps the lines whose conditions hold under `flags` and unrolls `#for i in 0..N`, in whose body `$i` stands for the
-/// number: arrays that are indexed by literals stay in registers on every driver. `#if NAME == 4` (also `!=`, `<`, `>=`)
-/// compares a number of `consts`. Errors name the line of the flattened text.
+/// Evaluates conditions under `flags` and unrolls `#for i in 0..N`, replacing `$i` in the body by the number. Arrays
+/// indexed by literals stay in registers on every driver. `#if NAME == 4` (also `!=`, `<`, `>=`) compares a constant of
+/// `consts`. Errors contain the line number of the flattened source.
 pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &Numbers<'_>) -> Result<String, String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out = String::with_capacity(text.len());
@@ -44,7 +44,7 @@ struct Expansion<'a> {
     lines: &'a [&'a str],
     flags: &'a dyn Fn(&str) -> bool,
     consts: &'a Numbers<'a>,
-    /// The loops around the current line: name and number.
+    /// The enclosing loops: index name and value.
     indices: Vec<(String, u32)>,
 }
 
@@ -60,7 +60,7 @@ impl Expansion<'_> {
             } else if let Some(name) = line.strip_prefix("#ifndef ") {
                 stack.push(!(self.flags)(name.trim()));
             } else if let Some(condition) = line.strip_prefix("#if ") {
-                stack.push(self.compare(condition).ok_or_else(|| fail("not a comparison of numbers"))?);
+                stack.push(self.compare(condition).ok_or_else(|| fail("expected a comparison such as `N == 4`"))?);
             } else if line == "#else" {
                 let top = stack.last_mut().ok_or_else(|| fail("#else without #if"))?;
                 *top = !*top;
@@ -69,7 +69,7 @@ impl Expansion<'_> {
             } else if let Some(range) = line.strip_prefix("#for ") {
                 let close = self.matching(at, end).ok_or_else(|| fail("#for without #endfor"))?;
                 if stack.iter().all(|&s| s) {
-                    let (name, from, to) = self.range(range).ok_or_else(|| fail("not `i in 0..N`"))?;
+                    let (name, from, to) = self.range(range).ok_or_else(|| fail("expected `i in 0..N`"))?;
                     for index in from..to {
                         self.indices.push((format!("${name}"), index));
                         self.block(at + 1, close, out)?;
@@ -97,7 +97,7 @@ impl Expansion<'_> {
         out.push('\n');
     }
 
-    /// The `#endfor` of the `#for` at a line.
+    /// The line of the `#endfor` that closes the `#for` at `start`.
     fn matching(&self, start: usize, end: usize) -> Option<usize> {
         let mut depth = 0;
         (start..end).find(|&i| {
@@ -110,7 +110,7 @@ impl Expansion<'_> {
         })
     }
 
-    /// A literal, a number's or an index's name, or products and quotients of them from left to right.
+    /// Evaluates a literal, a constant, an index, or `*` and `/` of them from left to right.
     fn number(&self, word: &str) -> Option<u32> {
         if let Some(at) = word.rfind(['*', '/']) {
             let (a, b) = (self.number(&word[..at])?, self.number(&word[at + 1..])?);
@@ -142,7 +142,7 @@ impl Expansion<'_> {
     }
 }
 
-/// What a binding is for, as the shader declares it.
+/// The access mode of a binding, as the shader declares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// `var<uniform>`
@@ -164,7 +164,7 @@ pub struct BindingDecl {
     pub access: Access,
 }
 
-/// The bindings of an expanded text, in order of their numbers.
+/// The bindings of an expanded source, by number.
 pub fn bindings(text: &str) -> Vec<BindingDecl> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -206,13 +206,13 @@ pub fn params(text: &str) -> Vec<(String, bool)> {
     fields
 }
 
-/// The conditions that want lines before the text, which naga or browsers need, or browsers alone.
+/// Flags that require directives before the source: flag, whether only browsers need them, and the lines.
 const ENABLES: [(&str, bool, &str); 5] = [
     ("F16", false, "enable f16;\n"),
-    // naga knows subgroups without the line and rejects it.
+    // naga supports subgroups without this line and rejects it.
     ("SUBGROUPS", true, "enable subgroups;\n"),
     ("COOP", false, "enable wgpu_cooperative_matrix;\n"),
-    // Their analysis does not know what is the same for all lanes of a subgroup but not of a workgroup.
+    // The browsers' uniformity analysis does not know values that are uniform in a subgroup but not in a workgroup.
     (
         "CHROMIUM",
         true,
@@ -221,8 +221,7 @@ const ENABLES: [(&str, bool, &str); 5] = [
     ("STANDARD", true, "enable subgroup_matrix;\ndiagnostic(off, subgroup_matrix_uniformity);\n"),
 ];
 
-/// A body with the lines before it: language features as the target wants them, then those of the variant's numbers that
-/// it names, as constants.
+/// Prepends the directives that the target needs and the constants that the body uses.
 pub fn whole(browser: bool, has: &dyn Fn(&str) -> bool, consts: &Numbers<'_>, body: &str) -> String {
     let wanted = ENABLES.iter().filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
     let mut out: String = wanted.map(|(_, _, lines)| *lines).collect();

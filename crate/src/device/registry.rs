@@ -1,5 +1,5 @@
-//! The shader registry that build.rs generates from shaders/, and the choice of one variant in it.
-//! It knows texts and names; which variant is right for a job is decided by its siblings.
+//! The shader registry that build.rs generates from shaders/, and the expansion of one kernel variant. Which variant
+//! fits a device is decided by the kernel families.
 
 use super::preprocess::{self, BindingDecl};
 use crate::util::map::{SortedMap, SortedSet};
@@ -17,35 +17,35 @@ struct KernelSource {
 include!(concat!(env!("OUT_DIR"), "/registry.rs"));
 
 impl Kernel {
-    /// All kernels, in the order of their names.
+    /// All kernels, sorted by name.
     pub fn all() -> impl Iterator<Item = Kernel> {
         ALL.iter().copied()
     }
 }
 
-/// A kernel with its conditions and numbers: the key of a pipeline.
+/// A kernel with its flags and constants: the key of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Variant {
     /// The kernel.
     pub kernel: Kernel,
-    /// The conditions that hold.
+    /// The flags that are set.
     pub flags: SortedSet<&'static str>,
-    /// The numbers that differ from their defaults.
+    /// The constants that differ from their defaults.
     pub consts: SortedMap<&'static str, u32>,
 }
 
 impl Variant {
-    /// The kernel with no condition set and all numbers at their defaults.
+    /// The kernel with no flag set and all constants at their defaults.
     pub fn new(kernel: Kernel) -> Self {
         Self { kernel, flags: SortedSet::new(), consts: SortedMap::new() }
     }
 
-    /// Sets a condition.
+    /// Sets a flag.
     pub fn flag(self, name: &'static str) -> Self {
         self.flag_if(name, true)
     }
 
-    /// Sets a condition when `on`.
+    /// Sets a flag if `on`.
     pub fn flag_if(mut self, name: &'static str, on: bool) -> Self {
         if on {
             self.flags.insert(name);
@@ -53,23 +53,23 @@ impl Variant {
         self
     }
 
-    /// Sets a number.
+    /// Sets a constant.
     pub fn set(mut self, name: &'static str, value: u32) -> Self {
         self.consts.insert(name, value);
         self
     }
 
-    /// The value of a number of this variant.
+    /// The value of a constant of this variant.
     pub fn number(&self, name: &str) -> u32 {
         let default = || source(self.kernel).consts.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| v[0]);
         self.consts.get(name).copied().unwrap_or_else(default)
     }
 
-    /// The text for a device, with its interface.
+    /// Expands the WGSL source for a device and reads its bindings and parameters.
     ///
     /// # Errors
-    /// `Error::Internal` when the variant is not one that variants.toml declares, so that no text reaches a device
-    /// that the build did not validate.
+    /// `Error::Internal` when variants.toml does not declare the variant: only sources that the build validated reach a
+    /// device.
     pub fn shader(&self, browser: bool) -> Result<Shader> {
         let source = source(self.kernel);
         self.check(source)?;
@@ -94,7 +94,7 @@ impl Variant {
         let known = |n: &str, v: u32| source.consts.iter().any(|(name, values)| *name == n && values.contains(&v));
         let bad_const = self.consts.iter().find(|(n, v)| !known(n, **v));
         let problem = bad_flag
-            .map(|f| format!("unknown condition {f}"))
+            .map(|f| format!("unknown flag {f}"))
             .or(bad_group.map(|g| format!("needs exactly one of {g:?}")))
             .or(bad_const.map(|(n, v)| format!("{n} = {v} is not declared")));
         problem.map_or(Ok(()), |p| Err(Error::Internal(format!("kernel {self}: {p} in variants.toml"))))
@@ -114,7 +114,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// A shader text ready for a device, and what it asks to be bound.
+/// A WGSL source ready to compile, with its interface.
 #[derive(Debug, Clone)]
 pub struct Shader {
     /// The variant's name.
@@ -123,11 +123,12 @@ pub struct Shader {
     pub text: String,
     /// Its bindings in group 0.
     pub bindings: Vec<BindingDecl>,
-    /// The words of its `Params`: name, and whether it is an f32.
+    /// The u32 words of its `Params`: name, and whether it is an f32.
     pub params: Vec<(String, bool)>,
 }
 
-/// Writes a kernel's name into the file that `JERBOA_KERNELS` names: the test runner asks which kernels a test depends on.
+/// Appends a kernel's name to the file `JERBOA_KERNELS`, from which the test runner learns the kernels that a test
+/// uses.
 #[cfg(not(target_arch = "wasm32"))]
 fn note(label: &str) -> Result<()> {
     use std::io::Write;
@@ -141,13 +142,13 @@ fn source(kernel: Kernel) -> &'static KernelSource {
     &SOURCES[kernel as usize]
 }
 
-/// A file's text, as build.rs stores it.
+/// The source of a shader file as build.rs stores it.
 fn file(path: &str) -> std::result::Result<String, String> {
     let found = FILES.binary_search_by_key(&path, |(name, _)| name);
     found.map(|index| FILES[index].1.to_string()).map_err(|_| format!("shaders/{path}.wgsl is missing"))
 }
 
-/// The numbers that a kernel's family chooses by itself, each with its values.
+/// The constants that the kernel family tunes, with their values.
 pub fn choices(kernel: Kernel) -> impl Iterator<Item = (&'static str, &'static [u32])> {
     let source = source(kernel);
     source.consts.iter().copied().filter(|(name, _)| source.choices.contains(name))
@@ -176,7 +177,7 @@ mod tests {
             test.args(["--exact", "device::registry::tests::a_kernel_has_a_text"]).env("JERBOA_KERNELS", &file);
             test.output().expect("the test starts").status.success()
         };
-        assert!(!asks(), "what could not be noted fails");
+        assert!(!asks(), "an unwritable file is an error");
         std::fs::write(&file, "one\n").expect("a file");
         assert!(asks());
         let noted = std::fs::read_to_string(&file).expect("a file");

@@ -1,18 +1,18 @@
-//! Which kernel variant a device runs fastest, by the layout of the weights: a table that the families consult before
-//! their own rules. Knows the variants by name; how they are timed is `exec::tune`'s business.
+//! The tuning table: the fastest GEMV variant per weight layout and tuning constants, consulted before a kernel
+//! family's own rules. `exec::tune` measures them.
 
 use super::registry::Kernel;
 use crate::format::layout::Layout;
 use serde::{Serialize, Serializer};
 
-/// How a product of one row of x goes through quantised weights.
+/// The GEMV variants for quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GemvPick {
-    /// A few rows of weights for a workgroup (shaders/matmul/gemv.wgsl).
+    /// A few rows of weights per workgroup (shaders/matmul/gemv.wgsl).
     Rows,
-    /// Whole blocks of weights for a thread (shaders/matmul/gemv_blocks.wgsl), multiplied as floats.
+    /// Whole blocks of weights per thread (shaders/matmul/gemv_blocks.wgsl), in floating point.
     Blocks,
-    /// The same, multiplied as packed bytes.
+    /// As `Blocks`, with packed 4×8-bit dot products.
     PackedBlocks,
 }
 
@@ -20,7 +20,7 @@ impl GemvPick {
     /// All variants.
     pub const ALL: [Self; 3] = [Self::Rows, Self::Blocks, Self::PackedBlocks];
 
-    /// Its name in reports and records.
+    /// Name in reports and stored tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -29,7 +29,7 @@ impl GemvPick {
         }
     }
 
-    /// By its name.
+    /// Parses a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|pick| pick.name() == name)
     }
@@ -41,47 +41,47 @@ impl Serialize for GemvPick {
     }
 }
 
-/// The variants that were found to be the fastest.
+/// The fastest variants of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
     gemv: Vec<(Layout, GemvPick)>,
     numbers: Vec<(Kernel, &'static str, u32)>,
-    /// Whether a dispatch costs so much that plans had better take fewer.
+    /// Whether dispatches are so expensive that plans should use fewer.
     pub dear: bool,
 }
 
 impl Tuned {
-    /// A table without entries, of a device whose dispatches are dear or not.
+    /// An empty table of a device whose dispatches are expensive or not.
     pub fn empty(dear: bool) -> Self {
         Self { dear, ..Self::default() }
     }
 
-    /// The table with an entry more, or with another one in its place.
+    /// Adds or replaces the entry of a layout.
     pub fn with(mut self, layout: Layout, pick: GemvPick) -> Self {
         self.gemv.retain(|(l, _)| *l != layout);
         self.gemv.push((layout, pick));
         self
     }
 
-    /// The table with a number of a kernel family more.
+    /// Adds a tuning constant of a kernel family.
     pub fn set(mut self, kernel: Kernel, name: &'static str, value: u32) -> Self {
         self.numbers.push((kernel, name, value));
         self
     }
 
-    /// The table with the entries of another one behind its own.
+    /// Appends the entries of another table; earlier entries take precedence.
     pub fn and(mut self, other: &Self) -> Self {
         self.gemv.extend(&other.gemv);
         self.numbers.extend(&other.numbers);
         self
     }
 
-    /// A number of a kernel family.
+    /// A tuning constant of a kernel family.
     pub fn number(&self, kernel: Kernel, name: &str) -> Option<u32> {
         self.numbers.iter().find(|(k, n, _)| *k == kernel && *n == name).map(|(_, _, value)| *value)
     }
 
-    /// The entry of a layout.
+    /// The GEMV variant of a layout.
     pub fn gemv(&self, layout: Layout) -> Option<GemvPick> {
         self.gemv.iter().find(|(l, _)| *l == layout).map(|(_, pick)| *pick)
     }

@@ -1,5 +1,5 @@
-//! The device through the browser's WebGPU, by js/gpu.js: asynchronous pipelines, subgroups, chunks that go to the GPU
-//! without passing WebAssembly's memory, a recorded program replayed by one call. wgpu offers none of these on the web.
+//! The GPU device through the browser's WebGPU (js/gpu.js). Unlike wgpu on the web, it supports asynchronous pipelines,
+//! subgroups, uploads that bypass WebAssembly memory, and replay of a recorded program in one call.
 
 use super::{
     Backend, Caps, Created, DeviceOptions, Grid, Group, Implementation, StepDesc, Uniforms, Usage, Work, out_of_memory,
@@ -30,7 +30,7 @@ extern "C" {
     fn destroy(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]
     fn write(this: &JsGpu, slot: u32, offset: f64, bytes: &Uint8Array);
-    // The bytes are read where they lie in WebAssembly's memory.
+    // Passes a view of WebAssembly memory without a copy.
     #[wasm_bindgen(method, js_name = write)]
     fn write_from(this: &JsGpu, slot: u32, offset: f64, bytes: &[u8]);
     #[wasm_bindgen(method)]
@@ -59,7 +59,7 @@ extern "C" {
     fn close(this: &JsGpu);
 }
 
-/// The device, which is given back when nothing of it is in use: on a page's own thread nobody else would end it.
+/// Closes the device when its last handle is dropped; on the main thread nothing else would end it.
 struct Device(JsGpu);
 
 impl Deref for Device {
@@ -76,7 +76,7 @@ impl Drop for Device {
     }
 }
 
-/// A device of the browser.
+/// A WebGPU device of the browser.
 pub struct BrowserGpu {
     js: Rc<Device>,
     caps: Caps,
@@ -97,17 +97,17 @@ impl Drop for BufferInner {
     }
 }
 
-/// A buffer that is counted while it lives.
+/// A GPU buffer whose size counts towards [`Created::bytes`] until it is dropped.
 #[derive(Clone)]
 pub struct Buffer(Rc<BufferInner>);
 
 impl Buffer {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// Whether both handles name the same buffer.
+    /// Whether both handles refer to the same buffer.
     pub fn same(&self, other: &Buffer) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
@@ -129,12 +129,12 @@ pub struct Program {
     slot: u32,
     labels: Vec<String>,
     grids: RefCell<Vec<Grid>>,
-    /// What the bind groups refer to lives as long as they do.
+    /// Buffers that the bind groups reference.
     _owned: Vec<Buffer>,
 }
 
 impl Program {
-    /// The labels of its steps.
+    /// Labels of the dispatches.
     pub fn labels(&self) -> &[String] {
         &self.labels
     }
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Program {
     }
 }
 
-/// A read under way.
+/// A read in progress.
 pub struct Readback(Promise);
 
 impl Readback {
@@ -163,19 +163,19 @@ impl Readback {
     }
 }
 
-/// What a JavaScript exception says.
+/// The message of a JavaScript exception.
 fn message(error: &JsValue) -> String {
     let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string());
     text.unwrap_or_else(|| format!("{error:?}"))
 }
 
 impl BrowserGpu {
-    /// Writes bytes that JavaScript holds; they do not pass through WebAssembly's memory.
+    /// Writes bytes from JavaScript without copying them through WebAssembly memory.
     pub fn write_js(&self, buffer: &Buffer, offset: u64, bytes: &Uint8Array) {
         self.js.write(buffer.0.slot, offset as f64, bytes);
     }
 
-    /// Reads bytes for JavaScript; they do not pass through WebAssembly's memory.
+    /// Reads bytes into JavaScript without copying them through WebAssembly memory.
     ///
     /// # Errors
     /// `DeviceLost`.
@@ -184,14 +184,14 @@ impl BrowserGpu {
         Ok(Uint8Array::from(read.map_err(|e| Error::DeviceLost { reason: message(&e) })?))
     }
 
-    /// Hands work over in other groups from now on.
+    /// Changes how many dispatches go into one command buffer, for later submits.
     pub fn set_group(&self, group: Group) {
         self.js.set_group(group.size());
     }
 }
 
-/// What the user can do; www/src/no-webgpu.tsx says the same at more length.
-const NO_WEBGPU: &str = "Use Chrome or Edge from version 113, Safari from version 26 or Firefox from version 141 (145 on the Mac), from an https address or localhost, with hardware acceleration switched on in its settings.";
+/// What the user can do; www/src/no-webgpu.tsx gives the same advice in more detail.
+const NO_WEBGPU: &str = "Use Chrome or Edge 113 or later, Safari 26 or later, or Firefox 141 or later (145 on macOS). Open the page over https or from localhost and enable hardware acceleration in the browser's settings.";
 
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
@@ -283,7 +283,7 @@ impl Backend for BrowserGpu {
     }
 
     fn submit(&self, work: &[Work<'_>]) -> Result<()> {
-        // Programs with their recorded grids are replayed together: one call, one pass, one submit.
+        // Consecutive programs with recorded grids are replayed together: one call, one pass, one submit.
         let mut programs = [0u32; 64];
         let mut count = 0;
         for part in work {
@@ -344,7 +344,7 @@ impl Backend for BrowserGpu {
         Err(match kind {
             "memory" => out_of_memory(named("the model"), self.bytes.get(), self.caps.max_buffer_size),
             "lost" => Error::DeviceLost { reason: reason.into() },
-            _ => Error::Kernel { kernel: named("a command"), reason: reason.into() },
+            _ => Error::Kernel { kernel: named("(unnamed command)"), reason: reason.into() },
         })
     }
 
@@ -355,14 +355,14 @@ impl Backend for BrowserGpu {
     }
 }
 
-/// No browser tells the GPU's memory. Half of what the machine has (a page sees that up to 8 GB, and not everywhere), or
-/// the largest buffer where that is more.
+/// Estimates GPU memory, which browsers do not report: half of `navigator.deviceMemory` (at most 8 GB, not available
+/// everywhere), or the largest buffer where that is more.
 fn memory_of(largest: u64) -> u64 {
     let gigabytes = navigator("deviceMemory").as_f64().unwrap_or(0.0);
     largest.max((gigabytes * 0.5 * f64::from(1 << 30)) as u64)
 }
 
-/// What the navigator says of something.
+/// Reads a property of `navigator`.
 fn navigator(name: &str) -> JsValue {
     let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
     Reflect::get(&navigator, &name.into()).unwrap_or(JsValue::UNDEFINED)
@@ -377,12 +377,12 @@ fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOpti
     let webkit = implementation.is_webkit();
     let storage = number("maxWorkgroupStorage") as u32;
     let (vendor, lanes) = (text("vendor"), (number("subgroupMin") as u32, number("subgroupMax") as u32));
-    // Of the kernels that use the units, which may ask for one of several sizes.
+    // Subgroup size of the matrix kernels, which may request one of several sizes.
     let own = match number("matrixLanes") as u32 {
         0 => lanes,
         own => (own, own),
     };
-    // Pairs of a side and whether the factors are halves.
+    // Pairs of (matrix size, 1 for f16 inputs).
     let listed = Uint32Array::from(get("matrices")).to_vec();
     let listed: Vec<_> = listed.chunks_exact(2).map(|pair| (pair[0], pair[1] == 1)).collect();
     let words = if flag("standardMatrices") { MatrixWords::Standard } else { MatrixWords::Chromium };

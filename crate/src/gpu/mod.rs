@@ -1,5 +1,5 @@
-//! The device: capabilities, buffers, pipelines, recorded programs and readback, behind one trait.
-//! `native.rs` drives wgpu, `browser.rs` drives the browser's WebGPU. Nothing here knows what a model is.
+//! The GPU device behind one trait: capabilities, buffers, pipelines, recorded programs and readback. `native.rs` uses
+//! wgpu, `browser.rs` uses the browser's WebGPU. Does not depend on models.
 
 #[cfg(target_arch = "wasm32")]
 mod browser;
@@ -17,13 +17,13 @@ use std::collections::HashMap;
 use crate::device::registry::Shader;
 use crate::{Error, Result};
 
-/// The error for what the device has no room for.
+/// Builds `OutOfMemory` for an allocation of `needed` bytes.
 fn out_of_memory(what: impl Into<String>, needed: u64, limit: u64) -> Error {
-    let hint = "Load a smaller or more strongly quantized model, or a smaller maxContext.".into();
+    let hint = "Load a smaller model or a lower-bit quantization, or set a smaller 'maxContext'.".into();
     Error::OutOfMemory { what: what.into(), needed, limit, hint }
 }
 
-/// How a buffer is used; all of them may be copied from and to.
+/// How a buffer is used; every buffer can be a copy source and destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// Read and written by shaders.
@@ -32,35 +32,35 @@ pub enum Usage {
     Uniform,
 }
 
-/// Bytes of staging buffers that are kept for later reads; js/gpu.js keeps as many.
+/// Maximum bytes of pooled staging buffers; js/gpu.js has the same limit.
 #[cfg(not(target_arch = "wasm32"))]
 const MOST_STAGED: u64 = 32 << 20;
 
 /// One dispatch of a program before it is recorded.
 #[derive(Debug, Clone)]
 pub struct StepDesc {
-    /// For profiles and errors.
+    /// Name in profiles and errors.
     pub label: String,
-    /// What runs.
+    /// The kernel.
     pub pipeline: Pipeline,
-    /// Binding number and buffer, bound whole.
+    /// Binding numbers with their buffers, each bound whole.
     pub buffers: Vec<(u32, Buffer)>,
-    /// The words of the kernel's `Params`, with the binding of its uniform.
+    /// The u32 words of the kernel's `Params` with their uniform binding.
     pub params: Option<(u32, Vec<u32>)>,
-    /// Workgroups; may be replaced at each submit.
+    /// Workgroups; a submit can override them.
     pub grid: Grid,
 }
 
-/// The parameters of a program's steps in one buffer. Steps with the same ones share a place, which so stays in the
-/// device's caches from layer to layer.
+/// The parameters of all dispatches of a program in one uniform buffer. Equal parameters share a slot, which stays in
+/// the GPU's caches from layer to layer.
 struct Uniforms {
     bytes: Vec<u8>,
-    /// Where each step's begin.
+    /// Byte offset of each dispatch's parameters.
     starts: Vec<usize>,
 }
 
 impl Uniforms {
-    /// The least distance between two places that every device allows, in bytes.
+    /// Uniform offset alignment that every device supports, in bytes.
     const STRIDE: usize = 256;
 
     fn of(steps: &[StepDesc]) -> Self {
@@ -80,28 +80,28 @@ impl Uniforms {
     }
 }
 
-/// A part of one submit.
+/// One command of a submit.
 #[derive(Debug, Clone, Copy)]
 pub enum Work<'a> {
-    /// All steps of a program in one compute pass; `grids` replaces the recorded grids.
+    /// Runs all dispatches of a program in one compute pass; `grids` overrides the recorded grids.
     Run {
         /// The program.
         program: &'a Program,
-        /// One grid per step; a grid with a zero skips the step.
+        /// One grid per dispatch; a zero skips the dispatch.
         grids: Option<&'a [Grid]>,
     },
-    /// A copy between buffers (bytes, multiples of 4).
+    /// Copies between buffers.
     Copy {
-        /// From where.
+        /// Source buffer and byte offset, a multiple of 4.
         from: (&'a Buffer, u64),
-        /// To where.
+        /// Destination buffer and byte offset, a multiple of 4.
         to: (&'a Buffer, u64),
-        /// How many bytes.
+        /// Number of bytes, a multiple of 4.
         size: u64,
     },
 }
 
-/// How many objects of the device were made since its creation: what a decode step must not change.
+/// Number of device objects created so far. A decode step must not change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Created {
     /// Buffers, staging buffers included.
@@ -110,20 +110,20 @@ pub struct Created {
     pub pipelines: u64,
     /// Bind groups.
     pub bind_groups: u64,
-    /// Bytes of the buffers that are alive.
+    /// Bytes of all live buffers.
     pub bytes: u64,
 }
 
-/// What the engine asks of a device. Handles are cheap to clone and free what they own when the last one goes.
-#[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
+/// The device operations that the engine needs. Handles are cheap to clone; the last one frees the resource.
+#[allow(async_fn_in_trait)] // single-threaded by design: no Send bound needed
 pub trait Backend: Sized {
-    /// Opens the device, retrying for some seconds: the first request after a browser's start can fail.
+    /// Opens the device. Retries for some seconds because the first request after a browser starts can fail.
     async fn open(options: &DeviceOptions) -> Result<Self>;
 
-    /// What the device can do, after the options' restrictions.
+    /// Capabilities of the device after applying the options.
     fn caps(&self) -> &Caps;
 
-    /// Whether the device has buffers of so many bytes at all.
+    /// Checks a buffer size against the device's limit.
     ///
     /// # Errors
     /// `OutOfMemory` when the size is over the device's limit.
@@ -132,7 +132,7 @@ pub trait Backend: Sized {
         if size > limit { Err(out_of_memory(label, size, limit)) } else { Ok(()) }
     }
 
-    /// A zeroed buffer of `size` bytes, rounded up to a multiple of 16.
+    /// Creates a zeroed buffer of `size` bytes, rounded up to a multiple of 16.
     ///
     /// # Errors
     /// `OutOfMemory` when the size is over the device's limit.
@@ -141,35 +141,36 @@ pub trait Backend: Sized {
     /// Writes bytes at an offset, both multiples of 4, before the next submit.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]);
 
-    /// Compiles shaders, all at once where the device can; it begins when it is asked, not when it is waited for.
+    /// Compiles shaders, in parallel where supported. Compilation starts with the call, not with the first poll.
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<Self>;
 
-    /// Makes everything constant of a chain of dispatches: uniforms and bind groups.
+    /// Records a chain of dispatches: uploads its uniforms and creates its bind groups.
     fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program>;
 
-    /// Gives a program other grids than it was recorded with, one per step, for what is submitted from now on.
+    /// Replaces the grids of a program, one per dispatch, for later submits.
     fn regrid(&self, program: &Program, grids: &[Grid]);
 
-    /// Submits work in order, as one command buffer.
+    /// Submits commands in order as one command buffer.
     fn submit(&self, work: &[Work<'_>]) -> Result<()>;
 
-    /// Starts to read bytes (multiples of 4) as they are after all work submitted so far.
+    /// Starts reading bytes (multiples of 4) as they are after all work submitted so far.
     fn read_later(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback>;
 
-    /// Reads bytes, waiting for them.
+    /// Reads bytes and waits for them.
     async fn read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Vec<u8>> {
         self.read_later(buffer, offset, size)?.wait().await
     }
 
-    /// Waits until all work is done that was submitted before the call, whenever that is awaited.
+    /// Waits for all work submitted before the call, whenever the future is awaited.
     fn wait_idle(&self) -> impl Future<Output = Result<()>>;
 
-    /// Runs a program with a timestamp around each step: nanoseconds per step. Needs `caps().timestamps`.
+    /// Runs a program with timestamps around each dispatch. Returns nanoseconds per dispatch. Requires
+    /// `caps().timestamps`.
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>>;
 
-    /// The first error the device reported since the last call: allocation failures, invalid use, loss.
+    /// The first error that the device reported since the last call: failed allocation, invalid use or device loss.
     async fn check(&self) -> Result<()>;
 
-    /// Objects made so far.
+    /// Number of objects created so far.
     fn created(&self) -> Created;
 }

@@ -1,4 +1,4 @@
-//! The device through wgpu: Vulkan, Metal, DX12. For tests, for the native runner, for profiling without a browser.
+//! The native GPU device through wgpu (Vulkan, Metal, DX12), used by tests, the native runner and profiling.
 
 mod adapter;
 mod pipeline;
@@ -13,15 +13,15 @@ use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// How long an error waits to hear that the device is gone.
+/// How long error handling waits for a device-lost report.
 const LOSS: Duration = Duration::from_secs(2);
 
-/// One for the process, and never dropped: NVIDIA's driver, unloaded with the last of them, crashes each thread that it was called
-/// from when that ends.
+/// The one wgpu instance of the process, never dropped. When NVIDIA's driver is unloaded, every thread that called it
+/// crashes on exit.
 static INSTANCE: LazyLock<wgpu::Instance> =
     LazyLock::new(|| wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env()));
 
-/// A device of wgpu.
+/// A wgpu device.
 pub struct NativeGpu {
     inner: Rc<Inner>,
 }
@@ -33,19 +33,19 @@ struct Inner {
     created: Rc<Cell<Created>>,
     staging: RefCell<HashMap<u64, Vec<wgpu::Buffer>>>,
     error: Arc<Mutex<Option<Error>>>,
-    /// Why the device is gone.
+    /// Why the device was lost.
     lost: Arc<Mutex<Option<String>>>,
-    /// Dispatches with this in `program/label` are left out.
+    /// Dispatches whose `program/label` contains this are skipped.
     omit: Option<&'static str>,
-    /// The most bytes that buffers may take together.
+    /// Maximum total bytes of all buffers.
     most: Cell<u64>,
-    /// Compiled kernels by their texts, where they are kept.
+    /// Compiled kernels by WGSL source, where caching is enabled.
     kernels: OnceCell<Kernels>,
 }
 
 type Kernels = Rc<RefCell<HashMap<String, Pipeline>>>;
 
-/// A buffer that is counted while it lives.
+/// A GPU buffer whose size counts towards [`Created::bytes`] until it is dropped.
 #[derive(Clone)]
 pub struct Buffer(Rc<BufferInner>);
 
@@ -65,12 +65,12 @@ impl Drop for BufferInner {
 }
 
 impl Buffer {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// Whether both handles name the same buffer.
+    /// Whether both handles refer to the same buffer.
     pub fn same(&self, other: &Buffer) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
@@ -91,20 +91,20 @@ pub struct Pipeline(Rc<(wgpu::ComputePipeline, wgpu::BindGroupLayout)>);
 pub struct Program {
     steps: Vec<(Pipeline, wgpu::BindGroup, Cell<Grid>)>,
     labels: Vec<String>,
-    /// Steps that never run: see `DeviceOptions::omit`.
+    /// Indices of dispatches that are skipped (`DeviceOptions::omit`).
     omitted: Vec<usize>,
-    /// What the bind groups refer to lives as long as they do.
+    /// Buffers that the bind groups reference.
     _owned: Vec<Buffer>,
 }
 
 impl Program {
-    /// The labels of its steps.
+    /// Labels of the dispatches.
     pub fn labels(&self) -> &[String] {
         &self.labels
     }
 }
 
-/// A read under way.
+/// A read in progress.
 pub struct Readback {
     gpu: Rc<Inner>,
     staging: wgpu::Buffer,
@@ -117,11 +117,11 @@ impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
         let lost = |reason: String| Error::DeviceLost { reason };
-        // What was submitted behind it goes on meanwhile.
+        // Waits for this submission only; later ones continue.
         let until = wgpu::PollType::Wait { submission_index: Some(self.submission), timeout: None };
         self.gpu.device.poll(until).map_err(|e| lost(e.to_string()))?;
         let result = self.result.lock().ok().and_then(|mut r| r.take());
-        result.ok_or_else(|| lost("a readback never ended".into()))?.map_err(|e| lost(e.to_string()))?;
+        result.ok_or_else(|| lost("the readback buffer was not mapped".into()))?.map_err(|e| lost(e.to_string()))?;
         let view = self.staging.get_mapped_range(..self.size).map_err(|e| lost(e.to_string()))?;
         let data = view.to_vec();
         drop(view);
@@ -132,15 +132,15 @@ impl Readback {
 }
 
 impl Inner {
-    /// What an error comes from: where the device is gone, from that.
+    /// Replaces an error by `DeviceLost` if the device is lost.
     fn explain(&self, error: Error) -> Error {
-        // Losses are told to those who wait, once what was under way is over.
+        // wgpu reports a loss only from a poll, after pending work ends.
         let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(LOSS) });
         let lost = self.lost.lock().ok().and_then(|lost| lost.clone());
         lost.map_or(error, |reason| Error::DeviceLost { reason })
     }
 
-    /// Keeps a staging buffer for the next read of its size, unless many bytes are kept already.
+    /// Returns a staging buffer to the pool, or destroys it when the pool is full.
     fn keep(&self, staging: wgpu::Buffer) {
         let mut pools = self.staging.borrow_mut();
         let kept: u64 = pools.iter().map(|(size, pool)| size * pool.len() as u64).sum();
@@ -200,7 +200,7 @@ impl Backend for NativeGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
         let none = |reason: String| Error::NoWebGpu {
             reason,
-            hint: "Install a Vulkan, Metal or DX12 driver; mesa-vulkan-drivers has one that runs on the CPU".into(),
+            hint: "Install a Vulkan, Metal or DX12 driver. The package mesa-vulkan-drivers includes one that runs on the CPU.".into(),
         };
         let request = wgpu::RequestAdapterOptions {
             power_preference: wgpu::PowerPreference::HighPerformance,
@@ -229,7 +229,7 @@ impl Backend for NativeGpu {
             let reason = e.to_string();
             let found = match e {
                 wgpu::Error::OutOfMemory { .. } => out_of_memory("the model", 0, 0),
-                _ => Error::Kernel { kernel: "a command".into(), reason },
+                _ => Error::Kernel { kernel: "(unnamed command)".into(), reason },
             };
             if let Ok(mut slot) = sink.lock() {
                 slot.get_or_insert(found);
@@ -277,7 +277,7 @@ impl Backend for NativeGpu {
             c.buffers += 1;
             c.bytes += size;
         });
-        // As a device tells it: later.
+        // Reported asynchronously, as a device does.
         if self.created().bytes > self.inner.most.get()
             && let Ok(mut error) = self.inner.error.lock()
         {
@@ -408,7 +408,7 @@ impl Backend for NativeGpu {
     async fn check(&self) -> Result<()> {
         let taken = self.inner.error.lock().ok().and_then(|mut e| e.take());
         taken.map_or(Ok(()), |error| match error {
-            // wgpu names no sizes: what there is did not fit.
+            // wgpu reports no size: the live buffers did not fit.
             Error::OutOfMemory { .. } => {
                 let alive = self.created().bytes;
                 Err(out_of_memory("the model", alive, alive.min(self.inner.caps.max_buffer_size)))
@@ -423,9 +423,9 @@ impl Backend for NativeGpu {
 }
 
 impl NativeGpu {
-    /// The same device under options that only pretend: a forced number, a table of what was measured, dispatches to leave out, a
-    /// smaller limit of buffers. What it makes is counted apart; kernels are compiled once for all that come from one handle, and
-    /// stay: for tests, which software adapters keep waiting for the same kernels.
+    /// The same device with simulated options: a forced constant, a tuning table, skipped dispatches or a smaller
+    /// buffer limit. Resources are counted separately. Compiled kernels are shared between all devices derived from one
+    /// handle.
     pub fn under(&self, options: &DeviceOptions) -> Self {
         let inner = &self.inner;
         let caps = Caps {
@@ -451,18 +451,18 @@ impl NativeGpu {
         }
     }
 
-    /// Keeps each kernel that is compiled from now on for those who ask for it again: before [`Self::under`].
+    /// Enables the kernel cache. Call it before [`Self::under`].
     pub fn keep_kernels(&self) {
         let _ = self.inner.kernels.set(Kernels::default());
     }
 
-    /// Loses the device, from whatever thread calls it: for tests of what happens then.
+    /// Returns a function that destroys the device from any thread, for tests of device loss.
     pub fn destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
         let device = self.inner.device.clone();
         move || device.destroy()
     }
 
-    /// Pretends that there is room for so many more bytes of buffers, or for any number; for tests.
+    /// Simulates a limit of `bytes` more buffer memory, or no limit; for tests.
     pub fn pretend_room(&self, bytes: Option<u64>) {
         self.inner.most.set(bytes.map_or(u64::MAX, |bytes| self.created().bytes + bytes));
     }

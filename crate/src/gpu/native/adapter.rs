@@ -1,9 +1,9 @@
-//! What an adapter of wgpu can do, and what of it the device is asked for. Makes nothing on the device.
+//! Reads a wgpu adapter's capabilities and selects the limits and features to request.
 
 use super::super::{Caps, DeviceOptions};
 use crate::device::{MatrixUnits, MatrixWords};
 
-/// What the device is asked for: all that the adapter has, or what WebGPU promises.
+/// The limits to request: the adapter's, or WebGPU's guaranteed minimum.
 pub(super) fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
     if options.least { wgpu::Limits::default().or_worse_values_from(&adapter.limits()) } else { adapter.limits() }
 }
@@ -27,7 +27,7 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
         memory: None,
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
-        // Where the device lacks the instruction, naga or the driver writes it out.
+        // naga or the driver emulates the instruction where the device lacks it.
         packed_dot: true,
         webkit: false,
         ios: false,
@@ -38,7 +38,7 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
     }
 }
 
-/// The matrix units that naga's words reach.
+/// The adapter's subgroup matrix support, as far as naga exposes it.
 fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Option<MatrixUnits> {
     use wgpu::CooperativeScalarType::{F16, F32};
     let wanted =
@@ -55,7 +55,7 @@ fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Opt
     MatrixUnits::best(&listed.collect::<Vec<_>>(), lanes, vendor, MatrixWords::Coop)
 }
 
-/// Experiments of wgpu are used for matrix units alone.
+/// Enables wgpu's experimental features, only for subgroup matrices.
 #[allow(unsafe_code)]
 pub(super) fn experimental(caps: &Caps) -> wgpu::ExperimentalFeatures {
     if caps.matrix.is_none() {
@@ -65,7 +65,7 @@ pub(super) fn experimental(caps: &Caps) -> wgpu::ExperimentalFeatures {
     unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
-/// A vendor's PCI number by the name that browsers use.
+/// Maps a PCI vendor id to the name that browsers use.
 fn vendor(id: u32) -> String {
     match id {
         0x10de => "nvidia".into(),

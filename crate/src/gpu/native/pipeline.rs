@@ -1,4 +1,4 @@
-//! Compiles the registry's kernels. Knows no buffers.
+//! Compiles the registry's kernels.
 
 use super::{NativeGpu, Pipeline};
 use crate::device::preprocess::{Access, BindingDecl};
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use std::rc::Rc;
 
 impl NativeGpu {
-    /// A compiled kernel, where the device keeps them the one that was compiled before.
+    /// Compiles a kernel, or returns it from the cache where caching is enabled.
     pub(super) fn kernel(&self, shader: &Shader) -> Result<Pipeline> {
         let Some(kept) = self.inner.kernels.get() else { return self.compile(shader) };
         if let Some(found) = kept.borrow().get(&shader.text) {
@@ -53,8 +53,8 @@ impl NativeGpu {
     }
 }
 
-/// Compiles without the counter that wgpu puts into each loop, which keeps drivers from unrolling it, and on GPUs through Vulkan
-/// without bounds checks: they keep drivers from joining what lies side by side, which costs prompts a tenth.
+/// Compiles without wgpu's loop counters, which prevent unrolling in drivers. On Vulkan GPUs it also omits bounds
+/// checks: they prevent drivers from merging adjacent loads, which slows prefill by 10 %.
 #[allow(unsafe_code)]
 fn trusted(device: &wgpu::Device, shader: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
     let info = device.adapter_info();
