@@ -160,7 +160,7 @@ fn published_forms_sound_the_same() {
         sound(&folder).expect_err("a refusal").to_string()
     };
     assert!(refused(&[&[0x1f, 0x8b, 8][..], &[0; 600]].concat()).contains("compressed"));
-    assert!(refused(&[7; 600]).contains("no tar archive"));
+    assert!(refused(&[7; 600]).contains("not a tar archive"));
     assert!(refused(&[0; 600]).contains("model_config.yaml"));
     assert!(refused(&whole[..whole.len() / 2]).contains("too early"));
     let weights = whole.windows(4).position(|four| four == b"PK\x06\x06").expect("the end of a zip");

@@ -52,26 +52,26 @@ fn gguf_errors() {
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (b"GGML\x03\0\0\0".to_vec(), "does not begin with 'GGUF'"),
         (b"GG".to_vec(), "cut off"),
-        (header(1, &[], &[]), "version 1"),
+        (header(1, &[], &[]), "version is 1;"),
         (header(3u32.swap_bytes(), &[], &[]), "big-endian"),
         (counts, "claims 18446744073709551615 tensors"),
         (header(3, &[pair("k", 77, &[])], &[]), "unknown type 77"),
-        (header(3, &[pair("k", 9, &array(9, 1))], &[]), "array of the type 9"),
+        (header(3, &[pair("k", 9, &array(9, 1))], &[]), "array of the unsupported type 9"),
         (header(3, &[pair("k", 9, &array(0, u64::MAX))], &[]), "claims 18446744073709551615 elements"),
         (header(3, &[pair("k", 9, &array(8, 1 << 20))], &[]), "cut off"),
         (header(3, &[pair("k", 8, &u64::MAX.to_le_bytes())], &[]), "claims 18446744073709551615 bytes"),
-        (header(3, &[twice.clone(), twice], &[]), "comes twice"),
+        (header(3, &[twice.clone(), twice], &[]), "occurs twice"),
         (header(3, &[align(0)], &[]), "alignment is 0"),
         (header(3, &[align(48)], &[]), "alignment is 48"),
-        (header(3, &[pair("general.alignment", 7, &[1])], &[]), "alignment is no integer"),
+        (header(3, &[pair("general.alignment", 7, &[1])], &[]), "alignment is not an integer"),
         (header(3, &[], &[tensor("t", &[1; 5], 0, 0)]), "5 dimensions"),
-        (header(3, &[], &[tensor("t", &[0], 0, 0)]), "no or too many elements"),
-        (header(3, &[], &[tensor("t", &[1 << 40, 1 << 40], 0, 0)]), "no or too many elements"),
-        (header(3, &[], &[tensor("t", &[33], 2, 0)]), "not whole Q4_0 blocks"),
+        (header(3, &[], &[tensor("t", &[0], 0, 0)]), "is empty or has too many elements"),
+        (header(3, &[], &[tensor("t", &[1 << 40, 1 << 40], 0, 0)]), "is empty or has too many elements"),
+        (header(3, &[], &[tensor("t", &[33], 2, 0)]), "not a multiple of the Q4_0 block size"),
         (header(3, &[], &[tensor("t", &[1], 0, 8)]), "not at a multiple of 32"),
-        (header(3, &[], &[tensor("t", &[1 << 20], 0, 0)]), "ends behind the file"),
-        (header(3, &[], &[tensor("t", &[1], 0, u64::MAX - 31)]), "ends behind the file"),
-        (header(3, &[], &[tensor("t", &[1], 0, 0), tensor("u", &[1], 0, 0)]), "ends behind the file"),
+        (header(3, &[], &[tensor("t", &[1 << 20], 0, 0)]), "ends beyond the file"),
+        (header(3, &[], &[tensor("t", &[1], 0, u64::MAX - 31)]), "ends beyond the file"),
+        (header(3, &[], &[tensor("t", &[1], 0, 0), tensor("u", &[1], 0, 0)]), "ends beyond the file"),
     ];
     for (file, expected) in cases {
         let message = gguf_error(&file);
@@ -82,7 +82,7 @@ fn gguf_errors() {
     assert!(gguf_error(&overlap).contains("overlaps"));
     let mut twice = header(3, &[], &[tensor("t", &[8], 0, 0), tensor("t", &[8], 0, 32)]);
     twice.resize(twice.len().next_multiple_of(32) + 64, 0);
-    assert!(gguf_error(&twice).contains("comes twice"));
+    assert!(gguf_error(&twice).contains("occurs twice"));
 }
 
 /// What cannot be read is refused by its name, and only where it is asked for.
@@ -98,7 +98,7 @@ fn gguf_refusals() {
     let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
     let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("NVFP4");
     assert!(matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "NVFP4"), "{error}");
-    assert!(error.to_string().contains("Take a file of another quantization"), "{error}");
+    assert!(error.to_string().contains("Use a file with another quantization"), "{error}");
     // Types that nobody has heard of are named by their number.
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 99, 0)]);
     let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
@@ -127,8 +127,8 @@ fn mlc_errors() {
     assert!(shards(&record("float16", json!([4, 8]), 64, 0)).is_ok());
     for (bad, expected) in [
         (record("float16", json!([4, 8]), 63, 0), "has 63 bytes"),
-        (record("float16", json!([4, 8]), 64, 1), "ends behind its shard"),
-        (record("float16", json!([4, 8]), 64, u64::MAX), "ends behind its shard"),
+        (record("float16", json!([4, 8]), 64, 1), "ends beyond its shard"),
+        (record("float16", json!([4, 8]), 64, u64::MAX), "ends beyond its shard"),
         (record("complex64", json!([4, 8]), 64, 0), "unknown type complex64"),
         (record("float16", json!([u32::MAX, u32::MAX, u32::MAX]), 64, 0), "has 64 bytes"),
         (json!({"name": "p"}), "missing field"),
@@ -173,47 +173,47 @@ fn quantised_tensors_that_do_not_fit() {
     let mlx = json!({"quantization": {"bits": 4, "group_size": 64}});
     let words: Tensor<'_> = ("m.qweight", I32, &[8, 32]);
     let cases: Vec<(Value, Vec<Tensor<'_>>, &str)> = vec![
-        (gptq("gptq", 4), vec![words], "Its scales are missing."),
-        (gptq("gptq", 4), vec![words, ("m.scales", I32, &[2, 32])], "The scales are not floating-point."),
+        (gptq("gptq", 4), vec![words], "Its 'scales' tensor is missing;"),
+        (gptq("gptq", 4), vec![words, ("m.scales", I32, &[2, 32])], "Its scales must be F32, F16 or BF16;"),
         (
             gptq("gptq", 4),
             vec![("m.qweight", F16, &[8, 32]), ("m.scales", F16, &[2, 32])],
-            "Its codes are not 32-bit words.",
+            "Its codes must be I32 or U32;",
         ),
         (
             gptq("gptq", 4),
             vec![("m.qweight", I32, &[256]), ("m.scales", F16, &[2, 32])],
-            "Its codes or scales are no matrix",
+            "Its codes or scales are not 2-D; use GPTQ or AWQ",
         ),
-        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[2, 40])], "Neither GPTQ's nor AWQ's (gemm) shapes"),
-        (gptq("gptq", 5), vec![words, ("m.scales", F16, &[2, 32])], "GPTQ is read with 2, 3, 4 and 8 bits."),
-        (gptq("marlin", 4), vec![words, ("m.scales", F16, &[2, 32])], "The checkpoint format marlin is not read"),
-        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[3, 32])], "Its group size or bit width has no layout here."),
+        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[2, 40])], "Its shapes match neither GPTQ nor AWQ gemm;"),
+        (gptq("gptq", 5), vec![words, ("m.scales", F16, &[2, 32])], "GPTQ is supported with 2, 3, 4 and 8 bits;"),
+        (gptq("marlin", 4), vec![words, ("m.scales", F16, &[2, 32])], "Its 'checkpoint_format' is marlin;"),
+        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[3, 32])], "Its group size or bit width is not supported;"),
         (
             gptq("gptq", 4),
             vec![words, ("m.scales", F16, &[2, 32]), ("m.qzeros", I32, &[1, 4])],
             "its Zeros part has 16 bytes",
         ),
-        (compressed(4), vec![("m.weight_packed", I32, &[32, 8])], "Its weight_scale is missing."),
+        (compressed(4), vec![("m.weight_packed", I32, &[32, 8])], "Its 'weight_scale' tensor is missing;"),
         (
             compressed(9),
             vec![("m.weight_packed", I32, &[32, 8]), ("m.weight_scale", BF16, &[32, 2])],
-            "Its num_bits is not 2 to 8.",
+            "Its 'num_bits' must be 2 to 8;",
         ),
         (
             compressed(4),
             vec![("m.weight_packed", I32, &[32, 8]), ("m.weight_scale", BF16, &[31, 2])],
-            "Its parts do not fit one another.",
+            "The types or shapes of 'weight_packed' and 'weight_scale' do not match;",
         ),
         (
             mlx.clone(),
             vec![("m.weight", U32, &[32, 8]), ("m.scales", F16, &[32, 1])],
-            "Its biases are missing or unlike its scales.",
+            "Its 'biases' tensor is missing or differs from 'scales' in type or shape;",
         ),
         (
             json!({"quantization": {"bits": 7, "group_size": 64}}),
             vec![("m.weight", U32, &[32, 9]), ("m.scales", F16, &[32, 1]), ("m.biases", F16, &[32, 1])],
-            "fit no bit width",
+            "match no bit width of 2, 3, 4, 5, 6 or 8",
         ),
         (
             mlx.clone(),
@@ -225,20 +225,28 @@ fn quantised_tensors_that_do_not_fit() {
             vec![("m.weight", U32, &[32, 8]), ("m.scales", F16, &[31, 1]), ("m.biases", F16, &[31, 1])],
             "its Scales part has 62 bytes",
         ),
-        (json!({}), vec![("m.weight", F8E4M3, &[32, 32])], "It has neither weight_scale nor weight_scale_inv."),
+        (json!({}), vec![("m.weight", F8E4M3, &[32, 32])], "It has neither 'weight_scale' nor 'weight_scale_inv';"),
         (
             json!({}),
             vec![("m.weight", F8E4M3, &[32, 32]), ("m.weight_scale", F32, &[7])],
-            "belong to neither blocks nor rows",
+            "matches neither blocks nor rows",
         ),
-        (json!({}), vec![("m.weight", I8, &[32, 32]), ("m.SCB", F32, &[31])], "Signed bytes are read with SCB"),
-        (json!({}), vec![("m.weight", U8, &[512, 1])], "Bytes are read as bitsandbytes nf4 or fp4"),
+        (
+            json!({}),
+            vec![("m.weight", I8, &[32, 32]), ("m.SCB", F32, &[31])],
+            "I8 needs 'SCB' or a symmetric 'weight_scale'",
+        ),
+        (json!({}), vec![("m.weight", U8, &[512, 1])], "U8 is supported for bitsandbytes nf4 or fp4"),
         (
             json!({}),
             vec![("m.weight", U8, &[512, 1]), ("m.weight.quant_state.bitsandbytes__nf4", U8, &[3])],
-            "Its quant_state is missing or no JSON.",
+            "Its 'quant_state' is missing or not valid JSON;",
         ),
-        (json!({}), vec![("m.weight", I64, &[4, 4])], "Only floating point tensors and known encodings are read."),
+        (
+            json!({}),
+            vec![("m.weight", I64, &[4, 4])],
+            "Use a checkpoint in F32, F16, BF16 or a supported quantization.",
+        ),
     ];
     for (config, tensors, expected) in cases {
         let weights = detect(&config, &checkpoint(&tensors), &jerboa::SortedMap::new());
@@ -351,6 +359,6 @@ fn files_that_are_cut_are_refused() {
     }
     fresh("quant/gguf_q8_0");
     cut("model.gguf", &|size| size * 3 / 4);
-    refused(Some("model.gguf"), &["model.gguf", "ends behind the file's"]);
+    refused(Some("model.gguf"), &["model.gguf", "ends beyond the file's"]);
     std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -110,7 +110,7 @@ fn a_model_in_parts_is_the_whole_one() {
     // Parts of another model, or in another place.
     std::fs::copy(parts.0.join(name(3)), parts.0.join(name(2))).expect("copied");
     let message = contents(&parts.0).expect_err("the third twice").to_string();
-    assert!(message.contains("part 3 of 3, not part 2 of 3"), "{message}");
+    assert!(message.contains("part 3 of 3, expected part 2 of 3"), "{message}");
 }
 
 #[test]

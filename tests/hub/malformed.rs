@@ -41,26 +41,26 @@ fn each_malformed_file_has_its_error() {
     let mut not_utf8 = good.clone();
     not_utf8[3] = 0xff;
     let cases: Vec<(&str, Vec<u8>, &str, &str)> = vec![
-        ("nothing at all", vec![], "malformed", "ends after 0 bytes"),
-        ("seven bytes", vec![1; 7], "malformed", "ends after 7 bytes"),
-        ("header of 2^63", length(1 << 63), "malformed", "claims 9223372036854775808 bytes"),
-        ("header of 2^64-1", length(u64::MAX), "malformed", "claims 18446744073709551615"),
+        ("nothing at all", vec![], "malformed", "has 0 bytes, too few"),
+        ("seven bytes", vec![1; 7], "malformed", "has 7 bytes, too few"),
+        ("header of 2^63", length(1 << 63), "malformed", "length is 9223372036854775808 bytes"),
+        ("header of 2^64-1", length(u64::MAX), "malformed", "length is 18446744073709551615 bytes"),
         ("header over the limit", length(MAX_HEADER + 1), "malformed", "the limit is"),
-        ("header of nothing", length(0), "malformed", "shortest possible"),
+        ("header of nothing", length(0), "malformed", "the minimum is 2"),
         ("header beyond the end", length(100_000), "malformed", "cut off"),
         ("cut inside the header", cut_header, "malformed", "cut off"),
         ("cut inside the data", file(&good, 7), "malformed", "out of range"),
-        ("bytes left over", file(&good, 9), "malformed", "belong to none"),
+        ("bytes left over", file(&good, 9), "malformed", "belong to no tensor"),
         ("not UTF-8", file(&not_utf8, 8), "malformed", "not UTF-8"),
-        ("not JSON", file(b"{\"a\": nonsense}", 0), "malformed", "not what it should be"),
+        ("not JSON", file(b"{\"a\": nonsense}", 0), "malformed", "not a valid JSON header"),
         ("a list", file(b"[1,2]", 0), "malformed", "begin with '{'"),
-        ("two objects", file(b"{} {}", 0), "malformed", "not what it should be"),
+        ("two objects", file(b"{} {}", 0), "malformed", "not a valid JSON header"),
         ("a name twice", file(&tensors(&[tensor("a", 0, 4), tensor("a", 4, 8)]), 8), "malformed", "a occurs twice"),
         ("metadata twice", file(br#"{"__metadata__":{},"__metadata__":{}}"#, 0), "malformed", "occurs twice"),
         ("metadata of numbers", file(br#"{"__metadata__":{"a":1}}"#, 0), "malformed", "__metadata__"),
         ("no shape", file(&one(r#"{"dtype":"F16","data_offsets":[0,4]}"#), 4), "malformed", "tensor a: missing field"),
         ("negative offset", file(&tensors(&[tensor("a", -4, 4)]), 4), "malformed", "tensor a"),
-        ("offsets swapped", file(&tensors(&[tensor("a", 4, 0)]), 4), "malformed", "before its begin"),
+        ("offsets swapped", file(&tensors(&[tensor("a", 4, 0)]), 4), "malformed", "before its start"),
         ("out of range", file(&tensors(&[tensor("a", 0, 400)]), 4), "malformed", "out of range"),
         ("offset of 2^63", file(&tensors(&[tensor("a", 0, i64::MAX)]), 4), "malformed", "out of range"),
         ("overlap", file(&tensors(&[tensor("a", 0, 4), tensor("b", 2, 6)]), 6), "malformed", "b overlaps a by 2"),
@@ -111,9 +111,9 @@ fn each_malformed_index_has_its_error() {
     let index = ShardIndex::parse("i", map("s").as_bytes()).expect("an index");
     let shard = |name: &str| ("s".to_string(), 100, parse(&file(&tensors(&[tensor(name, 0, 4)]), 4)).expect("a shard"));
     let error = Checkpoint::from_shards(&index, vec![shard("b")]).expect_err("a is not in it");
-    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("does not hold it")), "{error}");
+    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("does not contain it")), "{error}");
     let error = Checkpoint::from_shards(&index, vec![]).expect_err("no shard");
-    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("was not read")), "{error}");
+    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("was not loaded")), "{error}");
     let checkpoint = Checkpoint::from_shards(&index, vec![shard("a")]).expect("a checkpoint");
     assert_eq!(checkpoint.require("z", "llama").expect_err("no z").code(), "missing_tensor");
     assert_eq!(checkpoint.require("a", "llama").expect("a").expect_shape(&[3]).expect_err("shape").code(), "shape");

@@ -124,7 +124,7 @@ test("a header of 2^63 bytes", options, () =>
     const bytes = k.file.slice();
     new DataView(bytes.buffer).setBigUint64(0, 1n << 63n, true);
     return [k.files(bytes)];
-  }, "malformed", /claims 9223372036854775808 bytes/));
+  }, "malformed", /length is 9223372036854775808 bytes/));
 
 test("an unknown dtype", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].dtype = "F12"; }))]`, "unsupported_encoding", /layers\.1\.mlp\.up_proj\.weight is stored as F12/));
@@ -199,7 +199,7 @@ leavesUsable("WebGPU without an adapter", async () => {
 
 leavesUsable("a device without enough memory", async () => {
   // Over a limit that the device states: a cache that is too large.
-  await refused((k) => [k.files(k.file), { maxContext: 16_000_000 }], "out_of_memory", /kv cache needs \d+ bytes, but the device allows only \d+\..*smaller maxContext/);
+  await refused((k) => [k.files(k.file), { maxContext: 16_000_000 }], "out_of_memory", /kv cache needs \d+ bytes, but the device allows only \d+\..*smaller 'maxContext'/);
   // A failure that the device reports when the buffer is made: it comes later, as an event.
   const error = await page.evaluate(() => kit.short(() => kit.load(kit.files(kit.file)).then(() => ({ code: "none" }), kit.tell)));
   assert.equal(error.code, "out_of_memory", error.message);

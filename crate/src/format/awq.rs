@@ -1,18 +1,18 @@
-//! AWQ in its GEMM version: nibbles packed along the outputs in an order of its own. Knows no files.
+//! Decodes AWQ (GEMM version): nibbles packed along the outputs in AWQ's order.
 
 use super::encoding::Role;
 use super::job::{Job, word};
 use super::layout::{Float, Packed};
 use crate::Result;
 
-/// The nibble of a word that holds output j of eight: the inverse of the order 0 2 4 6 1 3 5 7.
+/// The nibble of output j of eight: the inverse of the order 0 2 4 6 1 3 5 7.
 const NIBBLE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// `w = (q - zero) * scale`.
+/// Decodes `w = (q - zero) * scale`.
 pub(super) fn transcode(job: &Job<'_>, group: usize, scale: Float) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     if n % 8 != 0 {
-        return Err(job.broken(format!("{n} outputs do not fill words of 8")));
+        return Err(job.broken(format!("{n} outputs are not a multiple of 8")));
     }
     let (words, groups) = (n / 8, k.div_ceil(group.max(1)));
     let codes = job.part(Role::Weight, k.checked_mul(n / 2))?;

@@ -1,18 +1,17 @@
-//! BitNet's safetensors: ternary weights, four rows per byte and one scale, or the numbers that they are made of. Knows no
-//! files.
+//! Decodes BitNet's safetensors: packed ternary weights (four rows per byte, one scale) or unquantized master weights.
 
 use super::encoding::{Encoding, Role, WeightSource};
 use super::job::Job;
 use super::layout::{Float, Packed};
 use crate::Result;
 
-/// What a stored scale multiplies by. Dividing 1 gives the bits of dividing -1 or 0, but for the sign.
+/// The factor of a stored scale. 1 / scale has the same bits as ±1 / scale except for the sign.
 fn factor(divide: bool, scale: Float, bytes: &[u8]) -> f32 {
     let stored = scale.get(bytes, 0).unwrap_or(0.0);
     if divide { 1.0 / stored } else { stored }
 }
 
-/// The scale of every row of a packed BitNet weight; None for other encodings.
+/// The scale of all rows of a packed BitNet weight; `None` for other encodings.
 pub fn row_scale(source: &WeightSource, bytes: &[u8]) -> Option<f32> {
     match source.encoding {
         Encoding::BitNet { divide, scale } => Some(factor(divide, scale, bytes)),
@@ -20,7 +19,7 @@ pub fn row_scale(source: &WeightSource, bytes: &[u8]) -> Option<f32> {
     }
 }
 
-/// Bits 2i and 2i+1 of byte row r hold row i * rows / 4 + r, value plus one.
+/// Decodes packed ternary weights: bits 2i and 2i+1 of byte row r encode row i * rows / 4 + r, as value plus one.
 pub(super) fn transcode(job: &Job<'_>, divide: bool, scale: Float) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let quarter = n.div_ceil(4);
@@ -36,7 +35,7 @@ pub(super) fn transcode(job: &Job<'_>, divide: bool, scale: Float) -> Result<Pac
     Ok(out)
 }
 
-/// `round(w / m)` within -1 and 1, times m, where m is the mean magnitude of the whole tensor.
+/// Ternarizes master weights: `clamp(round(w / m), -1, 1) * m`, where m is the mean magnitude of the tensor.
 pub(super) fn ternarize(job: &Job<'_>, float: Float) -> Result<Packed> {
     let count = job.source.stored_rows.checked_mul(job.cols);
     let data = job.part(Role::Weight, count.and_then(|n| n.checked_mul(float.bytes())))?;

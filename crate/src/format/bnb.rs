@@ -1,11 +1,11 @@
-//! bitsandbytes: nf4 and fp4 with one or two levels of scales, and int8 with a scale per row. Knows no files.
+//! Decodes bitsandbytes: nf4 and fp4 with one or two levels of scales, int8 with one scale per row.
 
 use super::encoding::Role;
 use super::job::Job;
 use super::layout::{Float, Packed};
 use crate::Result;
 
-/// `w = map[code] * absmax`; with double quantization `absmax = nested_map[byte] * nested_absmax + offset`.
+/// Decodes `w = map[code] * absmax`; with double quantization `absmax = nested_map[byte] * nested_absmax + offset`.
 pub(super) fn four_bit(job: &Job<'_>, block: usize, nested: Option<usize>, offset: f32) -> Result<Packed> {
     let block = block.max(1);
     let total = job.source.stored_rows.checked_mul(job.cols);
@@ -29,18 +29,18 @@ pub(super) fn four_bit(job: &Job<'_>, block: usize, nested: Option<usize>, offse
     };
     Ok(job.dense(|row, col| {
         let i = row * job.cols + col;
-        // The high nibble is the first of the two.
+        // The high nibble comes first.
         let code = if i.is_multiple_of(2) { codes[i / 2] >> 4 } else { codes[i / 2] & 15 };
         Float::F32.get(map, usize::from(code)).unwrap_or(0.0) * absmax(i / block)
     }))
 }
 
-/// The scales of rows from their largest magnitudes, as f32s.
+/// Row scales from the largest magnitude of each row (f32, little-endian), divided by 127.
 pub fn row_scales(largest: &[u8]) -> Vec<f32> {
     (0..largest.len() / 4).map(|row| Float::F32.get(largest, row).unwrap_or(0.0) / 127.0).collect()
 }
 
-/// `w = q * (largest magnitude of the row / 127)`.
+/// Decodes `w = q * (largest magnitude of the row / 127)`.
 pub(super) fn int8(job: &Job<'_>) -> Result<Packed> {
     let n = job.source.stored_rows;
     let codes = job.part(Role::Weight, n.checked_mul(job.cols))?;

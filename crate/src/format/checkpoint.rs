@@ -1,4 +1,4 @@
-//! The tensors of a model by name, over one or several files. Knows no container by its bytes and reads nothing.
+//! The tensors of a model by name, over one or several files. Does not read files.
 
 use crate::util::map::SortedMap;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{ShardIndex, safetensors};
 use crate::{Error, Result};
 
-/// The element type of a tensor as it is stored in a file.
+/// Element type of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // the names are those of the safetensors format
 pub enum Dtype {
@@ -35,7 +35,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Every element type with its name in a safetensors header and its size in bits.
+    /// Element type, name in a safetensors header, bits per element.
     const TABLE: [(Dtype, &'static str, u32); 22] = [
         (Dtype::Bool, "BOOL", 8),
         (Dtype::F4, "F4", 4),
@@ -61,22 +61,22 @@ impl Dtype {
         (Dtype::U64, "U64", 64),
     ];
 
-    /// All element types that a file may hold.
+    /// All element types.
     pub fn all() -> impl Iterator<Item = Dtype> {
         Self::TABLE.iter().map(|(dtype, _, _)| *dtype)
     }
 
-    /// The element type of this name in a safetensors header.
+    /// The element type with this name in a safetensors header.
     pub fn from_name(name: &str) -> Option<Dtype> {
         Self::TABLE.iter().find(|(_, n, _)| *n == name).map(|(dtype, _, _)| *dtype)
     }
 
-    /// Its name in a safetensors header.
+    /// Name in a safetensors header.
     pub fn name(self) -> &'static str {
         Self::TABLE.iter().find(|(dtype, _, _)| *dtype == self).map_or("?", |(_, name, _)| name)
     }
 
-    /// Bits of one element.
+    /// Bits per element.
     pub fn bits(self) -> u64 {
         Self::TABLE.iter().find(|(dtype, _, _)| *dtype == self).map_or(0, |(_, _, bits)| u64::from(*bits))
     }
@@ -88,23 +88,23 @@ impl std::fmt::Display for Dtype {
     }
 }
 
-/// One tensor of a checkpoint: what it is and where its bytes are.
+/// A tensor of a checkpoint: type, shape and location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
-    /// How an element is stored.
+    /// Element type.
     pub dtype: Dtype,
     /// Row-major, outermost dimension first; empty for a scalar.
     pub shape: Vec<usize>,
     /// Index into [`Checkpoint::files`].
     pub file: usize,
-    /// The bytes in that file, counted from the file's first byte.
+    /// Byte range in that file.
     pub range: Range<u64>,
 }
 
 impl TensorInfo {
-    /// Number of elements; the containers' readers have checked that it does not overflow.
+    /// Number of elements; the container readers have checked it for overflow.
     pub fn elements(&self) -> u64 {
         self.shape.iter().map(|d| *d as u64).product()
     }
@@ -114,7 +114,10 @@ impl TensorInfo {
         self.range.end - self.range.start
     }
 
-    /// Refuses a shape that is not the one which the configuration implies.
+    /// Checks the shape against the one that config.json implies.
+    ///
+    /// # Errors
+    /// `Shape` if they differ.
     pub fn expect_shape(&self, expected: &[usize]) -> Result<()> {
         if self.shape == expected {
             return Ok(());
@@ -126,32 +129,35 @@ impl TensorInfo {
 /// One file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointFile {
-    /// Its path in the repository or folder.
+    /// Path in the repository or folder.
     pub name: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
 }
 
 /// All tensors of a model by name, over one or several files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The files, in the order in which [`TensorInfo::file`] counts them.
+    /// The files, indexed by [`TensorInfo::file`].
     pub files: Vec<CheckpointFile>,
     /// The tensors by name.
     pub tensors: SortedMap<String, TensorInfo>,
-    /// Free text of the files' headers (`__metadata__`); the first file to name a key wins.
+    /// String metadata of the files' headers (`__metadata__`); for duplicate keys the first file wins.
     pub metadata: SortedMap<String, String>,
 }
 
 impl Checkpoint {
-    /// The checkpoint that lies in a single file.
+    /// Creates a checkpoint from a single file.
     pub fn from_single(name: &str, size: u64, header: safetensors::Header) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::default();
         checkpoint.push(name, size, header, None)?;
         Ok(checkpoint)
     }
 
-    /// The checkpoint that `index` describes; `shards` are its files with their headers, in any order.
+    /// Creates a checkpoint from an index and its shards with their headers, in any order.
+    ///
+    /// # Errors
+    /// `Malformed` when a shard is missing or lacks a tensor that the index lists.
     pub fn from_shards(index: &ShardIndex, shards: Vec<(String, u64, safetensors::Header)>) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::default();
         for (name, size, header) in shards {
@@ -162,16 +168,16 @@ impl Checkpoint {
                 continue;
             }
             let reason = if checkpoint.files.iter().any(|f| f.name == *file) {
-                format!("it places the tensor {tensor} in {file}, which does not hold it")
+                format!("it lists the tensor {tensor} in {file}, which does not contain it")
             } else {
-                format!("its file {file} was not read")
+                format!("it lists {file}, which was not loaded")
             };
             return Err(Error::Malformed { file: index.file.clone(), format: "safetensors index", reason });
         }
         Ok(checkpoint)
     }
 
-    /// Adds another file, whose tensors get `prefix` in front of their names.
+    /// Adds another file and prefixes its tensor names with `prefix`.
     pub fn add(&mut self, name: &str, size: u64, mut header: safetensors::Header, prefix: &str) -> Result<()> {
         for tensor in &mut header.tensors {
             tensor.name = format!("{prefix}{}", tensor.name);
@@ -189,7 +195,7 @@ impl Checkpoint {
         let file = self.files.len();
         self.files.push(CheckpointFile { name: name.to_string(), size });
         for mut tensor in header.tensors {
-            // A copy in a shard which the index does not name for this tensor is dead weight, not a contradiction.
+            // A copy of a tensor in a shard that the index does not name is ignored.
             if index.and_then(|i| i.weight_map.get(&tensor.name)).is_some_and(|owner| owner != name) {
                 continue;
             }
@@ -199,7 +205,7 @@ impl Checkpoint {
                     file: name.to_string(),
                     format: "safetensors",
                     reason: format!(
-                        "the tensor {} is also in {}, and no index says which one counts",
+                        "the tensor {} is also in {}, and no index says which one to use",
                         other.name, self.files[other.file].name
                     ),
                 });
@@ -216,7 +222,7 @@ impl Checkpoint {
         self.tensors.get(name)
     }
 
-    /// The tensor of this name, or the error that names it and the architecture which needs it.
+    /// The tensor of this name, or `MissingTensor` with the architecture that needs it.
     pub fn require(&self, name: &str, architecture: &str) -> Result<&TensorInfo> {
         self.get(name)
             .ok_or_else(|| Error::MissingTensor { tensor: name.to_string(), architecture: architecture.to_string() })

@@ -1,11 +1,11 @@
-//! compressed-tensors: packed integers (`pack-quantized`) and signed bytes (`int-quantized`). Knows no files.
+//! Decodes compressed-tensors: packed integers (`pack-quantized`) and signed bytes (`int-quantized`).
 
 use super::encoding::Role;
 use super::job::{Job, group_index, grouped, stream_code, word};
 use super::layout::{Float, Packed};
 use crate::Result;
 
-/// The code at column `k` of a row of words: a dense bit stream, or 32 / bits codes per word as older files have it.
+/// The code at column `k` of a row of words: a dense bit stream, or 32 / bits codes per word in older files.
 fn code(data: &[u8], row_words: usize, line: usize, bits: usize, stream: bool, k: usize) -> u8 {
     if stream {
         return stream_code(data, line * row_words * 4, bits, k);
@@ -14,8 +14,8 @@ fn code(data: &[u8], row_words: usize, line: usize, bits: usize, stream: bool, k
     (word(data, line * row_words + k / per_word) >> (k % per_word * bits) & ((1 << bits) - 1)) as u8
 }
 
-/// `w = (q - zero) * scale`: codes and zero points both carry an offset of half the range, which cancels; a symmetric
-/// weight has that offset as its zero point.
+/// Decodes `w = (q - zero) * scale`. Codes and zero points are both offset by half the range, which cancels; symmetric
+/// weights use that offset as zero point.
 pub(super) fn pack_quantized(job: &Job<'_>, bits: u8, group: usize, stream: bool, scale: Float) -> Result<Packed> {
     let (n, k, bits) = (job.source.stored_rows, job.cols, usize::from(bits));
     let words = |count: usize| if stream { (count * bits).div_ceil(32) } else { count.div_ceil(32 / bits) };
@@ -28,7 +28,7 @@ pub(super) fn pack_quantized(job: &Job<'_>, bits: u8, group: usize, stream: bool
         None => None,
     };
     let zero = |row: usize, g: usize| match zeros {
-        // Zero points are packed along the outputs: word (row / per word, group).
+        // Zero points are packed along the outputs: word (row / codes per word, group).
         Some(zeros) => {
             let bit = if stream { row * bits } else { row / (32 / bits) * 32 + row % (32 / bits) * bits };
             let low = word(zeros, bit / 32 * groups + g) >> (bit % 32);
@@ -46,7 +46,7 @@ pub(super) fn pack_quantized(job: &Job<'_>, bits: u8, group: usize, stream: bool
     )
 }
 
-/// `w = q * scale` with signed bytes and a scale per row, or one for all.
+/// Decodes `w = q * scale` with signed bytes and one scale per row or per tensor.
 pub(super) fn int8(job: &Job<'_>, scale: Float) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let codes = job.part(Role::Weight, n.checked_mul(k))?;

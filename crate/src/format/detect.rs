@@ -1,5 +1,5 @@
-//! Which tensors make up each weight of a safetensors checkpoint, and how they encode it: read off the tensors' names,
-//! types and shapes and the quantization block of config.json, never off a repository's name. Knows no architecture.
+//! Detects the weights of a safetensors checkpoint and their encodings from tensor names, types and shapes and the
+//! quantization block of config.json. Repository names are never used. Does not depend on an architecture.
 
 mod quantized;
 
@@ -11,14 +11,15 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// The small tensors whose bytes [`detect`] needs: bitsandbytes describes its 4-bit weights in JSON in a tensor.
+/// The small tensors whose bytes [`detect`] needs: bitsandbytes stores the description of its 4-bit weights as JSON in
+/// a tensor.
 pub fn side_tensors(checkpoint: &Checkpoint) -> Vec<&TensorInfo> {
     checkpoint.tensors.values().filter(|t| t.name.contains(QUANT_STATE) && t.bytes() < 1 << 16).collect()
 }
 
 const QUANT_STATE: &str = ".quant_state.bitsandbytes__";
 
-/// Suffixes of tensors that belong to a weight of another suffix, which is looked at on its own.
+/// Suffixes of tensors that belong to the weight of another tensor.
 const PARTS: [&str; 17] = [
     ".qzeros",
     ".g_idx",
@@ -39,11 +40,11 @@ const PARTS: [&str; 17] = [
     "_scales",
 ];
 
-/// How weight norms are named: the directions of rows, and their lengths.
+/// Suffixes of weight norm tensors: row directions and row lengths.
 const NORMED: [[&str; 2]; 2] =
     [[".parametrizations.weight.original1", ".parametrizations.weight.original0"], [".weight_v", ".weight_g"]];
 
-/// Finds the weights of a checkpoint. `side` holds the bytes of [`side_tensors`] by name.
+/// Detects the weights of a checkpoint. `side` has the bytes of [`side_tensors`] by name.
 pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &SortedMap<String, Vec<u8>>) -> Weights {
     let finder = Finder { checkpoint, config, side };
     let mut out = Weights::default();
@@ -59,7 +60,7 @@ pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &SortedMap<String, 
     out
 }
 
-/// BitNet's master weights stand for ternary ones; embeddings and head are plain numbers.
+/// Marks BitNet's master weights as ternary; embeddings and head stay unquantized.
 fn ternarize(weights: &mut Weights) {
     let plain = |name: &str| name.contains("embed") || name.ends_with("lm_head.weight");
     for weight in weights.iter_mut().filter(|w| w.shape.len() == 2 && !plain(&w.name)) {
@@ -80,7 +81,7 @@ impl<'a> Finder<'a> {
         self.checkpoint.tensors.get(&format!("{base}{suffix}"))
     }
 
-    /// A field of the quantization block, wherever the file keeps it.
+    /// A field of the quantization block, which config.json can have in four locations.
     fn quantization(&self, field: &str) -> &'a Value {
         let config = self.config;
         let blocks = [
@@ -100,15 +101,15 @@ impl<'a> Finder<'a> {
         self.quantization(field).as_u64().and_then(|n| usize::try_from(n).ok())
     }
 
-    /// The size of `groups` groups of `k` inputs, of which the last may be short: what the configuration says, else a usual
-    /// size, else even parts.
+    /// The group size for `groups` groups of `k` inputs, of which the last may be short: the configured size, a common
+    /// size, or equal parts.
     fn group_of(&self, k: usize, groups: usize) -> usize {
         let fits = |g: &usize| *g > 0 && k.div_ceil(*g) == groups;
         let given = self.number("group_size").filter(fits);
         given.or_else(|| [128, 64, 32, 16, 256, 512, 1024].into_iter().find(fits)).unwrap_or(k / groups.max(1))
     }
 
-    /// The weight that this tensor is the main part of, with the name it goes by; None for the other parts.
+    /// The weight whose main tensor this is, with its canonical name; `None` for secondary tensors.
     fn weight(&self, name: &str, info: &TensorInfo) -> Option<(String, Result<WeightSource>)> {
         if let Some(base) = name.strip_suffix(".qweight") {
             let name = format!("{base}.weight");
@@ -141,18 +142,22 @@ impl<'a> Finder<'a> {
             Dtype::U8 => self.bytes(base, name, info),
             _ => match float(info.dtype) {
                 Some(float) => Ok(single(name, info, Encoding::Dense(float))),
-                None => Err(self.refuse(name, info, "Only floating point tensors and known encodings are read.")),
+                None => Err(self.refuse(name, info, "Use a checkpoint in F32, F16, BF16 or a supported quantization.")),
             },
         };
         Some((name.to_string(), source))
     }
 
-    /// A weight norm's directions, whose rows are those of the first dimension, with their lengths.
+    /// Builds a weight norm from directions, with rows along the first dimension, and their lengths.
     fn normed(&self, name: &str, info: &TensorInfo, lengths: &TensorInfo) -> Result<WeightSource> {
         let rows = info.shape.first().copied().unwrap_or(1);
         let known = float(info.dtype).filter(|_| lengths.dtype == info.dtype && lengths.elements() == rows as u64);
         let Some(float) = known else {
-            return Err(self.refuse(name, info, "A weight norm has a length of the same type for each row."));
+            return Err(self.refuse(
+                name,
+                info,
+                "Weight norm needs one length per row in the type of its directions; convert the checkpoint again.",
+            ));
         };
         let shape = vec![rows, info.shape.get(1..).unwrap_or(&[]).iter().product()];
         let part = |role: Role, info: &TensorInfo| Part { role, info: info.clone() };
@@ -160,7 +165,7 @@ impl<'a> Finder<'a> {
         Ok(WeightSource::new(name, shape, Encoding::Normed(float), parts))
     }
 
-    /// Whether a tensor belongs to a weight that is found by another of its tensors.
+    /// Whether a tensor is a secondary tensor of another weight.
     fn is_part(&self, name: &str) -> bool {
         if name.contains(QUANT_STATE) || PARTS.iter().any(|p| name.ends_with(p) && *p != "_scales") {
             return true;
@@ -183,7 +188,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Granite's names of stacked experts and MLX's of those without gates, beside those that others have for them.
+/// Names of stacked experts (Granite) and of experts without gates (MLX), mapped to the common names.
 const STACKS: [(&str, &str); 4] = [
     (".block_sparse_moe.input_linear", ".block_sparse_moe.experts.gate_up_proj"),
     (".block_sparse_moe.output_linear", ".block_sparse_moe.experts.down_proj"),
@@ -191,7 +196,8 @@ const STACKS: [(&str, &str); 4] = [
     (".switch_mlp.fc2", ".switch_mlp.down_proj"),
 ];
 
-/// MLX stacks experts as `switch_mlp` or `experts.switch_glu`, others as tensors of `experts`; graphs have them one by one.
+/// Splits stacked experts into one weight per expert, as graphs use them. MLX stacks experts as `switch_mlp` or
+/// `experts.switch_glu`, others as tensors of `experts`.
 fn split_experts(weights: &mut Weights) {
     weights.rename(|name| {
         let (stack, usual) = STACKS.iter().find(|(stack, _)| name.contains(stack))?;
@@ -232,7 +238,7 @@ fn single(name: &str, info: &TensorInfo, encoding: Encoding) -> WeightSource {
     WeightSource::new(name, info.shape.clone(), encoding, vec![part(Role::Weight, info)])
 }
 
-/// The floating point type of a tensor that holds plain numbers.
+/// The floating point type of an unquantized tensor.
 pub fn float(dtype: Dtype) -> Option<Float> {
     match dtype {
         Dtype::F32 => Some(Float::F32),

@@ -1,5 +1,4 @@
-//! How a checkpoint stores a weight, and the canonical layout that each way of storing goes to.
-//! Knows neither where the bytes come from nor how they get to the GPU.
+//! Weight encodings of checkpoints and the canonical layout of each. Does not depend on files or the GPU.
 
 use super::TensorInfo;
 use super::ggml_type::GgmlType;
@@ -8,10 +7,10 @@ use crate::util::lists::sort_by;
 use crate::{Error, Result};
 use std::sync::Arc;
 
-/// What one tensor of a file contributes to a weight.
+/// The role of a tensor in a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// The elements or the packed codes.
+    /// Elements or packed codes.
     Weight,
     /// Scales per group, block, row or tensor.
     Scales,
@@ -19,31 +18,31 @@ pub enum Role {
     Biases,
     /// Zero points per group.
     Zeros,
-    /// The group of each input (act-order).
+    /// Group of each input (act-order).
     GroupIndex,
     /// One scale for all scales (NVFP4).
     GlobalScale,
-    /// The table that 4-bit codes index (bitsandbytes).
+    /// The table indexed by 4-bit codes (bitsandbytes).
     QuantMap,
     /// Scales of the scales (bitsandbytes' double quantization).
     NestedScales,
-    /// The table that 8-bit scales index (bitsandbytes' double quantization).
+    /// The table indexed by 8-bit scales (bitsandbytes' double quantization).
     NestedMap,
 }
 
-/// One tensor of a file with its part in a weight.
+/// A stored tensor and its role in a weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What it contributes.
+    /// Role in the weight.
     pub role: Role,
-    /// Where it lies; the range may be a slice of the tensor of that name.
+    /// Location; the range can be a slice of the tensor with that name.
     pub info: TensorInfo,
 }
 
-/// How a weight is stored.
+/// A weight encoding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Encoding {
-    /// Numbers, row-major.
+    /// Unquantized, row-major.
     Dense(Float),
     /// MLX: a bit stream per row, scale and bias per group.
     MlxAffine {
@@ -75,7 +74,7 @@ pub enum Encoding {
         bits: u8,
         /// Elements per group (K where there is one group per column).
         group: usize,
-        /// Zero points are stored less one (checkpoint format v1).
+        /// Zero points are stored minus one (checkpoint format v1).
         minus_one: bool,
         /// The type of the scales.
         scale: Float,
@@ -114,14 +113,14 @@ pub enum Encoding {
     Bnb4 {
         /// Elements per scale, counted through the whole matrix.
         block: usize,
-        /// Scales per second-level scale, where the scales are quantised too.
+        /// Scales per second-level scale, if the scales are quantized too.
         nested_block: Option<usize>,
-        /// What is added to the second-level scales.
+        /// Offset added to the second-level scales.
         nested_offset: f32,
-        /// The type that the library computes in, to which the weights are rounded.
+        /// The compute type of bitsandbytes, to which the weights are rounded.
         dtype: Float,
     },
-    /// bitsandbytes int8: signed bytes with the largest magnitude of each row.
+    /// bitsandbytes int8: signed bytes and the largest magnitude of each row.
     Bnb8,
     /// BitNet's packed safetensors: four rows per byte, one scale.
     BitNet {
@@ -130,21 +129,21 @@ pub enum Encoding {
         /// The type of the scale.
         scale: Float,
     },
-    /// Numbers that stand for ternary weights (BitNet's master weights): each is rounded by the mean magnitude of all.
+    /// Unquantized BitNet master weights that are ternarized on load by the mean magnitude of the tensor.
     Ternarized(Float),
-    /// Numbers whose rows are brought to the length that each has beside them (weight norm).
+    /// Weight norm: unquantized directions and one length per row.
     Normed(Float),
     /// gpt-oss: nibbles (low first) in blocks of 32 with E8M0 bytes.
     Mxfp4Blocks,
 }
 
 impl Encoding {
-    /// The layout that the weights are transcoded to.
+    /// The layout that the weight is transcoded to.
     ///
-    /// Where [`Encoding::is_exact`] says so, the layout's values in f32 are those of the source bit for bit. The others
-    /// have no integer code: they become 16-bit numbers, rounded once from the exact f32 product, as their own libraries
-    /// do. The exception is GPTQ with uneven groups, which only [`Layout::Dense`] f32 can hold; the transcoder decides
-    /// that when it sees the group of each input.
+    /// If [`Encoding::is_exact`], the layout's values in f32 equal the source bit for bit. Other encodings have no
+    /// integer code: they become 16-bit floating point, rounded once from the exact f32 value, as in their own
+    /// libraries. Exception: GPTQ with uneven groups fits only [`Layout::Dense`] f32; the transcoder decides this from
+    /// the group of each input.
     pub fn layout(&self, cols: usize) -> Option<Layout> {
         let affine =
             |bits, group, form, scale| group_of(group, cols).map(|group| Layout::Affine { bits, group, form, scale });
@@ -169,7 +168,7 @@ impl Encoding {
         }
     }
 
-    /// Whether [`Encoding::layout`] holds the source's values without rounding.
+    /// Whether [`Encoding::layout`] represents the source values without rounding.
     pub fn is_exact(&self) -> bool {
         match self {
             Encoding::Fp8 { .. } => false,
@@ -178,14 +177,14 @@ impl Encoding {
         }
     }
 
-    /// The order that brings the columns of each group together, from the group of each column: None where they are
-    /// together already. Groups of uneven size cannot be brought into a layout: those give an error.
+    /// The column order that makes each group contiguous, from the group of each column. `None` if the groups are
+    /// contiguous already.
     ///
     /// # Errors
-    /// The reason as a sentence.
+    /// A sentence with the reason, for example groups of uneven size.
     pub fn column_order(&self, groups: &[u32]) -> std::result::Result<Option<Arc<[u32]>>, &'static str> {
         let (Encoding::Gptq { group, .. } | Encoding::PackQuantized { group, .. }) = *self else {
-            return Err("Only GPTQ and compressed-tensors scatter groups.");
+            return Err("Only GPTQ and compressed-tensors support scattered groups.");
         };
         let home = |at: usize| u32::try_from(at / group.max(1)).unwrap_or(u32::MAX);
         if groups.iter().enumerate().all(|(k, g)| *g == home(k)) {
@@ -194,12 +193,12 @@ impl Encoding {
         let mut order: Vec<u32> = (0..groups.len() as u32).collect();
         sort_by(&mut order, |a, b| groups[*a as usize].cmp(&groups[*b as usize]));
         if order.iter().enumerate().any(|(at, k)| groups[*k as usize] != home(at)) {
-            return Err("Its groups are of uneven size.");
+            return Err("Its groups have different sizes.");
         }
         Ok(Some(order.into()))
     }
 
-    /// The name in text dumps and messages.
+    /// Name in text dumps and messages.
     pub fn name(&self) -> String {
         match self {
             Encoding::Dense(float) => float.name().into(),
@@ -226,7 +225,7 @@ impl Encoding {
     }
 }
 
-/// The bits of the layout that holds codes of `bits` bits: 7 takes the room of 8.
+/// Bits per code in the layout for codes of `bits` bits: 7 is stored as 8.
 fn code_bits(bits: u8) -> Option<u8> {
     match bits {
         2..=6 | 8 => Some(bits),
@@ -235,12 +234,13 @@ fn code_bits(bits: u8) -> Option<u8> {
     }
 }
 
-/// The type that holds both a scale of type `scale` and a zero point of `bits` bits: bf16 counts exactly to 256.
+/// The type for both a scale of type `scale` and a zero point of `bits` bits; bf16 represents integers exactly up to
+/// 256.
 fn zero_fits(scale: Float, bits: u8) -> Float {
     if bits > 8 { Float::F32 } else { scale }
 }
 
-/// The largest group of a layout that a group of `group` splits into without a remainder.
+/// The largest layout group size that divides `group`.
 fn group_of(group: usize, cols: usize) -> Option<u16> {
     if group >= cols {
         return Some(128);
@@ -248,31 +248,31 @@ fn group_of(group: usize, cols: usize) -> Option<u16> {
     [128u16, 64, 32, 16].into_iter().find(|g| group > 0 && group.is_multiple_of(usize::from(*g)))
 }
 
-/// How the rows of a stored matrix map to the rows that the model asks for.
+/// The mapping from the model's rows to the stored rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowOrder {
     /// As stored.
     Stored,
-    /// GGUF's llama family stores each head's rows for interleaved rotary: row j of the first half of a head of
-    /// `head_rows` lies at 2j, row j of the second half at 2j + 1.
+    /// The llama family in GGUF stores each head's rows for interleaved RoPE. In a head of `head_rows`, row j of the
+    /// first half is stored at 2j and row j of the second half at 2j + 1.
     Interleaved {
         /// Rows per head.
         head_rows: usize,
     },
-    /// Parts of several products take turns in the stored matrix: `groups` times a run of each part (q, k and v of each
-    /// head; a row of the gate, then one of up). The model asks for each part as a whole, one after the other.
+    /// Several matrices are stored interleaved: `groups` times a run of rows of each (q, k and v per head; one row of
+    /// gate, one of up). The model reads each matrix as a contiguous block.
     Apart {
-        /// How often the runs come.
+        /// Number of groups.
         groups: usize,
-        /// Rows of each part's run; 0 for parts that there are not.
+        /// Rows per group of each matrix; 0 for unused entries.
         runs: [usize; 4],
     },
-    /// The stored matrix is [k, n]: its columns are the rows.
+    /// The stored matrix is [k, n]: its columns are the model's rows.
     Transposed,
 }
 
 impl RowOrder {
-    /// The stored row of row `row`; of a transposed matrix, the column.
+    /// Maps row `row` to the stored row; for a transposed matrix, to the stored column.
     pub fn stored(self, row: usize) -> usize {
         match self.apart() {
             None => row,
@@ -293,7 +293,7 @@ impl RowOrder {
         }
     }
 
-    /// Rows of a block within which the order repeats, and the runs of its groups; None where rows lie as they are named.
+    /// Rows of the block that repeats, and rows per group of each matrix. `None` for rows in stored order.
     pub fn apart(self) -> Option<(usize, [usize; 4])> {
         match self {
             RowOrder::Stored | RowOrder::Transposed => None,
@@ -304,31 +304,31 @@ impl RowOrder {
     }
 }
 
-/// A weight by the name that its architecture knows, with all that is needed to read it.
+/// A weight under its HuggingFace name, with everything needed to read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightSource {
-    /// The name of the weight in a HuggingFace checkpoint, for instance `model.layers.0.self_attn.q_proj.weight`.
+    /// Name in a HuggingFace checkpoint, for example `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// Its shape, outermost dimension first; a matrix is [n, k].
+    /// Shape, outermost dimension first; a matrix is [n, k].
     pub shape: Vec<usize>,
-    /// How it is stored.
+    /// Encoding.
     pub encoding: Encoding,
-    /// The tensors that it is made of.
+    /// The stored tensors.
     pub parts: Vec<Part>,
-    /// Rows of the stored matrix: more than those of `shape` where this weight is a slice of a fused one.
+    /// Rows of the stored matrix: more than in `shape` if this weight is a slice of a fused matrix.
     pub stored_rows: usize,
-    /// The first stored row that belongs to this weight.
+    /// First stored row of this weight.
     pub first_row: usize,
-    /// The order of the rows.
+    /// Row order.
     pub row_order: RowOrder,
-    /// What to add to every element of a dense weight (formats that store a norm's weight plus one: -1).
+    /// Value added to every element of a dense weight (-1 for formats that store a norm's weight plus one).
     pub offset: f32,
-    /// The input that belongs to each column, where the layout keeps the columns of a group together (act-order).
+    /// The input of each column, if the layout reorders columns by group (act-order).
     pub order: Option<Arc<[u32]>>,
 }
 
 impl WeightSource {
-    /// A weight that is stored as it is named.
+    /// Creates a weight that is stored under its own name and shape.
     pub fn new(name: &str, shape: Vec<usize>, encoding: Encoding, parts: Vec<Part>) -> WeightSource {
         let stored_rows = rows_cols(&shape).0;
         WeightSource {
@@ -344,22 +344,26 @@ impl WeightSource {
         }
     }
 
-    /// Rows and columns of the weight as a matrix: all dimensions but the last are rows.
+    /// Rows and columns as a matrix: all dimensions but the last are rows.
     pub fn rows_cols(&self) -> (usize, usize) {
         rows_cols(&self.shape)
     }
 
-    /// The layout it goes to; an error that names the encoding where none fits.
+    /// The layout of this weight; an error with the encoding's name if none fits.
     pub fn layout(&self) -> Result<Layout> {
         let (_, cols) = self.rows_cols();
         if self.offset != 0.0 {
             return Ok(Layout::Dense(Float::F32));
         }
-        self.encoding.layout(cols).ok_or_else(|| self.unsupported("Its group size or bit width has no layout here."))
+        self.encoding.layout(cols).ok_or_else(|| {
+            self.unsupported(
+                "Its group size or bit width is not supported; use a checkpoint with another quantization.",
+            )
+        })
     }
 
-    /// Reads an MLX weight anew as one of `cols` columns: its tensors alone tell only bits times group, and not every
-    /// converter writes down where it departs from the common pair. Nothing changes where that does not fit.
+    /// Reinterprets an MLX weight with `cols` columns. Its tensors define only bits × group, and some converters do not
+    /// record per-module exceptions. Does nothing if `cols` does not fit.
     pub fn fit_cols(&mut self, cols: usize) {
         let Encoding::MlxAffine { scale, .. } = self.encoding else { return };
         let length = |role: Role| self.part(role).and_then(|t| t.shape.last().copied());
@@ -374,30 +378,30 @@ impl WeightSource {
         }
     }
 
-    /// Whether the layout keeps the stored values bit for bit.
+    /// Whether the layout represents the stored values exactly.
     pub fn is_exact(&self) -> bool {
         self.encoding.is_exact()
     }
 
-    /// The tensor with a role.
+    /// The tensor with this role.
     pub fn part(&self, role: Role) -> Option<&TensorInfo> {
         self.parts.iter().find(|p| p.role == role).map(|p| &p.info)
     }
 
-    /// Whether its columns are scattered over groups (act-order).
+    /// Whether the columns are scattered over groups (act-order).
     pub fn is_scattered(&self) -> bool {
         self.part(Role::GroupIndex).is_some()
     }
 
-    /// Bytes to read from files for this weight.
+    /// Bytes to read from files.
     pub fn stored_bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.info.bytes()).sum()
     }
 
-    /// The rows `first..first + shape's rows` of this weight under another name and shape.
+    /// The rows `first..first + n` of this weight under another name and shape [n, …].
     ///
-    /// Encodings that keep rows together have their byte ranges narrowed; the others keep the whole tensor and read
-    /// the rows out of it. None where the rows are not there.
+    /// Encodings with contiguous rows get narrower byte ranges; the others reference the whole tensor and select the
+    /// rows when decoding. `None` if the rows do not exist.
     pub fn slice(&self, name: &str, first: usize, shape: Vec<usize>) -> Option<WeightSource> {
         let ((rows, cols), (n, k)) = (self.rows_cols(), rows_cols(&shape));
         if k != cols || first.checked_add(n)? > rows || self.row_order != RowOrder::Stored {
@@ -422,13 +426,13 @@ impl WeightSource {
         Some(slice)
     }
 
-    /// The error for a weight that cannot be read.
+    /// Builds `UnsupportedEncoding` for this weight.
     pub fn unsupported(&self, hint: &str) -> Error {
         Error::UnsupportedEncoding { tensor: self.name.clone(), encoding: self.encoding.name(), hint: hint.into() }
     }
 }
 
-/// The shape of `rows` rows of a tensor whose leading dimensions make up `stored` rows.
+/// The shape of `rows` rows of a tensor whose leading dimensions multiply to `stored` rows.
 fn narrowed(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
     let mut product = 1usize;
     for (i, d) in shape.iter().enumerate() {
@@ -441,7 +445,7 @@ fn narrowed(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
 }
 
 impl Encoding {
-    /// Whether every part of a matrix holds the rows one after the other, so that some rows are a range of bytes.
+    /// Whether every part stores its rows contiguously, so that a range of rows is a range of bytes.
     pub fn keeps_rows(&self) -> bool {
         match self {
             Encoding::Dense(_)
@@ -456,7 +460,7 @@ impl Encoding {
     }
 }
 
-/// Rows and columns of a shape as a matrix; a vector is one row.
+/// Rows and columns of a shape as a matrix; a vector has one row.
 pub fn rows_cols(shape: &[usize]) -> (usize, usize) {
     match shape {
         [] => (1, 1),

@@ -1,4 +1,4 @@
-//! 8-bit floats E4M3: with scales per block, row or tensor, and with E8M0 bytes (MLX's mxfp8). Knows no files.
+//! Decodes FP8 E4M3 with scales per block, row or tensor, and MLX's mxfp8 with E8M0 scales.
 
 use super::encoding::Role;
 use super::job::Job;
@@ -16,7 +16,7 @@ pub fn e4m3(byte: u8) -> f32 {
     if byte & 0x80 == 0 { magnitude } else { -magnitude }
 }
 
-/// `w = e4m3 * scale` in f32, where `block` rows × columns share a scale.
+/// Decodes `w = e4m3 * scale` in f32; `block` is (rows, columns) per scale.
 pub(super) fn transcode(job: &Job<'_>, block: (usize, usize), scale: Float) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let (block_rows, block_cols) = (block.0.max(1), block.1.max(1));
@@ -30,7 +30,7 @@ pub(super) fn transcode(job: &Job<'_>, block: (usize, usize), scale: Float) -> R
     }))
 }
 
-/// MLX's mxfp8: `w = e4m3 * 2^(e - 127)`, which bf16 holds exactly but for subnormals.
+/// Decodes MLX's mxfp8: `w = e4m3 * 2^(e - 127)`, exact in bf16 except for subnormals.
 pub(super) fn mxfp8(job: &Job<'_>) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let blocks = k.div_ceil(32);
@@ -39,7 +39,7 @@ pub(super) fn mxfp8(job: &Job<'_>) -> Result<Packed> {
     Ok(job.dense(|row, col| e4m3(codes[row * k + col]) * power(scales[row * blocks + col / 32])))
 }
 
-/// 2^(e - 127).
+/// Computes 2^(e - 127).
 fn power(e: u8) -> f32 {
     f32::from_bits(if e == 0 { 0x0040_0000 } else { u32::from(e) << 23 })
 }

@@ -1,4 +1,4 @@
-//! The bits of ggml's block types, and how they become those of a layout. Knows neither GGUF files nor names.
+//! Decodes ggml's block types into layouts. Does not depend on GGUF files.
 
 use super::encoding::Role;
 pub use super::ggml_type::GgmlType;
@@ -13,7 +13,7 @@ pub(super) fn transcode(job: &Job<'_>, kind: GgmlType) -> Result<Packed> {
         return i2s(job);
     }
     if !job.cols.is_multiple_of(kind.block()) {
-        return Err(job.broken(format!("{} columns are not whole {} blocks", job.cols, kind.name())));
+        return Err(job.broken(format!("{} columns are not a multiple of the {} block size", job.cols, kind.name())));
     }
     let row_bytes = job.cols / kind.block() * kind.block_bytes();
     let data = job.part(Role::Weight, job.source.stored_rows.checked_mul(row_bytes))?;
@@ -28,7 +28,7 @@ pub(super) fn transcode(job: &Job<'_>, kind: GgmlType) -> Result<Packed> {
                 Layout::Q4K => q4_k(&mut out, row, b, block),
                 Layout::Q6K => q6_k(&mut out, row, b, block, kind),
                 Layout::Mxfp4 => {
-                    // Negative zero is not among ggml's values.
+                    // ggml has no negative zero.
                     let fix = |code: u8| if code == 8 { 0 } else { code };
                     out.set_codes(row, b, &std::array::from_fn(|i| fix(nibble(&block[1..], i))));
                     out.set_param_byte(row * (job.cols / 32) + b, block[0]);
@@ -72,12 +72,12 @@ fn affine(out: &mut Packed, row: usize, b: usize, block: &[u8], kind: GgmlType) 
     }
 }
 
-/// Nibble i of 16 bytes whose low nibbles come first.
+/// Nibble i of 16 bytes; all low nibbles come first.
 fn nibble(bytes: &[u8], i: usize) -> u8 {
     if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 }
 }
 
-/// Sub-block j of a block of an affine type.
+/// Decodes sub-block j (32 elements) of a block of an affine type.
 fn sub_block(kind: GgmlType, b: &[u8], j: usize) -> Sub {
     use GgmlType as G;
     let bit = |i: usize, at: usize| (b[at + i / 8] >> (i % 8) & 1) << 4;
@@ -108,7 +108,7 @@ fn q5_k(b: &[u8], j: usize) -> Sub {
     Sub::new(pair, |i| (b[48 + j / 2 * 32 + i] >> (4 * (j % 2)) & 15) | (b[16 + i] >> j & 1) << 4)
 }
 
-/// The 6-bit scale and minimum of sub-block j from the twelve bytes of Q4_K and Q5_K.
+/// The 6-bit scale and minimum of sub-block j from the twelve scale bytes of Q4_K and Q5_K.
 fn k_scale(s: &[u8], j: usize) -> (u8, u8) {
     if j < 4 {
         return (s[j] & 63, s[j + 4] & 63);
@@ -116,7 +116,7 @@ fn k_scale(s: &[u8], j: usize) -> (u8, u8) {
     (s[j + 4] & 15 | s[j - 4] >> 2 & 0x30, s[j + 4] >> 4 | s[j] >> 2 & 0x30)
 }
 
-/// Element e of a TQ1_0 block: five ternary digits per byte, multiplied out of a fraction of 256.
+/// Element e of a TQ1_0 block: five ternary digits per byte, extracted by multiplying a fraction of 256.
 fn tq1_0(b: &[u8], e: usize) -> u8 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let (byte, digit) = match e {
@@ -139,7 +139,7 @@ fn q4_k(out: &mut Packed, row: usize, b: usize, block: &[u8]) {
     }
 }
 
-/// Q6_K, and Q3_K as one: codes q - 4 become q + 28, of which 32 is taken away again.
+/// Packs Q6_K, and Q3_K as Q6_K: its codes q - 4 are stored as q + 28, from which the layout subtracts 32.
 fn q6_k(out: &mut Packed, row: usize, b: usize, block: &[u8], kind: GgmlType) {
     let params = row * out.layout.row_params(out.cols) + b * K_WORDS;
     let q3 = kind == GgmlType::Q3_K;
@@ -164,19 +164,19 @@ fn q6_k(out: &mut Packed, row: usize, b: usize, block: &[u8], kind: GgmlType) {
     }
 }
 
-/// Scale s of a Q3_K block as the byte of an i8: 6 bits, less 32.
+/// Scale s of a Q3_K block as an i8 byte: 6 bits, minus 32.
 fn q3_scale(s12: &[u8], s: usize) -> u8 {
     let low = s12[s % 8] >> (4 * (s / 8)) & 15;
     let high = s12[8 + s % 4] >> (2 * (s / 4)) & 3;
     (low | high << 4).wrapping_sub(32)
 }
 
-/// BitNet.cpp: bytes of the whole tensor, byte p of 32 holding elements p, p + 32, p + 64, p + 96 from the top bits
-/// down, value plus one; then one f32 scale.
+/// Decodes BitNet.cpp's I2_S. Byte p of each 32 has elements p, p + 32, p + 64 and p + 96 from the top bits down, as
+/// value plus one. One f32 scale follows the tensor.
 fn i2s(job: &Job<'_>) -> Result<Packed> {
     let total = job.source.stored_rows.checked_mul(job.cols);
     if total.is_none_or(|n| n % 128 != 0) {
-        return Err(job.broken("its elements are not whole blocks of 128".into()));
+        return Err(job.broken("its number of elements is not a multiple of 128".into()));
     }
     let data = job.part(Role::Weight, total.and_then(|n| (n / 4).checked_add(4)))?;
     let scale = data.get(total.unwrap_or(0) / 4..).and_then(|end| Float::F32.get(end, 0)).unwrap_or(0.0);

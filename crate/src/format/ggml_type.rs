@@ -1,8 +1,8 @@
-//! ggml's block types: their names, their sizes and the layout each goes to. Knows neither files nor what is in a block.
+//! ggml's block types: names, sizes and the layout of each.
 
 use super::layout::{Float, Form, Layout};
 
-/// How ggml stores the elements of a tensor.
+/// A ggml element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, non_camel_case_types)] // the names are ggml's
 pub enum GgmlType {
@@ -31,7 +31,7 @@ pub enum GgmlType {
     TQ1_0,
     TQ2_0,
     MXFP4,
-    /// BitNet.cpp's ternary tensors as its x86 build writes them (blocks of 128).
+    /// BitNet.cpp's ternary tensors as written by its x86 build (blocks of 128).
     I2S,
 }
 
@@ -65,7 +65,7 @@ const TABLE: [(GgmlType, u32, &str, usize, usize); 26] = [
     (GgmlType::MXFP4, 39, "MXFP4", 32, 17),
 ];
 
-/// Types that exist and are not read, by number: a refusal should name them.
+/// Known but unsupported types by number, to name them in errors.
 const REFUSED: [(u32, &str); 12] = [
     (9, "Q8_1"),
     (15, "Q8_K"),
@@ -82,7 +82,7 @@ const REFUSED: [(u32, &str); 12] = [
 ];
 
 impl GgmlType {
-    /// The type of this number in a GGUF file, or its name where it is not read.
+    /// The type with this number in a GGUF file, or the name of an unsupported one.
     pub fn from_number(number: u32) -> Result<GgmlType, String> {
         if let Some((kind, ..)) = TABLE.iter().find(|t| t.1 == number) {
             return Ok(*kind);
@@ -95,12 +95,12 @@ impl GgmlType {
         TABLE.iter().copied().find(|t| t.0 == self).unwrap_or(TABLE[0])
     }
 
-    /// All types that are read.
+    /// All supported types.
     pub fn all() -> impl Iterator<Item = GgmlType> {
         TABLE.iter().map(|t| t.0)
     }
 
-    /// ggml's name for it.
+    /// ggml's name.
     pub fn name(self) -> &'static str {
         self.row().2
     }
@@ -115,20 +115,20 @@ impl GgmlType {
         self.row().4
     }
 
-    /// Bytes of a tensor of `rows` rows of `cols` elements; None where rows are not whole blocks.
+    /// Bytes of a tensor of `rows` × `cols` elements; `None` if `cols` is not a multiple of the block size.
     pub fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let block = self.block() as u64;
         if !cols.is_multiple_of(block) {
             return None;
         }
         let bytes = rows.checked_mul(cols / block)?.checked_mul(self.block_bytes() as u64)?;
-        // I2_S ends in one scale and its padding.
+        // I2_S ends with one scale and padding.
         if self == GgmlType::I2S { bytes.checked_add(32) } else { Some(bytes) }
     }
 
     /// The canonical layout.
     ///
-    /// Q3_K is a Q6_K with smaller codes; types whose codes index a table of integers (IQ*) become those integers.
+    /// Q3_K uses Q6_K with smaller codes. Types whose codes index a table of integers (IQ*) store those integers.
     pub fn layout(self) -> Option<Layout> {
         use GgmlType as G;
         let affine = |bits, group, form, scale| Some(Layout::Affine { bits, group, form, scale });
@@ -156,7 +156,7 @@ impl GgmlType {
     }
 }
 
-/// 32 elements of a block: their codes and the pairs of their first and last sixteen.
+/// 32 elements of a block: their codes and the pairs of the first and last 16.
 pub(super) struct Sub {
     pub codes: [u8; 32],
     pub pairs: [(f32, f32); 2],
@@ -168,7 +168,7 @@ impl Sub {
     }
 }
 
-/// The f16 at byte `at` of a block.
+/// Reads the f16 at byte `at` of a block.
 pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
     Float::F16.from_bits(u32::from(block[at]) | u32::from(block[at + 1]) << 8)
 }

@@ -1,5 +1,4 @@
-//! GPTQ: codes packed along the inputs, zero points along the outputs, both transposed against nn.Linear.
-//! Knows no files.
+//! Decodes GPTQ: codes packed along the inputs, zero points along the outputs, both transposed against nn.Linear.
 
 use super::encoding::Role;
 use super::job::{Job, group_index, grouped, stream_code, word};
@@ -8,7 +7,7 @@ use crate::Result;
 
 struct Gptq<'a> {
     bits: usize,
-    /// Outputs.
+    /// Number of outputs.
     n: usize,
     codes: &'a [u8],
     zeros: Option<&'a [u8]>,
@@ -19,7 +18,7 @@ struct Gptq<'a> {
 
 impl Gptq<'_> {
     fn code(&self, row: usize, k: usize) -> u8 {
-        // Three bits are a stream of 32 codes in 3 words down the column; the others never straddle.
+        // 3-bit codes are a stream of 32 codes in 3 words along the column; the others never straddle words.
         let bit = k * self.bits;
         let (w, shift) = (bit / 32, bit % 32);
         let low = word(self.codes, w * self.n + row) >> shift;
@@ -40,11 +39,11 @@ impl Gptq<'_> {
     }
 }
 
-/// `w = (q - zero) * scale`, with the columns in the order of their groups where `g_idx` scatters them.
+/// Decodes `w = (q - zero) * scale`; columns are sorted by group if `g_idx` scatters them.
 pub(super) fn transcode(job: &Job<'_>, bits: u8, group: usize, minus_one: bool, scale: Float) -> Result<Packed> {
     let (n, k, bits) = (job.source.stored_rows, job.cols, usize::from(bits));
     if k * bits % 32 != 0 || n * bits % 32 != 0 {
-        return Err(job.broken(format!("{n} × {k} codes of {bits} bits do not fill words")));
+        return Err(job.broken(format!("{n} × {k} codes of {bits} bits do not fill whole 32-bit words")));
     }
     let codes = job.part(Role::Weight, (k * bits / 8).checked_mul(n))?;
     let groups = match group_index(job)? {

@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json`: which shard holds which tensor. Knows nothing of what the shards really hold.
+//! Parses `model.safetensors.index.json`, which maps tensors to shards. Does not read the shards.
 
 use crate::util::map::SortedMap;
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use crate::{Error, Result};
 /// The index of a sharded checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIndex {
-    /// The index's own file name, for messages.
+    /// File name of the index, for messages.
     pub file: String,
-    /// The shard of each tensor.
+    /// The shard file of each tensor.
     pub weight_map: SortedMap<String, String>,
-    /// `metadata.total_size`, where it is given.
+    /// `metadata.total_size`, if present.
     pub total_size: Option<u64>,
 }
 
@@ -24,21 +24,23 @@ struct Raw {
 }
 
 impl ShardIndex {
-    /// Reads the index. A shard's name must be a plain path inside the repository.
+    /// Parses the index. A shard name must be a plain path inside the repository.
     pub fn parse(file: &str, bytes: &[u8]) -> Result<ShardIndex> {
         let malformed = |reason| Error::Malformed { file: file.to_string(), format: "safetensors index", reason };
         let raw: Raw = serde_json::from_slice(bytes).map_err(|e| malformed(e.to_string()))?;
         if raw.weight_map.is_empty() {
-            return Err(malformed("its weight_map is empty".to_string()));
+            return Err(malformed("its 'weight_map' is empty".to_string()));
         }
         if let Some((tensor, shard)) = raw.weight_map.iter().find(|(_, shard)| !is_inside(shard)) {
-            return Err(malformed(format!("it places {tensor} in '{shard}', which is not a file of the repository")));
+            return Err(malformed(format!(
+                "'weight_map' puts {tensor} in '{shard}', which is not a path inside the repository"
+            )));
         }
         let total_size = raw.metadata.get("total_size").and_then(serde_json::Value::as_u64);
         Ok(ShardIndex { file: file.to_string(), weight_map: raw.weight_map, total_size })
     }
 
-    /// The names of the shards, sorted, each once.
+    /// The shard file names, sorted and unique.
     pub fn shards(&self) -> Vec<String> {
         let mut names: Vec<&String> = Vec::new();
         for name in self.weight_map.values() {

@@ -1,40 +1,40 @@
-//! ggml's IQ types: codes that index grids of small integers. Knows no files.
+//! Decodes ggml's IQ types, whose codes index grids of small integers.
 //!
-//! Each element becomes its integer plus a zero point; the scale of its sub-block stays one f32, so values are exact.
+//! Each element becomes its integer plus a zero point. The scale of its sub-block stays one f32, so values are exact.
 
 use super::ggml_type::{GgmlType, Sub, half_at};
 use super::job::word;
 use super::layout::Float;
 
-/// The grids of IQ2_XXS, IQ2_XS, IQ2_S (2 bits per value), IQ3_XXS, IQ3_S (4 bits), IQ1_S and IQ1_M (2 bits), one after the other,
-/// as in the `gguf` package (MIT), whose tables tests/golden/scripts/make_formats.py writes here.
+/// The grids of IQ2_XXS, IQ2_XS, IQ2_S (2 bits per value), IQ3_XXS, IQ3_S (4 bits), IQ1_S and IQ1_M (2 bits),
+/// concatenated. Source: the tables of the `gguf` package (MIT), written by tests/golden/scripts/make_formats.py.
 const GRIDS: &[u8; 9216] = include_bytes!("iq_grids.bin");
 const IQ2: [u8; 4] = [8, 25, 43, 0];
 const IQ3_XXS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// Value `i` of 8 of entry `index` of a grid of 2-bit values at byte `start`.
+/// Value `i` of 8 of entry `index` in a grid of 2-bit values that starts at byte `start`.
 fn pick2(start: usize, index: usize, i: usize) -> usize {
     usize::from(GRIDS[start + index * 2 + i / 4] >> (2 * (i % 4)) & 3)
 }
 
-/// Value `i` of 4 of entry `index` of a grid of 4-bit values at byte `start`.
+/// Value `i` of 4 of entry `index` in a grid of 4-bit values that starts at byte `start`.
 fn pick4(start: usize, index: usize, i: usize) -> usize {
     usize::from(GRIDS[start + index * 2 + i / 2] >> (4 * (i % 2)) & 7)
 }
 
-/// The signs of 8 values from 7 bits: the eighth makes their number even.
+/// The signs of 8 values from 7 bits: the eighth makes the number of negative signs even.
 fn signs(seven: u32) -> u8 {
     let seven = (seven & 127) as u8;
     seven | ((seven.count_ones() as u8 & 1) << 7)
 }
 
-/// A magnitude with its sign around a zero point.
+/// Applies the sign of value `i` to a magnitude, around a zero point.
 fn signed(magnitude: u8, signs: u8, i: usize, zero: u8) -> u8 {
     if signs >> i & 1 == 0 { zero + magnitude } else { zero - magnitude }
 }
 
-/// Sub-block j of a block of an IQ type.
+/// Decodes sub-block j (32 elements) of a block of an IQ type.
 pub(super) fn sub_block(kind: GgmlType, b: &[u8], j: usize) -> Sub {
     let d = half_at(b, 0);
     match kind {
@@ -95,8 +95,8 @@ pub(super) fn sub_block(kind: GgmlType, b: &[u8], j: usize) -> Sub {
     }
 }
 
-/// As IQ1_S, with a scale for each 16 and a sign of the eighth for each 8. The block's f16 scale is spread over the top
-/// nibbles of the four words of 3-bit scales.
+/// Decodes IQ1_M: as IQ1_S with a scale per 16 elements and a sign of the offset 1/8 per 8. The block's f16 scale is
+/// spread over the top nibbles of the four words of 3-bit scales.
 fn iq1_m(b: &[u8], j: usize) -> Sub {
     let word = |i: usize| u16::from_le_bytes([b[48 + 2 * i], b[49 + 2 * i]]);
     let d = Float::F16.from_bits((0..4).fold(0, |bits, i| bits | u32::from(word(i) >> 12) << (4 * i)));
@@ -114,7 +114,7 @@ fn iq1_m(b: &[u8], j: usize) -> Sub {
     Sub { codes, pairs: [pair(0), pair(1)] }
 }
 
-/// `d * (grid ± 1/8)` with grid in -1, 0, 1: eighths are integers from -9 to 9.
+/// Decodes IQ1_S: `d * (grid ± 1/8)` with grid in -1, 0, 1. In eighths these are integers from -9 to 9.
 fn iq1_s(b: &[u8], j: usize, d: f32) -> Sub {
     let high = u16::from_le_bytes([b[34 + j * 2], b[35 + j * 2]]);
     let scale = d * f32::from(2 * (high >> 12 & 7) + 1) * 0.125;
@@ -126,7 +126,7 @@ fn iq1_s(b: &[u8], j: usize, d: f32) -> Sub {
     })
 }
 
-/// The code of a table entry of IQ4_NL.
+/// The code of an IQ4_NL table entry.
 fn nl(nibble: u8) -> u8 {
     (IQ4_NL[usize::from(nibble & 15)] as u8) ^ 0x80
 }

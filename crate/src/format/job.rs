@@ -1,5 +1,5 @@
-//! A weight on its way to a layout, with its bytes: what the decoders of all formats see, and how they pack what they
-//! decode. Knows no format.
+//! The input of a weight decoder (source, bytes, target layout) and the packing of decoded values. Does not depend on a
+//! format.
 
 use super::encoding::{Role, WeightSource};
 use super::layout::{Float, Form, Layout, Packed};
@@ -8,12 +8,12 @@ use crate::{Error, Result};
 /// The bytes of a weight's parts.
 #[derive(Debug, Default, Clone)]
 pub struct Bytes<'a> {
-    /// With the lengths, which may be those of bytes that are elsewhere.
+    /// Role, bytes and length in bytes. The length can exceed the slice when only sizes are checked.
     pub(super) parts: Vec<(Role, &'a [u8], usize)>,
 }
 
 impl<'a> Bytes<'a> {
-    /// No parts yet.
+    /// Creates an empty set.
     pub fn new() -> Bytes<'a> {
         Bytes::default()
     }
@@ -28,17 +28,17 @@ impl<'a> Bytes<'a> {
         self.parts.iter().find(|p| p.0 == role).map_or(0, |p| p.2)
     }
 
-    /// The bytes of a part where it is there.
+    /// The bytes of a part, if present.
     pub fn get(&self, role: Role) -> Option<&'a [u8]> {
         self.parts.iter().find(|p| p.0 == role).map(|p| p.1)
     }
 }
 
-/// A weight to be transcoded, with its bytes: what the decoders of all formats see.
+/// A weight to transcode with its bytes: the input of every decoder.
 pub(super) struct Job<'a> {
     pub source: &'a WeightSource,
     pub bytes: &'a Bytes<'a>,
-    /// Rows to produce.
+    /// Rows of the output.
     pub rows: usize,
     /// Columns (K).
     pub cols: usize,
@@ -46,29 +46,32 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The bytes of a part, which must be at least `len` long.
+    /// The bytes of a part.
+    ///
+    /// # Errors
+    /// `Malformed` when the part is missing or shorter than `len` bytes.
     pub fn part(&self, role: Role, len: Option<usize>) -> Result<&'a [u8]> {
         let bytes = self.bytes.get(role).ok_or_else(|| self.broken(format!("its {role:?} part is missing")))?;
         let len = len.ok_or_else(|| self.broken("its size overflows".into()))?;
         let found = self.bytes.length(role);
         if found < len {
-            return Err(self.broken(format!("its {role:?} part has {found} bytes, {len} are needed")));
+            return Err(self.broken(format!("its {role:?} part has {found} bytes, expected at least {len}")));
         }
         Ok(bytes)
     }
 
-    /// The error for a weight whose parts contradict one another.
+    /// Builds `Malformed` for a weight whose parts contradict each other.
     pub fn broken(&self, reason: String) -> Error {
         Error::Malformed { file: self.source.name.clone(), format: "weight", reason }
     }
 
-    /// The stored row of row `row`; below `source.stored_rows`.
+    /// Maps output row `row` to its stored row, which is below `source.stored_rows`.
     pub fn stored_row(&self, row: usize) -> usize {
         self.source.first_row + self.source.row_order.stored(row)
     }
 
-    /// Packs an affine layout from the code of (stored row, column) and the pair of (stored row, first column); a dense
-    /// layout holds the values.
+    /// Packs an affine layout from the code at (stored row, column) and the pair at (stored row, first column of the
+    /// group). A dense layout gets the dequantized values.
     pub fn affine(&self, code: impl Fn(usize, usize) -> u8, pair: impl Fn(usize, usize) -> (f32, f32)) -> Packed {
         if let (Layout::Dense(_), Some(Layout::Affine { form, .. })) =
             (self.layout, self.source.encoding.layout(self.cols))
@@ -90,7 +93,7 @@ impl<'a> Job<'a> {
         out
     }
 
-    /// Packs the codes of one row.
+    /// Packs the codes of one row; `code` takes the column.
     pub fn codes(&self, out: &mut Packed, row: usize, code: impl Fn(usize) -> u8) {
         for block in 0..self.cols.div_ceil(32) {
             let n = (self.cols - block * 32).min(32);
@@ -102,7 +105,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Packs a dense layout from the value of (stored row, column). The elements of a vector are ordered as rows are.
+    /// Packs a dense layout from the value at (stored row, column). For a vector, the row order applies to its
+    /// elements.
     pub fn dense(&self, value: impl Fn(usize, usize) -> f32) -> Packed {
         let mut out = Packed::zeros(self.layout, self.rows, self.cols);
         if self.source.shape.len() == 1 {
@@ -121,12 +125,12 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Packs an affine layout whose columns may be in the order of their groups (act-order).
+/// Packs an affine layout whose columns may be scattered over groups (act-order).
 ///
-/// Columns are sorted by group, stably, and the order is kept in [`Packed::column_order`]: codes stay at their bits and
-/// values exact, for one gather of the activations. Dequantising instead would cost 16 to 32 bits per weight, for
-/// `(q - zero) * scale` has up to 19 significant bits, which f16 does not hold. Groups of uneven size cannot be sorted
-/// into a layout; those go to dense f32.
+/// Columns are sorted by group, stably, and [`Packed::column_order`] stores the order. Codes keep their bits and values
+/// stay exact, for one gather of the activations. Dequantizing would cost 16 to 32 bits per weight: `(q - zero) *
+/// scale` has up to 19 significant bits, more than f16. Groups of uneven size have no affine layout and become dense
+/// f32.
 pub(super) fn grouped(
     job: &Job<'_>,
     group: usize,
@@ -156,7 +160,7 @@ pub(super) fn grouped(
     Ok(out)
 }
 
-/// The group of each input where the file says it, checked to lie within K.
+/// Reads the group of each input column, if the file has it; every group must be below K.
 pub(super) fn group_index(job: &Job<'_>) -> Result<Option<Vec<usize>>> {
     if job.bytes.get(Role::GroupIndex).is_none() {
         return Ok(None);
@@ -164,12 +168,12 @@ pub(super) fn group_index(job: &Job<'_>) -> Result<Option<Vec<usize>>> {
     let data = job.part(Role::GroupIndex, job.cols.checked_mul(4))?;
     let groups: Vec<usize> = (0..job.cols).map(|i| word(data, i) as usize).collect();
     match groups.iter().find(|g| **g >= job.cols) {
-        Some(g) => Err(job.broken(format!("its group index names group {g} of {} inputs", job.cols))),
+        Some(g) => Err(job.broken(format!("its group index contains {g}, but there are only {} inputs", job.cols))),
         None => Ok(Some(groups)),
     }
 }
 
-/// The code of `bits` bits at position `k` of a little-endian bit stream that starts at byte `start`.
+/// Reads the code of `bits` bits at position `k` of a little-endian bit stream that starts at byte `start`.
 pub(super) fn stream_code(data: &[u8], start: usize, bits: usize, k: usize) -> u8 {
     let bit = k * bits;
     let at = start + bit / 8;
@@ -178,7 +182,7 @@ pub(super) fn stream_code(data: &[u8], start: usize, bits: usize, k: usize) -> u
     ((u16::from_le_bytes([low, high]) >> (bit % 8)) & ((1 << bits) - 1)) as u8
 }
 
-/// Word `i` of little-endian bytes.
+/// Reads u32 word `i` of little-endian bytes; 0 past the end.
 pub(super) fn word(data: &[u8], i: usize) -> u32 {
     match data.get(i * 4..i * 4 + 4) {
         Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),

@@ -1,13 +1,12 @@
-//! The canonical weight layouts: what lies in GPU memory and the matmul and embedding kernels read, word for word.
-//! Knows neither the formats that weights come from nor the GPU.
+//! The canonical weight layouts in GPU memory, word for word, as the matmul and embedding kernels read them.
 //!
-//! A matrix of `rows` × `cols` (cols = K, the dimension that a matmul sums over) is one or two planes of u32 words.
-//! Rows follow one another; each is padded along K to [`Layout::padded_cols`], a multiple of 32 (256 for the k-quants).
+//! A matrix of `rows` × `cols` (cols = K, the reduction dimension of a matmul) is one or two planes of u32 words. Rows
+//! are consecutive; each is padded along K to [`Layout::padded_cols`], a multiple of 32 (256 for k-quants).
 //!
-//! - **Dense**: plane 0 holds the elements, one per word (f32) or two (f16, bf16; the first in the low half).
-//! - **Codes** of 2, 3, 4, 5, 6 or 8 bits come in blocks of 32 elements = as many words as a code has bits: the 4-bit
+//! - **Dense**: plane 0 has the elements, one per word (f32) or two (f16, bf16; the first in the low half).
+//! - **Codes** of 2, 3, 4, 5, 6 or 8 bits are in blocks of 32 elements = as many words as a code has bits: the 4-bit
 //!   part (word w, nibble i = element 8w+i), then the 2-bit part (word w, pair i = element 16w+i), then the 1-bit part
-//!   (bit i = element i). 3 = 2+1, 5 = 4+1, 6 = 4+2, the larger part holding the low bits; 8 = 8 words of 4 bytes.
+//!   (bit i = element i). 3 = 2+1, 5 = 4+1, 6 = 4+2, with the low bits in the larger part; 8 = 8 words of 4 bytes.
 //! - **Affine**: plane 0 codes, plane 1 one pair per group of 16, 32, 64 or 128 along K: `w = q * scale + bias` or
 //!   `w = (q - zero) * scale`. A pair is one word (two f16 or bf16, the scale in the low half) or two (f32, scale first).
 //! - **Ternary**: plane 0 codes of 2 bits (value + 1), plane 1 one f32 scale per row: `w = (q - 1) * scale`.
@@ -18,24 +17,25 @@
 //! - **Q6K**: plane 0 codes of 6 bits, plane 1 five words per 256: d (f16), sixteen i8 scales (one per 16):
 //!   `w = (d * scale) * (q - 32)`.
 //!
-//! The padding of a dense row is zero; that of a coded row has code 0, which need not mean zero: kernels stop at K.
+//! The padding of a dense row is zero. The padding of a coded row has code 0, which can decode to nonzero: kernels stop
+//! at K.
 
 use half::{bf16, f16};
 
-/// The values of the 4-bit float E2M1, by code.
+/// The values of the 4-bit floating point type E2M1, by code.
 pub const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// Words of plane 1 per 256 elements of a k-quant.
 pub const K_WORDS: usize = 5;
 
-/// A floating point type that weights or scales are stored in.
+/// Floating point type of weights or scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Float {
     /// IEEE single precision.
     F32,
     /// IEEE half precision.
     F16,
-    /// The upper half of a single.
+    /// The upper 16 bits of an f32.
     BF16,
 }
 
@@ -45,7 +45,7 @@ impl Float {
         if self == Float::F32 { 4 } else { 2 }
     }
 
-    /// The name in text dumps and kernel variants.
+    /// Name in text dumps and kernel variants.
     pub fn name(self) -> &'static str {
         match self {
             Float::F32 => "f32",
@@ -54,7 +54,7 @@ impl Float {
         }
     }
 
-    /// Element `i` of little-endian `bytes`, or None where they end before it.
+    /// Reads element `i` of little-endian `bytes`; `None` past the end.
     pub fn get(self, bytes: &[u8], i: usize) -> Option<f32> {
         let n = self.bytes();
         let b = bytes.get(i.checked_mul(n)?..i.checked_add(1)?.checked_mul(n)?)?;
@@ -66,7 +66,7 @@ impl Float {
         })
     }
 
-    /// The bits of `x` in this type, rounded to nearest even.
+    /// Converts `x` to the bits of this type, rounded to nearest even.
     pub fn to_bits(self, x: f32) -> u32 {
         match self {
             Float::F32 => x.to_bits(),
@@ -75,7 +75,7 @@ impl Float {
         }
     }
 
-    /// The value of `bits` in this type.
+    /// Converts bits of this type to f32.
     pub fn from_bits(self, bits: u32) -> f32 {
         match self {
             Float::F32 => f32::from_bits(bits),
@@ -85,7 +85,7 @@ impl Float {
     }
 }
 
-/// What the second number of an affine pair means.
+/// Meaning of the second value of an affine pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     /// `w = q * scale + bias`.
@@ -94,34 +94,34 @@ pub enum Form {
     Zero,
 }
 
-/// A canonical layout.
+/// A canonical weight layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Plain numbers.
+    /// Unquantized.
     Dense(Float),
-    /// Integer codes with a pair of numbers per group.
+    /// Integer codes with a pair of values per group.
     Affine {
         /// 2, 3, 4, 5, 6 or 8.
         bits: u8,
         /// Elements along K per pair: 16, 32, 64 or 128.
         group: u16,
-        /// What the pair means.
+        /// Meaning of the pair.
         form: Form,
         /// The type of the pair.
         scale: Float,
     },
-    /// 4-bit floats with a power of two per 32.
+    /// E2M1 codes with a power of two per 32.
     Mxfp4,
     /// -1, 0, 1 with a scale per row.
     Ternary,
-    /// GGUF's Q4_K with its scales spread to bytes.
+    /// GGUF's Q4_K with scales expanded to bytes.
     Q4K,
-    /// GGUF's Q6_K with its codes in the common block form.
+    /// GGUF's Q6_K with codes in the common block format.
     Q6K,
 }
 
 impl Layout {
-    /// Bits per code, or of an element where the layout is dense.
+    /// Bits per code, or per element of a dense layout.
     pub fn bits(self) -> usize {
         match self {
             Layout::Dense(f) => f.bytes() * 8,
@@ -137,12 +137,12 @@ impl Layout {
         cols.next_multiple_of(if matches!(self, Layout::Q4K | Layout::Q6K) { 256 } else { 32 })
     }
 
-    /// Words of one row of plane 0.
+    /// Words per row of plane 0.
     pub fn row_words(self, cols: usize) -> usize {
         self.padded_cols(cols) / 32 * self.bits()
     }
 
-    /// Words of one row of plane 1; none for the dense layouts and for [`Layout::Mxfp4`], whose rows share words.
+    /// Words per row of plane 1; 0 for dense layouts and for [`Layout::Mxfp4`], whose rows share words.
     pub fn row_params(self, cols: usize) -> usize {
         let k = self.padded_cols(cols);
         match self {
@@ -153,7 +153,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of the two planes of a matrix; both are multiples of 4, the second is 0 where the layout has one plane.
+    /// Bytes of the two planes of a matrix, multiples of 4; 0 for a plane that the layout does not have.
     pub fn plane_bytes(self, rows: usize, cols: usize) -> [u64; 2] {
         let (rows64, k) = (rows as u64, self.padded_cols(cols) as u64);
         let second = match self {
@@ -169,7 +169,7 @@ impl Layout {
         a.saturating_add(b)
     }
 
-    /// The name in text dumps, diagnostics and kernel variants, for instance `q4_g32_zero_f16`.
+    /// Name in text dumps, diagnostics and kernel variants, for example `q4_g32_zero_f16`.
     pub fn name(self) -> String {
         match self {
             Layout::Dense(f) => f.name().into(),
@@ -194,26 +194,26 @@ impl std::fmt::Display for Layout {
 /// A matrix in a canonical layout, in CPU memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packed {
-    /// How the planes are to be read.
+    /// Layout of the planes.
     pub layout: Layout,
-    /// Rows (outputs of a matmul; experts × outputs where there are experts).
+    /// Rows (outputs of a matmul; experts × outputs for stacked experts).
     pub rows: usize,
     /// Columns (K).
     pub cols: usize,
-    /// The planes.
+    /// The planes as u32 words.
     pub planes: [Vec<u32>; 2],
-    /// Where column k of the planes is not element k of the input: the input element that belongs to each column.
+    /// The input index of each column, if the columns are reordered.
     pub column_order: Option<Vec<u32>>,
 }
 
 impl Packed {
-    /// A matrix of code 0 and parameters 0.
+    /// Creates a matrix with all codes and parameters 0.
     pub fn zeros(layout: Layout, rows: usize, cols: usize) -> Packed {
         let words = layout.plane_bytes(rows, cols).map(|b| vec![0u32; (b / 4) as usize]);
         Packed { layout, rows, cols, planes: words, column_order: None }
     }
 
-    /// Sets one element of a dense layout, rounded to its type.
+    /// Sets one element of a dense layout, rounded to its type; the element must be 0 before.
     pub fn set_dense(&mut self, row: usize, col: usize, value: f32) {
         let Layout::Dense(float) = self.layout else { return };
         let start = row * self.layout.row_words(self.cols);
@@ -225,7 +225,7 @@ impl Packed {
         }
     }
 
-    /// Sets the 32 codes of one block of a row that is all zero so far.
+    /// Sets the 32 codes of one block of a row; they must be 0 before.
     pub fn set_codes(&mut self, row: usize, block: usize, codes: &[u8; 32]) {
         let bits = self.layout.bits();
         let start = row * self.layout.row_words(self.cols) + block * bits;
@@ -245,7 +245,7 @@ impl Packed {
         }
     }
 
-    /// The pair of one group of an affine layout.
+    /// Reads the pair of one group of an affine layout.
     pub fn pair(&self, row: usize, group: usize) -> (f32, f32) {
         let Layout::Affine { scale, .. } = self.layout else { return (0.0, 0.0) };
         let start = row * self.layout.row_params(self.cols);
@@ -258,17 +258,17 @@ impl Packed {
         }
     }
 
-    /// Byte `i` of plane 1 (Mxfp4's scales; the k-quants' scale bytes).
+    /// Reads byte `i` of plane 1 (scales of Mxfp4, scale bytes of the k-quants).
     pub fn param_byte(&self, i: usize) -> u8 {
         self.planes[1][i / 4].to_le_bytes()[i % 4]
     }
 
-    /// Sets byte `i` of plane 1, which is zero so far.
+    /// Sets byte `i` of plane 1, which must be 0 before.
     pub fn set_param_byte(&mut self, i: usize, byte: u8) {
         self.planes[1][i / 4] |= u32::from(byte) << (8 * (i % 4));
     }
 
-    /// The 32 codes of one block of a row.
+    /// Reads the 32 codes of one block of a row.
     pub fn codes(&self, row: usize, block: usize) -> [u8; 32] {
         let bits = self.layout.bits();
         let start = row * self.layout.row_words(self.cols) + block * bits;
@@ -276,7 +276,7 @@ impl Packed {
     }
 }
 
-/// The parts that a code of `bits` bits is made of: (bits of the part, its shift in the code), the order in the block.
+/// The bit fields of a code of `bits` bits in block order: (width, shift in the code).
 fn parts(bits: usize) -> &'static [(usize, u32)] {
     match bits {
         2 => &[(2, 0)],
@@ -288,7 +288,7 @@ fn parts(bits: usize) -> &'static [(usize, u32)] {
     }
 }
 
-/// Packs 32 codes of `bits` bits into as many words, which must be zero.
+/// Packs 32 codes of `bits` bits into `bits` words, which must be zero.
 pub fn pack_codes(bits: usize, codes: &[u8; 32], words: &mut [u32]) {
     let mut base = 0;
     for &(part, shift) in parts(bits) {
@@ -301,7 +301,7 @@ pub fn pack_codes(bits: usize, codes: &[u8; 32], words: &mut [u32]) {
     }
 }
 
-/// The 32 codes of a block of `bits` words.
+/// Unpacks the 32 codes of a block of `bits` words.
 pub fn unpack_codes(bits: usize, words: &[u32]) -> [u8; 32] {
     let mut codes = [0u8; 32];
     let mut base = 0;

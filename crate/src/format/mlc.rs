@@ -1,14 +1,18 @@
-//! MLC's compiled checkpoints: the shard list, the chat configuration, parameter names and 4-bit groups.
-//! Knows no network and no family; it is given the texts and bytes of the files, and what sets a family apart as data.
+//! Reads MLC's compiled checkpoints: shard list, chat configuration, parameter names and 4-bit groups. Performs no I/O;
+//! family-specific facts are data from the caller.
 //!
-//! A repository holds `ndarray-cache.json` (newer ones: `tensor-cache.json`), `params_shard_N.bin`,
-//! `mlc-chat-config.json` and the tokenizer's files. WebLLM keeps them in one of the browser's stores under the files' full
-//! addresses, `https://huggingface.co/<repo>/resolve/main/<file>`, in the scopes [`WEBLLM_SCOPES`]: the shard list, shards
-//! and tokenizer in the first, `mlc-chat-config.json` in the second. Its `cacheBackend` says which store: the Cache API
-//! (a cache by the scope's name), IndexedDB (a database by the scope's name, records `{url, data}` in `urls`), or the
-//! origin's private files (`tvmjs-opfs-store/<scope>/<sha256 of the address>.bin`, with a record beside). A page of the
-//! same origin finds them there. List and shards must come from the same place: offsets of one version do not fit the
-//! shards of another.
+//! A repository contains `ndarray-cache.json` (newer: `tensor-cache.json`), `params_shard_N.bin`,
+//! `mlc-chat-config.json` and tokenizer files. WebLLM caches them in browser storage under their full URLs,
+//! `https://huggingface.co/<repo>/resolve/main/<file>`, in the scopes [`WEBLLM_SCOPES`]. The first scope has the shard
+//! list, shards and tokenizer, the second `mlc-chat-config.json`.
+//!
+//! WebLLM's `cacheBackend` selects the storage:
+//! - Cache API: a cache named after the scope.
+//! - IndexedDB: a database named after the scope with records `{url, data}` in `urls`.
+//! - OPFS: `tvmjs-opfs-store/<scope>/<sha256 of the URL>.bin` with a record file next to it.
+//!
+//! Pages of the same origin can read these files. List and shards must come from the same source: offsets of one
+//! version do not match shards of another.
 
 use super::detect::float;
 use super::encoding::{Encoding, Part, Role, WeightSource};
@@ -20,35 +24,35 @@ use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The names of the shard list, the newer first.
+/// File names of the shard list, newest first.
 pub const SHARD_LISTS: [&str; 2] = ["tensor-cache.json", "ndarray-cache.json"];
 
-/// The scopes of WebLLM's stores: models with their tokenizers, then configurations.
+/// The scopes of WebLLM's storage: models with tokenizers, then configurations.
 pub const WEBLLM_SCOPES: [&str; 2] = ["webllm/model", "webllm/config"];
 
-/// How MLC holds a family.
+/// How MLC stores a model family.
 #[derive(Debug, Clone, Copy)]
 pub struct Architecture {
     /// MLC's `model_type`.
     pub name: &'static str,
-    /// The `model_type` of the original's config.json.
+    /// The `model_type` in the original config.json.
     pub model_type: &'static str,
-    /// The class in its `architectures`.
+    /// The class in the original `architectures`.
     pub class: &'static str,
-    /// The activation that MLC's code fixes: its field in config.json and its name.
+    /// The activation fixed in MLC's code: its field in config.json and its name.
     pub activation: (&'static str, &'static str),
-    /// Whether the head is the embedding where nothing says otherwise.
+    /// Whether the head shares the embedding by default.
     pub tied: bool,
-    /// Whether the original has q, k and v (and gate and up) in one tensor, as MLC has.
+    /// Whether the original stores q, k and v (and gate and up) in one tensor, as MLC does.
     pub fused: bool,
-    /// Parts of names that are replaced, one after the other: MLC's, the original's.
+    /// Substrings to replace in names, in order: MLC's, the original's.
     pub names: &'static [(&'static str, &'static str)],
-    /// Whether norms hold their weight plus one.
+    /// Whether norms store their weight plus one.
     pub norm_plus_one: bool,
 }
 
 impl Architecture {
-    /// One with the original's names: SiLU, a head of its own, projections that the original has apart.
+    /// Creates a family with default values: the original's names, SiLU, an untied head, unfused projections.
     pub const fn new(name: &'static str, model_type: &'static str, class: &'static str) -> Self {
         let activation = ("hidden_act", "silu");
         Self { name, model_type, class, activation, tied: false, fused: false, names: &[], norm_plus_one: false }
@@ -82,7 +86,10 @@ struct Record {
     byte_offset: u64,
 }
 
-/// Reads a shard list. The tensors keep MLC's names.
+/// Parses a shard list. Tensors have MLC's names.
+///
+/// # Errors
+/// `Malformed` for invalid JSON, paths outside the repository, or ranges and sizes that do not match.
 pub fn parse_shards(file: &str, text: &str) -> Result<Checkpoint> {
     let bad = |reason: String| Error::Malformed { file: file.into(), format: "MLC shard list", reason };
     let list: ShardList = serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
@@ -105,13 +112,13 @@ pub fn parse_shards(file: &str, text: &str) -> Result<Checkpoint> {
     Ok(out)
 }
 
-/// Whether a checkpoint is that of a shard list.
+/// Whether a checkpoint comes from a shard list.
 pub fn is_mlc(checkpoint: &Checkpoint) -> bool {
     checkpoint.files.first().is_some_and(|f| f.name.contains("params_shard"))
 }
 
 fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<TensorInfo, String> {
-    // TVM stores f32 parameters cut to bf16 where the list says so.
+    // TVM stores f32 parameters truncated to bf16 where the list says so.
     let dtype = match (record.dtype.as_str(), record.format.as_str()) {
         ("float32", "f32-to-bf16") => Dtype::BF16,
         ("float32", _) => Dtype::F32,
@@ -122,14 +129,17 @@ fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<Tensor
         ("uint8", _) => Dtype::U8,
         ("int8", _) => Dtype::I8,
         ("float8_e4m3fn" | "e4m3_float8", _) => Dtype::F8E4M3,
-        (other, _) => return Err(format!("the parameter {} is of the unknown type {other}", record.name)),
+        (other, _) => return Err(format!("the parameter {} has the unknown type {other}", record.name)),
     };
     let elements = record.shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d as u64));
     if elements.and_then(|n| n.checked_mul(dtype.bits() / 8)) != Some(record.nbytes) {
-        return Err(format!("the parameter {} of shape {:?} has {} bytes", record.name, record.shape, record.nbytes));
+        return Err(format!(
+            "the parameter {} of shape {:?} has {} bytes, which does not match its shape",
+            record.name, record.shape, record.nbytes
+        ));
     }
     let end = record.byte_offset.checked_add(record.nbytes).filter(|end| *end <= size);
-    let end = end.ok_or_else(|| format!("the parameter {} ends behind its shard of {size} bytes", record.name))?;
+    let end = end.ok_or_else(|| format!("the parameter {} ends beyond its shard of {size} bytes", record.name))?;
     Ok(TensorInfo {
         name: record.name.clone(),
         dtype,
@@ -139,11 +149,11 @@ fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<Tensor
     })
 }
 
-/// The configuration of `mlc-chat-config.json` as the config.json of the original, as far as MLC keeps it, with the family
-/// that `find` knows by MLC's `model_type`.
+/// Converts `mlc-chat-config.json` to the original's config.json, as far as MLC stores it. `find` maps MLC's
+/// `model_type` to its family.
 ///
 /// # Errors
-/// `Config` for a file that lacks what it must say; what `find` says of a family that it does not know.
+/// `Config` for a missing field; the error of `find` for an unknown family.
 pub fn config(
     text: &str,
     find: impl Fn(&str) -> Result<&'static Architecture>,
@@ -151,13 +161,13 @@ pub fn config(
     const FILE: &str = "mlc-chat-config.json";
     let bad = |reason: &str| Error::Config { file: FILE.into(), reason: reason.into() };
     let chat: Value = serde_json::from_str(text).map_err(|e| bad(&e.to_string()))?;
-    let model_type = chat["model_type"].as_str().ok_or_else(|| bad("model_type is missing"))?;
-    let mut out = chat["model_config"].as_object().cloned().ok_or_else(|| bad("model_config is missing"))?;
+    let model_type = chat["model_type"].as_str().ok_or_else(|| bad("'model_type' is missing"))?;
+    let mut out = chat["model_config"].as_object().cloned().ok_or_else(|| bad("'model_config' is missing"))?;
     if let Some(text_config) = out.get("text_config").and_then(Value::as_object).cloned() {
         out.extend(text_config);
     }
     let family = find(model_type)?;
-    // What it leaves out is not there.
+    // Fields that MLC omits stay absent; `converted` tells readers not to expect them.
     out.insert("converted".into(), json!("mlc"));
     out.insert("model_type".into(), json!(family.model_type));
     out.insert("architectures".into(), json!([family.class]));
@@ -185,12 +195,12 @@ pub fn config(
     Ok((Value::Object(out), family))
 }
 
-/// The weights of a shard list by their HuggingFace names.
+/// The weights of a shard list by HuggingFace name.
 ///
-/// `config` is what [`config`] made: the head counts in it divide fused projections.
+/// `config` is the result of [`config`]: its head counts split fused projections.
 ///
 /// # Errors
-/// `MissingTensor`, `UnsupportedEncoding`, `Shape` or `Config` by the parameter or field.
+/// `MissingTensor`, `UnsupportedEncoding`, `Shape` or `Config` with the parameter or field.
 pub fn weights(checkpoint: &Checkpoint, config: &Value, family: &Architecture) -> Result<Vec<WeightSource>> {
     let mut out = Vec::new();
     for (name, info) in &checkpoint.tensors {
@@ -204,7 +214,7 @@ pub fn weights(checkpoint: &Checkpoint, config: &Value, family: &Architecture) -
     Ok(out)
 }
 
-/// The weight that starts at this tensor, under MLC's own name; scales are found by their weights.
+/// The weight of this tensor under MLC's name; `None` for scales.
 fn stored(checkpoint: &Checkpoint, name: &str, info: &TensorInfo) -> Result<Option<WeightSource>> {
     if name.ends_with(".q_scale") {
         return Ok(None);
@@ -247,7 +257,7 @@ fn unsupported(name: &str, what: &str) -> Error {
     }
 }
 
-/// MLC's name to the original's.
+/// Renames a weight from MLC's to the original's name.
 fn rename(mut source: WeightSource, names: &[(&str, &str)]) -> WeightSource {
     let name = source.name.strip_prefix("language_model.").unwrap_or(&source.name);
     let name = name.replace(".self_attn.c_attn.", ".self_attn.qkv_proj.");
@@ -255,7 +265,7 @@ fn rename(mut source: WeightSource, names: &[(&str, &str)]) -> WeightSource {
     source
 }
 
-/// Takes fused projections apart, where the original has them apart.
+/// Splits fused projections unless the original fuses them too.
 fn split(source: WeightSource, config: &Value, fused: bool, out: &mut Vec<WeightSource>) -> Result<()> {
     let (rows, cols) = source.rows_cols();
     let number = |key: &str| config[key].as_u64().and_then(|n| usize::try_from(n).ok());
@@ -290,7 +300,7 @@ fn split(source: WeightSource, config: &Value, fused: bool, out: &mut Vec<Weight
     Ok(())
 }
 
-/// Elements `first..first + size` of a dense vector.
+/// Slices elements `first..first + size` of a dense vector.
 fn vector_slice(source: &WeightSource, name: &str, first: usize, size: usize) -> Option<WeightSource> {
     let as_rows = WeightSource { shape: vec![source.rows_cols().1, 1], ..source.clone() };
     let as_rows = WeightSource { stored_rows: as_rows.shape[0], ..as_rows };
@@ -300,14 +310,14 @@ fn vector_slice(source: &WeightSource, name: &str, first: usize, size: usize) ->
 }
 
 fn config_field(field: &str) -> Error {
-    Error::Config { file: "mlc-chat-config.json".into(), reason: format!("model_config.{field} is missing") }
+    Error::Config { file: "mlc-chat-config.json".into(), reason: format!("'model_config.{field}' is missing") }
 }
 
-/// `w = (q - 7) * scale`, group 32, codes 0 to 14; K × N where transposed.
+/// Decodes `w = (q - 7) * scale`, group 32, codes 0 to 14; K × N if transposed.
 pub(super) fn group4(job: &Job<'_>, transposed: bool, scale: Float) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     if k % 32 != 0 {
-        return Err(job.broken(format!("{k} columns are not whole groups of 32")));
+        return Err(job.broken(format!("{k} columns are not a multiple of the group size 32")));
     }
     let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
     let scales = job.part(Role::Scales, n.checked_mul(k / 32 * scale.bytes()))?;

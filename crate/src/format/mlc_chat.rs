@@ -1,22 +1,22 @@
-//! Conversations of MLC's repositories: `conv_template` of mlc-chat-config.json as a chat template, its stops and sampling
-//! in the words of generation_config.json. Source: mlc-llm `conversation_protocol.py`. Knows no tokenizer and no file but this.
+//! Converts the `conv_template` of mlc-chat-config.json to a Jinja chat template, and its stop tokens and sampling to
+//! generation_config.json. Source: mlc-llm `conversation_protocol.py`.
 
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// What mlc-chat-config.json says of conversations.
+/// The conversation settings of mlc-chat-config.json.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {
-    /// A chat template in Jinja; None where the file has none.
+    /// Chat template in Jinja, if the file has one.
     pub template: Option<String>,
-    /// Sampling and the tokens that end an answer, as generation_config.json has them; `stop_strings` among them.
+    /// Sampling, stop tokens and `stop_strings`, as in generation_config.json.
     pub generation: Value,
 }
 
-/// Reads mlc-chat-config.json.
+/// Parses mlc-chat-config.json.
 ///
 /// # Errors
-/// `Config` for a file that is no JSON or whose conversations cannot be rendered.
+/// `Config` for invalid JSON or a conversation template that cannot be converted.
 pub fn conversation(text: &str) -> Result<Conversation> {
     let fault = |reason: String| Error::Config { file: "mlc-chat-config.json".into(), reason };
     let chat: Value = serde_json::from_str(text).map_err(|e| fault(e.to_string()))?;
@@ -27,7 +27,7 @@ pub fn conversation(text: &str) -> Result<Conversation> {
     })
 }
 
-/// Numbers or lists of them, each once.
+/// Collects unique ids from numbers and lists of numbers.
 fn ids(values: [&Value; 2]) -> Vec<u64> {
     let mut all = Vec::new();
     for value in values {
@@ -51,17 +51,17 @@ fn generation(chat: &Value, template: &Value) -> Value {
     }
     let sampled = chat["temperature"].as_f64().is_some_and(|t| t > 0.0);
     out.insert("do_sample".into(), json!(sampled));
-    // The ids in the template are those of the family's first model; those of the file count beside them.
+    // The template's ids are those of the family's first model; the ids of the file count too.
     out.insert("eos_token_id".into(), json!(ids([&chat["eos_token_id"], &template["stop_token_ids"]])));
     let stops = template["stop_str"].as_array().cloned().unwrap_or_default();
     out.insert("stop_strings".into(), Value::Array(stops.into_iter().filter(|s| s != "").collect()));
     Value::Object(out)
 }
 
-/// The template: system message, then each message under its role's name with a separator after it.
+/// Builds the template: system message, then each message under its role's name, followed by a separator.
 fn jinja(template: &Value, bos: &Value) -> std::result::Result<String, &'static str> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    // A text of JSON is one of Jinja.
+    // A JSON string is a valid Jinja string.
     let literal = |text: &str| Value::from(text).to_string();
     let around = |value: &Value, mark: &str| {
         let whole = value.as_str().unwrap_or(mark);
@@ -69,13 +69,13 @@ fn jinja(template: &Value, bos: &Value) -> std::result::Result<String, &'static 
         [literal(before), literal(after)]
     };
     let seps: Vec<String> = template["seps"].as_array().into_iter().flatten().map(&text).collect();
-    let Some(first) = seps.first() else { return Err("conv_template.seps is empty") };
+    let Some(first) = seps.first() else { return Err("'conv_template.seps' is empty") };
     let (sep, empty) = (literal(&text(&template["role_content_sep"])), literal(&text(&template["role_empty_sep"])));
     let mut out = String::new();
     let prefix = ids([&template["system_prefix_token_ids"], &Value::Null]);
     if !prefix.is_empty() {
         if bos.as_u64().is_none_or(|bos| prefix != [bos]) {
-            return Err("conv_template.system_prefix_token_ids are other tokens than bos_token_id");
+            return Err("'conv_template.system_prefix_token_ids' must contain only 'bos_token_id'");
         }
         out += "{{- bos_token -}}";
     }
@@ -85,7 +85,7 @@ fn jinja(template: &Value, bos: &Value) -> std::result::Result<String, &'static 
     out += &format!("{{%- set head = {before} ~ (messages[0].content if given else {system}) ~ {after} -%}}");
     out += "{{- head -}}{%- for message in (messages[1:] if given else messages) -%}";
     let named = template["add_role_after_system_message"] != false;
-    let roles = template["roles"].as_object().ok_or("conv_template.roles is missing")?;
+    let roles = template["roles"].as_object().ok_or("'conv_template.roles' is missing")?;
     for (index, (role, name)) in roles.iter().enumerate() {
         let mark = format!("{{{role}_message}}");
         let [before, after] = around(&template["role_templates"][role], &mark);
@@ -97,9 +97,8 @@ fn jinja(template: &Value, bos: &Value) -> std::result::Result<String, &'static 
         out += &format!("{{%- {branch} message.role == {} -%}}", literal(role));
         out += &format!("{{{{- {said} ~ {before} ~ message.content ~ {after} ~ {separator} -}}}}");
     }
-    let assistant = roles.get("assistant").ok_or("conv_template.roles has no assistant")?;
-    out +=
-        "{%- else -%}{{- raise_exception('This model knows no messages of the role ' ~ message.role) -}}{%- endif -%}";
+    let assistant = roles.get("assistant").ok_or("'conv_template.roles' has no 'assistant'")?;
+    out += "{%- else -%}{{- raise_exception('This model does not support messages with the role ' ~ message.role) -}}{%- endif -%}";
     out += "{%- endfor -%}{%- if add_generation_prompt -%}";
     out += &format!("{{{{- {} ~ {empty} -}}}}{{%- endif -%}}", literal(&text(assistant)));
     Ok(out)

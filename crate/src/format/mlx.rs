@@ -1,11 +1,11 @@
-//! MLX's affine quantization: a bit stream per row, a scale and a bias per group. Knows no files.
+//! Decodes MLX's affine quantization: a bit stream per row, a scale and a bias per group.
 
 use super::encoding::Role;
 use super::job::{Job, stream_code};
 use super::layout::{Float, Packed};
 use crate::Result;
 
-/// `w = q * scale + bias`; 3, 5 and 6 bit codes straddle words, as `mx.quantize` packs them.
+/// Decodes `w = q * scale + bias`. Codes of 3, 5 and 6 bits straddle words, as `mx.quantize` packs them.
 pub(super) fn affine(job: &Job<'_>, bits: u8, group: usize, scale: Float) -> Result<Packed> {
     let (bits, rows) = (usize::from(bits), job.source.stored_rows);
     let row_bytes = job.cols * bits / 8;

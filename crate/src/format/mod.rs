@@ -1,5 +1,5 @@
-//! Containers and weight encodings: named tensors with their element type, shape and place in a file, and the way from
-//! each encoding to a layout in GPU memory. Knows no network, no GPU and no architecture.
+//! Container formats and weight encodings: named tensors with element type, shape and byte range, and the transcoding
+//! of every encoding to a layout in GPU memory. Does not depend on the network, the GPU or the architectures.
 
 pub mod awq;
 pub mod bitnet;

@@ -1,4 +1,4 @@
-//! 4-bit floats E2M1: MLX's mxfp4 and nvfp4, gpt-oss' blocks, compressed-tensors' nvfp4. Knows no files.
+//! Decodes FP4 E2M1: MLX's mxfp4 and nvfp4, gpt-oss blocks, compressed-tensors nvfp4.
 
 use super::encoding::Role;
 use super::fp8::e4m3;
@@ -6,11 +6,11 @@ use super::job::{Job, stream_code};
 use super::layout::{E2M1, Packed};
 use crate::Result;
 
-/// Codes in element order, low nibble first, and E8M0 bytes per 32: both MLX's words and gpt-oss' blocks read so.
+/// Decodes codes in element order, low nibble first, with an E8M0 byte per 32: both MLX's words and gpt-oss blocks.
 fn nibbles(job: &Job<'_>) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     if k % 32 != 0 {
-        return Err(job.broken(format!("{k} columns are not whole blocks of 32")));
+        return Err(job.broken(format!("{k} columns are not a multiple of the block size 32")));
     }
     let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
     let scales = job.part(Role::Scales, n.checked_mul(k / 32))?;
@@ -25,29 +25,29 @@ fn nibbles(job: &Job<'_>) -> Result<Packed> {
     Ok(out)
 }
 
-/// MLX mode `mxfp4`.
+/// Decodes MLX mode `mxfp4`.
 pub(super) fn mlx(job: &Job<'_>) -> Result<Packed> {
     nibbles(job)
 }
 
-/// gpt-oss: `*_blocks` [experts, out, in / 32, 16] and `*_scales` [experts, out, in / 32].
+/// Decodes gpt-oss: `*_blocks` [experts, out, in / 32, 16] and `*_scales` [experts, out, in / 32].
 pub(super) fn gpt_oss(job: &Job<'_>) -> Result<Packed> {
     nibbles(job)
 }
 
-/// Half of each scale that an E4M3 byte may stand for, divided by the global scale: what kernels look up, since a division
-/// is not exact there.
+/// Half of the scale of each E4M3 byte, divided by the global scale. Kernels look these up because GPU division is
+/// inexact.
 pub fn half_scales(global: Option<f32>) -> Vec<f32> {
     (0..=255u8).map(|byte| global.map_or(e4m3(byte), |global| e4m3(byte) / global) * 0.5).collect()
 }
 
-/// `w = e2m1 * scale` with an E4M3 scale per 16, divided by the global scale where there is one.
+/// Decodes `w = e2m1 * scale` with an E4M3 scale per 16, divided by the global scale if present.
 ///
-/// Twice an E2M1 value is an integer of 5 bits with sign, so the affine form with half the scale is exact (-0 becomes 0).
+/// Twice an E2M1 value is a signed 5-bit integer, so the affine layout with half the scale is exact (-0 becomes 0).
 pub(super) fn nvfp4(job: &Job<'_>) -> Result<Packed> {
     let (n, k) = (job.source.stored_rows, job.cols);
     if k % 16 != 0 {
-        return Err(job.broken(format!("{k} columns are not whole groups of 16")));
+        return Err(job.broken(format!("{k} columns are not a multiple of the group size 16")));
     }
     let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
     let scales = job.part(Role::Scales, n.checked_mul(k / 16))?;

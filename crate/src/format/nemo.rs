@@ -1,6 +1,6 @@
-//! Checkpoints of NVIDIA NeMo: a tar archive of a configuration in YAML and of weights as PyTorch saves them, a zip of stored
-//! entries with a pickle that names the tensors. Nothing of the pickle is run: the few operations that a state dict is written
-//! with say where the tensors' bytes lie. Knows headers, no weights.
+//! Reads NVIDIA NeMo checkpoints: a tar archive with a YAML configuration and PyTorch weights (a zip of stored entries
+//! with a pickle of tensor descriptions). The pickle is never executed: only the operations of a state dict are
+//! interpreted, to find the byte ranges of tensors. Reads headers, not weights.
 
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
 use crate::util::map::SortedMap;
@@ -8,13 +8,13 @@ use crate::{Error, Result};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Bytes of a tar archive's blocks and headers.
+/// Bytes of a tar block and of a tar header.
 pub const BLOCK: u64 = 512;
-/// Bytes at the end of a zip that hold the records which end it.
+/// Bytes at the end of a zip that contain its end records.
 pub const ZIP_TAIL: u64 = 22 + 20 + 56;
-/// PyTorch begins an entry's data at a multiple of this.
+/// PyTorch aligns entry data to this many bytes.
 const ALIGNMENT: u64 = 64;
-/// The deepest nesting of tuples and dicts: those of a state dict have four levels.
+/// Maximum nesting of tuples and dicts; a state dict has four levels.
 const MAX_DEPTH: u8 = 16;
 
 fn malformed(file: &str, reason: &str) -> Error {
@@ -26,10 +26,10 @@ fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// An entry of a tar archive, by its header: its name and size; none at the archive's end.
+/// Parses a tar header: entry name and size in bytes; `None` at the end of the archive.
 ///
 /// # Errors
-/// `Malformed` for what is no header, such as that of a compressed archive.
+/// `Malformed` for anything else, such as a compressed archive.
 pub fn tar_entry(file: &str, header: &[u8]) -> Result<Option<(String, u64)>> {
     if header.iter().all(|byte| *byte == 0) {
         return Ok(None);
@@ -37,27 +37,27 @@ pub fn tar_entry(file: &str, header: &[u8]) -> Result<Option<(String, u64)>> {
     let field = |range: Range<usize>| header.get(range).unwrap_or_default();
     if field(257..262) != b"ustar" {
         let packed = header.starts_with(&[0x1f, 0x8b]);
-        let hint = "it is compressed; unpack it and pack it again with tar without compression";
-        return Err(malformed(file, if packed { hint } else { "it is no tar archive" }));
+        let hint = "it is compressed and must be repacked as an uncompressed tar archive";
+        return Err(malformed(file, if packed { hint } else { "it is not a tar archive" }));
     }
     let name = field(0..100).split(|byte| *byte == 0).next().unwrap_or_default();
     let octal = |sum: Option<u64>, byte: &u8| Some(sum?.checked_mul(8)? + u64::from(byte - b'0'));
     let digits = field(124..136).iter().filter(|byte| (b'0'..=b'7').contains(byte));
     let size = digits.fold(Some(0), octal).filter(|size| *size < 1 << 50);
-    let size = size.ok_or_else(|| malformed(file, "an entry's size is no number"))?;
+    let size = size.ok_or_else(|| malformed(file, "the size of a tar entry is not a number"))?;
     let name = String::from_utf8_lossy(name).trim_start_matches("./").to_string();
-    // Only plain files count by their names.
+    // Entries that are not regular files get an empty name.
     Ok(Some((if matches!(field(156..157), b"0" | b"\0") { name } else { String::new() }, size)))
 }
 
-/// Where the directory of a zip lies, by its last bytes, and by its size.
+/// The byte range of a zip's central directory, from its last bytes and its size.
 pub fn zip_directory(tail: &[u8], size: u64) -> Option<Range<u64>> {
     let end = tail.len().checked_sub(22)?;
     if number(tail, end, 4)? != 0x0605_4b50 {
         return None;
     }
     let (mut length, mut begin) = (number(tail, end + 12, 4)?, number(tail, end + 16, 4)?);
-    // PyTorch writes the larger record as well.
+    // PyTorch also writes the zip64 record.
     if let Some(wide) = end.checked_sub(76).filter(|at| number(tail, *at, 4) == Some(0x0606_4b50)) {
         (length, begin) = (number(tail, wide + 40, 8)?, number(tail, wide + 48, 8)?);
     }
@@ -65,7 +65,8 @@ pub fn zip_directory(tail: &[u8], size: u64) -> Option<Range<u64>> {
     (range.end <= size).then_some(range)
 }
 
-/// The data of a zip's entries by name, from its directory, which begins at `begin`. They must be stored as PyTorch does.
+/// The data ranges of a zip's entries by name, from its central directory, which starts at `begin`. Entries must be
+/// uncompressed, as PyTorch writes them.
 pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String, Range<u64>>> {
     let mut found: Vec<(String, u64, u64)> = Vec::new();
     while !directory.is_empty() {
@@ -76,12 +77,12 @@ pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String,
         let (name, extra, comment) = (field(28, 2)? as usize, field(30, 2)? as usize, field(32, 2)? as usize);
         let (mut size, mut header) = (field(24, 4)?, field(42, 4)?);
         let text = String::from_utf8(directory.get(46..46 + name)?.to_vec()).ok()?;
-        // What does not fit into 32 bits stands in the first extra field, in this order.
+        // Values over 32 bits are in the first extra field, in this order.
         let mut at = 46 + name + 4;
         for value in [&mut size, &mut header] {
             if *value == u64::from(u32::MAX) {
                 *value = field(at, 8)?;
-                // The size is there twice: as it is and as it is packed.
+                // The size is stored twice: uncompressed and compressed.
                 at += 16;
             }
         }
@@ -92,32 +93,32 @@ pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String,
     let entry = |((name, header, size), next): ((String, u64, u64), u64)| {
         let data = header.checked_add(30 + name.len() as u64 + 4)?.next_multiple_of(ALIGNMENT);
         let rest = next.checked_sub(data.checked_add(size)?)?;
-        // A record of the sum and the sizes follows the data.
+        // A data descriptor (checksum and sizes) follows the data.
         matches!(rest, 0 | 16 | 24).then(|| (name, data..data + size))
     };
     found.into_iter().zip(ends).map(entry).collect()
 }
 
-/// A tensor of a state dict: where it lies in which storage.
+/// A tensor of a state dict and its location in a storage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateTensor {
-    /// Its name.
+    /// Tensor name.
     pub name: String,
-    /// The entry's name below `data/`.
+    /// Entry name below `data/`.
     pub storage: Rc<str>,
-    /// How an element is stored.
+    /// Element type.
     pub dtype: Dtype,
-    /// Elements of the storage before it.
+    /// Offset in the storage, in elements.
     pub first: u64,
     /// Row-major, outermost dimension first.
     pub shape: Vec<usize>,
 }
 
-/// What a pickle's operations make.
+/// A value on the pickle stack.
 #[derive(Clone)]
 enum Item {
     Mark,
-    /// Nothing that matters here.
+    /// A value that is not needed.
     Other,
     Int(i64),
     Text(Rc<str>),
@@ -153,7 +154,7 @@ impl Item {
         self.list()?.iter().map(Item::count).collect()
     }
 
-    /// What a call makes.
+    /// The result of calling a pickled function.
     fn called(function: &str, args: &Item) -> Option<Item> {
         let args = args.list()?;
         match function {
@@ -164,7 +165,7 @@ impl Item {
         }
     }
 
-    /// A tensor whose elements lie in order.
+    /// A contiguous tensor.
     fn tensor(args: &[Item]) -> Option<Item> {
         let [Item::Storage(storage, Some(dtype)), first, shape, strides, ..] = args else { return None };
         let (shape, strides) = (shape.counts()?, strides.counts()?);
@@ -181,13 +182,13 @@ impl Item {
     }
 }
 
-/// The tensors that a pickle names.
+/// Extracts the tensors of a pickled state dict.
 ///
-/// `None` for what no state dict is written with.
+/// `None` for operations that a state dict does not use.
 pub fn state_dict(pickle: &[u8]) -> Option<Vec<StateTensor>> {
     let mut machine = Machine { bytes: pickle, stack: Vec::new(), memo: SortedMap::new() };
     let Item::Dict(mut items, _) = machine.run()? else { return None };
-    // Lightning's checkpoints hold the state dict beside other things.
+    // Lightning checkpoints nest the state dict under a key.
     let inner = items.iter().position(|(key, _)| matches!(key, Item::Text(text) if &**text == "state_dict"));
     if let Some((_, Item::Dict(inside, _))) = inner.map(|at| items.swap_remove(at)) {
         items = inside;
@@ -231,7 +232,7 @@ impl<'a> Machine<'a> {
         self.stack.pop()
     }
 
-    /// All behind the last mark.
+    /// Pops all items above the last mark.
     fn marked(&mut self) -> Option<Vec<Item>> {
         let at = self.stack.iter().rposition(|item| matches!(item, Item::Mark))?;
         let items = self.stack.split_off(at + 1);
@@ -244,14 +245,14 @@ impl<'a> Machine<'a> {
     }
 
     fn remember(&mut self, key: u32) -> Option<()> {
-        // A dict grows where it stands.
+        // Dicts are filled in place, so the memo does not copy them.
         let item = self.stack.last()?;
         let item = if matches!(item, Item::Dict(..)) { Item::Other } else { item.clone() };
         self.memo.insert(key, item);
         Some(())
     }
 
-    /// Adds keys and values in turn to the dict on top.
+    /// Adds alternating keys and values to the dict on top of the stack.
     fn put(&mut self, items: Vec<Item>) -> Option<()> {
         let Some(Item::Dict(dict, depth)) = self.stack.last_mut() else { return Some(()) };
         let mut items = items.into_iter();
@@ -269,7 +270,7 @@ impl<'a> Machine<'a> {
         loop {
             let made = match self.take(1)?[0] {
                 b'.' => return self.pop(),
-                // Frames and versions say nothing.
+                // Frames and versions are skipped.
                 0x80 => self.take(1).map(|_| None)?,
                 0x95 => self.take(8).map(|_| None)?,
                 b'(' => Some(Item::Mark),
@@ -282,7 +283,7 @@ impl<'a> Machine<'a> {
                 b'M' => Some(Item::Int(self.int(2)? as i64)),
                 0x8a => {
                     let count = self.int(1)? as usize;
-                    // Only what is not negative counts here.
+                    // Negative values do not occur in the fields that are read.
                     Some(if count <= 8 { Item::Int(self.int(count)? as i64) } else { return None })
                 }
                 b'X' => Some(self.text(4)?),
@@ -314,7 +315,7 @@ impl<'a> Machine<'a> {
                 }
                 b't' => Some(Item::tuple(self.marked()?)?),
                 op @ 0x85..=0x87 => Some(Item::tuple(self.last(usize::from(op) - 0x84)?)?),
-                // Persistent ids are storages: ("storage", type, key, place, elements).
+                // Persistent ids are storages: ("storage", type, key, location, elements).
                 b'Q' => match self.pop()?.list()? {
                     [_, Item::Global(kind), Item::Text(key), ..] => Some(Item::Storage(key.clone(), dtype_of(kind))),
                     _ => return None,
@@ -331,7 +332,7 @@ impl<'a> Machine<'a> {
                     let pairs = self.marked()?;
                     self.put(pairs).map(|()| None)?
                 }
-                // What is appended or set from outside belongs to objects that do not matter here.
+                // Appends and state updates belong to objects that are not needed.
                 b'a' | b'b' => self.pop().map(|_| None)?,
                 b'e' => self.marked().map(|_| None)?,
                 _ => return None,
@@ -354,10 +355,10 @@ fn dtype_of(storage: &str) -> Option<Dtype> {
     kinds.iter().find(|(name, _)| *name == kind).map(|(_, dtype)| *dtype)
 }
 
-/// The tensors of a state dict whose zip begins at `zip` of a file of `size` bytes.
+/// Builds a checkpoint from a state dict whose zip starts at byte `zip` of `file` (name, size).
 ///
 /// # Errors
-/// `Malformed` where a storage is not there or too small.
+/// `Malformed` when a storage is missing or too small.
 pub fn checkpoint(
     file: (&str, u64),
     zip: u64,
@@ -370,7 +371,7 @@ pub fn checkpoint(
         entries.iter().filter_map(|(name, range)| Some((name.split_once("/data/")?.1, range))).collect();
     for StateTensor { name, storage, dtype, first, shape } in tensors {
         let place = places.get(&*storage).copied();
-        let place = place.ok_or_else(|| malformed(file.0, &format!("the data of {name} is not there")))?;
+        let place = place.ok_or_else(|| malformed(file.0, &format!("the data of {name} is missing")))?;
         let width = dtype.bits() / 8;
         let elements = shape.iter().try_fold(1u64, |all, size| all.checked_mul(*size as u64));
         let range = elements.and_then(|elements| {

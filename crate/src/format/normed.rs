@@ -1,21 +1,21 @@
-//! Weight norm: rows of any length and the length that each shall have, `w = g * v / |v|`. Knows numbers alone.
+//! Decodes weight norm: `w = g * v / |v|`, with direction `v` [rows, cols] and one length `g` per row.
 
 use super::encoding::Role;
 use super::job::Job;
 use super::layout::{Float, Packed};
 use crate::Result;
 
-/// Brings the rows to their lengths; both parts are of one type.
+/// Scales each row to its length; both parts have the same element type.
 pub(super) fn transcode(job: &Job<'_>, float: Float) -> Result<Packed> {
     let (rows, cols) = (job.source.stored_rows, job.cols);
     let size = |count: usize| count.checked_mul(float.bytes());
     let directions = job.part(Role::Weight, rows.checked_mul(cols).and_then(size))?;
     let lengths = job.part(Role::Scales, size(rows))?;
     let value = |at: usize| float.get(directions, at).unwrap_or(0.0);
-    // Without rows only the sizes are looked at.
+    // Without rows only the part sizes are checked.
     let factor = |row: usize| {
         let squares: f64 = (0..cols).map(|col| f64::from(value(row * cols + col)).powi(2)).sum();
-        // A row without direction stays zero.
+        // A zero row stays zero.
         if squares > 0.0 { f64::from(float.get(lengths, row).unwrap_or(0.0)) / squares.sqrt() } else { 0.0 }
     };
     let factors: Vec<f64> = (0..if job.rows == 0 { 0 } else { rows }).map(factor).collect();

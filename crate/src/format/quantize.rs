@@ -1,29 +1,28 @@
-//! Plain numbers to affine codes: quantization on load, the twin of shaders/transcode/quantize.wgsl.
-//! Knows no files and no GPU.
+//! Quantizes unquantized weights to affine codes on load: the CPU reference of shaders/transcode/quantize.wgsl.
 //!
-//! Groups of 32, f16 scale and bias. The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end;
-//! with 4 bits each clipping's codes are then fitted by a line, whose codes are fitted again, up to three times. The pair
-//! of least squared error wins. Every choice
-//! compares integers or values that are rounded once, so that the GPU, whose division is inexact and whose additions may
-//! be fused, comes to the same bits.
+//! Groups of 32 with f16 scale and bias. The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either
+//! end. With 4 bits a line is then fitted to the codes of each clipping, up to three times. The pair with the smallest
+//! squared error wins.
+//! Every choice compares integers or values that are rounded once. The GPU, whose division is inexact and whose
+//! additions may be fused, therefore computes the same bits.
 
 use super::layout::{Float, Form, Layout, Packed};
 use half::f16;
 
-/// How often the codes of a clipping are fitted by a line, each time those of the line before.
+/// Line fits per clipping; each starts from the codes of the previous one.
 const FITS: usize = 3;
 
-/// The layout that weights are quantised to: 4 or 8 bits.
+/// The target layout for 4 or 8 bits.
 pub fn layout(bits: u8) -> Layout {
     Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 }
 }
 
-/// One step of a range of 1.
+/// The step size of a range of 1.
 pub fn step(bits: u8) -> f32 {
     1.0 / ((1u32 << bits) - 1) as f32
 }
 
-/// Quantises a matrix; `value` gives element (row, column).
+/// Quantizes a matrix; `value` returns element (row, column).
 pub fn quantize(bits: u8, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Packed {
     let mut out = Packed::zeros(layout(bits), rows, cols);
     for row in 0..rows {
@@ -47,7 +46,7 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     let high = x.iter().copied().fold(-3.0e38, f32::max);
     let range = high - low;
     let quarter = range * step(bits) * 0.25;
-    // Errors are counted in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
+    // Errors are in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
     let exponent = (range.to_bits() >> 23).max(1);
     let fine = if bits == 8 { 16 } else { 12 };
     let unit = f32::from_bits((254 + fine - exponent).clamp(1, 254) << 23);
@@ -68,7 +67,7 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
         let rounded = |x: f32| f16::from_f32(x).to_f32();
         let mut pair = (rounded((high_c - low_c) * step(bits)), rounded(low_c));
         offer(pair);
-        // Sums of 8-bit codes would not fit 32 bits; 8 bits do not need the fit.
+        // Sums of 8-bit codes would overflow 32 bits; 8 bits do not need the fit.
         let fits = if bits == 4 && (32..223).contains(&exponent) { FITS } else { 0 };
         for _ in 0..fits {
             match fitted(x, low, pair, unit) {
@@ -81,7 +80,7 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     best.1
 }
 
-/// The line of least squared error through the codes that a pair gives, in integers of 1 / `unit` above `low`.
+/// Fits a least-squares line through the codes of a pair, in integers of 1 / `unit` above `low`.
 fn fitted(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)> {
     let (n, mut q1, mut q2, mut x1, mut qx) = (x.len() as i32, 0i32, 0i32, 0i32, 0i32);
     for v in x {
@@ -105,7 +104,7 @@ fn fitted(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)
     Some((scale, f16::from_f32(low + start as f32 * inverse).to_f32()))
 }
 
-/// The code whose value is nearest to `v`, the smaller of two as near.
+/// The code whose value is nearest to `v`; the smaller one on ties.
 fn nearest(v: f32, scale: f32, bias: f32, bits: u8) -> u32 {
     let steps = (1i32 << bits) - 1;
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };

@@ -1,8 +1,10 @@
-//! The header of a safetensors file: which tensor lies where. Reads no tensor data and trusts nothing that it is told.
+//! Parses and validates the header of a safetensors file: tensor names, types, shapes and byte ranges. Reads no tensor
+//! data; the input is untrusted.
 //!
-//! The rules are those of the format and of the `safetensors` crate (no gap, no overlap, no byte left over); beyond the
-//! crate it refuses duplicate names, names the tensor in every message, and caps the header at [`MAX_HEADER`]. The crate
-//! keeps offsets as `usize`, 32 bits in a page, where shards are often larger than 4 GB: its reader cannot take the place of this.
+//! The rules are those of the format and of the `safetensors` crate (no gap, no overlap, no trailing bytes). In
+//! addition it rejects duplicate names, names the tensor in every message, and caps the header at [`MAX_HEADER`]. The
+//! crate stores offsets as `usize`, which has 32 bits in wasm, while shards often exceed 4 GB, so it cannot be used
+//! here.
 
 use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
@@ -16,33 +18,33 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use super::{Dtype, TensorInfo};
 use crate::{Error, Result};
 
-/// The longest header that is read. The largest published ones stay under 10 MB; the header is parsed in wasm memory.
+/// Maximum header length in bytes. The largest published headers stay under 10 MB; the header is parsed in wasm memory.
 pub const MAX_HEADER: u64 = 32 << 20;
 
 /// Bytes before the header: its length as a little-endian u64.
 pub const PREFIX: u64 = 8;
 
-/// What a header says.
+/// A parsed header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The tensors in the order of their bytes; `file` is 0 and ranges count from the file's first byte.
+    /// The tensors in byte order; `file` is 0 and ranges count from the start of the file.
     pub tensors: Vec<TensorInfo>,
     /// The `__metadata__` entry.
     pub metadata: SortedMap<String, String>,
 }
 
-/// The bytes of the JSON header in a file of `file_size` bytes whose first bytes are `start` (8 are needed).
+/// The byte range of the JSON header in a file of `file_size` bytes that begins with `start` (8 bytes are needed).
 pub fn header_range(file: &str, start: &[u8], file_size: u64) -> Result<Range<u64>> {
     let prefix: Option<[u8; 8]> = start.get(..8).and_then(|bytes| bytes.try_into().ok());
     let Some(prefix) = prefix.filter(|_| file_size >= PREFIX) else {
-        return Err(malformed(file, format!("it ends after {file_size} bytes, before the length of its header")));
+        return Err(malformed(file, format!("it has {file_size} bytes, too few for the 8 bytes of the header length")));
     };
     let length = u64::from_le_bytes(prefix);
     if length > MAX_HEADER {
-        return Err(malformed(file, format!("its header claims {length} bytes, the limit is {MAX_HEADER}")));
+        return Err(malformed(file, format!("its header length is {length} bytes, the limit is {MAX_HEADER}")));
     }
     if length < 2 {
-        return Err(malformed(file, format!("its header claims {length} bytes, the shortest possible is 2")));
+        return Err(malformed(file, format!("its header length is {length} bytes, the minimum is 2")));
     }
     let end = PREFIX + length;
     if end > file_size {
@@ -51,15 +53,15 @@ pub fn header_range(file: &str, start: &[u8], file_size: u64) -> Result<Range<u6
     Ok(PREFIX..end)
 }
 
-/// Reads the JSON header, which ends just before the first byte of data, and checks it against the file's length.
+/// Parses the JSON header, which ends where the data starts, and checks it against the file size.
 pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header> {
     let text = std::str::from_utf8(header)
         .map_err(|e| malformed(file, format!("its header is not UTF-8 after byte {}", e.valid_up_to())))?;
     if !text.starts_with('{') {
         return Err(malformed(file, "its header does not begin with '{'".to_string()));
     }
-    let raw: RawHeader =
-        serde_json::from_str(text).map_err(|e| malformed(file, format!("its header is not what it should be: {e}")))?;
+    let raw: RawHeader = serde_json::from_str(text)
+        .map_err(|e| malformed(file, format!("its header is not a valid JSON header: {e}")))?;
 
     let data_start = PREFIX + header.len() as u64;
     let data_size = file_size.checked_sub(data_start).ok_or_else(|| {
@@ -74,7 +76,7 @@ pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header>
     Ok(Header { tensors, metadata: raw.metadata })
 }
 
-/// One tensor by itself: known element type, a shape that can be multiplied, offsets that hold exactly this shape.
+/// Checks one tensor: known element type, a shape without overflow, offsets that match the shape.
 fn check_tensor(file: &str, name: String, info: &RawTensor, data_start: u64, data_size: u64) -> Result<TensorInfo> {
     let dtype = Dtype::from_name(&info.dtype).ok_or_else(|| Error::UnsupportedEncoding {
         tensor: name.clone(),
@@ -90,25 +92,25 @@ fn check_tensor(file: &str, name: String, info: &RawTensor, data_start: u64, dat
     };
     let (begin, end) = info.data_offsets;
     if begin > end {
-        return Err(malformed(file, format!("{name} ends at {end}, before its begin at {begin}")));
+        return Err(malformed(file, format!("{name} ends at {end}, before its start at {begin}")));
     }
     if end > data_size {
         return Err(malformed(
             file,
-            format!("{name} ends at byte {end} of the data, which has {data_size}: out of range"),
+            format!("{name} ends at byte {end} of the data, out of range of its {data_size} bytes"),
         ));
     }
     if bits % 8 != 0 || end - begin != bits / 8 {
         let needed = bits.div_ceil(8);
         return Err(malformed(
             file,
-            format!("{name} has {} bytes, its shape {shape:?} of {dtype} needs {needed}", end - begin),
+            format!("{name} has {} bytes, but shape {shape:?} of {dtype} needs {needed}", end - begin),
         ));
     }
     Ok(TensorInfo { name, dtype, shape, file: 0, range: data_start + begin..data_start + end })
 }
 
-/// All tensors together: they fill the data from its first byte to its last without a gap or an overlap.
+/// Checks that the tensors fill the data without gaps or overlaps.
 fn check_layout(file: &str, tensors: &[TensorInfo], data: Range<u64>) -> Result<()> {
     let mut expected = data.start;
     let mut previous = "the header";
@@ -129,7 +131,7 @@ fn check_layout(file: &str, tensors: &[TensorInfo], data: Range<u64>) -> Result<
     }
     if expected != data.end {
         let left = data.end - expected;
-        return Err(malformed(file, format!("{left} bytes after {previous}, the last tensor, belong to none")));
+        return Err(malformed(file, format!("{left} bytes after the last tensor {previous} belong to no tensor")));
     }
     Ok(())
 }
@@ -165,7 +167,7 @@ impl<'de> Visitor<'de> for RawHeaderVisitor {
         f.write_str("an object of tensors by name")
     }
 
-    // A map type would silently keep the last of two tensors of one name, so the entries are read one by one.
+    // A map type would silently drop one of two tensors with the same name, so entries are read one by one.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
         use serde::de::Error as _;
         let mut header = RawHeader { tensors: Vec::new(), metadata: SortedMap::new() };

@@ -1,5 +1,5 @@
-//! Stored weights to a canonical layout on the CPU: the twin of the GPU transcoder, and the path for what it leaves out.
-//! Knows neither files nor the GPU; the bytes of the parts are given to it.
+//! Transcodes stored weights to a canonical layout on the CPU: the reference for the GPU transcoder and the fallback
+//! for encodings that it does not support. Reads no files.
 
 use super::encoding::{Encoding, Role, RowOrder, WeightSource};
 pub use super::job::Bytes;
@@ -8,13 +8,13 @@ use super::layout::{Float, Layout, Packed};
 use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4, normed, quantize};
 use crate::Result;
 
-/// Transcodes a weight to [`WeightSource::layout`], or to dense f32 where `exact` is asked for and the layout rounds.
+/// Transcodes a weight to [`WeightSource::layout`], or to dense f32 if `exact` is set and that layout rounds.
 pub fn transcode(source: &WeightSource, bytes: &Bytes<'_>, exact: bool) -> Result<Packed> {
     let layout = if exact && !source.is_exact() { Layout::Dense(Float::F32) } else { source.layout()? };
     transcode_to(source, bytes, layout)
 }
 
-/// Transcodes a weight to its own layout, to a dense one, or (plain numbers) to a quantised one.
+/// Transcodes a weight to its own layout, to a dense layout, or from unquantized to a quantized layout.
 pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) -> Result<Packed> {
     let own = source.layout()?;
     let to_dense = matches!(layout, Layout::Dense(_));
@@ -23,7 +23,9 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
     let is_affine = matches!(layout, Layout::Affine { .. });
     let quantized = number && is_affine && layout == quantize::layout(layout.bits() as u8);
     if !known && !quantized {
-        return Err(source.unsupported(&format!("It cannot be brought to {layout}.")));
+        return Err(
+            source.unsupported(&format!("It cannot be converted to {layout}; use its own layout or a dense one."))
+        );
     }
     if !known {
         let plain = transcode_to(source, bytes, Layout::Dense(Float::F32))?;
@@ -35,7 +37,10 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
     let job = Job { source, bytes, rows, cols, layout };
     let last = source.first_row.checked_add(rows).filter(|last| *last <= source.stored_rows);
     if last.is_none() || rows.checked_mul(cols).is_none() {
-        return Err(job.broken(format!("rows {}+{rows} of {}", source.first_row, source.stored_rows)));
+        return Err(job.broken(format!(
+            "its rows start at {} and number {rows}, but {} are stored",
+            source.first_row, source.stored_rows
+        )));
     }
     decode(&job)
 }
@@ -67,10 +72,11 @@ fn decode(job: &Job<'_>) -> Result<Packed> {
     }
 }
 
-/// Refuses a matrix whose parts are shorter than its shape wants, as decoding would: for bytes that go to the GPU unseen.
+/// Checks that the parts of a matrix are long enough for its shape, for bytes that go to the GPU without decoding on
+/// the CPU.
 ///
 /// # Errors
-/// `Malformed` with the part's name and both lengths; whatever else decoding finds in the shape.
+/// `Malformed` with the part's name and both lengths, and every other shape error of the decoder.
 pub fn check_parts(source: &WeightSource) -> Result<()> {
     let layout = source.layout()?;
     if source.shape.len() < 2 {
@@ -81,8 +87,8 @@ pub fn check_parts(source: &WeightSource) -> Result<()> {
         let length = usize::try_from(part.info.bytes()).unwrap_or(usize::MAX);
         bytes.parts.push((part.role, &[], length));
     }
-    // Without rows the decoders only look at what there is. The groups of the inputs are numbers, not lengths: those of a
-    // weight whose columns can be ordered are as many as without them.
+    // With 0 rows the decoders only check part sizes. The group index is left out because its values cannot be checked
+    // without the bytes; it does not change the sizes of weights whose columns can be reordered.
     let job = Job { source, bytes: &bytes, rows: 0, cols: source.rows_cols().1, layout };
     if source.is_scattered() {
         job.part(Role::GroupIndex, job.cols.checked_mul(4))?;

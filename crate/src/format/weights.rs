@@ -1,10 +1,10 @@
-//! The weights of a checkpoint by name, those that cannot be read with the reason. Knows no container and no architecture.
+//! The weights of a checkpoint by name, with the error of each unsupported one.
 
 use super::encoding::WeightSource;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 
-/// The weights of a model by the names that its architecture knows.
+/// The weights of a model by HuggingFace name.
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
     pub(super) sources: SortedMap<String, WeightSource>,
@@ -12,12 +12,15 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Weights from a list of them.
+    /// Collects weights from a list.
     pub fn from_list(list: Vec<WeightSource>) -> Weights {
         Weights { sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(), refused: SortedMap::new() }
     }
 
-    /// The weight of that name; an error that says what it is instead where it cannot be read.
+    /// The weight of that name.
+    ///
+    /// # Errors
+    /// `MissingTensor`, or the reason why the weight is not supported.
     pub fn get(&self, name: &str, architecture: &str) -> Result<&WeightSource> {
         if let Some(source) = self.sources.get(name) {
             return Ok(source);
@@ -29,27 +32,27 @@ impl Weights {
             .unwrap_or_else(|| Error::MissingTensor { tensor: name.into(), architecture: architecture.into() }))
     }
 
-    /// Whether there is a weight of that name, readable or not.
+    /// Whether a weight of that name exists, supported or not.
     pub fn contains(&self, name: &str) -> bool {
         self.sources.contains_key(name) || self.refused.contains_key(name)
     }
 
-    /// All weights that can be read, by name.
+    /// All supported weights, by name.
     pub fn iter(&self) -> impl Iterator<Item = &WeightSource> {
         self.sources.values()
     }
 
-    /// The weights that cannot be read, with the reason.
+    /// The unsupported weights with their errors.
     pub fn refused(&self) -> impl Iterator<Item = (&str, &Error)> {
         self.refused.iter().map(|(name, error)| (name.as_str(), error))
     }
 
-    /// All weights that can be read, to be changed.
+    /// All supported weights, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut WeightSource> {
         self.sources.values_mut()
     }
 
-    /// Gives weights other names; those for which `name` has none keep theirs.
+    /// Renames weights; a weight for which `name` returns `None` is not renamed.
     pub fn rename(&mut self, name: impl Fn(&str) -> Option<String>) {
         let renamed = |old: String| name(&old).unwrap_or(old);
         self.sources = std::mem::take(&mut self.sources)

@@ -191,7 +191,7 @@ impl BrowserGpu {
 }
 
 /// What the user can do; www/src/no-webgpu.tsx gives the same advice in more detail.
-const NO_WEBGPU: &str = "Use Chrome or Edge 113 or later, Safari 26 or later, or Firefox 141 or later (145 on macOS). Open the page over https or from localhost and enable hardware acceleration in the browser's settings.";
+const NO_WEBGPU: &str = "Use Chrome or Edge 113 or later, Safari 26 or later, or Firefox 141 or later (145 on the Mac). Open the page over https or from localhost and enable hardware acceleration in the browser's settings.";
 
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {

@@ -1,5 +1,5 @@
-//! The quantized weights of a safetensors checkpoint, one way of storing them after another: which tensors belong together, and what
-//! their shapes say.
+//! Detects the quantized weights of a safetensors checkpoint: which tensors belong together and what their shapes
+//! imply. One function per encoding.
 
 use super::{Finder, QUANT_STATE, float, part};
 use crate::Result;
@@ -9,16 +9,21 @@ use crate::format::{Dtype, TensorInfo};
 use serde_json::Value;
 
 impl Finder<'_> {
-    /// GPTQ and AWQ, told apart by whether codes are packed along the inputs or the outputs.
+    /// GPTQ and AWQ, distinguished by whether codes are packed along inputs or outputs.
     pub(super) fn qweight(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
-        let scales = self.tensor(base, ".scales").ok_or_else(|| refuse("Its scales are missing."))?;
-        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
+        let scales = self
+            .tensor(base, ".scales")
+            .ok_or_else(|| refuse("Its 'scales' tensor is missing; download the checkpoint again."))?;
+        let scale = float(scales.dtype)
+            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let (&[lines, width], &[groups, n]) = (&info.shape[..], &scales.shape[..]) else {
-            return Err(refuse("Its codes or scales are no matrix (AWQ's gemv and marlin versions are not read)."));
+            return Err(refuse(
+                "Its codes or scales are not 2-D; use GPTQ or AWQ of version gemm (gemv and marlin are not supported).",
+            ));
         };
         if info.dtype != Dtype::I32 && info.dtype != Dtype::U32 {
-            return Err(refuse("Its codes are not 32-bit words."));
+            return Err(refuse("Its codes must be I32 or U32; convert the checkpoint again."));
         }
         let mut parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
         parts.extend(self.tensor(base, ".qzeros").map(|t| part(Role::Zeros, t)));
@@ -28,17 +33,26 @@ impl Finder<'_> {
             return Ok(WeightSource::new(name, vec![n, lines], Encoding::Awq { group, scale }, parts));
         }
         if width != n || groups == 0 {
-            return Err(refuse("Neither GPTQ's nor AWQ's (gemm) shapes; marlin and gemv versions are not read."));
+            return Err(refuse(
+                "Its shapes match neither GPTQ nor AWQ gemm; use one of them (marlin and gemv are not supported).",
+            ));
         }
         let by_zeros = zero_words.and_then(|w| w.checked_mul(32)?.checked_div(n));
         let bits = by_zeros.or(self.number("bits")).filter(|b| matches!(b, 2 | 3 | 4 | 8));
-        let bits = bits.ok_or_else(|| refuse("GPTQ is read with 2, 3, 4 and 8 bits."))?;
-        let k = lines.checked_mul(32).map(|x| x / bits).ok_or_else(|| refuse("Its size overflows."))?;
+        let bits = bits.ok_or_else(|| refuse("GPTQ is supported with 2, 3, 4 and 8 bits; use such a checkpoint."))?;
+        let k = lines
+            .checked_mul(32)
+            .map(|x| x / bits)
+            .ok_or_else(|| refuse("Its size overflows; download the checkpoint again."))?;
         let format = self.quantization("checkpoint_format").as_str().unwrap_or("gptq");
         let minus_one = match format {
             "gptq_v2" => false,
             "gptq" => true,
-            _ => return Err(refuse(&format!("The checkpoint format {format} is not read; gptq and gptq_v2 are."))),
+            _ => {
+                return Err(refuse(&format!(
+                    "Its 'checkpoint_format' is {format}; use a checkpoint in gptq or gptq_v2."
+                )));
+            }
         };
         let group = self.group_of(k, groups);
         parts.extend(self.tensor(base, ".g_idx").filter(|t| t.shape == [k]).map(|t| part(Role::GroupIndex, t)));
@@ -49,27 +63,36 @@ impl Finder<'_> {
     /// compressed-tensors: packed integers, or nvfp4.
     pub(super) fn packed(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
-        let scales = self.tensor(base, ".weight_scale").ok_or_else(|| refuse("Its weight_scale is missing."))?;
+        let scales = self
+            .tensor(base, ".weight_scale")
+            .ok_or_else(|| refuse("Its 'weight_scale' tensor is missing; download the checkpoint again."))?;
         let mut parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
-        let [.., width] = info.shape[..] else { return Err(refuse("It is no matrix.")) };
+        let [.., width] = info.shape[..] else {
+            return Err(refuse("It must be a matrix; convert the checkpoint again."));
+        };
         if info.dtype == Dtype::U8 && scales.dtype == Dtype::F8E4M3 {
             parts.extend(self.tensor(base, ".weight_global_scale").map(|t| part(Role::GlobalScale, t)));
             return Ok(WeightSource::new(name, last(&info.shape, width.saturating_mul(2)), Encoding::Nvfp4, parts));
         }
-        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
+        let scale = float(scales.dtype)
+            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let (&[n, words], &[scale_rows, groups]) = (&info.shape[..], &scales.shape[..]) else {
-            return Err(refuse("Its codes or scales are no matrix."));
+            return Err(refuse("Its codes or scales are not 2-D; convert the checkpoint again."));
         };
         let (bits, group) = self.compressed_group(base);
-        let bits = bits.filter(|b| (2..=8).contains(b)).ok_or_else(|| refuse("Its num_bits is not 2 to 8."))?;
+        let bits = bits
+            .filter(|b| (2..=8).contains(b))
+            .ok_or_else(|| refuse("Its 'num_bits' must be 2 to 8; use a checkpoint with another bit width."))?;
         if info.dtype != Dtype::I32 || scale_rows != n || groups == 0 {
-            return Err(refuse("Its parts do not fit one another."));
+            return Err(refuse(
+                "The types or shapes of 'weight_packed' and 'weight_scale' do not match; convert the checkpoint again.",
+            ));
         }
         let per_group = group.filter(|_| groups > 1).and_then(|g| g.checked_mul(groups));
         let k = per_group.or_else(|| words.checked_mul(32).map(|w| w / bits)).unwrap_or(0);
         let stream = k.checked_mul(bits).map(|x| x.div_ceil(32)) == Some(words);
         if !stream && k.div_ceil(32 / bits) != words {
-            return Err(refuse("The number of its words fits no packing of its columns."));
+            return Err(refuse("Its number of words matches no packing of its columns; convert the checkpoint again."));
         }
         parts.extend(self.tensor(base, ".weight_zero_point").map(|t| part(Role::Zeros, t)));
         parts.extend(self.tensor(base, ".weight_g_idx").map(|t| part(Role::GroupIndex, t)));
@@ -82,7 +105,7 @@ impl Finder<'_> {
         ))
     }
 
-    /// Bits and group size of the first configuration group that may mean this module.
+    /// Bits and group size of the first configuration group that applies to this module.
     fn compressed_group(&self, base: &str) -> (Option<usize>, Option<usize>) {
         let groups = self.quantization("config_groups").as_object();
         let named = |g: &Value| {
@@ -102,16 +125,22 @@ impl Finder<'_> {
                 let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
                 Ok(WeightSource::new(base, shape, Encoding::Mxfp4Blocks, parts))
             }
-            _ => Err(self.refuse(base, info, "Blocks of 16 bytes with one scale byte each are read.")),
+            _ => Err(self.refuse(
+                base,
+                info,
+                "MXFP4 needs U8 blocks of 16 bytes with one U8 scale each; convert the checkpoint again.",
+            )),
         }
     }
 
-    /// MLX: bits × group follows from the shapes; the configuration says how it divides, globally or by module.
+    /// MLX: the shapes define bits × group; the configuration splits it, globally or per module.
     pub(super) fn mlx(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
-        let scales = self.tensor(base, ".scales").ok_or_else(|| refuse("Its scales are missing."))?;
+        let scales = self
+            .tensor(base, ".scales")
+            .ok_or_else(|| refuse("Its 'scales' tensor is missing; download the checkpoint again."))?;
         let (Some(&words), Some(&groups)) = (info.shape.last(), scales.shape.last()) else {
-            return Err(refuse("It is no matrix."));
+            return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
         let product = words.checked_mul(32).and_then(|b| b.checked_div(groups)).unwrap_or(0);
         let mut parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
@@ -120,33 +149,44 @@ impl Finder<'_> {
                 128 => (Encoding::MlxMxfp4, 4),
                 256 => (Encoding::MlxMxfp8, 8),
                 64 => (Encoding::Nvfp4, 4),
-                _ => return Err(refuse("Scales in bytes are read for the modes mxfp4, mxfp8 and nvfp4.")),
+                _ => {
+                    return Err(refuse(
+                        "U8 scales are supported for the modes mxfp4, mxfp8 and nvfp4; convert the model to one of them.",
+                    ));
+                }
             };
             return Ok(WeightSource::new(name, last(&info.shape, words * 32 / bits), encoding, parts));
         }
         let biases = self.tensor(base, ".biases").filter(|b| b.dtype == scales.dtype && b.shape == scales.shape);
-        let biases = biases.ok_or_else(|| refuse("Its biases are missing or unlike its scales."))?;
+        let biases = biases.ok_or_else(|| {
+            refuse("Its 'biases' tensor is missing or differs from 'scales' in type or shape; convert the model again.")
+        })?;
         parts.push(part(Role::Biases, biases));
-        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
+        let scale = float(scales.dtype)
+            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let module = self.quantization(base);
         let given = |field: &str| module[field].as_u64().map(|n| n as usize).or_else(|| self.number(field));
-        let (bits, group) = mlx_group(product, given("bits"), given("group_size"))
-            .ok_or_else(|| refuse("Its words and scales fit no bit width of 2, 3, 4, 5, 6 or 8."))?;
+        let (bits, group) = mlx_group(product, given("bits"), given("group_size")).ok_or_else(|| {
+            refuse("Its words and scales match no bit width of 2, 3, 4, 5, 6 or 8; convert the model again.")
+        })?;
         let k = words.checked_mul(32).map_or(0, |b| b / bits);
         if k % group != 0 || groups.checked_mul(group) != Some(k) {
-            return Err(refuse("Its words and scales do not fit one another."));
+            return Err(refuse("The shapes of its words and scales do not match; convert the model again."));
         }
         let encoding = Encoding::MlxAffine { bits: bits as u8, group, scale };
         Ok(WeightSource::new(name, last(&info.shape, k), encoding, parts))
     }
 
-    /// 8-bit floats with the scale of a block, a row or the whole tensor.
+    /// FP8 with one scale per block, per row or for the whole tensor.
     pub(super) fn fp8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
         let scales = self.tensor(base, ".weight_scale_inv").or_else(|| self.tensor(base, ".weight_scale"));
-        let scales = scales.ok_or_else(|| refuse("It has neither weight_scale nor weight_scale_inv."))?;
-        let scale = float(scales.dtype).ok_or_else(|| refuse("The scales are not floating-point."))?;
-        let &[n, k] = &info.shape[..] else { return Err(refuse("It is no matrix.")) };
+        let scales = scales.ok_or_else(|| {
+            refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; download the checkpoint again.")
+        })?;
+        let scale = float(scales.dtype)
+            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
+        let &[n, k] = &info.shape[..] else { return Err(refuse("It must be a matrix; convert the checkpoint again.")) };
         let block = self.quantization("weight_block_size").as_array().and_then(|b| {
             let side = |i: usize| b.get(i).and_then(Value::as_u64).and_then(|x| usize::try_from(x).ok());
             Some((side(0).filter(|s| *s > 0)?, side(1).filter(|s| *s > 0)?))
@@ -157,7 +197,9 @@ impl Finder<'_> {
             (n.div_ceil((*rows).max(1)) as u64).checked_mul(k.div_ceil((*cols).max(1)) as u64) == Some(count)
         };
         let block = candidates.into_iter().flatten().find(fits);
-        let block = block.ok_or_else(|| refuse("Its scales belong to neither blocks nor rows nor the tensor."))?;
+        let block = block.ok_or_else(|| {
+            refuse("Its number of scales matches neither blocks nor rows nor the tensor; convert it again.")
+        })?;
         let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
         Ok(WeightSource::new(name, vec![n, k], Encoding::Fp8 { block, scale }, parts))
     }
@@ -165,7 +207,7 @@ impl Finder<'_> {
     /// Signed bytes: bitsandbytes with SCB, compressed-tensors with weight_scale.
     pub(super) fn int8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let &[n, k] = &info.shape[..] else {
-            return Err(self.refuse(name, info, "It is no matrix."));
+            return Err(self.refuse(name, info, "It must be a matrix; convert the checkpoint again."));
         };
         if let Some(scb) = self.tensor(base, ".SCB").filter(|s| s.dtype == Dtype::F32 && s.elements() == n as u64) {
             let parts = vec![part(Role::Weight, info), part(Role::Scales, scb)];
@@ -177,7 +219,11 @@ impl Finder<'_> {
                 let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
                 Ok(WeightSource::new(name, vec![n, k], Encoding::Int8 { scale }, parts))
             }
-            _ => Err(self.refuse(name, info, "Signed bytes are read with SCB or a symmetric weight_scale per row.")),
+            _ => Err(self.refuse(
+                name,
+                info,
+                "I8 needs 'SCB' or a symmetric 'weight_scale' per row or tensor; use such a checkpoint.",
+            )),
         }
     }
 
@@ -190,9 +236,12 @@ impl Finder<'_> {
         }
         let scales = self.tensor(base, ".weight_scale").filter(|s| s.elements() == 1);
         let (Some(scales), "bitnet", &[quarter, k]) = (scales, self.method(), &info.shape[..]) else {
-            return Err(refuse("Bytes are read as bitsandbytes nf4 or fp4 and as packed BitNet."));
+            return Err(refuse(
+                "U8 is supported for bitsandbytes nf4 or fp4 and for packed BitNet; use such a checkpoint.",
+            ));
         };
-        let scale = float(scales.dtype).ok_or_else(|| refuse("Its scale is no float."))?;
+        let scale = float(scales.dtype)
+            .ok_or_else(|| refuse("Its scale must be F32, F16 or BF16; convert the checkpoint again."))?;
         let divide = self.quantization("linear_class") != "autobitlinear";
         let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
         Ok(WeightSource::new(name, vec![quarter.saturating_mul(4), k], Encoding::BitNet { divide, scale }, parts))
@@ -201,14 +250,17 @@ impl Finder<'_> {
     fn bnb4(&self, name: &str, info: &TensorInfo, state: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.refuse(name, info, hint);
         let json = self.side.get(&state.name).and_then(|b| serde_json::from_slice::<Value>(b).ok());
-        let json = json.ok_or_else(|| refuse("Its quant_state is missing or no JSON."))?;
+        let json = json
+            .ok_or_else(|| refuse("Its 'quant_state' is missing or not valid JSON; download the checkpoint again."))?;
         let number = |f: &str| json[f].as_u64().and_then(|n| usize::try_from(n).ok());
         let shape: Option<Vec<usize>> =
             json["shape"].as_array().map(|s| s.iter().filter_map(|d| d.as_u64().map(|d| d as usize)).collect());
-        let shape = shape.filter(|s| !s.is_empty()).ok_or_else(|| refuse("Its quant_state has no shape."))?;
+        let shape = shape
+            .filter(|s| !s.is_empty())
+            .ok_or_else(|| refuse("Its 'quant_state' has no 'shape'; download the checkpoint again."))?;
         let (absmax, map) = (self.tensor(name, ".absmax"), self.tensor(name, ".quant_map"));
         let (Some(absmax), Some(map)) = (absmax, map) else {
-            return Err(refuse("Its absmax or quant_map is missing."));
+            return Err(refuse("Its 'absmax' or 'quant_map' tensor is missing; download the checkpoint again."));
         };
         let mut parts = vec![part(Role::Weight, info), part(Role::Scales, absmax), part(Role::QuantMap, map)];
         let nested_block = match (self.tensor(name, ".nested_absmax"), self.tensor(name, ".nested_quant_map")) {
@@ -229,7 +281,7 @@ impl Finder<'_> {
     }
 }
 
-/// Bits and group of an MLX weight whose bits × group is `product`, as near to what the configuration says as fits.
+/// Bits and group size of an MLX weight with bits × group = `product`, closest to the configuration.
 fn mlx_group(product: usize, bits: Option<usize>, group: Option<usize>) -> Option<(usize, usize)> {
     let fits = |bits: usize, group: usize| {
         (matches!(bits, 2..=6 | 8) && group > 0 && bits * group == product).then_some((bits, group))
@@ -240,7 +292,7 @@ fn mlx_group(product: usize, bits: Option<usize>, group: Option<usize>) -> Optio
     by_both.or_else(by_group).or_else(by_bits).or_else(|| [64, 32, 128].iter().find_map(|g| fits(product / g, *g)))
 }
 
-/// The shape with another last dimension.
+/// Replaces the last dimension of a shape.
 fn last(shape: &[usize], cols: usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
     if let Some(last) = shape.last_mut() {

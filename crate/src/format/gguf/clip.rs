@@ -1,37 +1,37 @@
-//! Files beside a GGUF model that hold the part that sees (`mmproj-*.gguf`): llama.cpp's `clip.*` metadata and `v.*`, `mm.*`
-//! tensors, as config.json, an image processor and weights of the original would be. What sets a family apart is data that the
-//! caller gives ([`Projector`]); knows no family and no bytes.
+//! Reads mmproj files (`mmproj-*.gguf`), the vision encoders of GGUF models. Converts llama.cpp's `clip.*` metadata and
+//! `v.*`, `mm.*` tensors to the original's config.json, image processor and weights. Family-specific facts are data
+//! from the caller ([`Projector`]).
 
 use super::{Gguf, Value as Meta, source};
 use crate::format::Weights;
 use crate::{Error, Result};
 use serde_json::{Value, json};
 
-/// How such files hold the tower of a family.
+/// How mmproj files store the vision encoder of a model family.
 #[derive(Debug, Clone, Copy)]
 pub struct Projector {
     /// `clip.projector_type`.
     pub name: &'static str,
-    /// `general.architecture` of the models that it belongs to.
+    /// `general.architecture` of the compatible language models.
     pub models: &'static [&'static str],
-    /// The class of the whole, where the model's own is that of its text alone.
+    /// The class of the multimodal model, if the language model's class is text-only.
     pub class: Option<&'static str>,
-    /// The token that stands for a token of a picture.
+    /// The image placeholder token.
     pub token: &'static str,
-    /// Where the original has its layers.
+    /// Prefix of the layers in the original.
     pub layers: &'static str,
-    /// Modules, those of layers without their `v.blk.N.`: GGUF's, the original's; or a tensor's name as a whole.
+    /// Modules (of layers without `v.blk.N.`) or whole tensor names: GGUF's, the original's.
     pub names: &'static [(&'static str, &'static str)],
-    /// The file's facts: those of the whole model, of its `vision_config` and of its image processor.
+    /// Extra fields from the file: of the model's configuration, its `vision_config` and its image processor.
     pub facts: fn(&Gguf) -> [Value; 3],
 }
 
-/// The key of the image processor's settings in the configuration of such a model.
+/// The configuration key of the image processor's settings.
 pub const PROCESSOR: &str = "image_processor";
-/// The key of why a model's file of a tower is not used.
+/// The configuration key of the reason why an mmproj file is not used.
 pub const UNSEEN: &str = "unseen";
 
-/// The file of a tower among those beside a model: 16 bits where there are, else the next best.
+/// Selects the mmproj file of a model: in the model's folder first, then 16 bits, then the next best type.
 pub fn beside(model: &str, names: &[String]) -> Option<String> {
     const ORDER: [&str; 4] = ["f16", "bf16", "q8_0", "f32"];
     let folder = |name: &str| name.rsplit_once('/').map_or(0, |(folder, _)| folder.len());
@@ -44,29 +44,29 @@ pub fn beside(model: &str, names: &[String]) -> Option<String> {
     names.iter().filter(|name| is_tower(name)).min_by_key(rank).cloned()
 }
 
-/// Whether a file of that name is a GGUF model of its own or a tower.
+/// Whether the file name is that of an mmproj file.
 pub fn is_tower(name: &str) -> bool {
     let name = name.to_lowercase();
     name.ends_with(".gguf") && name.rsplit('/').next().is_some_and(|file| file.contains("mmproj"))
 }
 
 impl Gguf {
-    /// What the file holds: `clip.projector_type`, also where it has one for pictures and one for sounds.
+    /// The file's `clip.projector_type`, also for files with one projector for images and one for audio.
     pub fn projector(&self) -> &str {
         self.text("clip.vision.projector_type").or(self.text("clip.projector_type")).unwrap_or("(none)")
     }
 
-    /// A number of `clip.vision`.
+    /// An integer of `clip.vision`.
     pub fn seen(&self, field: &str) -> Option<u64> {
         u64::try_from(self.int(&format!("clip.vision.{field}"))?).ok()
     }
 
-    /// Rows of a tensor, 0 where there is none.
+    /// Rows of a tensor; 0 if it does not exist.
     pub fn rows(&self, tensor: &str) -> usize {
         self.tensors.get(tensor).and_then(|t| t.shape.first().copied()).unwrap_or(0)
     }
 
-    /// The layers whose features go to the language model too.
+    /// The layers whose features also feed the language model (DeepStack).
     pub fn deep_layers(&self) -> Vec<usize> {
         match self.metadata.get("clip.vision.is_deepstack_layers") {
             Some(Meta::Ints(flags)) => (0..flags.len()).filter(|i| flags[*i] != 0).collect(),
@@ -74,13 +74,13 @@ impl Gguf {
         }
     }
 
-    /// Adds to a model's configuration what the tower's file says.
+    /// Merges the mmproj file's metadata into a model's configuration.
     ///
     /// # Errors
-    /// `Config` where the file lacks a size.
+    /// `Config` when a size is missing.
     pub fn join(&self, projector: &Projector, config: &mut Value) -> Result<()> {
         let need = |field: &str| {
-            let reason = || format!("{}: clip.vision.{field} is missing", self.file);
+            let reason = || format!("{} has no 'clip.vision.{field}'", self.file);
             self.seen(field).ok_or_else(|| Error::Config { file: "GGUF metadata".into(), reason: reason() })
         };
         let [whole, vision, processor] = (projector.facts)(self);
@@ -113,10 +113,11 @@ impl Gguf {
         Ok(())
     }
 
-    /// Adds the weights of a tower under the originals' names; the file is the `file`-th of the checkpoint.
+    /// Adds the vision encoder's weights under the original's names; `file` is the index of the mmproj file in the
+    /// checkpoint.
     pub fn tower_weights(&self, projector: &Projector, file: usize, out: &mut Weights) {
         let deep = self.deep_layers();
-        // Files of early conversions call the two products of an MLP by each other's name.
+        // Early conversions swap the names of an MLP's two matrices.
         let hidden = self.seen("embedding_length").unwrap_or(0) as usize;
         let (up, down) = (self.rows("v.blk.0.ffn_up.weight"), self.rows("v.blk.0.ffn_down.weight"));
         let swapped = up == hidden && down != hidden;
@@ -132,7 +133,7 @@ impl Gguf {
             let Some(name) = projector.original(&name, &deep) else { continue };
             let found = source(tensor, &name).map(|mut found| {
                 if let [rows, .., _] = found.shape[..] {
-                    // Convolutions over patches are products.
+                    // Patch convolutions run as matmuls.
                     found.shape = vec![rows, found.shape[1..].iter().product()];
                     found.stored_rows = rows;
                 }
@@ -148,7 +149,7 @@ impl Gguf {
 }
 
 impl Projector {
-    /// The original's name of a tensor; None for one that holds no weight.
+    /// The original's name of a tensor; `None` for tensors that are not weights.
     fn original(&self, tensor: &str, deep: &[usize]) -> Option<String> {
         let find = |module: &str| self.names.iter().find(|n| n.0 == module).map(|n| n.1);
         if let Some(name) = find(tensor) {
@@ -173,7 +174,7 @@ impl Projector {
     }
 }
 
-/// Puts the fields of an object into another; those that are null are left out.
+/// Merges the non-null fields of an object into another.
 fn put(to: &mut Value, from: Value) {
     if let (Some(to), Value::Object(from)) = (to.as_object_mut(), from) {
         to.extend(from.into_iter().filter(|(_, value)| !value.is_null()));

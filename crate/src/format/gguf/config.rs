@@ -1,18 +1,18 @@
-//! GGUF metadata to the config.json that the original checkpoint would have. What a family adds is data that the caller
-//! gives; knows no family, and no tensor data but the rope factors.
+//! Converts GGUF metadata to the original checkpoint's config.json. Family-specific facts are data from the caller. Of
+//! the tensor data only the RoPE factors are used.
 
 use super::names::Architecture;
 use super::{Gguf, Value as Meta};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// The tensors whose values the configuration needs: factors by which rotary frequencies are divided.
+/// The tensors whose values the configuration needs: divisors of the RoPE frequencies.
 pub const FACTOR_TENSORS: [&str; 3] = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
 
-/// The values of [`FACTOR_TENSORS`], where the file has them (they are f32).
+/// The values of [`FACTOR_TENSORS`] (f32); empty if absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RopeFactors {
-    /// `rope_freqs.weight`: one set for all lengths.
+    /// `rope_freqs.weight`: one set for all context lengths.
     pub all: Vec<f32>,
     /// `rope_factors_long.weight`.
     pub long: Vec<f32>,
@@ -20,7 +20,7 @@ pub struct RopeFactors {
     pub short: Vec<f32>,
 }
 
-/// Metadata fields that go over unchanged: GGUF's name without the architecture, config.json's.
+/// Metadata fields copied unchanged: GGUF's name without the architecture, config.json's.
 const FIELDS: [(&str, &str); 24] = [
     ("embedding_length", "hidden_size"),
     ("block_count", "num_hidden_layers"),
@@ -49,10 +49,10 @@ const FIELDS: [(&str, &str); 24] = [
 ];
 
 impl Gguf {
-    /// The config.json of the original, as far as the file keeps it.
+    /// Builds the original's config.json, as far as the file stores it.
     pub fn config(&self, architecture: &Architecture, factors: &RopeFactors) -> Value {
         let mut out = Map::new();
-        // What it leaves out is not there.
+        // Fields that GGUF omits stay absent; `converted` tells readers not to expect them.
         out.insert("converted".into(), json!("gguf"));
         out.insert("model_type".into(), json!(architecture.model_type));
         out.insert("architectures".into(), json!([architecture.class]));
@@ -63,7 +63,7 @@ impl Gguf {
                 None => {}
             }
         }
-        // Layers behind the model's that predict further tokens are counted with it.
+        // `block_count` includes multi-token prediction layers, which are not part of the model's layers.
         if let (Some(all), Some(further)) = (self.number("block_count"), self.number("nextn_predict_layers")) {
             out.insert("num_hidden_layers".into(), json!((all - further).max(0.0) as u64));
         }
@@ -83,22 +83,22 @@ impl Gguf {
         Value::Object(out)
     }
 
-    /// Whether the file holds experts.
+    /// Whether the model has experts.
     pub fn has_experts(&self) -> bool {
         self.field("expert_count").and_then(Meta::as_i64).is_some_and(|n| n > 0)
     }
 
-    /// How tokens become one vector: 0 none, 1 mean, 2 first, 3 last, 4 a score; None where the file does not say.
+    /// Pooling type: 0 none, 1 mean, 2 first token, 3 last token, 4 rank; `None` if not specified.
     pub fn pooling_type(&self) -> Option<i64> {
         self.field("pooling_type").and_then(Meta::as_i64)
     }
 
-    /// Whether tokens see those before them only.
+    /// Whether attention is causal.
     pub fn is_causal(&self) -> bool {
         self.field("attention.causal") != Some(&Meta::Bool(false))
     }
 
-    /// The layers behind pooling: rows and columns, the name of the original's module, whether there is a bias.
+    /// The dense layers after pooling: [rows, columns], the original's module name, whether there is a bias.
     pub fn dense_layers(&self) -> Vec<([usize; 2], &'static str, bool)> {
         let layer = |(tensor, module): (&str, &'static str)| match self.tensors.get(&format!("{tensor}.weight"))?.shape
         {
@@ -108,32 +108,32 @@ impl Gguf {
         [("dense_2", "2_Dense"), ("dense_3", "3_Dense")].into_iter().filter_map(layer).collect()
     }
 
-    /// What is to be told to those who load the file.
+    /// Warnings for the user who loads the file.
     pub fn notes(&self) -> Vec<String> {
         let text = |key: &str| self.text(key).unwrap_or_default();
         let cut = text("tokenizer.ggml.model") == "gpt2" && self.text("tokenizer.huggingface.json").is_none();
         let unnamed = cut && matches!(text("tokenizer.ggml.pre"), "" | "default");
-        let note = "The file names no pre-tokenizer: text is cut as llama.cpp does then, which may cost quality. Convert \
-            the model again, or take another file of it.";
+        let note = "Tokenization may be inaccurate: the GGUF file names no pre-tokenizer, so llama.cpp's default is used. \
+            Convert the model again, or use another GGUF file of it.";
         unnamed.then(|| note.to_string()).into_iter().collect()
     }
 
-    /// Whether there is a tensor of that name.
+    /// Whether the tensor exists.
     pub fn has(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)
     }
 
-    /// A field of this architecture.
+    /// A metadata field of the file's architecture.
     pub fn field(&self, name: &str) -> Option<&Meta> {
         self.metadata.get(&format!("{}.{name}", self.architecture()))
     }
 
-    /// The same, as a number.
+    /// A numeric metadata field of the file's architecture.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.float(&format!("{}.{name}", self.architecture()))
     }
 
-    /// Vocabulary, special tokens, and whether the head is the embedding.
+    /// Adds vocabulary size, special tokens, and whether head and embedding are tied.
     fn vocabulary(&self, out: &mut Map<String, Value>) {
         let embedding = self.tensors.get("token_embd.weight").and_then(|t| t.shape.first().copied());
         if let Some(rows) = embedding {
@@ -154,14 +154,14 @@ impl Gguf {
 
     fn experts(&self, out: &mut Map<String, Value>) {
         let Some(count) = self.field("expert_count").and_then(Meta::as_i64).filter(|n| *n > 0) else { return };
-        // Families call it one or the other.
+        // Families use one or the other name.
         out.insert("num_experts".into(), json!(count));
         out.insert("num_local_experts".into(), json!(count));
         out.insert("decoder_sparse_step".into(), json!(1));
         out.insert("mlp_only_layers".into(), json!([]));
     }
 
-    /// Rotary embedding: partial width and scaling.
+    /// Adds RoPE settings: partial width and scaling.
     fn rope(&self, factors: &RopeFactors, out: &mut Map<String, Value>) {
         let heads = self.number("attention.head_count").filter(|h| *h > 0.0);
         let head_dim = self.number("attention.key_length");
@@ -183,7 +183,7 @@ impl Gguf {
         } else if !factors.all.is_empty() {
             let base = self.number("rope.freq_base").unwrap_or(10_000.0);
             Some(llama3(&factors.all, base, rotary.or(head_dim)).unwrap_or_else(|| {
-                // Any other set of factors is what longrope does, with the same set at every length.
+                // Other factors are expressed as longrope with the same set at every length.
                 json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.all,
                     "short_factor": factors.all, "attention_factor": 1.0})
             }))
@@ -192,11 +192,11 @@ impl Gguf {
                 ("linear", Some(1.0)) | ("none" | "linear" | "yarn", None) | ("none", _) => None,
                 ("linear", Some(factor)) => Some(json!({"rope_type": "linear", "type": "linear", "factor": factor})),
                 ("yarn", Some(factor)) => Some(self.yarn(factor, original)),
-                // Refused by its name where the graph is built.
+                // Unknown types are rejected by name when the graph is built.
                 (other, _) => Some(json!({"rope_type": other, "type": other})),
             }
         };
-        // Positions in three directions; the fourth number is always 0.
+        // M-RoPE sections; the fourth value is always 0.
         let sections = match self.field("rope.dimension_sections") {
             Some(Meta::Ints(list)) if list.len() >= 3 => Some(&list[..3]),
             _ => None,
@@ -213,7 +213,8 @@ impl Gguf {
 }
 
 impl Gguf {
-    /// YaRN with what the file sets of it; a factor of its own multiplies what follows from the length.
+    /// YaRN scaling with the values that the file sets. `attn_factor` multiplies the attention factor that follows from
+    /// the length.
     fn yarn(&self, factor: f64, original: Option<u64>) -> Value {
         let number = |name: &str| self.number(&format!("rope.scaling.{name}"));
         let usual = 1.0 + 0.1 * factor.max(1.0).ln();
@@ -227,21 +228,21 @@ impl Gguf {
             "mscale": all.map(|_| 1.0), "mscale_all_dim": all})
     }
 
-    /// Refuses per-layer sizes that differ where a family's layers are alike.
+    /// Rejects per-layer sizes that differ, for families with uniform layers.
     ///
     /// # Errors
-    /// `UnsupportedOption` by the name of the list.
+    /// `UnsupportedOption` with the name of the list.
     pub fn uniform(&self) -> Result<()> {
         for name in ["feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count"] {
             let Some(Meta::Ints(list)) = self.field(name) else { continue };
-            // Layers of other kinds have none.
+            // Layers of other kinds have size 0.
             let mut sizes = list.iter().filter(|n| **n > 0);
             let first = sizes.next();
             if let Some(other) = sizes.find(|n| Some(*n) != first) {
                 return Err(Error::UnsupportedOption {
                     architecture: format!("GGUF {}", self.architecture()),
-                    option: format!("{name} that differs between layers, {} and {other},", first.unwrap_or(&0)),
-                    hint: "The engine runs this family with layers of one size.".into(),
+                    option: format!("a different {name} per layer ({} and {other})", first.unwrap_or(&0)),
+                    hint: "Use a model of this family with layers of equal size.".into(),
                 });
             }
         }
@@ -250,7 +251,7 @@ impl Gguf {
 }
 
 impl Meta {
-    /// The integer, if it is one.
+    /// The value as an integer, if it is one.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Meta::Int(n) => Some(*n),
@@ -258,7 +259,7 @@ impl Meta {
         }
     }
 
-    /// A number, text or boolean as JSON; f32 values keep the digits they were written with.
+    /// The value as JSON, for numbers, strings and booleans; f32 values get their shortest decimal form.
     pub(super) fn json(&self) -> Option<Value> {
         Some(match self {
             Meta::Int(n) => json!(n),
@@ -273,9 +274,9 @@ impl Meta {
     }
 }
 
-/// The llama3 scaling that gives these factors, where one does.
+/// Finds the llama3 scaling that produces these factors; `None` if there is none.
 ///
-/// Llama 3's published files all have low 1, high 4 and 8192 positions; the factor is the largest of the set.
+/// All published Llama 3 files have low 1, high 4 and 8192 positions; the factor is the largest of the set.
 fn llama3(factors: &[f32], base: f64, rotary: Option<f64>) -> Option<Value> {
     let (low, high, original) = (1.0, 4.0, 8192.0);
     let factor = f64::from(factors.iter().copied().fold(1.0f32, f32::max));

@@ -1,7 +1,7 @@
-//! The GGUF container: header, metadata and tensor table, read from the first bytes of a file. Knows no network.
+//! Parses the GGUF container (header, metadata, tensor table) from the first bytes of a file. Performs no I/O.
 //!
-//! Every length is checked against the bytes at hand before anything is allocated for it; what the table says of the
-//! tensors is checked against the length of the file.
+//! Every length is checked against the available bytes before anything is allocated. The tensor table is checked
+//! against the file size.
 
 pub mod clip;
 pub mod config;
@@ -24,14 +24,14 @@ use crate::{Error, Result};
 
 /// The first bytes of a GGUF file.
 pub const MAGIC: [u8; 4] = *b"GGUF";
-/// The longest header that is read: vocabularies of 256,000 tokens with their merges take about 20 MB.
+/// Maximum header length in bytes: vocabularies of 256,000 tokens with merges take about 20 MB.
 pub const MAX_HEADER: u64 = 96 << 20;
 const MAX_PAIRS: u64 = 1 << 16;
 const MAX_TENSORS: u64 = 1 << 20;
 const MAX_DIMS: u32 = 4;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
-/// A metadata value; arrays keep one type.
+/// A metadata value; arrays have one element type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Any integer.
@@ -40,56 +40,57 @@ pub enum Value {
     Float(f64),
     /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(String),
     /// An array of integers or booleans.
     Ints(Vec<i64>),
     /// An array of floating point numbers.
     Floats(Vec<f64>),
-    /// An array of texts.
+    /// An array of strings.
     Texts(Vec<String>),
 }
 
-/// A tensor of the table.
+/// An entry of the tensor table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufTensor {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
     /// Outermost dimension first.
     pub shape: Vec<usize>,
-    /// Its type, or the name of one that is not read.
+    /// Element type, or the name of an unsupported one.
     pub kind: std::result::Result<GgmlType, String>,
     /// First byte in the file.
     pub start: u64,
-    /// Number of bytes; to the next tensor or the end where the type's size is unknown.
+    /// Number of bytes; for unsupported types, the distance to the next tensor or the end of the file.
     pub bytes: u64,
-    /// The part of the model that holds it, from 0.
+    /// The GGUF file of a split model that contains it, from 0.
     pub part: usize,
 }
 
-/// What the header of a GGUF file says.
+/// A parsed GGUF header.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gguf {
-    /// The file's name.
+    /// File name.
     pub file: String,
-    /// Its length.
+    /// File size in bytes.
     pub size: u64,
     /// The metadata by key.
     pub metadata: SortedMap<String, Value>,
     /// The tensors by name.
     pub tensors: SortedMap<String, GgufTensor>,
-    /// The files behind this one, where the model is in parts.
+    /// The further files of a split model.
     pub parts: Vec<CheckpointFile>,
 }
 
-/// Reads the header from the first bytes of a file of `size` bytes. None: more bytes are needed (twice as many, say).
+/// Parses the header from the first bytes of a file of `size` bytes. `None` means that more bytes are needed (for
+/// example twice as many).
 pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
     let mut reader = Reader { bytes: start, at: 0 };
     match header(&mut reader, file, size) {
         Ok(gguf) => Ok(Some(gguf)),
         Err(Stop::More) if (start.len() as u64) < size.min(MAX_HEADER) => Ok(None),
         Err(Stop::More) => {
-            Err(malformed(file, format!("it is cut off: its header goes on after {} bytes", start.len())))
+            Err(malformed(file, format!("it is cut off: its header continues after {} bytes", start.len())))
         }
         Err(Stop::Bad(reason)) => Err(malformed(file, reason)),
     }
@@ -135,13 +136,13 @@ impl<'a> Reader<'a> {
     fn text(&mut self, what: &str) -> Read<String> {
         let length = self.u64()?;
         if length > MAX_HEADER {
-            return Err(Stop::Bad(format!("{what} claims {length} bytes")));
+            return Err(Stop::Bad(format!("{what} claims {length} bytes, the limit is {MAX_HEADER}")));
         }
-        // Vocabularies hold pieces that are no UTF-8; they are not matched against text, so U+FFFD serves.
+        // Vocabularies contain tokens that are not UTF-8. They are never matched against text, so U+FFFD is sufficient.
         Ok(String::from_utf8_lossy(self.take(length)?).into_owned())
     }
 
-    /// A number or text of a type.
+    /// Reads a scalar of a type.
     fn scalar(&mut self, kind: u32, key: &str) -> Read<Value> {
         Ok(match kind {
             0 => Value::Int(i64::from(u8::from_le_bytes(self.array()?))),
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
             10 => Value::Int(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
             11 => Value::Int(i64::from_le_bytes(self.array()?)),
             12 => Value::Float(f64::from_le_bytes(self.array()?)),
-            _ => return Err(Stop::Bad(format!("the value of {key} is of the unknown type {kind}"))),
+            _ => return Err(Stop::Bad(format!("the value of {key} has the unknown type {kind}"))),
         })
     }
 
@@ -171,10 +172,10 @@ impl<'a> Reader<'a> {
             2 | 3 => 2,
             4..=6 => 4,
             8 | 10..=12 => 8,
-            _ => return Err(Stop::Bad(format!("{key} is an array of the type {kind}"))),
+            _ => return Err(Stop::Bad(format!("{key} is an array of the unsupported type {kind}"))),
         };
         if length.checked_mul(least).is_none_or(|n| n > MAX_HEADER) {
-            return Err(Stop::Bad(format!("{key} claims {length} elements")));
+            return Err(Stop::Bad(format!("{key} claims {length} elements, more than a header of {MAX_HEADER} bytes")));
         }
         if length * least > (self.bytes.len() - self.at) as u64 {
             return Err(Stop::More);
@@ -222,19 +223,23 @@ fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
     }
     match r.u32()? {
         2 | 3 => {}
-        v if (1..=3).contains(&v.swap_bytes()) => return Err(Stop::Bad("it is big-endian, which is not read".into())),
-        v => return Err(Stop::Bad(format!("it is of version {v}; 2 and 3 are read"))),
+        v if (1..=3).contains(&v.swap_bytes()) => {
+            return Err(Stop::Bad("it is big-endian, which is not supported".into()));
+        }
+        v => return Err(Stop::Bad(format!("its version is {v}; versions 2 and 3 are supported"))),
     }
     let (tensors, pairs) = (r.u64()?, r.u64()?);
     if tensors > MAX_TENSORS || pairs > MAX_PAIRS {
-        return Err(Stop::Bad(format!("it claims {tensors} tensors and {pairs} metadata pairs")));
+        return Err(Stop::Bad(format!(
+            "it claims {tensors} tensors (limit {MAX_TENSORS}) and {pairs} metadata pairs (limit {MAX_PAIRS})"
+        )));
     }
     let mut metadata = SortedMap::new();
     for _ in 0..pairs {
         let key = r.text("a metadata key")?;
         let value = r.value(&key)?;
         if metadata.insert(key.clone(), value).is_some() {
-            return Err(Stop::Bad(format!("the metadata key {key} comes twice")));
+            return Err(Stop::Bad(format!("the metadata key {key} occurs twice")));
         }
     }
     let alignment = match metadata.get("general.alignment") {
@@ -242,8 +247,8 @@ fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
         Some(Value::Int(a)) => u64::try_from(*a)
             .ok()
             .filter(|a| a.is_power_of_two() && *a <= MAX_ALIGNMENT)
-            .ok_or_else(|| Stop::Bad(format!("its alignment is {a}")))?,
-        Some(_) => return Err(Stop::Bad("its alignment is no integer".into())),
+            .ok_or_else(|| Stop::Bad(format!("its alignment is {a}, not a power of two up to {MAX_ALIGNMENT}")))?,
+        Some(_) => return Err(Stop::Bad("its alignment is not an integer".into())),
     };
     let mut table = Vec::new();
     for _ in 0..tensors {
@@ -254,12 +259,12 @@ fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
     Ok(Gguf { file: file.into(), size, metadata, tensors, parts: Vec::new() })
 }
 
-/// One entry of the tensor table; `start` is still relative to the data.
+/// Reads one entry of the tensor table; `start` is still relative to the data section.
 fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
     let name = r.text("a tensor's name")?;
     let dims = r.u32()?;
     if dims > MAX_DIMS {
-        return Err(Stop::Bad(format!("the tensor {name} has {dims} dimensions")));
+        return Err(Stop::Bad(format!("the tensor {name} has {dims} dimensions, the limit is {MAX_DIMS}")));
     }
     let mut shape = Vec::new();
     let mut elements = 1u64;
@@ -267,7 +272,7 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
         let d = r.u64()?;
         elements = elements.checked_mul(d).unwrap_or(0);
         let d = usize::try_from(d).ok().filter(|_| elements > 0);
-        shape.push(d.ok_or_else(|| Stop::Bad(format!("the tensor {name} has no or too many elements")))?);
+        shape.push(d.ok_or_else(|| Stop::Bad(format!("the tensor {name} is empty or has too many elements")))?);
     }
     let kind = GgmlType::from_number(r.u32()?);
     let start = r.u64()?;
@@ -277,7 +282,10 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
     let cols = shape.first().copied().unwrap_or(1) as u64;
     let bytes = match &kind {
         Ok(kind) => kind.bytes(elements / cols, cols).ok_or_else(|| {
-            Stop::Bad(format!("the rows of {name} have {cols} elements, which are not whole {} blocks", kind.name()))
+            Stop::Bad(format!(
+                "the rows of {name} have {cols} elements, not a multiple of the {} block size",
+                kind.name()
+            ))
         })?,
         Err(_) => 0,
     };
@@ -285,7 +293,7 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
     Ok(GgufTensor { name, shape, kind, start, bytes, part: 0 })
 }
 
-/// Checks that the tensors lie in the file and not in one another.
+/// Checks that the tensors are inside the file and do not overlap, and makes their offsets absolute.
 fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<SortedMap<String, GgufTensor>> {
     sort_by(&mut table, |a, b| a.start.cmp(&b.start));
     let starts: Vec<u64> = table.iter().map(|t| t.start).collect();
@@ -298,21 +306,21 @@ fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<SortedMap<Str
         }
         let end = start.and_then(|start| start.checked_add(tensor.bytes)).filter(|end| *end <= size);
         let (Some(start), Some(end)) = (start, end) else {
-            return Err(Stop::Bad(format!("the tensor {} ends behind the file's {size} bytes", tensor.name)));
+            return Err(Stop::Bad(format!("the tensor {} ends beyond the file's {size} bytes", tensor.name)));
         };
         if i + 1 < starts.len() && end > next {
-            return Err(Stop::Bad(format!("the tensor {} overlaps the one after it", tensor.name)));
+            return Err(Stop::Bad(format!("the tensor {} overlaps the next one", tensor.name)));
         }
         tensor.start = start;
         if out.insert(tensor.name.clone(), tensor).is_some() {
-            return Err(Stop::Bad("a tensor's name comes twice".into()));
+            return Err(Stop::Bad("a tensor name occurs twice".into()));
         }
     }
     Ok(out)
 }
 
 impl Gguf {
-    /// A text of the metadata.
+    /// A string of the metadata.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.metadata.get(key) {
             Some(Value::Text(text)) => Some(text),
@@ -350,7 +358,7 @@ impl Gguf {
         self.text("general.architecture").unwrap_or_default()
     }
 
-    /// The tensors as a checkpoint; blocks appear as rows of bytes.
+    /// The tensors as a checkpoint; quantized tensors appear as rows of U8 bytes.
     pub fn checkpoint(&self) -> Checkpoint {
         let file = CheckpointFile { name: self.file.clone(), size: self.size };
         let files = [file].into_iter().chain(self.parts.iter().cloned()).collect();
@@ -358,13 +366,13 @@ impl Gguf {
         Checkpoint { files, tensors, metadata: SortedMap::new() }
     }
 
-    /// The weights by their HuggingFace names.
+    /// The weights by HuggingFace name.
     pub fn weights(&self, architecture: &Architecture) -> Weights {
         let heads = |key: &str| {
             let key = format!("{}.attention.{key}", self.architecture());
             match self.metadata.get(&key) {
                 Some(Value::Int(n)) => usize::try_from(*n).ok(),
-                // One for each layer, 0 where it has no attention.
+                // One value per layer, 0 for layers without attention.
                 Some(Value::Ints(list)) => list.iter().max().and_then(|n| usize::try_from(*n).ok()),
                 _ => None,
             }
@@ -379,7 +387,7 @@ impl Gguf {
     }
 }
 
-/// A tensor of the table as a container's entry.
+/// Converts a table entry to [`TensorInfo`].
 fn info(tensor: &GgufTensor) -> TensorInfo {
     let (dtype, shape) = match &tensor.kind {
         Ok(GgmlType::F32) => (Dtype::F32, tensor.shape.clone()),
@@ -398,7 +406,7 @@ fn info(tensor: &GgufTensor) -> TensorInfo {
     TensorInfo { name: tensor.name.clone(), dtype, shape, file: tensor.part, range }
 }
 
-/// A tensor under a HuggingFace name.
+/// Builds the weight of a tensor under a HuggingFace name.
 fn source(tensor: &GgufTensor, name: &str) -> Result<WeightSource> {
     match &tensor.kind {
         Ok(kind) => {
@@ -408,7 +416,7 @@ fn source(tensor: &GgufTensor, name: &str) -> Result<WeightSource> {
         Err(kind) => Err(Error::UnsupportedEncoding {
             tensor: tensor.name.clone(),
             encoding: kind.clone(),
-            hint: "Take a file of another quantization, for instance Q4_K_M or Q8_0.".into(),
+            hint: "Use a file with another quantization, for example Q4_K_M or Q8_0.".into(),
         }),
     }
 }

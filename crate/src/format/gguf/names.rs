@@ -1,5 +1,5 @@
-//! Tensor names of GGUF files to those of the original checkpoints, with what the conversion did to the tensors.
-//! What sets a family apart is data that the caller gives ([`Architecture`]); knows no family and no bytes.
+//! Maps GGUF tensor names to those of the original checkpoints and undoes what the conversion did to the tensors.
+//! Family-specific facts are data from the caller ([`Architecture`]).
 
 use super::{Gguf, GgufTensor, source};
 use crate::format::Weights;
@@ -7,37 +7,37 @@ use crate::format::encoding::{RowOrder, WeightSource};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// How GGUF files hold a family: what differs from the common names and fields.
+/// How GGUF files store a model family: differences from the common names and fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Architecture {
     /// `general.architecture`.
     pub name: &'static str,
-    /// Whether it is the form with experts, where one name stands for both.
+    /// Whether this entry is the variant with experts, if one name is used for both.
     pub experts: bool,
-    /// The `model_type` of the original's config.json.
+    /// The `model_type` in the original config.json.
     pub model_type: &'static str,
-    /// The class in its `architectures`.
+    /// The class in the original `architectures`.
     pub class: &'static str,
-    /// Where the original has its layers.
+    /// Prefix of the layers in the original.
     pub layers: &'static str,
-    /// Modules with other names than the common ones, those of layers without their `blk.N.`: GGUF's, the original's.
+    /// Modules whose names differ from the common ones (of layers without `blk.N.`): GGUF's, the original's.
     pub names: &'static [(&'static str, &'static str)],
-    /// Whether the rows of q and k are kept in the order of interleaved rotation.
+    /// Whether the rows of q and k are stored for interleaved RoPE.
     pub interleaved: bool,
-    /// Whether rows lie in the orders that the family's original checkpoints have.
+    /// Whether rows are stored in the orders of the family's original checkpoints.
     pub rows: bool,
-    /// Whether norms hold their weight plus one.
+    /// Whether norms store their weight plus one.
     pub norm_plus_one: bool,
     /// Whether sizes may differ between layers.
     pub uneven: bool,
-    /// Metadata fields beyond the common ones: GGUF's name without the architecture, config.json's.
+    /// Further metadata fields: GGUF's name without the architecture, config.json's.
     pub fields: &'static [(&'static str, &'static str)],
-    /// Adds to the configuration what the conversion leaves out because the family fixes it.
+    /// Adds configuration fields that GGUF omits because the family fixes them.
     pub fixed: fn(&Gguf, &mut Map<String, Value>),
 }
 
 impl Architecture {
-    /// One with the common names, rows and fields.
+    /// Creates a family with the common names, row order and fields.
     pub const fn new(name: &'static str, model_type: &'static str, class: &'static str) -> Self {
         Self {
             name,
@@ -56,14 +56,14 @@ impl Architecture {
     }
 }
 
-/// What most families fix: SiLU, and biases where the file has some.
+/// Sets the fields that most families fix: SiLU, and biases if the file has them.
 pub fn usual(gguf: &Gguf, out: &mut Map<String, Value>) {
     out.entry("hidden_act").or_insert(json!("silu"));
     out.insert("attention_bias".into(), json!(gguf.has("blk.0.attn_q.bias")));
     out.insert("mlp_bias".into(), json!(gguf.has("blk.0.ffn_up.bias")));
 }
 
-/// The common names of modules outside of layers.
+/// Common names of modules outside layers: GGUF's, the original's.
 const OUTSIDE: [(&str, &str); 5] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
@@ -72,7 +72,7 @@ const OUTSIDE: [(&str, &str); 5] = [
     ("dense_3", "3_Dense/linear"),
 ];
 
-/// The common names of GGUF's `blk.N.*` modules in the originals' layers.
+/// Common names of modules in layers (`blk.N.*`): GGUF's, the original's.
 const LAYER: [(&str, &str); 24] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -100,7 +100,7 @@ const LAYER: [(&str, &str); 24] = [
     ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
 ];
 
-/// The map of one file.
+/// The name mapping of one file.
 pub(super) struct Names<'a> {
     pub architecture: &'a Architecture,
     pub heads: Option<usize>,
@@ -108,7 +108,7 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Adds the weights that a tensor holds; none for tensors that only inform the configuration.
+    /// Adds the weights of a tensor; none for tensors that only inform the configuration.
     pub(super) fn sources(&self, tensor: &GgufTensor, out: &mut Weights) {
         let Some(name) = self.architecture.original(&tensor.name) else { return };
         let Some((before, after)) = name.split_once("{e}") else {
@@ -119,7 +119,7 @@ impl Names<'_> {
             Ok(stacked) => stacked,
             Err(error) => return out.insert(&name, Err(error)),
         };
-        // Matrices, or vectors such as biases.
+        // Each expert has a matrix, or a vector such as a bias.
         let (&experts, own) = match &tensor.shape[..] {
             [experts, own @ ..] if matches!(own.len(), 1 | 2) => (experts, own),
             _ => return,
@@ -161,7 +161,8 @@ impl Names<'_> {
 }
 
 impl Architecture {
-    /// The original's name of a tensor; None for one that holds no weight. `{e}` stands for an expert's number.
+    /// The original's name of a tensor; `None` for tensors that are not weights. `{e}` is a placeholder for the expert
+    /// index.
     pub fn original(&self, tensor: &str) -> Option<String> {
         let find = |common: &[(&'static str, &'static str)], module: &str| {
             let all = self.names.iter().chain(common);
@@ -170,7 +171,7 @@ impl Architecture {
         if let Some(rest) = tensor.strip_prefix("blk.") {
             let (layer, rest) = rest.split_once('.')?;
             layer.parse::<u32>().ok()?;
-            // Some tensors have a name of their own as a whole.
+            // Some entries name a whole tensor.
             if let Some((_, name)) = self.names.iter().find(|n| n.0 == rest) {
                 return Some(format!("{}.{layer}.{name}", self.layers));
             }

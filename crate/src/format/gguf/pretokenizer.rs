@@ -1,38 +1,38 @@
-//! llama.cpp's pre-tokenizers, by `tokenizer.ggml.pre`: the expressions that cut a text before its bytes are merged, and
-//! what else the name decides. Reference: llama.cpp `src/llama-vocab.cpp`, `src/unicode.cpp`.
+//! llama.cpp's pre-tokenizers by `tokenizer.ggml.pre`: the regexes that split text before BPE merges, and the other
+//! settings that the name implies. Reference: llama.cpp `src/llama-vocab.cpp`, `src/unicode.cpp`.
 
-/// How the tokens of a vocabulary spell text.
+/// How the tokens of a vocabulary encode text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Alphabet {
-    /// GPT-2's: a character for each byte.
+    /// GPT-2's byte-level alphabet: one character per byte.
     Bytes,
-    /// The characters themselves, with U+2581 for a space.
+    /// Unicode characters, with U+2581 for a space.
     Spaces,
-    /// The characters themselves.
+    /// Unicode characters.
     Plain,
 }
 
 /// A pre-tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PreTokenizer {
-    /// Expressions, applied one after the other to what the one before left: matches and gaps become pieces.
+    /// Regexes applied in order to the segments of the previous one: matches and gaps become segments.
     pub splits: Vec<String>,
-    /// Whether whole pieces that are tokens skip the merges.
+    /// Whether a segment that is a token skips the merges.
     pub ignore_merges: bool,
     /// Whether the beginning-of-sequence token is added by default.
     pub add_bos: bool,
-    /// Whether a separator stands between two texts by default.
+    /// Whether a separator is added between two sequences by default.
     pub add_sep: bool,
-    /// How tokens spell text.
+    /// How tokens encode text.
     pub alphabet: Alphabet,
 }
 
-/// GPT-2's expression. llama.cpp leaves out the last branch, which matches what would be a gap.
+/// GPT-2's regex. llama.cpp omits the last branch, which matches what would be a gap.
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// One digit.
 pub(super) const DIGIT: &str = r"\p{N}";
 const DIGITS: &str = r"\p{N}{1,3}";
-/// Spelled as the library's own splitter for it is.
+/// Must equal the pattern of the tokenizer's specialized splitter.
 const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 const CONTRACTION: &str = "'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])";
 const WORD: &str = r"[^\r\n\p{L}\p{N}]?";
@@ -42,13 +42,13 @@ const LINES: &str = r"[^\n]+|[\n]+";
 const CJK: &str = "[一-龥\u{3040}-ゟ゠-ヿ]+";
 const PUNCTUATED: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##;
 const SENTENCE: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
-/// Scripts without spaces between words, as AFMoE cuts them.
+/// Scripts without spaces between words, as AFMoE splits them.
 const UNSPACED: &str = "[一-\u{9FFF}㐀-\u{4DBF}\u{8C48}-\u{FAFF}\u{3040}-ゟ゠-ヿ\u{FF65}-\u{FF9F}\u{2F00}-\u{2FDF}\u{E40}-\u{E7F}\u{E80}-\u{EFF}\
     \u{1780}-\u{17FF}\u{1000}-\u{109F}\u{AA60}-\u{AA7F}\u{A9E0}-\u{A9FF}\u{AC00}-\u{D7AF}\u{1100}-\u{11FF}]+";
-/// What Youtu cuts off first: Hangul, CJK punctuation, Bopomofo, ideographs and kana.
+/// Youtu's first split: Hangul, CJK punctuation, Bopomofo, ideographs and kana.
 const YOUTU: &str =
     "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，\u{3001}-\u{303F}\u{FE30}-\u{FE4F}]+|[\u{3105}-\u{312F}]+|[一-龥\u{3040}-ゟ゠-ヿ]+";
-/// Letters with case, of the scripts that DeepSeek LLM lists.
+/// Cased letters of the scripts that DeepSeek LLM lists.
 const CASED: &str = "A-Za-z\u{B5}\u{C0}-\u{D6}\u{D8}-\u{F6}\u{F8}-\u{1BA}\u{1BC}-\u{1BF}\u{1C4}-\u{293}\u{295}-\u{2AF}\
     \u{370}-\u{373}\u{376}\u{377}\u{37B}-\u{37D}\u{37F}\u{386}\u{388}-\u{38A}\u{38C}\u{38E}-\u{3A1}\
     \u{3A3}-\u{3F5}\u{3F7}-\u{481}\u{48A}-\u{52F}\u{531}-\u{556}\u{10A0}-\u{10C5}\u{13A0}-\u{13F5}\
@@ -63,24 +63,24 @@ const CASED: &str = "A-Za-z\u{B5}\u{C0}-\u{D6}\u{D8}-\u{F6}\u{F8}-\u{1BA}\u{1BC}
     \u{10400}-\u{1044F}\u{104B0}-\u{104D3}\u{104D8}-\u{104FB}\u{10C80}-\u{10CB2}\u{10CC0}-\u{10CF2}\
     \u{118A0}-\u{118DF}\u{1E900}-\u{1E943}";
 
-/// The expression of cl100k with its digits.
+/// The cl100k regex with the given pattern for digits.
 fn tiktoken(digits: &str) -> String {
     format!(r"{CONTRACTIONS}|{WORD}\p{{L}}+|{digits}|{SYMBOLS}|{BLANKS}")
 }
 
-/// Words that end where their case changes, with an ending behind them.
+/// Words that end where their case changes, followed by `ending`.
 fn cased(upper: &str, lower: &str, ending: &str, digits: &str) -> String {
     let words = format!("{WORD}{upper}*{lower}+{ending}|{WORD}{upper}+{lower}*{ending}");
     format!(r"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{BLANKS}")
 }
 
-/// llama.cpp tells upper from lower case by ASCII: any other letter is both.
+/// llama.cpp distinguishes case by ASCII only: any other letter counts as both.
 fn cased_ascii(letters: &str, ending: &str, digits: &str) -> String {
     let not = |range: &str| format!("(?:(?={letters})[^{range}])");
     cased(&not("a-z"), &not("A-Z"), ending, digits)
 }
 
-/// Words that end where their case changes, by Unicode's classes.
+/// Words that end where their case changes, by Unicode classes.
 fn cased_unicode(digits: &str) -> String {
     let (upper, lower) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
     cased(upper, lower, &format!("(?:{CONTRACTION})?"), digits)
@@ -91,7 +91,7 @@ fn of<const N: usize>(splits: [&str; N]) -> PreTokenizer {
     PreTokenizer { splits, ignore_merges: false, add_bos: false, add_sep: false, alphabet: Alphabet::Bytes }
 }
 
-/// The pre-tokenizer that llama.cpp takes for a name; None for one that it refuses.
+/// The pre-tokenizer that llama.cpp uses for a name; `None` for an unknown name.
 pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     let ending = || format!("(?:{CONTRACTION})?");
     Some(match name {
@@ -117,7 +117,7 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
             PreTokenizer { ignore_merges: true, ..of([&cased_ascii(r"[\p{L}\p{M}]", &ending(), DIGITS)]) }
         }
         "tekken" => PreTokenizer { ignore_merges: true, add_bos: true, ..of([&cased_ascii(r"\p{L}", "", DIGIT)]) },
-        // After a digit a word ends where no character of a word follows.
+        // After a digit, a word ends where no word character follows.
         "tiny_aya" | "cohere2moe" => of([r"\d{1,3}(?=(?:\d{3})*(?!\w))", &cased_unicode(DIGITS)]),
         "youtu" => PreTokenizer { ignore_merges: true, ..of([YOUTU, &cased_unicode(DIGIT)]) },
         "deepseek-llm" => of([
@@ -133,7 +133,7 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
             of([DIGITS, CJK, &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{BLANKS}")])
         }
         "spark2_5" => of([DIGITS, CJK, &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+|[\r\n]|\s+(?!\S)|\s+"), DIGIT]),
-        // Digits in groups of three from their end on.
+        // Digits in groups of three, counted from the end.
         "afmoe" => of([
             r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
             UNSPACED,
@@ -150,7 +150,7 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
             add_bos: true,
             ..of(["<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", DIGIT, r"[\p{P}!-/:-@\[-`{-~]", GPT2])
         },
-        // The letters of a word have one case or several here, other than in the model's own expression.
+        // Unlike the model's own regex, words are not split at case changes.
         "kimi-k2" => {
             of([&format!(r"\p{{Han}}+|{WORD}(?:(?!\p{{Han}})\p{{L}})+(?:{CONTRACTION})?|{DIGITS}|{SYMBOLS}|{BLANKS}")])
         }

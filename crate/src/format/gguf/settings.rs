@@ -1,14 +1,14 @@
-//! What a GGUF file says of text beside its vocabulary, as the tokenizer_config.json and generation_config.json of the original
-//! would: special tokens, chat templates, sampling.
+//! Converts a GGUF file's special tokens, chat templates and sampling settings to the original's tokenizer_config.json
+//! and generation_config.json.
 
 use super::{Gguf, Value as Meta};
 use serde_json::{Map, Value, json};
 
-/// Templates beside the default one are keys that begin so.
+/// Metadata key of the default chat template, and prefix of the others.
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 impl Gguf {
-    /// What tokenizer_config.json would say: special tokens and the chat templates.
+    /// Builds tokenizer_config.json: special tokens and chat templates.
     pub fn tokenizer_config(&self) -> Value {
         let mut out = Map::new();
         for (key, id) in [
@@ -35,7 +35,7 @@ impl Gguf {
         Value::Object(out)
     }
 
-    /// The default template, or all by name where there are others.
+    /// The default template, or a list of named templates if there are others.
     fn chat_templates(&self) -> Option<Value> {
         let named = self.metadata.iter().filter_map(|(key, value)| match value {
             Meta::Text(source) => Some((key.strip_prefix(TEMPLATE)?.strip_prefix('.')?, source)),
@@ -50,8 +50,7 @@ impl Gguf {
         Some(Value::Array(default.into_iter().chain(named).collect()))
     }
 
-    /// What generation_config.json would say: the tokens that end a generation, those that it never takes, and how tokens
-    /// are sampled.
+    /// Builds generation_config.json: stop tokens, suppressed tokens and sampling settings.
     pub fn generation_config(&self) -> Value {
         let mut out = Map::new();
         out.insert("eos_token_id".into(), json!(self.stop_ids()));

@@ -1,5 +1,5 @@
-//! What llama.cpp finds out about tokens beyond what a file says of them: the tokens that end a generation, kinds that their
-//! spellings correct, and spaces beside them. Reference: llama.cpp `src/llama-vocab.cpp`.
+//! Token properties that llama.cpp derives beyond the file's metadata: stop tokens, token types corrected by spelling,
+//! and whitespace stripping. Reference: llama.cpp `src/llama-vocab.cpp`.
 
 use super::{Gguf, Value as Meta};
 
@@ -8,7 +8,7 @@ pub(super) const UNKNOWN: i64 = 2;
 pub(super) const CONTROL: i64 = 3;
 pub(super) const USER_DEFINED: i64 = 4;
 
-/// Tokens that end a generation by their spelling.
+/// Tokens that end a generation, by spelling.
 const ENDS: [&str; 22] = [
     "<|eot_id|>",
     "<|im_end|>",
@@ -34,7 +34,7 @@ const ENDS: [&str; 22] = [
     "[e~[",
 ];
 
-/// Tokens around what is to be filled in, by key and spelling: those of the second half end a generation too.
+/// Fill-in-the-middle tokens by key and spelling. Those of the second half also end a generation.
 const FILL_IN: [(&str, &[&str]); 6] = [
     (
         "fim_pre_token_id",
@@ -80,17 +80,17 @@ const FILL_IN: [(&str, &[&str]); 6] = [
     ("fim_sep_token_id", &["<|file_sep|>"]),
 ];
 
-/// The tokens of a vocabulary that are more than text.
+/// The special tokens of a vocabulary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Special {
-    /// The kind of each token, as `tokenizer.ggml.token_type` counts them.
+    /// The type of each token, as in `tokenizer.ggml.token_type`.
     pub kinds: Vec<i64>,
-    /// The tokens that end a generation, that of the sequence first.
+    /// The tokens that end a generation, end-of-sequence first.
     pub stops: Vec<u32>,
 }
 
 impl Special {
-    /// Of a file with these tokens; `eos` ends a sequence.
+    /// Derives the special tokens of a file; `eos` is the end-of-sequence token.
     pub(super) fn of(gguf: &Gguf, tokens: &[String], eos: Option<usize>) -> Special {
         let listed = match gguf.metadata.get("tokenizer.ggml.token_type") {
             Some(Meta::Ints(kinds)) => kinds.as_slice(),
@@ -115,7 +115,7 @@ impl Special {
             }
         }
         for (id, token) in tokens.iter().enumerate() {
-            // Where it is no control token by the file, it is the end of what is struck out: Gemma 3 has it among its tags.
+            // Unless it is a control token, `</s>` is an HTML tag: the end of strikethrough in Gemma 3.
             let tag = token == "</s>" && special.kinds[id] != CONTROL;
             if ENDS.contains(&token.as_str()) && !tag {
                 special.kinds[id] = CONTROL;
@@ -133,13 +133,13 @@ impl Special {
         }
     }
 
-    /// Spellings that end a turn in one vocabulary and a part of it in another.
+    /// Removes spellings that end a turn in one vocabulary but only a part of it in another.
     fn except(&mut self, tokens: &[String]) {
         let text = |id: &u32| tokens.get(*id as usize).map(String::as_str).unwrap_or_default();
         let has = |stops: &[u32], spelling: &str| stops.iter().any(|id| text(id) == spelling);
         let called = has(&self.stops, "<|call|>") || has(&self.stops, "<|calls|>");
         if called && (has(&self.stops, "<|return|>") || has(&self.stops, "<|flush|>")) {
-            // Harmony ends a message of several with it.
+            // In Harmony it ends one message of several.
             self.stops.retain(|id| text(id) != "<|end|>");
         }
         if has(&self.stops, "<|tool_response>") || has(&self.stops, "<|plamo:eos|>") {
@@ -150,18 +150,18 @@ impl Special {
         }
     }
 
-    /// Whether the token is taken out of a text before the rest is cut.
+    /// Whether the token is matched in the input before the rest is split.
     pub(super) fn is_added(&self, id: usize) -> bool {
         matches!(self.kinds.get(id), Some(&(UNKNOWN | CONTROL | USER_DEFINED)))
     }
 
-    /// Whether the token is no text.
+    /// Whether the token is a control token, not text.
     pub(super) fn is_special(&self, id: usize) -> bool {
         matches!(self.kinds.get(id), Some(&(UNKNOWN | CONTROL)))
     }
 }
 
-/// Whether a token swallows the spaces before it and behind it, which files do not say: by the names of models.
+/// Whether a token strips whitespace on its left and right. Files do not record this; it follows from model names.
 pub(super) fn strips(gguf: &Gguf, token: &str) -> [bool; 2] {
     let text = |key: &str| gguf.text(key).unwrap_or_default();
     let pre = text("tokenizer.ggml.pre");

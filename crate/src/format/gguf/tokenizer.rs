@@ -1,4 +1,4 @@
-//! The tokenizer inside a GGUF file as the tokenizer.json and tokenizer_config.json of the original. Runs no tokenizer.
+//! Converts the tokenizer in a GGUF file to the original's tokenizer.json. Does not tokenize.
 
 use super::pretokenizer::{Alphabet, DIGIT, GPT2, PreTokenizer, pre_tokenizer};
 use super::special::{NORMAL, Special, strips};
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Stands for a space in SentencePiece vocabularies.
+/// The space marker of SentencePiece vocabularies.
 const SPACE: &str = "\u{2581}";
 
-/// The vocabulary of a file.
+/// The vocabulary of a GGUF file.
 struct Vocabulary<'a> {
     gguf: &'a Gguf,
     tokens: Cow<'a, [String]>,
@@ -20,10 +20,10 @@ struct Vocabulary<'a> {
 }
 
 impl Gguf {
-    /// The tokenizer.json of the original.
+    /// Builds the original's tokenizer.json.
     ///
     /// # Errors
-    /// `Tokenizer` by the name of a tokenizer or a pre-tokenizer that is not known.
+    /// `Tokenizer` with the name of an unknown tokenizer or pre-tokenizer.
     pub fn tokenizer(&self) -> Result<Value> {
         if let Some(text) = self.text("tokenizer.huggingface.json") {
             return serde_json::from_slice(&python::plain(text.as_bytes()))
@@ -36,7 +36,7 @@ impl Gguf {
             "t5" => v.unigram()?,
             "bert" => v.wordpiece()?,
             other => {
-                let known = "gpt2, llama, bert, t5 and gemma4 are";
+                let known = "supported: gpt2, llama, bert, t5, gemma4";
                 return Err(bad(format!(
                     "the GGUF file's tokenizer.ggml.model '{other}' is not supported ({known}). Give token ids instead \
                      of text, or use another model"
@@ -54,13 +54,13 @@ impl Gguf {
         Ok(Value::Object(out))
     }
 
-    /// Whether the file has a vocabulary to make a tokenizer of.
+    /// Whether the file has a vocabulary for a tokenizer.
     pub fn has_tokenizer(&self) -> bool {
         let named = self.metadata.contains_key("tokenizer.ggml.tokens");
         named && !matches!(self.tokenizer_model(), "none" | "no_vocab")
     }
 
-    /// The tokens that end a generation: end of sequence, of turn, of message, by id and by spelling.
+    /// The tokens that end a generation (end of sequence, turn or message), by metadata and by spelling.
     pub fn stop_ids(&self) -> Vec<u32> {
         Vocabulary::of(self).map_or_else(Vec::new, |v| v.special.stops)
     }
@@ -69,7 +69,7 @@ impl Gguf {
         self.text("tokenizer.ggml.model").unwrap_or_default()
     }
 
-    /// A special token and its text, by the name of its key: the file's, or the one that this kind of vocabulary has.
+    /// A special token's id and text by metadata key, or the default of this tokenizer model.
     pub(super) fn token(&self, key: &str) -> Option<(i64, &str)> {
         let Some(Meta::Texts(tokens)) = self.metadata.get("tokenizer.ggml.tokens") else { return None };
         let text = |id: i64| Some((id, tokens.get(usize::try_from(id).ok()?)?.as_str()));
@@ -96,7 +96,7 @@ fn bad(reason: String) -> Error {
 
 type Parts = (Map<String, Value>, Value);
 
-/// The slots of tokenizer.json before and at the model.
+/// The normalizer, pre_tokenizer and model of tokenizer.json.
 fn body(normalizer: Value, pre_tokenizer: Value, model: Value) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("normalizer".into(), normalizer);
@@ -105,7 +105,7 @@ fn body(normalizer: Value, pre_tokenizer: Value, model: Value) -> Map<String, Va
     out
 }
 
-/// The decoder of vocabularies that spell characters, with U+2581 for a space and `<0x0A>` for a byte.
+/// The decoder for vocabularies of characters, with U+2581 for a space and `<0x0A>` for a byte.
 fn spelled(prefix: bool) -> Value {
     let mut stages = vec![
         json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
@@ -119,7 +119,7 @@ fn spelled(prefix: bool) -> Value {
 }
 
 impl<'a> Vocabulary<'a> {
-    /// That of a file; None where it has none.
+    /// Reads the vocabulary; `None` if the file has none.
     fn of(gguf: &'a Gguf) -> Option<Self> {
         let Some(Meta::Texts(tokens)) = gguf.metadata.get("tokenizer.ggml.tokens") else { return None };
         let mut tokens = Cow::Borrowed(tokens.as_slice());
@@ -141,7 +141,7 @@ impl<'a> Vocabulary<'a> {
         self.gguf.bool(&format!("tokenizer.ggml.{key}")).unwrap_or(default)
     }
 
-    /// Whether there is a token for each byte, as there is where characters that are no tokens are spelled by their bytes.
+    /// Whether all 256 byte tokens (`<0x00>` to `<0xFF>`) exist, so that unknown characters fall back to bytes.
     fn spells_bytes(&self) -> bool {
         let is_byte = |token: &&String| token.len() == 6 && token.starts_with("<0x") && token.ends_with('>');
         self.tokens.iter().filter(is_byte).count() == 256
@@ -151,7 +151,7 @@ impl<'a> Vocabulary<'a> {
         Value::Object(self.tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect())
     }
 
-    /// One for each token.
+    /// One score per token.
     fn scores(&self) -> Result<Vec<f64>> {
         let scores: Vec<f64> = match self.gguf.metadata.get("tokenizer.ggml.scores") {
             Some(Meta::Floats(scores)) => scores.clone(),
@@ -159,7 +159,7 @@ impl<'a> Vocabulary<'a> {
             _ => Vec::new(),
         };
         if scores.len() < self.tokens.len() {
-            return Err(bad(format!("{} scores for {} tokens in the GGUF file", scores.len(), self.tokens.len())));
+            return Err(bad(format!("the GGUF file has {} scores for {} tokens", scores.len(), self.tokens.len())));
         }
         Ok(scores)
     }
@@ -173,7 +173,7 @@ impl<'a> Vocabulary<'a> {
         Value::Array((0..self.tokens.len()).filter(|id| self.special.is_added(*id)).map(entry).collect())
     }
 
-    /// The pre-tokenizer that the file names.
+    /// The pre-tokenizer of the file.
     fn pre(&self) -> Result<PreTokenizer> {
         let name = match self.gguf.tokenizer_model() {
             "gemma4" => "gemma4",
@@ -181,20 +181,20 @@ impl<'a> Vocabulary<'a> {
         };
         pre_tokenizer(name).ok_or_else(|| {
             bad(format!(
-                "the GGUF file's tokenizer.ggml.pre '{name}' is not known, to llama.cpp neither. Convert the model \
-                 again with a current llama.cpp, or take another file of it"
+                "the GGUF file's tokenizer.ggml.pre '{name}' is unknown, to llama.cpp too. Convert the model \
+                 again with a current llama.cpp, or use another GGUF file of it"
             ))
         })
     }
 
-    /// Merges that the file lists, of bytes or of characters.
+    /// BPE with the file's merges, of bytes or of characters.
     fn merged(&self) -> Result<Parts> {
         let Some(Meta::Texts(listed)) = self.gguf.metadata.get("tokenizer.ggml.merges") else {
             return Err(bad("the GGUF file has no tokenizer.ggml.merges".into()));
         };
         let pre = self.pre()?;
         let bytes = pre.alphabet == Alphabet::Bytes;
-        // A token may begin with a space itself, but for those that spell bytes.
+        // Tokens of characters may begin with a space, so the separator is a later one.
         let halves = |merge: &String| {
             let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ')?.0;
             Some(json!([&merge[..at], &merge[at + 1..]]))
@@ -227,7 +227,7 @@ impl<'a> Vocabulary<'a> {
         Ok((body(normalizer, pre_tokenizer, model), decoder))
     }
 
-    /// SentencePiece's BPE merges the pair with the best score of its whole: the same as merges in the order of scores.
+    /// SentencePiece BPE merges the pair with the best score of the merged token. This equals merges sorted by score.
     fn sentencepiece(&self) -> Result<Parts> {
         let prefix = self.flag("add_space_prefix", true);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
@@ -240,13 +240,13 @@ impl<'a> Vocabulary<'a> {
         Ok((body(normalizer, Value::Null, model), spelled(prefix)))
     }
 
-    /// All pairs of tokens whose joint text is a token, best score first.
+    /// All pairs of tokens whose concatenation is a token, best score first.
     fn scored_merges(&self) -> Result<Vec<[&str; 2]>> {
         let scores = self.scores()?;
         let ids: HashMap<&str, usize> = self.tokens.iter().enumerate().map(|(id, t)| (t.as_str(), id)).collect();
         let mut pairs: Vec<(f64, usize, usize, [&str; 2])> = Vec::new();
         for (id, token) in self.tokens.iter().enumerate() {
-            // Tokens of other kinds are matched whole; pieces longer than this are not built of merges.
+            // Tokens of other types are matched whole. Tokens over 256 bytes are not built by merges.
             if !matches!(self.kind(id), 1 | 5) || token.len() > 256 {
                 continue;
             }
@@ -277,7 +277,7 @@ impl<'a> Vocabulary<'a> {
         let metaspace =
             |scheme: &str| json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": true});
         if self.flag("remove_extra_whitespaces", false) {
-            // Every word begins with a space then, the first one too.
+            // Then every word begins with a space, including the first.
             let words =
                 json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
             return Ok((body(charsmap.unwrap_or_default(), words, model), metaspace("always")));
@@ -289,7 +289,7 @@ impl<'a> Vocabulary<'a> {
         Ok((body(normalizer, Value::Null, model), metaspace(if prefix { "always" } else { "never" })))
     }
 
-    /// GGUF marks the beginnings of words where WordPiece marks what continues them.
+    /// Builds WordPiece. GGUF marks word starts; WordPiece marks continuations.
     fn wordpiece(&self) -> Result<Parts> {
         let original = |(id, token): (usize, &String)| {
             let whole = self.special.is_special(id) || token.starts_with('[') && token.ends_with(']');
@@ -312,12 +312,12 @@ impl<'a> Vocabulary<'a> {
         Ok((body(normalizer, json!({"type": "BertPreTokenizer"}), model), decoder))
     }
 
-    /// Special tokens around a text, and between two.
+    /// Adds special tokens around a sequence and between two.
     fn post_processor(&self) -> Result<Value> {
         let (bos, eos, sep) = ("bos_token_id", "eos_token_id", "seperator_token_id");
         let id = |key: &str, add: bool| self.gguf.token(key).filter(|_| add);
         let [first, last, between] = match self.gguf.tokenizer_model() {
-            // These are there whatever the file says.
+            // Always added, whatever the file says.
             "bert" => {
                 let first = id(bos, true).or_else(|| id("cls_token_id", true));
                 let usual = || self.tokens.get(101).map(|text| (101, text.as_str()));
@@ -335,7 +335,7 @@ impl<'a> Vocabulary<'a> {
             ],
             model => {
                 let pre = self.pre()?;
-                // Gemma 4 has it even where the file says no.
+                // Gemma 4 always adds BOS, even if the file disables it.
                 let forced = model == "gemma4" || pre.alphabet == Alphabet::Spaces && pre.add_bos;
                 [
                     id(bos, forced || self.flag("add_bos_token", pre.add_bos)),
