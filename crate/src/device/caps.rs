@@ -78,13 +78,13 @@ impl Force {
     }
 }
 
-/// Subgroup matrices (tensor cores): matmuls of small square matrices held by the lanes of a subgroup
+/// Subgroup matrices (tensor cores): matmuls of small square matrices that are distributed over the lanes of a subgroup
 /// (shaders/common/matrix.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MatrixUnits {
     /// Rows and columns of a matrix: 8 or 16.
     pub side: u32,
-    /// Whether inputs are f16, otherwise f32; accumulation is f32.
+    /// Whether inputs are f16, else f32; accumulation is f32.
     pub half: bool,
     /// Lanes of a subgroup.
     pub lanes: u32,
@@ -120,7 +120,7 @@ impl MatrixWords {
 
 impl MatrixUnits {
     /// Selects the best configuration from `listed` pairs of (matrix size, f16 inputs). `lanes` is the minimum and
-    /// maximum subgroup size; `None` where the size that holds a matrix is unknown.
+    /// maximum subgroup size; `None` if the subgroup size is ambiguous or unsupported.
     pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixWords) -> Option<Self> {
         let lanes = match lanes {
             (least, most) if least == most => most,

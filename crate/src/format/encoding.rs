@@ -92,7 +92,7 @@ pub enum Encoding {
         bits: u8,
         /// Elements per group (K where there is one scale per row).
         group: usize,
-        /// Codes are a dense bit stream (3, 5, 6, 7 bits); otherwise 32 / bits per word.
+        /// Codes are a dense bit stream (3, 5, 6, 7 bits), else 32 / bits per word.
         stream: bool,
         /// The type of the scales.
         scale: Float,

@@ -113,8 +113,8 @@ impl Gguf {
         let text = |key: &str| self.text(key).unwrap_or_default();
         let cut = text("tokenizer.ggml.model") == "gpt2" && self.text("tokenizer.huggingface.json").is_none();
         let unnamed = cut && matches!(text("tokenizer.ggml.pre"), "" | "default");
-        let note = "Tokenization may be inaccurate: the GGUF file names no pre-tokenizer, so llama.cpp's default is used. \
-            Convert the model again, or use another GGUF file of it.";
+        let note = "Tokenization may be inaccurate: the GGUF file names no pre-tokenizer, so llama.cpp's default \
+            is used. Convert the model again, or use another GGUF file of it.";
         unnamed.then(|| note.to_string()).into_iter().collect()
     }
 
