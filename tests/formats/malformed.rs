@@ -354,7 +354,7 @@ fn files_that_are_cut_are_refused() {
         for part in [1, 2, 3] {
             fresh(mlc);
             cut("params_shard_0.bin", &|size| size * part / 4);
-            refused(None, &["params_shard_0.bin", "bytes, and the list of its tensors counts"]);
+            refused(None, &["params_shard_0.bin", "bytes, its tensor list requires"]);
         }
     }
     fresh("quant/gguf_q8_0");

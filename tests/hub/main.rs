@@ -252,7 +252,7 @@ fn a_page_instead_of_a_file_is_no_file() {
             let error = block_on(source.read(needed)).expect_err("a page");
             assert_eq!(error.code(), "not_found");
             let message = error.to_string();
-            assert!(message.contains(needed) && message.contains("answered with a web page"), "{message}");
+            assert!(message.contains(needed) && message.contains("returned a web page"), "{message}");
         }
     }
     // A file that became a page between visits is gone, and one that became a file is there.

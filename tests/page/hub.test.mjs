@@ -151,7 +151,7 @@ test("a page that stands for every missing file is none of them", options, async
   for (const place of [{ folder }, {}]) {
     const refused = await load(place);
     assert.equal(refused.code, "not_found", JSON.stringify(refused));
-    assert.match(refused.message, /config\.json was not found \(the server answered with a web page instead of the file\)/);
+    assert.match(refused.message, /config\.json was not found \(the server returned a web page instead of the file\)/);
   }
 });
 

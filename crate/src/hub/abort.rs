@@ -1,4 +1,4 @@
-//! A load that the caller can stop at any point. Knows nothing of what is being stopped.
+//! A flag that aborts a load at any point.
 
 use crate::util::map::SortedMap;
 use std::future::Future;
@@ -19,12 +19,12 @@ struct State {
     heard: Option<browser::Heard>,
 }
 
-/// Shared between who may abort and those who must notice. Clones are the same flag; it can be set from any thread.
+/// Abort flag shared by the caller and the work it aborts. Clones share the state, and any thread can set it.
 #[derive(Clone, Default, Debug)]
 pub struct AbortFlag(Arc<Mutex<State>>);
 
 impl AbortFlag {
-    /// A flag that is not set.
+    /// Creates a flag that is not set.
     pub fn new() -> AbortFlag {
         AbortFlag::default()
     }
@@ -33,7 +33,7 @@ impl AbortFlag {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops everything that watches this flag.
+    /// Aborts all work that watches this flag.
     pub fn abort(&self) {
         let wakers = {
             let mut state = self.lock();
@@ -43,17 +43,17 @@ impl AbortFlag {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// Whether it was set.
+    /// Whether the flag is set.
     pub fn is_aborted(&self) -> bool {
         self.lock().aborted
     }
 
-    /// An error if it was set; `what` is what stops.
+    /// Returns `Aborted` if the flag is set; `what` names the aborted work.
     pub fn check(&self, what: &str) -> Result<()> {
         if self.is_aborted() { Err(Error::Aborted { what: what.to_string() }) } else { Ok(()) }
     }
 
-    /// Runs `future` until it ends or the flag is set; then the future is dropped where it stands.
+    /// Runs `future` until it completes or the flag is set; an abort drops the future.
     pub async fn guard<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T> {
         self.check(what)?;
         match select(pin!(future), Aborted { flag: self.clone(), id: None }).await {
@@ -101,7 +101,7 @@ mod browser {
     use wasm_bindgen::prelude::*;
     use web_sys::AbortSignal;
 
-    /// A signal and what listens to it, which ends with the flag: a signal may live as long as its page.
+    /// Listener on an `AbortSignal`, removed with the flag: a signal may live as long as its page.
     #[derive(Debug)]
     pub(super) struct Heard {
         signal: AbortSignal,
@@ -111,13 +111,13 @@ mod browser {
     impl Drop for Heard {
         fn drop(&mut self) {
             let listener = self.listener.as_ref().unchecked_ref();
-            // A listener that cannot be taken back does nothing any more.
+            // A listener that cannot be removed has no effect any more.
             let _ = self.signal.remove_event_listener_with_callback("abort", listener);
         }
     }
 
     impl AbortFlag {
-        /// A flag that a page's `AbortSignal` sets.
+        /// Creates a flag that an `AbortSignal` sets.
         pub fn from_signal(signal: &AbortSignal) -> AbortFlag {
             let flag = AbortFlag::new();
             if signal.aborted() {
@@ -126,7 +126,7 @@ mod browser {
             }
             let state = Arc::downgrade(&flag.0);
             let listener = Closure::new(move || state.upgrade().into_iter().for_each(|state| AbortFlag(state).abort()));
-            // A signal that takes no listener cannot abort; there is nothing else to do about it.
+            // A signal that accepts no listener cannot abort; ignore the error.
             let _ = signal.add_event_listener_with_callback("abort", listener.as_ref().unchecked_ref());
             flag.lock().heard = Some(Heard { signal: signal.clone(), listener });
             flag

@@ -1,4 +1,5 @@
-//! The hub in a page or a worker: fetch, the Cache API, files that the user picked. Bytes stay in JavaScript's memory.
+//! Browser transport and cache, in a page or a worker: fetch, the Cache API, and picked files. Bytes stay in JavaScript
+//! memory.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -20,12 +21,12 @@ use crate::{Error, Result};
 
 #[wasm_bindgen]
 extern "C" {
-    // The global function: web-sys binds it to Window, and a worker has none.
+    // The global function: web-sys binds it to Window, which workers lack.
     #[wasm_bindgen(js_name = fetch)]
     fn global_fetch(url: &str, init: &Object) -> Promise;
 }
 
-/// A JavaScript exception in words.
+/// The message of a JavaScript exception.
 fn describe(error: &JsValue) -> String {
     let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string()).filter(|m| !m.is_empty());
     text.or_else(|| error.as_string()).unwrap_or_else(|| format!("{error:?}"))
@@ -35,11 +36,11 @@ fn property(object: &JsValue, name: &str) -> Option<JsValue> {
     Reflect::get(object, &name.into()).ok().filter(|v| !v.is_undefined() && !v.is_null())
 }
 
-/// HTTP through fetch. The browser follows redirects and takes the token off those that lead to another origin.
+/// HTTP through fetch. The browser follows redirects and drops the token when one leads to another origin.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BrowserTransport {}
 
-/// Cancels its request when it is dropped.
+/// Aborts its request when dropped.
 #[derive(Debug)]
 struct Cancel(AbortController);
 
@@ -49,10 +50,10 @@ impl Drop for Cancel {
     }
 }
 
-/// A body that is read through its stream.
+/// A response body, read through its stream.
 #[derive(Debug)]
 pub struct BrowserBody {
-    /// `None`: the answer has no body.
+    /// `None` if the response has no body.
     reader: Option<ReadableStreamDefaultReader>,
     _cancel: Cancel,
 }
@@ -76,7 +77,7 @@ impl Transport for BrowserTransport {
         let init = Object::new();
         set(&init, "method", &if request.method == Method::Head { "HEAD" } else { "GET" }.into())?;
         set(&init, "headers", &headers)?;
-        // The files are kept in the Cache API; a second copy in the HTTP cache would only take its room.
+        // Files are stored in the Cache API; a second copy in the HTTP cache would waste its space.
         set(&init, "cache", &"no-store".into())?;
         set(&init, "signal", &cancel.0.signal())?;
         let response = JsFuture::from(global_fetch(&request.url, &init)).await.map_err(|error| unanswered(&error))?;
@@ -91,7 +92,7 @@ impl Transport for BrowserTransport {
     }
 }
 
-/// Why there was no answer. Of a server that cannot be reached and one that forbids this page to read, a browser says the same.
+/// Describes a failed fetch. Browsers report an unreachable server and a CORS refusal alike.
 fn unanswered(error: &JsValue) -> Failure {
     let navigator = property(&js_sys::global(), "navigator");
     let online = navigator.and_then(|navigator| property(&navigator, "onLine")).and_then(|online| online.as_bool());
@@ -109,42 +110,45 @@ impl Body for BrowserBody {
             return Ok(None);
         }
         let value = property(&result, "value").and_then(|value| value.dyn_into::<Uint8Array>().ok());
-        value.map(|bytes| Some(Chunk::from_js(bytes))).ok_or_else(|| Failure("the stream gave no bytes".to_string()))
+        value
+            .map(|bytes| Some(Chunk::from_js(bytes)))
+            .ok_or_else(|| Failure("the response stream returned no bytes".to_string()))
     }
 }
 
-/// The name of the cache; the number is that of its layout.
+/// The cache's name, with a number for its layout.
 const CACHE: &str = "jerboa-models-1";
-/// Entries of so many bytes are read and written on threads of their own.
+/// Entries of at least this many bytes are read and written on separate threads.
 const LARGE: u64 = 256 << 10;
-/// Entries are named by addresses. This host cannot exist, so none of them can be mistaken for one of the page's.
+/// Prefix of entry URLs. The `.invalid` host cannot exist, so no entry collides with one of the page's.
 const PREFIX: &str = "https://jerboa.invalid/";
 
 #[wasm_bindgen(module = "/js/cache.js")]
 extern "C" {
-    /// The bytes of an entry of a cache, which is also given by name; a large one comes while WebAssembly works.
+    /// Reads an entry of a cache, which is also given by name. Large entries are read in parallel with WebAssembly.
     #[wasm_bindgen(js_name = readEntry)]
     fn read_entry(cache: &Cache, name: &str, key: &str, large: bool) -> Promise;
-    /// Writes an entry, of which the bytes are taken at once; a large one while WebAssembly works.
+    /// Writes an entry. Its bytes are copied at once; large ones are written in parallel with WebAssembly.
     #[wasm_bindgen(js_name = writeEntry)]
     fn write_entry(cache: &Cache, name: &str, key: &str, bytes: &Uint8Array, large: bool) -> Promise;
-    /// The eight words of a SHA-256 after an entry of `size` bytes, the last of `end`, or nothing where it is not there so; while
-    /// WebAssembly works.
+    /// Returns the eight words of a SHA-256 state after an entry of `size` bytes, the last of `end`; nothing if no such
+    /// entry exists. Runs in parallel with WebAssembly.
     #[wasm_bindgen(js_name = hashEntry)]
     fn hash_entry(cache: &Cache, name: &str, key: &str, state: &[u32], size: f64, end: Option<f64>) -> Promise;
-    /// A cache, or a folder of the origin's private file system that looks like one.
+    /// Opens a cache, or a folder of the origin private file system with the same interface.
     #[wasm_bindgen(js_name = openStore)]
     fn open_store(name: &str, folder: bool) -> Promise;
 }
 
-/// The Cache API as a store, or the origin's private file system on WebKit. An entry appears when all of its bytes are written.
+/// A store on the Cache API, or on the origin private file system in WebKit. An entry appears once all its bytes are
+/// written.
 #[derive(Clone, Debug)]
 pub struct CacheStore {
     cache: Cache,
 }
 
 impl CacheStore {
-    /// Opens the cache of this origin; pages that are not served over HTTPS or from localhost have none.
+    /// Opens this origin's cache. Only secure contexts (HTTPS or localhost) have one.
     pub async fn open() -> Result<CacheStore> {
         let navigator = property(&js_sys::global(), "navigator");
         let agent =
@@ -189,7 +193,7 @@ impl Store for CacheStore {
     }
 
     async fn delete(&self, key: &str) {
-        // What cannot be removed is not used either: its name says what it is of.
+        // An entry that cannot be removed is harmless: its key names the content it belongs to.
         let _ = JsFuture::from(self.cache.delete_with_str(&format!("{PREFIX}{key}"))).await;
     }
 
@@ -204,34 +208,34 @@ impl Store for CacheStore {
 /// A file that the user picked or dropped.
 #[derive(Clone, Debug)]
 pub struct PickedFile {
-    /// Its name, with folders where the user picked a folder (`webkitRelativePath`).
+    /// Its name, with folders if the user picked a folder (`webkitRelativePath`).
     pub name: String,
     /// The file.
     pub blob: Blob,
 }
 
-/// Where the bytes of a file are.
+/// Where a file's bytes are stored.
 #[derive(Debug)]
 enum Held {
     Blob(Blob),
-    /// A function that reads all of them, which is asked for no more than it must be: and their number.
+    /// A function that reads the whole record, called as rarely as possible, and the record's length.
     Record(Function, u64),
 }
 
-/// The picked files as a model's folder.
+/// The picked files, presented as a model folder.
 #[derive(Debug)]
 pub struct PickedFiles {
     files: SortedMap<String, Held>,
-    /// The record that was read last: the parts of a file are asked for one after the other.
+    /// The last record read: parts of a file are requested in order.
     last: RefCell<Option<(String, Chunk)>>,
-    /// Whether they come from a cache: of WebLLM's.
+    /// Whether the files come from a cache (WebLLM's).
     pub(super) cached: bool,
     part_size: u64,
     progress: Progress,
 }
 
 impl PickedFiles {
-    /// Takes the folder that holds config.json (or else the topmost one) for the model's.
+    /// Creates the folder. Its root is the folder that holds config.json, or the topmost one.
     pub fn new(files: Vec<PickedFile>, part_size: u64, progress: Progress) -> Result<PickedFiles> {
         if files.is_empty() {
             return Err(Error::ModelName { name: String::new(), reason: "no file was picked".to_string() });
@@ -249,7 +253,7 @@ impl PickedFiles {
         Ok(PickedFiles { files, last: RefCell::default(), cached: false, part_size: part_size.max(1), progress })
     }
 
-    /// Adds a file of `size` bytes, all of which `read` gives at once: a promise of a Uint8Array, or of null.
+    /// Adds a file of `size` bytes. `read` returns all of it: a promise of a Uint8Array, or of null.
     pub(super) fn add_record(&mut self, name: String, read: Function, size: u64) {
         self.files.insert(name, Held::Record(read, size));
     }
@@ -258,7 +262,7 @@ impl PickedFiles {
         let unreadable = |error: JsValue| Error::MissingFile {
             file: file.to_string(),
             place: self.place().to_string(),
-            hint: format!("The browser says: {}. Pick the files again.", describe(&error)),
+            hint: format!("The browser reports: {}. Pick the files again.", describe(&error)),
         };
         let blob = match self.files.get(file).ok_or_else(|| self.missing(file))? {
             Held::Blob(blob) => blob,
@@ -277,7 +281,7 @@ impl PickedFiles {
         if let Some(last) = last {
             return Ok(last);
         }
-        // The bytes of two records need not be there at once.
+        // Never hold two records in memory.
         self.last.replace(None);
         let read = read.call0(&JsValue::NULL).and_then(|promise| promise.dyn_into::<Promise>());
         let bytes = match read {
@@ -290,12 +294,12 @@ impl PickedFiles {
         Ok(whole)
     }
 
-    /// The names of its files.
+    /// The names of the files.
     pub(super) fn list(&self) -> Vec<String> {
         self.files.keys().cloned().collect()
     }
 
-    /// Whether there is such a file.
+    /// Whether a file exists.
     pub(super) fn has(&self, file: &str) -> bool {
         self.files.contains_key(file)
     }
@@ -356,7 +360,7 @@ impl PartSource for PickedFiles {
         Error::MissingFile {
             file: file.to_string(),
             place: self.place().to_string(),
-            hint: "Pick all files of the model's folder.".to_string(),
+            hint: "Pick the model's complete folder.".to_string(),
         }
     }
 }

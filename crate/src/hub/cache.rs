@@ -1,9 +1,9 @@
-//! What is kept between visits: files in parts of a fixed size, found by source, file and content. Knows no network, and
-//! of the storage only that an entry is there as a whole or not at all.
+//! Persistent cache of files in parts of a fixed size, keyed by source, file and content. Does not depend on the
+//! network. It requires only that a store writes each entry completely or not at all.
 //!
-//! A part's name holds the identity of the content it is of, so a part that is there is of that content. A file's manifest is
-//! written after its parts: a load that was cut off leaves parts for the next one, never half a file that looks whole. Whether
-//! the bytes are right, too, is told by the SHA-256 that the Hub names for large files.
+//! A part's key includes a fingerprint of the content, so an existing part always belongs to that content. The manifest
+//! of a file is written after its parts: an interrupted load leaves parts for the next one, never a partial file that
+//! looks complete. Integrity of the bytes is checked with the SHA-256 that the Hub publishes for large files.
 
 use crate::util::map::{SortedMap, SortedSet};
 
@@ -17,45 +17,46 @@ use crate::util::sha256::{START, hex};
 /// Why an entry could not be written.
 #[derive(Debug, Clone)]
 pub enum StoreError {
-    /// No room.
+    /// Storage quota exceeded.
     Quota(String),
-    /// Anything else: private mode, a full disk's driver, no permission.
+    /// Any other cause: private mode, disk driver error, missing permission.
     Other(String),
 }
 
-/// Storage of named entries, each written as a whole or not at all. Keys are `/`-separated percent-encoded names.
+/// Storage of named entries, each written completely or not at all. Keys are percent-encoded names separated by `/`.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
 pub trait Store {
-    /// The entry, if it is there; `size` is how many bytes it should have, 0 where that is not known.
+    /// Reads an entry if it exists. `size` is its expected number of bytes, 0 if unknown.
     async fn get(&self, key: &str, size: u64) -> Option<Chunk>;
-    /// Writes the entry; when this returns an error or is dropped midway, the entry is as it was before.
+    /// Writes an entry. On error, or when the future is dropped, the previous entry is unchanged.
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError>;
-    /// Removes the entry if it is there.
+    /// Removes an entry if it exists.
     async fn delete(&self, key: &str);
-    /// All keys.
+    /// Lists all keys.
     async fn keys(&self) -> Vec<String>;
-    /// A SHA-256's state after the bytes of an entry, if it is there with `size` bytes: a multiple of 64, or the last of `end`.
+    /// Updates a SHA-256 state with an entry's bytes. `None` unless the entry exists with `size` bytes. `size` must be
+    /// a multiple of 64, except for the last entry of a file of `end` bytes.
     async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]>;
 }
 
-/// What is known of a file without asking the server.
+/// Metadata of a cached file, valid without asking the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     version: u32,
-    /// Commit of the repository when the file was read.
+    /// The repository's commit when the file was read.
     pub commit: Option<String>,
-    /// `None`: the server had no such file.
+    /// `None`: the server did not have the file.
     pub content: Option<Content>,
 }
 
-/// The content of a file and which of its parts are stored.
+/// A file's content and which of its parts are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Content {
     pub size: u64,
     pub validator: Option<String>,
     pub part_size: u64,
     pub parts: SortedSet<u64>,
-    /// The SHA-256 that the Hub names, once the parts were found to have it.
+    /// The SHA-256 published by the Hub, set after the stored parts were verified against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
@@ -75,26 +76,26 @@ impl Content {
         Identity { size: self.size, validator: self.validator.clone() }
     }
 
-    /// Number of parts of the whole file.
+    /// Number of parts of the complete file.
     fn count(&self) -> u64 {
         self.size.div_ceil(self.part_size.max(1))
     }
 }
 
-/// A model of which something is stored.
+/// A model with cached files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedModel {
-    /// The name it was loaded by: `endpoint/org/name@revision` or the folder's URL.
+    /// The name it was loaded by: `endpoint/org/name@revision`, or the folder's URL.
     pub source: String,
-    /// Its files, complete or not.
+    /// Number of its files, complete or not.
     pub files: usize,
     /// Bytes stored.
     pub bytes: u64,
-    /// Whether every file that was begun is there as a whole.
+    /// Whether every started file is completely stored.
     pub complete: bool,
 }
 
-/// The files of one source in a store.
+/// The cached files of one source.
 pub(crate) struct Shelf<S> {
     store: S,
     source: String,
@@ -123,7 +124,7 @@ impl<S: Store> Shelf<S> {
         self.store.put(&self.manifest_key(file), &Chunk::from_vec(json)).await
     }
 
-    /// A part, if it is there with the length that it must have.
+    /// Reads a part if it exists with the expected length.
     pub async fn part(&self, file: &str, identity: &Identity, part_size: u64, index: u64) -> Option<Chunk> {
         let key = self.part_key(file, identity, part_size, index);
         let size = part_size.min(identity.size.saturating_sub(index * part_size));
@@ -146,7 +147,7 @@ impl<S: Store> Shelf<S> {
         self.store.put(&self.part_key(file, identity, part_size, index), chunk).await
     }
 
-    /// The SHA-256 of a content whose parts are all stored.
+    /// Computes the SHA-256 of a file whose parts are all stored.
     pub async fn hash(&self, file: &str, identity: &Identity, part_size: u64) -> Option<String> {
         let mut state = START;
         for index in 0..identity.size.div_ceil(part_size.max(1)) {
@@ -155,7 +156,7 @@ impl<S: Store> Shelf<S> {
         Some(hex(state))
     }
 
-    /// A SHA-256's state after one more part, if that is there.
+    /// Updates a SHA-256 state with one more part, if it is stored.
     pub async fn hash_part(
         &self,
         file: &str,
@@ -170,7 +171,7 @@ impl<S: Store> Shelf<S> {
         self.store.hash(&key, size, state, end).await
     }
 
-    /// The parts of this content that an earlier load left; parts of another content of this file are removed.
+    /// Finds the parts of this content left by an earlier load. Removes parts of any other content of the file.
     pub async fn left_over(&self, file: &str, identity: &Identity, part_size: u64) -> SortedSet<u64> {
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
         let ours = format!("{}-", fingerprint(identity, part_size));
@@ -187,7 +188,8 @@ impl<S: Store> Shelf<S> {
         found
     }
 
-    /// Removes all of a file. The manifest goes first: what is cut off midway must not look whole.
+    /// Removes all entries of a file. The manifest goes first, so that an interruption leaves nothing that looks
+    /// complete.
     pub async fn forget(&self, file: &str) {
         self.store.delete(&self.manifest_key(file)).await;
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
@@ -199,13 +201,14 @@ impl<S: Store> Shelf<S> {
     }
 }
 
-/// A short name for a content: FNV-1a of what identifies it. It separates versions of one file, not attackers.
+/// A short fingerprint of a content: FNV-1a of its identity. It distinguishes versions of a file and is not meant to
+/// resist attacks.
 fn fingerprint(identity: &Identity, part_size: u64) -> String {
     let text = format!("{}/{}/{part_size}", identity.validator.as_deref().unwrap_or(""), identity.size);
     format!("{:016x}", crate::util::fnv(&text))
 }
 
-/// All models of which something is stored.
+/// Lists all models with cached files.
 pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
     let keys = store.keys().await;
     let mut models: SortedMap<String, (SortedMap<&str, SortedSet<u64>>, u64)> = SortedMap::new();
@@ -229,7 +232,7 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
         for (file, parts) in files.iter().filter(|(file, _)| **file != MADE) {
             let manifest = shelf.manifest(&percent_decode(file).unwrap_or_default()).await;
             match manifest.map(|m| m.content) {
-                // The note that the server has no such file, which a load may be about to write again.
+                // A record that the server does not have the file; a load may be about to replace it.
                 Some(None) => continue,
                 None if parts.is_empty() => continue,
                 Some(Some(content)) => complete &= (0..content.count()).all(|part| parts.contains(&part)),
@@ -244,15 +247,15 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
     found
 }
 
-/// Under this name stands what was made of a source's files; no file is called so.
+/// Folder of data derived from a source's files; no model file has this name.
 const MADE: &str = "~made";
 
-/// The entry of something that was made of a source's files.
+/// The key of an entry derived from a source's files.
 pub(crate) fn made_key(source: &str, entry: &str) -> String {
     format!("{}/{MADE}/{entry}", percent_encode(source, false))
 }
 
-/// Removes what was made of a source's files under names that begin with `group`. What says that it is whole goes first.
+/// Removes derived entries whose names start with `group`. Completion marks go first.
 pub(crate) async fn clear_made(store: &impl Store, source: &str, group: &str) {
     let prefix = made_key(source, group);
     let keys = store.keys().await;
@@ -263,7 +266,7 @@ pub(crate) async fn clear_made(store: &impl Store, source: &str, group: &str) {
     }
 }
 
-/// Removes all that is stored of a source, named as [`CachedModel::source`] does.
+/// Removes everything cached of a source, named as in [`CachedModel::source`].
 pub async fn delete_cached(store: &impl Store, source: &str) {
     let prefix = format!("{}/", percent_encode(source, false));
     let (manifests, parts): (Vec<String>, Vec<String>) =

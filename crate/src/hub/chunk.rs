@@ -1,5 +1,5 @@
-//! Bytes on their way from the network to the GPU. In the browser they stay in JavaScript's memory: only their length is
-//! known here, and nothing is copied into WebAssembly unless [`Chunk::to_vec`] is called for something small.
+//! Byte buffers on their way from the network to the GPU. In the browser the bytes stay in JavaScript memory and only
+//! their length is known here. [`Chunk::to_vec`] copies them into WebAssembly, for small data only.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use js_sys::{Function, Reflect};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen::JsCast;
 
-/// A run of bytes that is cheap to clone and to slice.
+/// A byte range that is cheap to clone and to slice.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     #[cfg(target_arch = "wasm32")]
@@ -21,18 +21,18 @@ pub struct Chunk {
 
 #[cfg(target_arch = "wasm32")]
 impl Chunk {
-    /// Wraps an array without copying it.
+    /// Wraps a JavaScript array without copying it.
     pub fn from_js(bytes: js_sys::Uint8Array) -> Chunk {
         Chunk { bytes }
     }
 
-    /// Copies bytes out of WebAssembly's memory.
+    /// Copies bytes out of WebAssembly memory.
     #[allow(clippy::needless_pass_by_value)] // natively it takes them
     pub fn from_vec(bytes: Vec<u8>) -> Chunk {
         Chunk { bytes: js_sys::Uint8Array::from(bytes.as_slice()) }
     }
 
-    /// The array itself, to hand to JavaScript.
+    /// The underlying array, to pass to JavaScript.
     pub fn as_js(&self) -> &js_sys::Uint8Array {
         &self.bytes
     }
@@ -42,20 +42,20 @@ impl Chunk {
         self.bytes.length() as usize
     }
 
-    /// The bytes of `range`, as a view; what lies outside the chunk is cut off.
+    /// A view of `range`, clamped to the chunk.
     pub fn slice(&self, range: Range<usize>) -> Chunk {
         let end = range.end.min(self.len());
         Chunk { bytes: self.bytes.subarray(range.start.min(end) as u32, end as u32) }
     }
 
-    /// Gives the memory of the array back, and that of all views of it, without waiting for the garbage collector.
+    /// Frees the array's memory and that of all its views, without waiting for the garbage collector.
     pub fn release(self) {
         let transfer = Reflect::get(&self.bytes.buffer(), &"transfer".into()).and_then(|f| f.dyn_into::<Function>());
-        // Where a browser cannot, the collector does.
+        // Browsers without `transfer` leave it to the garbage collector.
         let _ = transfer.and_then(|transfer| transfer.call1(&self.bytes.buffer(), &0.into()));
     }
 
-    /// Copies the bytes into WebAssembly's memory: for headers and configuration, never for weights.
+    /// Copies the bytes into WebAssembly memory: for headers and configuration, never for weights.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes.to_vec()
     }
@@ -63,13 +63,13 @@ impl Chunk {
 
 #[cfg(not(target_arch = "wasm32"))]
 impl Chunk {
-    /// Takes the bytes over.
+    /// Takes ownership of the bytes.
     pub fn from_vec(bytes: Vec<u8>) -> Chunk {
         let range = 0..bytes.len();
         Chunk { bytes: std::sync::Arc::new(bytes), range }
     }
 
-    /// The bytes themselves.
+    /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(self.range.clone()).unwrap_or_default()
     }
@@ -79,14 +79,14 @@ impl Chunk {
         self.range.len()
     }
 
-    /// The bytes of `range`, as a view; what lies outside the chunk is cut off.
+    /// A view of `range`, clamped to the chunk.
     pub fn slice(&self, range: Range<usize>) -> Chunk {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
         Chunk { bytes: self.bytes.clone(), range: self.range.start + start..self.range.start + end }
     }
 
-    /// Gives the memory back where nobody else has the bytes.
+    /// Drops this reference; the memory is freed with the last one.
     pub fn release(self) {}
 
     /// Copies the bytes.
@@ -96,12 +96,12 @@ impl Chunk {
 }
 
 impl Chunk {
-    /// Whether there is no byte in it.
+    /// Whether the chunk has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same bytes followed by zeros up to a multiple of `multiple`; a GPU write takes whole words only.
+    /// Appends zeros up to a multiple of `multiple` bytes; GPU writes need whole words.
     pub fn padded(&self, multiple: usize) -> Chunk {
         let rest = self.len() % multiple.max(1);
         if rest == 0 {
@@ -114,7 +114,7 @@ impl Chunk {
     }
 }
 
-/// Gathers chunks into one of known length.
+/// Concatenates chunks into one of known length.
 #[derive(Debug)]
 pub struct ChunkBuffer {
     #[cfg(target_arch = "wasm32")]
@@ -126,7 +126,7 @@ pub struct ChunkBuffer {
 }
 
 impl ChunkBuffer {
-    /// An empty buffer that will hold `capacity` bytes.
+    /// Creates an empty buffer of `capacity` bytes.
     pub fn new(capacity: usize) -> ChunkBuffer {
         ChunkBuffer {
             #[cfg(target_arch = "wasm32")]
@@ -138,12 +138,12 @@ impl ChunkBuffer {
         }
     }
 
-    /// Bytes that are still missing.
+    /// Number of bytes not yet filled.
     pub fn missing(&self) -> usize {
         self.capacity - self.filled
     }
 
-    /// Appends `chunk`, as far as it fits.
+    /// Appends `chunk`, truncated to the remaining capacity.
     pub fn push(&mut self, chunk: &Chunk) {
         let part = chunk.slice(0..self.missing());
         #[cfg(target_arch = "wasm32")]
@@ -154,13 +154,13 @@ impl ChunkBuffer {
     }
 
     fn fill_with_zeros(&mut self) {
-        // A new Uint8Array is zero already.
+        // A new Uint8Array is already zeroed.
         #[cfg(not(target_arch = "wasm32"))]
         self.bytes.resize(self.capacity, 0);
         self.filled = self.capacity;
     }
 
-    /// What was gathered.
+    /// Returns the filled bytes.
     pub fn finish(self) -> Chunk {
         #[cfg(target_arch = "wasm32")]
         return Chunk::from_js(self.bytes).slice(0..self.filled);

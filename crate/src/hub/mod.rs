@@ -1,7 +1,8 @@
-//! Where a model's files come from: a repository of the Hub, a folder of a web server, a folder on disk, files that the
-//! user picked. Finds, fetches by range, resumes, caches and reports; knows of a file's content only where tensors begin.
+//! Model files: finds them, downloads them by range, resumes, caches and reports progress.
 //!
-//! Weights go from the network to the caller's sink as [`Chunk`]s, which in the browser never enter WebAssembly's memory.
+//! Sources: a Hub repository, a folder of a web server, a folder on disk, or files that the user picked. Of a file's
+//! content this module parses only what locates its tensors. Weights flow from the network to the caller's sink as
+//! [`Chunk`]s; in the browser their bytes never enter WebAssembly memory.
 
 mod abort;
 mod cache;
@@ -40,28 +41,28 @@ pub use source::Source;
 pub use source::{cached_models, delete_cached};
 pub use transport::{Body, Failure, Headers, Method, Request, Response, Transport};
 
-/// How a model is to be found and fetched.
+/// How to find and download a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HubOptions {
-    /// Branch, tag or commit; overrides one in the name.
+    /// Branch, tag or commit; overrides the one in the model's name.
     pub revision: Option<String>,
-    /// Sent to the endpoint's own origin only.
+    /// Access token, sent to the endpoint's own origin only.
     pub token: Option<String>,
-    /// Another Hub than huggingface.co.
+    /// URL of a Hub other than huggingface.co.
     pub endpoint: Option<String>,
-    /// Keep files between visits.
+    /// Persist files between visits.
     pub cache: bool,
-    /// Ask the server whether cached files are still those of the revision. A commit is never asked for.
+    /// Ask the server whether cached files are still those of the revision. A commit never needs this check.
     pub revalidate: bool,
-    /// The last file of the weights may still be on its way into the cache when a load ends: [`Source::settle`] waits for it.
+    /// Let a load end before its last weight file is fully cached; [`Source::settle`] waits for it.
     pub defer_seal: bool,
-    /// Parallel range requests at the most.
+    /// Maximum number of parallel range requests.
     pub streams: usize,
-    /// Bytes of a part: what is cached as one entry and handed to a sink at once.
+    /// Bytes of a part: the unit of one cache entry and of one call of a sink.
     pub part_size: u64,
-    /// How stubbornly to retry.
+    /// Retry limits and pauses.
     pub retry: RetryPolicy,
-    /// The cache's folder (native only); without one nothing is kept.
+    /// The cache folder (native only); without one nothing is cached.
     #[cfg(not(target_arch = "wasm32"))]
     pub cache_dir: Option<std::path::PathBuf>,
 }

@@ -1,11 +1,11 @@
-//! How a model is named: a repository of the Hub, a folder's URL or, natively, a folder on disk. Touches no network.
+//! Model names: a Hub repository, a folder's URL or, natively, a local folder. Does not access the network.
 
 use crate::{Error, Result};
 
-/// The Hub that `org/name` means unless another endpoint is given.
+/// The Hub used for `org/name` unless another endpoint is given.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
-/// A model's name, read but not looked up.
+/// A parsed model name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelRef {
     /// A repository of a Hub.
@@ -15,36 +15,35 @@ pub enum ModelRef {
         /// Branch, tag, commit or `refs/pr/N`; `main` when not given.
         revision: Option<String>,
     },
-    /// A folder that a web server shows, without a slash at its end.
+    /// A folder of a web server, without a trailing slash.
     Folder {
-        /// Its address: absolute, or in the browser relative to the page.
+        /// Its URL: absolute, or in the browser relative to the page.
         url: String,
     },
-    /// A folder or file of this machine (native only; the browser hands over picked files instead).
+    /// A local folder or file (native only; in the browser the user picks files instead).
     Path {
         /// As the user wrote it.
         path: String,
     },
-    /// One GGUF file of a place.
+    /// One GGUF file of a repository or folder.
     File {
-        /// The repository or folder that it is in.
+        /// The repository or folder.
         place: Box<ModelRef>,
-        /// Its path there.
+        /// The file's path in it.
         file: String,
     },
 }
 
 impl ModelRef {
-    /// Reads `org/name`, `org/name@revision`, a URL of a folder, a page of huggingface.co, or a path (`/…`, `./…`); each
-    /// with the name of a .gguf file behind it to mean that file.
+    /// Parses `org/name`, `org/name@revision`, the URL of a folder, a page of huggingface.co, or a path (`/…`, `./…`).
+    /// A .gguf file name may follow each of them.
     pub fn parse(name: &str) -> Result<ModelRef> {
         let refuse = |reason: &str| Error::ModelName { name: name.to_string(), reason: reason.to_string() };
         let text = name.trim();
-        // The Hub's download links end so.
+        // Suffix of the Hub's download links.
         let text = text.strip_suffix("?download=true").unwrap_or(text);
         if text.len() > 5 && text.to_ascii_lowercase().ends_with(".gguf") {
-            return parse_file(text)
-                .ok_or_else(|| refuse("a file is named with its repository or folder before it"))?;
+            return parse_file(text).ok_or_else(|| refuse("put the repository or folder before the file's name"))?;
         }
         if text.is_empty() {
             return Err(refuse("it is empty"));
@@ -57,16 +56,18 @@ impl ModelRef {
                 return Err(refuse("the URL has no host"));
             }
             if rest.contains(['?', '#']) {
-                return Err(refuse("a folder's URL has no '?' and no '#'"));
+                return Err(refuse("a folder's URL must not contain '?' or '#'"));
             }
             let hub_page = rest.strip_prefix("huggingface.co/").or_else(|| rest.strip_prefix("hf.co/"));
             return match hub_page {
-                Some(path) => parse_hub_path(path.trim_end_matches('/')).ok_or_else(|| refuse("it is no model's page")),
+                Some(path) => {
+                    parse_hub_path(path.trim_end_matches('/')).ok_or_else(|| refuse("it is not the page of a model"))
+                }
                 None => Ok(ModelRef::Folder { url: text.trim_end_matches('/').to_string() }),
             };
         }
         if text.starts_with(['/', '.', '~']) {
-            // In a page a path can only mean an address relative to that page.
+            // In a page, a path can only be a URL relative to that page.
             return Ok(if cfg!(target_arch = "wasm32") {
                 ModelRef::Folder { url: text.trim_end_matches('/').to_string() }
             } else {
@@ -78,10 +79,10 @@ impl ModelRef {
             None => (text, None),
         };
         if !is_repo_id(id) {
-            return Err(refuse("a repository is named 'org/name' with letters, digits, '.', '_' and '-'"));
+            return Err(refuse("a repository name has the form 'org/name', of letters, digits, '.', '_' and '-'"));
         }
         if revision.is_some_and(|r| !is_revision(r)) {
-            return Err(refuse("the revision after '@' is not the name of a branch, tag or commit"));
+            return Err(refuse("the revision after '@' is not a valid branch, tag or commit"));
         }
         Ok(ModelRef::Repo { id: id.to_string(), revision: revision.map(str::to_string) })
     }
@@ -99,8 +100,8 @@ impl std::fmt::Display for ModelRef {
     }
 }
 
-/// A .gguf file behind a place. In a repository it may lie in a folder; behind a revision, and of a web server, all but
-/// the last part names the place.
+/// Parses the path of a .gguf file. In a repository without a revision, the file may be in a subfolder. After a
+/// revision, and on web servers, everything before the last segment is the repository or folder.
 fn parse_file(text: &str) -> Option<Result<ModelRef>> {
     let made = |place: &str, file: &str| {
         ModelRef::parse(place).map(|place| ModelRef::File { place: Box::new(place), file: file.to_string() })
@@ -121,7 +122,7 @@ fn parse_file(text: &str) -> Option<Result<ModelRef>> {
     Some(made(if place.is_empty() { "/" } else { place }, file))
 }
 
-/// `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION` as in the address bar.
+/// Parses `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION`, as in the address bar.
 fn parse_hub_path(path: &str) -> Option<ModelRef> {
     let parts: Vec<&str> = path.split('/').collect();
     let id = parts.get(..2)?.join("/");
@@ -158,7 +159,7 @@ pub(crate) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Whether a file's name stays inside its folder: relative, no `..`, no scheme, no query.
+/// Whether a file's path stays inside its folder: relative, no `..`, no scheme, no query.
 pub(crate) fn is_inside(file: &str) -> bool {
     !file.is_empty()
         && !file.contains(['\\', ':', '?', '#', '\0'])
@@ -178,7 +179,7 @@ pub(crate) fn percent_encode(text: &str, keep_slash: bool) -> String {
     out
 }
 
-/// Undoes [`percent_encode`]; `None` for what it cannot have written.
+/// Decodes the output of [`percent_encode`]; `None` for invalid input.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

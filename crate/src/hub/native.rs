@@ -1,4 +1,5 @@
-//! The hub natively: HTTP through ureq on threads, a folder as the cache, folders on disk as sources.
+//! Native transport, cache and local folders: HTTP through ureq on threads, a folder as the cache, folders on disk as
+//! sources.
 
 use std::io::Read;
 use std::ops::Range;
@@ -15,12 +16,12 @@ use super::transport::{Body, Failure, Headers, Method, Request, Response, Transp
 use crate::util::sha256::absorb;
 use crate::{Error, Result};
 
-/// How many redirects are followed.
+/// Maximum number of redirects followed.
 const MAX_REDIRECTS: usize = 8;
-/// Bytes that are read from a socket at once.
+/// Bytes per read from a socket.
 const READ_BYTES: usize = 256 << 10;
 
-/// HTTP on a thread per request, so that waiting for one does not stop the others.
+/// HTTP client with one thread per request, so that waiting for one does not block the others.
 #[derive(Clone, Debug)]
 pub struct NativeTransport {
     agent: ureq::Agent,
@@ -41,7 +42,7 @@ impl Default for NativeTransport {
 
 type Message = Result<Vec<u8>, Failure>;
 
-/// A body that a thread reads ahead, two buffers at the most.
+/// A response body that a thread reads ahead, by at most two buffers.
 #[derive(Debug)]
 pub struct NativeBody(async_channel::Receiver<Message>);
 
@@ -70,7 +71,7 @@ impl Transport for NativeTransport {
                     read_body(response.into_body().into_reader(), &body_in);
                 }
             }
-            // Nobody listening any more is no fault.
+            // The receiver may be gone already, which is not an error.
             Err(failure) => drop(headers_in.send_blocking(Err(failure))),
         });
         let (status, headers) = headers_out.recv().await.map_err(|e| Failure(e.to_string()))??;
@@ -78,7 +79,7 @@ impl Transport for NativeTransport {
     }
 }
 
-/// Sends the request and follows redirects; the token goes to the first origin only.
+/// Sends the request and follows redirects. The token is sent to the first origin only.
 fn follow(agent: &ureq::Agent, request: &Request) -> Result<ureq::http::Response<ureq::Body>, Failure> {
     let failure = |e: &dyn std::fmt::Display| Failure(e.to_string());
     let mut url = request.url.clone();
@@ -98,7 +99,7 @@ fn follow(agent: &ureq::Agent, request: &Request) -> Result<ureq::http::Response
             return Ok(response);
         }
         let location = response.headers().get("location").and_then(|l| l.to_str().ok());
-        let location = location.ok_or_else(|| Failure("a redirect without a Location".to_string()))?;
+        let location = location.ok_or_else(|| Failure("redirect without a Location header".to_string()))?;
         url = resolve(&url, location);
     }
     Err(Failure(format!("more than {MAX_REDIRECTS} redirects")))
@@ -122,14 +123,14 @@ fn read_body(mut reader: impl Read, to: &async_channel::Sender<Message>) {
     }
 }
 
-/// Scheme, host and port.
+/// Scheme, host and port of a URL.
 fn origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |i| i + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |i| host + i);
     &url[..end]
 }
 
-/// A `Location` against the address that it came from.
+/// Resolves a `Location` header against the URL that returned it.
 fn resolve(base: &str, location: &str) -> String {
     if location.contains("://") {
         location.to_string()
@@ -144,14 +145,14 @@ fn resolve(base: &str, location: &str) -> String {
     }
 }
 
-/// A cache in a folder: one file per entry.
+/// A cache in a folder, one file per entry.
 #[derive(Clone, Debug)]
 pub struct DirStore {
     root: PathBuf,
 }
 
 impl DirStore {
-    /// The cache in `root`, which is made when something is written.
+    /// Uses `root` as the cache folder; it is created on the first write.
     pub fn new(root: impl Into<PathBuf>) -> DirStore {
         DirStore { root: root.into() }
     }
@@ -174,7 +175,7 @@ impl DirStore {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        // Renaming is what makes an entry appear as a whole.
+        // The rename makes the entry appear complete or not at all.
         let draft = path.with_extension(format!("{}.tmp", std::process::id()));
         std::fs::write(&draft, value.as_slice())?;
         std::fs::rename(&draft, &path)
@@ -194,7 +195,7 @@ impl Store for DirStore {
     }
 
     async fn delete(&self, key: &str) {
-        // What cannot be removed is not used either: its name says what it is of.
+        // An entry that cannot be removed is harmless: its key names the content it belongs to.
         let _ = std::fs::remove_file(self.root.join(key));
     }
 
@@ -210,7 +211,7 @@ impl Store for DirStore {
     }
 }
 
-/// A folder on this machine.
+/// A model folder on this machine.
 #[derive(Debug)]
 pub struct LocalDir {
     root: PathBuf,
@@ -220,16 +221,16 @@ pub struct LocalDir {
 }
 
 impl LocalDir {
-    /// The folder `root`.
+    /// Opens the folder `root`.
     pub fn open(root: &Path, part_size: u64, progress: Progress) -> Result<LocalDir> {
         let name = root.display().to_string();
         if !root.is_dir() {
-            return Err(Error::ModelName { name, reason: "there is no such folder".to_string() });
+            return Err(Error::ModelName { name, reason: "the folder does not exist".to_string() });
         }
         Ok(LocalDir { root: root.to_path_buf(), name, part_size: part_size.max(1), progress })
     }
 
-    /// The names of its files, those of folders in it left out.
+    /// Names of the files directly in the folder; subfolders are not searched.
     pub(super) fn list(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
         entries.filter_map(|e| e.file_name().into_string().ok()).collect()
@@ -239,7 +240,7 @@ impl LocalDir {
         Error::MissingFile {
             file: file.to_string(),
             place: self.name.clone(),
-            hint: format!("The system says: {error}."),
+            hint: format!("The operating system reports: {error}."),
         }
     }
 
@@ -278,7 +279,7 @@ impl PartSource for LocalDir {
 
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         if !is_inside(file) {
-            let reason = "it points out of the model's folder".to_string();
+            let reason = "the path leads outside the model's folder".to_string();
             return Err(Error::ModelName { name: file.to_string(), reason });
         }
         self.progress.file(file);
@@ -314,7 +315,7 @@ impl PartSource for LocalDir {
         Error::MissingFile {
             file: file.to_string(),
             place: self.name.clone(),
-            hint: "Check the folder's path.".to_string(),
+            hint: "Check the folder's path and its contents.".to_string(),
         }
     }
 }

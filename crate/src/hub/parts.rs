@@ -1,5 +1,5 @@
-//! What the three places that files come from have in common: a file is read in parts of a fixed size or by small ranges.
-//! Knows no tensors.
+//! Reading of files in parts of a fixed size or by small ranges, shared by all source kinds. Does not depend on
+//! tensors.
 
 use std::ops::Range;
 
@@ -9,40 +9,40 @@ use super::remote::Fault;
 use crate::util::json;
 use crate::{Error, Result};
 
-/// A file's length and what is known of its content.
+/// A file's length and what identifies its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
     /// Bytes.
     pub size: u64,
-    /// ETag or date of the last change, where the server shows one.
+    /// ETag or `Last-Modified` date, if the server exposes one.
     pub etag: Option<String>,
-    /// Whether some of it is in the cache.
+    /// Whether at least one part is cached.
     pub from_cache: bool,
 }
 
-/// A place that files come from.
+/// A source of files: HTTP, local folder, picked files or WebLLM's cache.
 pub(crate) trait PartSource {
     /// An open connection that reads consecutive parts.
     type Reader;
 
-    /// The place's name, for messages.
+    /// The source's name, for messages.
     fn place(&self) -> &str;
     fn progress(&self) -> &Progress;
-    /// Bytes of every part but a file's last.
+    /// Bytes of every part except a file's last.
     fn part_size(&self) -> u64;
-    /// How many parts of this file may be read at once.
+    /// Maximum number of parts of this file read in parallel.
     fn streams(&self, file: &str) -> usize;
-    /// Whether the place asks for less at once.
+    /// Whether the server asked for less parallelism.
     fn throttled(&self) -> bool {
         false
     }
-    /// Whether a part is at hand without the network.
+    /// Whether a part can be read without the network.
     fn is_stored(&self, file: &str, part: u64) -> bool;
-    /// `None`: there is no such file.
+    /// Length and validator of a file; `None` if the file does not exist.
     async fn info(&self, file: &str) -> Result<Option<FileInfo>>;
-    /// A small range: headers.
+    /// Reads a small range, such as a header.
     async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault>;
-    /// One part; `run_end` is the part after the last that will be read through `reader`.
+    /// Reads one part. `run_end` is the index after the last part that will be read through `reader`.
     async fn part(
         &self,
         file: &str,
@@ -50,28 +50,28 @@ pub(crate) trait PartSource {
         run_end: u64,
         reader: &mut Option<Self::Reader>,
     ) -> Result<Chunk, Fault>;
-    /// A part has been used up: where its bytes are nobody else's, their memory may go.
+    /// Releases a consumed part's memory if no other owner exists.
     fn spend(&self, _part: Chunk) {}
-    /// All that will be read of the file has been read: note what is stored. A load may end before that is done of the `last` of its
-    /// weights.
+    /// Finalizes a file whose reads are complete: records which parts are stored. For the `last` file of a load's
+    /// weights this may finish after the load.
     async fn seal(&self, file: &str, last: bool);
-    /// The file changed: forget what was read of it.
+    /// Drops everything read of a file, because it changed.
     async fn forget(&self, file: &str);
-    /// The error for a file that is needed and not there.
+    /// The error for a required file that does not exist.
     fn missing(&self, file: &str) -> Error;
 }
 
-/// How often a file that changes while it is read is begun again.
+/// Maximum number of attempts to read a file that changes during the read.
 pub(crate) const RESTARTS: usize = 3;
 
-/// The largest file that is read as a whole: the largest tokenizers have 35 MB.
+/// Maximum bytes of a file that is read as a whole. The largest tokenizers have 35 MB.
 const MAX_WHOLE: u64 = 256 << 20;
 
 fn changed(source: &impl PartSource, file: &str) -> Error {
     Error::Changed { file: format!("{}/{file}", source.place()) }
 }
 
-/// Tells the progress which parts of a file will be read.
+/// Registers with the progress which parts of a file will be read.
 pub(crate) fn expect<P: PartSource>(source: &P, file: &str, size: u64, parts: impl IntoIterator<Item = u64>) {
     let at = |index: u64| (index * source.part_size()).min(size);
     let key = key(source, file);
@@ -81,12 +81,12 @@ pub(crate) fn expect<P: PartSource>(source: &P, file: &str, size: u64, parts: im
     source.progress().report();
 }
 
-/// The name of a file that the progress knows its parts by.
+/// The key under which the progress tracks a file's parts.
 pub(crate) fn key<P: PartSource>(source: &P, file: &str) -> String {
     format!("{}/{file}", source.place())
 }
 
-/// Counts a part that came at once, unless it has been counted.
+/// Counts a part that arrived at once, unless it was counted before.
 pub(crate) fn count<P: PartSource>(source: &P, file: &str, part: u64, bytes: usize, from_cache: bool) {
     let (progress, key) = (source.progress(), key(source, file));
     if progress.counts(&key, part) {
@@ -95,12 +95,12 @@ pub(crate) fn count<P: PartSource>(source: &P, file: &str, part: u64, bytes: usi
     }
 }
 
-/// A whole file as parts in order; `None` where there is no such file.
+/// Reads a whole file as parts in order; `None` if it does not exist.
 async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<Chunk>>> {
     for _ in 0..RESTARTS {
         let Some(info) = source.info(file).await? else { return Ok(None) };
         if info.size > MAX_WHOLE {
-            let reason = format!("it has {} bytes, the limit for a file of this kind is {MAX_WHOLE}", info.size);
+            let reason = format!("the file has {} bytes, the limit for this kind of file is {MAX_WHOLE}", info.size);
             return Err(Error::Config { file: file.to_string(), reason });
         }
         let count = info.size.div_ceil(source.part_size());
@@ -128,8 +128,8 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
     Err(changed(source, file))
 }
 
-/// A small file as a whole, in this program's memory; `None` where there is no such file. In JSON the bare words that
-/// Python writes (`NaN`, `Infinity`) become what other readers take.
+/// Reads a whole small file into this program's memory; `None` if it does not exist. In JSON files, Python's bare words
+/// (`NaN`, `Infinity`) are replaced by values that JSON parsers accept.
 pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
     let Some(parts) = read_parts(source, file).await? else { return Ok(None) };
     let mut bytes = Vec::with_capacity(parts.iter().map(Chunk::len).sum());
@@ -142,12 +142,12 @@ pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option
     Ok(Some(if file.ends_with(".json") { json::owned(bytes) } else { bytes }))
 }
 
-/// A small range of a file that must be there.
+/// Reads a small range of a file that must exist.
 pub(crate) async fn read_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
     Ok(small(source, file, range).await?.to_vec())
 }
 
-/// A range of a file that must be there. What is not at hand comes by whole parts, which are kept.
+/// Reads a range of a file that must exist. Parts that are not stored are downloaded whole and cached.
 pub(crate) async fn slice<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
     let size = source.part_size();
     if (range.start / size..range.end.div_ceil(size)).all(|part| source.is_stored(file, part)) {
@@ -174,7 +174,8 @@ async fn small<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Resu
     Err(changed(source, file))
 }
 
-/// A range of a file in order, part by part. A file that changes midway is an error: what the sink got is of the old one.
+/// Streams a range of a file in order, part by part. A file that changes midway is an error, because the sink already
+/// has bytes of the old one.
 pub(crate) async fn stream<P: PartSource>(
     source: &P,
     file: &str,
@@ -208,7 +209,7 @@ pub(crate) async fn stream<P: PartSource>(
     Ok(())
 }
 
-/// Chunks in a row as one.
+/// Concatenates chunks.
 pub(crate) fn join(chunks: &[Chunk]) -> Chunk {
     let mut buffer = ChunkBuffer::new(chunks.iter().map(Chunk::len).sum());
     chunks.iter().for_each(|chunk| buffer.push(chunk));

@@ -1,5 +1,5 @@
-//! What a load says while it runs: phase, file, bytes, rate, time left; at least four times a second, even when nothing
-//! moves. Knows nothing of how the bytes come.
+//! Progress of a load: phase, file, bytes, rate and time left. Reports at least four times a second, even when nothing
+//! arrives. Does not depend on how bytes arrive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,30 +12,30 @@ use futures_util::future::{Either, select};
 use crate::util::clock;
 use crate::util::map::SortedMap;
 
-/// A pause between two reports at the most, in milliseconds: five a second leave room for a late timer.
+/// Maximum pause between two reports, in milliseconds. Five reports a second tolerate a late timer.
 const TICK_MS: f64 = 200.0;
-/// Reports closer together than this are dropped.
+/// Minimum pause between two reports, in milliseconds; closer ones are dropped.
 const THROTTLE_MS: f64 = 80.0;
-/// The rate is that of the last this many milliseconds.
+/// Window over which the rate is averaged, in milliseconds.
 const WINDOW_MS: f64 = 4000.0;
 
-/// What a load is doing.
+/// Phases of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Looking the model up; config.json.
+    /// Finding the model and reading config.json.
     Config,
     /// Tokenizer and chat template.
     Tokenizer,
-    /// Tensors, from their headers to the GPU.
+    /// Tensors, from their headers to GPU buffers.
     Weights,
-    /// All bytes are there; kernels are still being compiled.
+    /// All bytes have arrived; kernels are still compiling.
     Compile,
-    /// Done.
+    /// The model is ready.
     Ready,
 }
 
 impl Phase {
-    /// Its stable name in JavaScript.
+    /// The phase's stable name in JavaScript.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Config => "config",
@@ -47,39 +47,40 @@ impl Phase {
     }
 }
 
-/// One report. `loaded` never falls within a phase.
+/// One progress report. `loaded` never decreases within a phase.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressEvent {
-    /// What is being done.
+    /// The current phase.
     pub phase: Phase,
-    /// The file that is being read; empty between files.
+    /// The file being read; empty between files.
     pub file: String,
-    /// Bytes of this phase that have arrived; of [`Phase::Compile`] kernels, of [`Phase::Ready`] the bytes of the weights.
+    /// Bytes of this phase that have arrived. [`Phase::Compile`] counts kernels; [`Phase::Ready`] repeats the bytes of
+    /// the weights.
     pub loaded: u64,
-    /// The same in all; 0 while unknown.
+    /// Total in the unit of `loaded`; 0 while unknown.
     pub total: u64,
-    /// How much of the whole load is done, from 0 to 1. It never falls, and is 1 when the model is ready.
+    /// Fraction of the whole load that is done, 0 to 1. It never decreases and is 1 when the model is ready.
     pub share: f64,
-    /// Rate of the last seconds.
+    /// Download rate over the last seconds.
     pub bytes_per_second: f64,
-    /// Time left at that rate, where both are known.
+    /// Estimated time left at that rate, if rate and total are known.
     pub seconds_left: Option<f64>,
     /// Whether the latest bytes came from the cache.
     pub from_cache: bool,
 }
 
-/// What is known of a part of a file. Models of several graphs read the same parts for one after another: each counts once.
+/// State of one part of a file. Models of several graphs read the same parts repeatedly; each part counts once.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartState {
-    /// Bytes that the total has of it.
+    /// Bytes that the total includes for it.
     expected: u64,
     /// Whether its bytes have been counted.
     counted: bool,
-    /// Whether this load had it from the network.
+    /// Whether this load downloaded it.
     fetched: bool,
 }
 
-/// Who is told.
+/// Receiver of reports.
 type Callback = Box<dyn FnMut(&ProgressEvent)>;
 
 struct Inner {
@@ -91,17 +92,17 @@ struct Inner {
     total: Cell<u64>,
     from_cache: Cell<bool>,
     last_report: Cell<f64>,
-    /// Kernels that are there, and all that are wanted; none while nobody knows.
+    /// Kernels compiled and kernels requested; (0, 0) while unknown.
     kernels: Cell<(u64, u64)>,
     /// Bytes of the weights.
     weights: Cell<u64>,
     share: Cell<f64>,
     samples: RefCell<VecDeque<(f64, u64)>>,
-    /// Parts by file and number.
+    /// Part states by file and part index.
     parts: RefCell<SortedMap<String, SortedMap<u64, PartState>>>,
 }
 
-/// The one who reports. Clones report to the same callback.
+/// Reports the progress of a load. Clones share one callback.
 #[derive(Clone)]
 pub struct Progress(Rc<Inner>);
 
@@ -112,7 +113,7 @@ impl std::fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// Reports to `callback`, which must not call back into this object.
+    /// Reports to `callback`, which must not call methods of this object.
     pub fn new(callback: impl FnMut(&ProgressEvent) + 'static) -> Progress {
         Progress(Rc::new(Inner {
             callback: RefCell::new(Box::new(callback)),
@@ -131,12 +132,12 @@ impl Progress {
         }))
     }
 
-    /// Reports to nobody.
+    /// Creates a progress without a callback.
     pub fn none() -> Progress {
         Progress::new(|_| ())
     }
 
-    /// Begins a phase: bytes count from zero again.
+    /// Starts a phase; bytes count from zero again.
     pub fn phase(&self, phase: Phase) {
         self.0.phase.set(phase);
         self.0.file.borrow_mut().clear();
@@ -157,7 +158,7 @@ impl Progress {
         self.report();
     }
 
-    /// Reports all the while that `work` compiles `more` kernels, of which `made` counts those that are there.
+    /// Reports while `work` compiles `more` kernels; `made` returns how many are compiled.
     pub async fn compiling<T>(&self, more: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
         let (before, total) = self.0.kernels.get();
         self.0.kernels.set((before, total + more));
@@ -184,14 +185,14 @@ impl Progress {
         }
     }
 
-    /// Whether all bytes of the weights are there: what is left is waiting for kernels.
+    /// Whether all weight bytes have arrived and only kernels are pending.
     fn waits_for_kernels(&self) -> bool {
         let (made, kernels) = self.0.kernels.get();
         let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
         self.0.phase.get() == Phase::Weights && all && made < kernels
     }
 
-    /// How much of the load is done. Weights and kernels come at the same time: what is behind decides.
+    /// Fraction of the load that is done. Weights and kernels load in parallel, so the slower one decides.
     fn whole(&self, loaded: u64, total: u64) -> f64 {
         let part = |(done, all): (u64, u64)| if all == 0 { 1.0 } else { done.min(all) as f64 / all as f64 };
         let some = if total == 0 { 0.0 } else { part((loaded, total)) };
@@ -206,7 +207,7 @@ impl Progress {
         self.0.share.get()
     }
 
-    /// Names the file that is being read.
+    /// Names the file being read.
     pub fn file(&self, name: &str) {
         if *self.0.file.borrow() != name {
             name.clone_into(&mut self.0.file.borrow_mut());
@@ -214,29 +215,29 @@ impl Progress {
         }
     }
 
-    /// Adds to the bytes that this phase will read.
+    /// Adds bytes to the total of this phase.
     pub fn expect(&self, bytes: u64) {
         self.0.total.set(self.0.total.get() + bytes);
         self.report();
     }
 
-    /// Adds a part of a file to what this phase will read, unless it is among that already.
+    /// Adds a part to the total of this phase, unless it is included already.
     pub fn expect_part(&self, file: &str, part: u64, bytes: u64) {
         let before = self.state(file, part, |state| std::mem::replace(&mut state.expected, bytes));
         self.0.total.set(self.0.total.get().saturating_sub(before) + bytes);
     }
 
-    /// Whether the bytes of a part are still to be counted in this phase.
+    /// Whether a part's bytes are not yet counted in this phase.
     pub fn counts(&self, file: &str, part: u64) -> bool {
         self.state(file, part, |state| !state.counted)
     }
 
-    /// Whether this load had a part from the network: then the cache is where it came to, not where it came from.
+    /// Whether this load downloaded a part. If so, a later cache hit of the part does not count as cached.
     pub fn was_fetched(&self, file: &str, part: u64) -> bool {
         self.state(file, part, |state| state.fetched)
     }
 
-    /// A part has come as a whole.
+    /// Marks a part as fully read.
     pub fn came(&self, file: &str, part: u64, from_cache: bool) {
         self.state(file, part, |state| {
             state.counted = true;
@@ -244,7 +245,7 @@ impl Progress {
         });
     }
 
-    /// The parts of a file must be read again.
+    /// Resets the parts of a file that must be read again.
     pub fn forget(&self, file: &str) {
         if let Some(parts) = self.0.parts.borrow_mut().get_mut(file) {
             parts.values_mut().for_each(|state| state.counted = false);
@@ -257,19 +258,19 @@ impl Progress {
         with(parts.get_or_insert_with(part, PartState::default))
     }
 
-    /// Bytes have arrived.
+    /// Counts bytes that have arrived.
     pub fn add(&self, bytes: u64, from_cache: bool) {
         self.0.done.set(self.0.done.get() + bytes);
         self.0.shown.set(self.0.shown.get().max(self.0.done.get()));
         self.0.from_cache.set(from_cache);
-        // The last bytes are always reported: nothing may follow them that would say that all is there.
+        // Report the last bytes in any case: no later report may follow to show completion.
         let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
         if all || clock::now_ms() - self.0.last_report.get() >= THROTTLE_MS {
             self.report();
         }
     }
 
-    /// Bytes that had arrived must be read again; the number shown stands still until they have.
+    /// Subtracts bytes that must be read again. The reported number does not change until they have arrived again.
     pub fn take_back(&self, bytes: u64) {
         self.0.done.set(self.0.done.get().saturating_sub(bytes));
     }
@@ -279,7 +280,7 @@ impl Progress {
         self.0.done.get()
     }
 
-    /// Bytes per second over the last seconds.
+    /// Bytes per second over the last [`WINDOW_MS`].
     pub fn rate(&self) -> f64 {
         let now = clock::now_ms();
         let mut samples = self.0.samples.borrow_mut();
@@ -294,7 +295,7 @@ impl Progress {
         }
     }
 
-    /// Reports now.
+    /// Reports immediately, subject to the throttle.
     pub fn report(&self) {
         if self.0.phase.get() == Phase::Weights {
             self.0.weights.set(self.0.total.get());
@@ -325,13 +326,13 @@ impl Progress {
             from_cache: self.0.from_cache.get(),
         };
         self.0.last_report.set(clock::now_ms());
-        // A callback that calls back would find the cell taken: its report is dropped, not a panic.
+        // A reentrant callback finds the cell borrowed; its report is dropped instead of panicking.
         if let Ok(mut callback) = self.0.callback.try_borrow_mut() {
             callback(&event);
         }
     }
 
-    /// Runs `future` and reports all the while, so that no wait is silent.
+    /// Runs `future` and keeps reporting until it completes.
     pub async fn during<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         loop {
@@ -366,7 +367,7 @@ mod tests {
             }
         };
         parts.iter().for_each(|(part, bytes)| progress.expect_part("a", *part, *bytes));
-        // The first graph reads two parts of the network, the second all, of which the cache has those two by now.
+        // The first graph downloads two parts. The second reads all three, and finds those two in the cache.
         for (part, cached) in [(0, false), (1, false), (0, true), (1, true), (2, false)] {
             progress.expect_part("a", part, parts[part as usize].1);
             read(part, parts[part as usize].1, cached);
@@ -374,7 +375,7 @@ mod tests {
         let told = || events.borrow().last().map(|e| (e.loaded, e.total, e.from_cache));
         assert_eq!(told(), Some((100, 100, false)));
         assert!(events.borrow().iter().skip(1).all(|e| e.total == 100));
-        // The next phase counts anew, and still knows what the network brought.
+        // The next phase counts from zero and still knows which parts were downloaded.
         progress.phase(Phase::Weights);
         progress.expect_part("a", 0, 40);
         read(0, 40, true);
@@ -413,7 +414,7 @@ mod tests {
         let events = events.borrow();
         assert!(events.windows(2).all(|two| two[0].share <= two[1].share));
         let of = |phase| events.iter().filter(move |e| e.phase == phase).collect::<Vec<_>>();
-        assert!(of(Phase::Weights).iter().all(|e| e.share < 0.04), "no kernel was there");
+        assert!(of(Phase::Weights).iter().all(|e| e.share < 0.04), "no kernel was compiled");
         let compile: Vec<(u64, u64)> = of(Phase::Compile).iter().map(|e| (e.loaded, e.total)).collect();
         assert!(compile.first() == Some(&(0, 4)) && compile.last() == Some(&(4, 4)), "{compile:?}");
         let ready = &of(Phase::Ready)[0];

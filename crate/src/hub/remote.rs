@@ -1,5 +1,5 @@
-//! One file of a server, read by ranges: retried, resumed from the byte where it broke, and noticed when it changes.
-//! Knows neither repositories nor the cache.
+//! Reads one file of a server by ranges: retries, resumes at the byte where the connection broke, and detects changes.
+//! Does not depend on repositories or the cache.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,19 +12,19 @@ use super::transport::{Body, Headers, Method, Request, Response, Transport};
 use crate::Error;
 use crate::util::clock;
 
-/// No file is larger; a server that says so would make sums overflow.
+/// Maximum file size accepted from a server; larger claims could overflow sums.
 const MAX_SIZE: u64 = 1 << 50;
 
-/// What tells one content of a file from another.
+/// Identifies one content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub size: u64,
-    /// ETag or date; `None` where the server shows neither.
+    /// ETag or `Last-Modified` date; `None` if the server exposes neither.
     pub validator: Option<String>,
 }
 
 impl Identity {
-    /// Whether an answer with these properties is of the same content, as far as both sides know.
+    /// Whether an answer with these properties has the same content, as far as both sides know.
     fn agrees(&self, size: Option<u64>, validator: Option<&str>) -> bool {
         size.is_none_or(|s| s == self.size)
             && match (validator, self.validator.as_deref()) {
@@ -34,12 +34,12 @@ impl Identity {
     }
 }
 
-/// Why a read ended without its bytes.
+/// Why a read failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The file on the server is not the one that was begun.
+    /// The file on the server is no longer the one whose read was started.
     Changed,
-    /// Anything else.
+    /// Any other failure.
     Failed(Error),
 }
 
@@ -49,7 +49,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// What an answer to HEAD says.
+/// Metadata from the answer to HEAD.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub size: Option<u64>,
@@ -57,21 +57,21 @@ pub(crate) struct Head {
     pub commit: Option<String>,
 }
 
-/// An answer, or what the connection said instead.
+/// An answer, or the connection's error message.
 type Answer<T> = Result<Response<<T as Transport>::Body>, String>;
 
-/// A server with all that its requests share.
+/// A server and the state that its requests share.
 pub(crate) struct Remote<T: Transport> {
     pub transport: T,
     pub token: Option<String>,
     pub retry: RetryPolicy,
     pub abort: AbortFlag,
     pub progress: Progress,
-    /// No request before this time: a 429 slows all streams, not only its own.
+    /// Earliest time of the next request: a 429 delays all streams, not only its own.
     pub not_before: Cell<f64>,
-    /// Set by a 429: the server does not want parallel streams.
+    /// Set by a 429: the server does not accept parallel streams.
     pub throttled: Cell<bool>,
-    /// Set by the first answer, whatever it was.
+    /// Set by the first answer, whatever its status.
     pub reached: Cell<bool>,
 }
 
@@ -81,7 +81,7 @@ impl<T: Transport> Remote<T> {
         if self.reached.get() { Error::Network { url, reason } } else { Error::Unreachable { url, reason } }
     }
 
-    /// Failures in a row before giving up. A server that never answered will hardly do so: nobody waits long for it.
+    /// Maximum number of failures in a row. Lower for a server that never answered, since it is unlikely to start.
     fn attempts(&self) -> u32 {
         let RetryPolicy { attempts, first_attempts, .. } = self.retry;
         if self.reached.get() { attempts } else { attempts.min(first_attempts) }
@@ -91,7 +91,7 @@ impl<T: Transport> Remote<T> {
         self.abort.guard(&format!("downloading {url}"), clock::sleep(ms)).await
     }
 
-    /// One request, not repeated: status errors are for the caller.
+    /// Sends one request without retries. The caller handles error statuses.
     async fn once(&self, method: Method, url: &str, range: &str, limit_ms: f64) -> Result<Answer<T>, Error> {
         let wait = self.not_before.get() - clock::now_ms();
         if wait > 0.0 {
@@ -105,17 +105,18 @@ impl<T: Transport> Remote<T> {
                 self.reached.set(self.reached.get() || answer.is_ok());
                 answer.map_err(|failure| failure.0)
             }
-            None => Err(format!("no answer within {} s", limit_ms / 1000.0)),
+            None => Err(format!("no response within {} s", limit_ms / 1000.0)),
         })
     }
 
-    /// The pause that a refused answer asks for, or the error that ends it. Of the successful ones a page is refused.
+    /// The pause before retrying a refused answer, or the error that ends the retries. A successful status is refused
+    /// when the body is a web page.
     fn refusal(&self, url: &str, status: u16, headers: &Headers, failures: u32) -> Result<f64, Error> {
-        // The Hub answers 401 for what does not exist, to anyone who may not know that it does; its code tells.
+        // For missing repositories the Hub answers 401 to clients without access; the error code tells the cases apart.
         let missing = headers.error_code.as_deref().is_some_and(|code| code.ends_with("NotFound"));
         match status {
             200 | 206 => {
-                let answer = "the server answered with a web page instead of the file".to_string();
+                let answer = "the server returned a web page instead of the file".to_string();
                 Err(Error::NotFound { url: url.to_string(), answer })
             }
             404 | 410 => Err(Error::NotFound { url: url.to_string(), answer: format!("HTTP {status}") }),
@@ -125,7 +126,9 @@ impl<T: Transport> Remote<T> {
                 let asked = headers.retry_after.as_deref().and_then(RetryPolicy::retry_after);
                 if let Some(wait) = asked.filter(|wait| *wait > self.retry.max_retry_after_ms) {
                     let seconds = wait / 1000.0;
-                    return Err(self.network(url, format!("HTTP {status}, the server asks to wait {seconds:.0} s")));
+                    return Err(
+                        self.network(url, format!("HTTP {status}, the server asks to retry after {seconds:.0} s"))
+                    );
                 }
                 let pause = asked.unwrap_or(0.0).max(self.retry.pause(failures));
                 if status == 429 {
@@ -138,14 +141,14 @@ impl<T: Transport> Remote<T> {
         }
     }
 
-    /// Size and validator of a file without its body. `patient` retries; otherwise the first failure ends it.
+    /// Requests size and validator of a file without its body. `patient` retries; otherwise the first failure is final.
     pub async fn head(&self, url: &str, patient: bool) -> Result<Head, Error> {
         let limit_ms = if patient { self.retry.stall_ms } else { self.retry.stall_ms.min(8000.0) };
         let mut failures = 0;
         let mut method = Method::Head;
         loop {
-            // The range keeps the browser from asking for a compressed body, whose length says nothing; where HEAD is not
-            // allowed (signed URLs are signed for GET), the first byte tells as much.
+            // The range header keeps the browser from asking for a compressed body, whose length is of no use. Where
+            // HEAD is not allowed (signed URLs are signed for GET), the first byte gives the same information.
             let range = if method == Method::Head { "bytes=0-" } else { "bytes=0-0" };
             failures += 1;
             let (reason, pause) = match self.once(method, url, range, limit_ms).await? {
@@ -176,26 +179,26 @@ impl<T: Transport> Remote<T> {
     }
 }
 
-/// Reads one range of a file in order; a broken connection is resumed where it broke.
+/// Reads one range of a file in order; resumes a broken connection at the byte where it broke.
 pub(crate) struct RangeReader<T: Transport> {
     remote: Rc<Remote<T>>,
     url: String,
-    /// The next byte that will be returned.
+    /// Offset of the next byte to return.
     pub pos: u64,
-    /// The byte after the last; `None` until the file's length is known.
+    /// Offset after the last byte; `None` until the file's length is known.
     end: Option<u64>,
-    /// What the file must be; set by the first answer where the caller does not know it.
+    /// The expected content; set by the first answer if the caller does not know it.
     pub identity: Option<Identity>,
-    /// The validator that the first answer showed, even when it told no size.
+    /// The validator of the first answer, even if that had no size.
     pub validator: Option<String>,
-    /// The commit of the last answer.
+    /// The commit named by the last answer.
     pub commit: Option<String>,
-    /// False when the server answers a range with the whole file.
+    /// False if the server answers a range with the whole file.
     pub ranges: bool,
     body: Option<T::Body>,
-    /// Bytes that have come but were not yet handed out.
+    /// Received bytes that were not returned yet.
     rest: Option<Chunk>,
-    /// Bytes of the present body before `pos`.
+    /// Bytes of the current body to skip until `pos`.
     skip: u64,
     failures: u32,
     total_failures: u32,
@@ -221,22 +224,22 @@ impl<T: Transport> RangeReader<T> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether the range is fully read.
     pub fn is_done(&self) -> bool {
         self.end == Some(self.pos)
     }
 
-    /// Whether it reads this content of the file, as far as both sides know.
+    /// Whether the reader serves this content of the file, as far as both sides know.
     pub fn reads(&self, content: &Identity) -> bool {
         self.identity.as_ref().is_none_or(|own| own.agrees(Some(content.size), content.validator.as_deref()))
     }
 
-    /// Goes on to the end of a file whose length nobody tells: only a server that ignores ranges can do that.
+    /// Reads to the end of a file of unknown length. Needs a server that ignores ranges.
     pub fn unbound(&mut self) {
         self.end = None;
     }
 
-    /// Goes on to `end`; a body that was asked for less is replaced by a new request when it is used up.
+    /// Moves the end of the range to `end`. A new request follows once the current body is used up.
     pub fn extend(&mut self, end: u64) {
         if self.ranges && self.end != Some(end) && self.rest.is_none() {
             self.body = None;
@@ -257,7 +260,7 @@ impl<T: Transport> RangeReader<T> {
         Ok(self.remote.pause(&self.url, pause).await?)
     }
 
-    /// Makes sure that a body is open at `pos`, or that there is nothing left. Returns when the headers have come.
+    /// Opens a body at `pos`, unless the range is fully read. Returns once the headers have arrived.
     pub async fn open(&mut self) -> Result<(), Fault> {
         while self.body.is_none() && !self.is_done() {
             let range = match self.end {
@@ -280,17 +283,17 @@ impl<T: Transport> RangeReader<T> {
         Ok(())
     }
 
-    /// Checks that an answer is of the file and the place that was asked for.
+    /// Checks that an answer has the requested file and offset.
     fn accept(&mut self, response: Response<T::Body>) -> Result<(), Fault> {
         let headers = response.headers;
         let (first, total) = headers.content_range();
         let partial = response.status == 206;
         if partial && first.is_some_and(|first| first != self.pos) {
-            let reason = format!("asked for byte {}, the server sent from byte {}", self.pos, first.unwrap_or(0));
+            let reason = format!("requested byte {}, but the server sent from byte {}", self.pos, first.unwrap_or(0));
             return Err(Fault::Failed(self.remote.network(&self.url, reason)));
         }
         let size = if partial {
-            // A page may not see Content-Range; an open range, or one that came short, still ends where the file does.
+            // A page may not see Content-Range. An open range, or one answered short, still ends at the file's end.
             let reached = headers.length().map(|length| self.pos + length);
             total.or(reached.filter(|reached| self.end.is_none_or(|end| *reached < end)))
         } else {
@@ -321,7 +324,7 @@ impl<T: Transport> RangeReader<T> {
         Ok(())
     }
 
-    /// 416: right for an empty file and at its end, a change anywhere else.
+    /// Handles 416: correct for an empty file and at the file's end, otherwise the file changed.
     fn past_the_end(&mut self, headers: &Headers) -> Result<(), Fault> {
         let size = headers.content_range().1.unwrap_or(0);
         if self.identity.as_ref().is_some_and(|i| i.size != size) || self.pos > size {
@@ -334,7 +337,7 @@ impl<T: Transport> RangeReader<T> {
         Ok(())
     }
 
-    /// The next bytes, at `pos`, at most `max` of them; `None` at the end of the range.
+    /// Returns the next bytes at `pos`, at most `max`; `None` at the end of the range.
     pub async fn next(&mut self, max: usize) -> Result<Option<Chunk>, Fault> {
         loop {
             if let Some(rest) = self.rest.take() {
@@ -350,7 +353,7 @@ impl<T: Transport> RangeReader<T> {
             let read = clock::timeout(stall, body.next());
             let read = self.remote.abort.guard(&format!("downloading {}", self.url), read).await?;
             match read {
-                None => self.fail(format!("no byte for {} s", stall / 1000.0), None).await?,
+                None => self.fail(format!("no data received for {} s", stall / 1000.0), None).await?,
                 Some(Err(failure)) => self.fail(failure.0, None).await?,
                 Some(Ok(None)) => self.body_ended().await?,
                 Some(Ok(Some(chunk))) => {
@@ -363,12 +366,12 @@ impl<T: Transport> RangeReader<T> {
         }
     }
 
-    /// The body is over: too early, unless nobody ever said how long the file is.
+    /// Handles the end of the body: premature, unless the file's length was never known.
     async fn body_ended(&mut self) -> Result<(), Fault> {
         match (self.end, &self.identity) {
             (Some(end), Some(_)) => {
                 let missing = end - self.pos;
-                self.fail(format!("the server ended the body {missing} bytes too early"), None).await
+                self.fail(format!("the response ended {missing} bytes early"), None).await
             }
             _ => {
                 self.identity = Some(Identity { size: self.pos, validator: self.validator.clone() });
@@ -378,7 +381,7 @@ impl<T: Transport> RangeReader<T> {
         }
     }
 
-    /// Cuts off what lies before `pos` (a body that begins at the file's begin) or after the end.
+    /// Removes bytes before `pos` (of a body that starts at the file's start) and after the end.
     fn cut(&mut self, chunk: &Chunk) -> Option<Chunk> {
         let length = chunk.len() as u64;
         if self.skip >= length {
@@ -386,14 +389,14 @@ impl<T: Transport> RangeReader<T> {
             return None;
         }
         let from = std::mem::take(&mut self.skip);
-        // What a body without ranges holds after this range's end may be asked for next.
+        // Without ranges, bytes after this range's end may be requested next.
         let end = self.end.filter(|_| self.ranges).or(self.identity.as_ref().map(|i| i.size));
         let room = end.map_or(length - from, |end| (end - self.pos).min(length - from));
         (room > 0).then(|| chunk.slice(from as usize..(from + room) as usize))
     }
 
     fn hand_out(&mut self, chunk: Chunk, max: usize) -> Chunk {
-        // Compared as u64: what is left of a file may not fit into a usize of 32 bits.
+        // Compare as u64: the rest of a file may not fit into a 32-bit usize.
         let max = self.end.map_or(max, |end| (end - self.pos).min(max as u64) as usize);
         let chunk = if chunk.len() > max {
             self.rest = Some(chunk.slice(max..chunk.len()));
@@ -405,7 +408,7 @@ impl<T: Transport> RangeReader<T> {
         chunk
     }
 
-    /// Reads on until the buffer is full or the range ends; `count` hears of the bytes as they come.
+    /// Reads until the buffer is full or the range ends; calls `count` with the bytes as they arrive.
     pub async fn fill(&mut self, buffer: &mut ChunkBuffer, count: impl Fn(u64)) -> Result<(), Fault> {
         while buffer.missing() > 0 && !self.is_done() {
             let Some(chunk) = self.next(buffer.missing()).await? else { break };

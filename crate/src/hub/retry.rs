@@ -1,23 +1,23 @@
-//! When to try again and how long to wait. Sends nothing itself.
+//! Retry policy: when to retry and how long to pause. Sends no requests.
 
 use crate::util::clock;
 
-/// How stubbornly a download is pursued.
+/// Limits and pauses of retries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
-    /// Failures in a row, without a byte between them, before giving up.
+    /// Maximum failures in a row, without a byte received between them.
     pub attempts: u32,
-    /// Failures of one range in all before giving up, even with bytes between them.
+    /// Maximum failures of one range, even with bytes received between them.
     pub total_attempts: u32,
-    /// Failures in a row before giving up a server that never answered anything.
+    /// Maximum failures in a row of a server that never answered.
     pub first_attempts: u32,
-    /// The first pause in milliseconds; it doubles with each failure.
+    /// The first pause in milliseconds; each failure doubles it.
     pub base_ms: f64,
-    /// The longest pause that is chosen here.
+    /// The longest computed pause, in milliseconds.
     pub max_ms: f64,
-    /// The longest `Retry-After` that is obeyed; a server that asks for more is taken as refusing.
+    /// The longest `Retry-After` that is honored, in milliseconds; a longer one counts as a refusal.
     pub max_retry_after_ms: f64,
-    /// A connection that is silent for so long counts as broken.
+    /// Milliseconds without data after which a connection counts as broken.
     pub stall_ms: f64,
 }
 
@@ -36,15 +36,15 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The pause after the `failures`-th failure in a row: doubling, with a quarter of jitter so that the streams of many
-    /// pages do not come back together.
+    /// The pause after the `failures`-th failure in a row: it doubles, with 25% jitter, so that many pages do not retry
+    /// in sync.
     pub(crate) fn pause(&self, failures: u32) -> f64 {
         let doubled = self.base_ms * f64::from(1u32 << failures.saturating_sub(1).min(16));
         let jitter = (clock::now_ms() * 7.0).rem_euclid(1000.0) / 1000.0;
         doubled.min(self.max_ms) * (0.75 + 0.5 * jitter)
     }
 
-    /// What a `Retry-After` header asks for, in milliseconds: seconds, or a date.
+    /// Parses a `Retry-After` header into milliseconds: seconds, or a date.
     pub(crate) fn retry_after(header: &str) -> Option<f64> {
         if let Ok(seconds) = header.trim().parse::<u32>() {
             return Some(f64::from(seconds) * 1000.0);
@@ -53,20 +53,20 @@ impl RetryPolicy {
     }
 }
 
-/// A date in milliseconds since 1970.
+/// Parses a date into milliseconds since 1970.
 #[cfg(target_arch = "wasm32")]
 fn date(text: &str) -> Option<f64> {
     Some(js_sys::Date::parse(text)).filter(|ms| ms.is_finite())
 }
 
-/// A date in milliseconds since 1970.
+/// Parses a date into milliseconds since 1970.
 #[cfg(not(target_arch = "wasm32"))]
 fn date(text: &str) -> Option<f64> {
     let date = httpdate::parse_http_date(text).ok()?;
     Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
 }
 
-/// Whether a status may pass by itself.
+/// Whether a status is likely to be temporary.
 pub(crate) fn is_transient(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504 | 520..=524)
 }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(RetryPolicy::retry_after("soon"), None);
     }
 
-    // A page's dates are the browser's, which has nothing to write one in this form with.
+    // In the browser, JavaScript parses dates, and nothing here can format one.
     #[cfg(not(target_arch = "wasm32"))]
     #[test]
     fn retry_after_is_the_time_until_a_date() {

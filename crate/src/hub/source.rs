@@ -1,4 +1,4 @@
-//! The one type that a loader sees: files by name, whatever the place.
+//! A model's files by name, independent of the source kind.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -33,18 +33,18 @@ enum Place {
     WebLlm(Box<WebLlm>),
 }
 
-/// The files of one model. A clone reads the same ones.
+/// The files of one model. Clones share caches and state.
 #[derive(Clone)]
 pub struct Source {
     place: Rc<Place>,
-    /// The GGUF file that was named.
+    /// The GGUF file named by the caller.
     gguf: Option<String>,
     abort: AbortFlag,
-    /// Where something is kept between visits, if anywhere.
+    /// Persistent storage, if enabled.
     store: Option<DefaultStore>,
 }
 
-/// Calls a function of one generic parameter with the place, whichever it is.
+/// Calls a generic function with the concrete source kind.
 macro_rules! with_place {
     ($self:expr, $place:ident => $call:expr) => {
         match &*$self.place {
@@ -66,7 +66,7 @@ macro_rules! with_place {
 }
 
 impl Source {
-    /// Looks a model up. Of the network this takes one HEAD request for a repository at a branch or tag, else none.
+    /// Opens a model's source. Network: one HEAD request for a repository at a branch or tag, otherwise none.
     pub async fn open(model: &ModelRef, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
         let (model, gguf) = match model {
             ModelRef::File { place, file } => (place.as_ref(), Some(file.clone())),
@@ -94,7 +94,7 @@ impl Source {
         let http = HttpSource::open(model, options, transport, store.clone(), abort.clone(), progress).await;
         #[cfg(target_arch = "wasm32")]
         if let Some(local) = found {
-            // What WebLLM does not keep may come from the network, or be done without.
+            // Files missing from WebLLM's cache come from the network, or are optional.
             let place = Rc::new(Place::WebLlm(Box::new(WebLlm { local, remote: http.ok() })));
             return Ok(Source { place, gguf, abort, store });
         }
@@ -106,7 +106,7 @@ impl Source {
         Ok(Source { place: Rc::new(Place::Http(Box::new(http))), gguf, abort, store })
     }
 
-    /// Files that the user picked.
+    /// Opens files that the user picked.
     #[cfg(target_arch = "wasm32")]
     pub async fn picked(
         files: Vec<PickedFile>,
@@ -120,19 +120,19 @@ impl Source {
         Ok(Source { place: Rc::new(Place::Picked(picked)), gguf, abort, store })
     }
 
-    /// A small fact that was kept between visits under a name: two parts of a path, which no file of a model has.
+    /// Reads a persisted value by name. Names consist of two path segments, which no model file has.
     pub async fn kept(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.store.as_ref()?.get(name, 0).await?.to_vec())
     }
 
-    /// Keeps a small fact. Where that fails, or nothing is kept at all, it has to be found out again.
+    /// Persists a small value. If that fails, or nothing is persisted, the value is computed again next time.
     pub async fn keep(&self, name: &str, fact: Vec<u8>) {
         if let Some(store) = &self.store {
             let _ = store.put(name, &Chunk::from_vec(fact)).await;
         }
     }
 
-    /// Whether anything is kept between visits.
+    /// Whether anything is persisted between visits.
     pub(crate) fn keeps(&self) -> bool {
         self.store.is_some()
     }
@@ -141,7 +141,7 @@ impl Source {
         cache::made_key(self.name(), &format!("{set}-{rest}"))
     }
 
-    /// Whether a set of pieces was kept as a whole.
+    /// Whether all chunks of a set derived from this model's files are stored.
     pub(crate) async fn has_set(&self, set: &str) -> bool {
         match &self.store {
             Some(store) => store.get(&self.piece_key(set, "whole"), 0).await.is_some(),
@@ -149,43 +149,43 @@ impl Source {
         }
     }
 
-    /// A piece of what was made of this model's files, of so many bytes.
+    /// Reads a stored chunk of a derived set; it must have `size` bytes.
     pub(crate) async fn kept_piece(&self, set: &str, index: usize, size: u64) -> Option<Chunk> {
         let key = self.piece_key(set, &format!("{index}-{size}"));
         self.store.as_ref()?.get(&key, size).await.filter(|chunk| chunk.len() as u64 == size)
     }
 
-    /// Keeps a piece of what was made of this model's files; whether there was room.
+    /// Stores a chunk of a derived set; false if there was no space.
     pub(crate) async fn keep_piece(&self, set: &str, index: usize, chunk: &Chunk) -> bool {
         let Some(store) = &self.store else { return false };
         store.put(&self.piece_key(set, &format!("{index}-{}", chunk.len())), chunk).await.is_ok()
     }
 
-    /// All pieces of a set are kept.
+    /// Marks a derived set as complete.
     pub(crate) async fn close_set(&self, set: &str) {
         if let Some(store) = &self.store {
             let _ = store.put(&self.piece_key(set, "whole"), &Chunk::from_vec(b"whole".to_vec())).await;
         }
     }
 
-    /// Removes the pieces of all sets of this model whose names begin so.
+    /// Removes the chunks of all derived sets of this model whose names start with `group`.
     pub(crate) async fn clear_pieces(&self, group: &str) {
         if let Some(store) = &self.store {
             cache::clear_made(store, self.name(), group).await;
         }
     }
 
-    /// The model's place as messages name it: an address with its revision, or a folder.
+    /// The source's name in messages: URL with revision, or folder.
     pub fn name(&self) -> &str {
         with_place!(self, place => place.place())
     }
 
-    /// The GGUF file to take the model from: the one that was named, or the one that was picked alone.
+    /// The GGUF file to load: the one named by the caller, or the only one picked.
     pub fn gguf(&self) -> Option<&str> {
         self.gguf.as_deref()
     }
 
-    /// The names of all files of a folder on disk, of picked files, and of a repository whose Hub lists them; else none.
+    /// Names of all files of a local folder, of picked files, or of a repository whose Hub lists them; otherwise empty.
     pub async fn list(&self) -> Result<Vec<String>> {
         match &*self.place {
             Place::Http(http) => self.run(http.list()).await,
@@ -198,11 +198,11 @@ impl Source {
         }
     }
 
-    /// Runs what loads weights, and compares what it fetches with the SHA-256 that the Hub names for it: as far as that can be while
-    /// more comes. What differs is forgotten.
+    /// Runs `load` and compares downloaded files with the SHA-256 sums that the Hub publishes. Hashing runs in parallel
+    /// with the download. Files that differ are evicted from the cache.
     ///
     /// # Errors
-    /// What the load says; `Network` when a file is not what the Hub says.
+    /// The error of `load`; `Network` when a file differs from the Hub's checksum.
     pub async fn verified<T>(&self, load: impl Future<Output = Result<T>>) -> Result<T> {
         let Place::Http(http) = &*self.place else { return load.await };
         let loaded = {
@@ -220,14 +220,14 @@ impl Source {
         Ok(loaded)
     }
 
-    /// Waits until what this load fetched is in the cache; [`HubOptions::defer_seal`] says when that is of use.
+    /// Waits until everything this load downloaded is cached. Needed with [`HubOptions::defer_seal`].
     pub async fn settle(&self) {
         if let Place::Http(http) = &*self.place {
             http.settle().await;
         }
     }
 
-    /// Forgets what in the cache is to blame for what a file says, or may be: whether there was any.
+    /// Evicts cached files that may be corrupt. Returns whether there were any.
     async fn heal(&self) -> bool {
         match &*self.place {
             Place::Http(http) => http.heal().await,
@@ -236,11 +236,11 @@ impl Source {
         }
     }
 
-    /// Opens a source and loads from it. A load that fails over what files say, or over what came of the network, is made once
-    /// more when the cache was to blame: its entries are forgotten and fetched again.
+    /// Opens a source and runs `load` with it. If the load fails because of file contents or the network, and cached
+    /// files may be at fault, evicts them and tries once more.
     ///
     /// # Errors
-    /// What the second attempt says, or the first where the cache is right.
+    /// The error of the second attempt, or of the first if the cache was not at fault.
     pub async fn load<T>(
         open: impl AsyncFn() -> Result<Source>,
         load: impl AsyncFn(&Rc<Source>) -> Result<T>,
@@ -248,14 +248,14 @@ impl Source {
         let source = Rc::new(open().await?);
         match load(&source).await {
             Err(error) if error.blames_a_file() && source.heal().await => {}
-            // What came and was not what the Hub says is forgotten already.
+            // A download that differs from the Hub's checksum has been evicted already.
             Err(Error::Network { reason, .. }) if reason.contains("SHA-256") => {}
             outcome => return outcome,
         }
         load(&Rc::new(open().await?)).await
     }
 
-    /// The commit that is being read, where the server named one.
+    /// The commit being read, if the server named one.
     pub fn commit(&self) -> Option<String> {
         match &*self.place {
             Place::Http(http) => http.commit(),
@@ -264,7 +264,7 @@ impl Source {
         }
     }
 
-    /// What went wrong without stopping the load: a full cache, a server that could not be asked.
+    /// Problems that did not stop the load: a full cache, a server that could not be reached.
     pub fn warnings(&self) -> Vec<Error> {
         match &*self.place {
             Place::Http(http) => http.warnings(),
@@ -273,12 +273,12 @@ impl Source {
         }
     }
 
-    /// Where bytes are reported.
+    /// The progress that receives byte counts.
     pub fn progress(&self) -> &Progress {
         with_place!(self, place => place.progress())
     }
 
-    /// The flag that stops this load.
+    /// The flag that aborts this load.
     pub fn abort(&self) -> &AbortFlag {
         &self.abort
     }
@@ -288,38 +288,38 @@ impl Source {
         self.progress().during(self.abort.guard(&what, work)).await?
     }
 
-    /// Length and ETag of a file; `None` when there is no such file.
+    /// Length and ETag of a file; `None` if it does not exist.
     pub async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         self.run(async { with_place!(self, place => place.info(file).await) }).await
     }
 
-    /// Whether there is such a file.
+    /// Whether a file exists.
     pub async fn exists(&self, file: &str) -> Result<bool> {
         Ok(self.info(file).await?.is_some())
     }
 
-    /// A small file that must be there, as a whole.
+    /// Reads a whole small file that must exist.
     pub async fn read(&self, file: &str) -> Result<Vec<u8>> {
         let bytes = self.read_optional(file).await?;
         bytes.ok_or_else(|| with_place!(self, place => place.missing(file)))
     }
 
-    /// A small file as a whole; `None` when there is no such file.
+    /// Reads a whole small file; `None` if it does not exist.
     pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
         self.run(async { with_place!(self, place => parts::read(place, file).await) }).await
     }
 
-    /// A small range of a file, cut off at the file's end.
+    /// Reads a small range of a file, clamped to the file's end.
     pub async fn read_range(&self, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
         self.run(async { with_place!(self, place => parts::read_range(place, file, range).await) }).await
     }
 
-    /// A range of a file as one chunk; the cache keeps the parts of it that come over the network.
+    /// Reads a range of a file as one chunk. Parts that are downloaded for it are cached.
     pub async fn slice(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
         self.run(async { with_place!(self, place => parts::slice(place, file, range).await) }).await
     }
 
-    /// A range of a file in order, as `sink(offset in the file, chunk)`.
+    /// Streams a range of a file in order, as `sink(offset in the file, chunk)`.
     pub async fn stream(
         &self,
         file: &str,
@@ -329,26 +329,27 @@ impl Source {
         self.run(async { with_place!(self, place => parts::stream(place, file, range, &mut sink).await) }).await
     }
 
-    /// The model's safetensors: reads the headers of `model.safetensors` or of the shards that its index names.
+    /// Reads the headers of the model's safetensors: of `model.safetensors`, or of the shards in its index.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.run(async { with_place!(self, place => tensors::open_checkpoint(place).await) }).await
     }
 
-    /// The header of one safetensors file, with the file's length.
+    /// Reads the header of one safetensors file. Returns the file's length with it.
     pub async fn header(&self, file: &str) -> Result<(u64, Header)> {
         self.run(async { with_place!(self, place => tensors::read_header(place, file).await) }).await
     }
 
-    /// Counts tensors into the total of the progress, before one graph after another streams its own of them.
+    /// Adds tensors to the progress total, before several graphs stream theirs in turn.
     pub fn announce(&self, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
         with_place!(self, place => tensors::announce(place, checkpoint, tensors));
     }
 
     /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while the server is fast.
     ///
-    /// Every offset is a multiple of 4, and so is every chunk's length but that of a tensor's last bytes
-    /// ([`Chunk::padded`]). Offsets of one tensor may come in any order and, when a file changes on the server with its
-    /// header unchanged, a second time. A tensor without bytes is not announced; one asked for twice comes once.
+    /// Every offset is a multiple of 4, and so is every chunk's length, except at a tensor's last bytes
+    /// ([`Chunk::padded`]). Chunks of one tensor may arrive in any order. They arrive a second time if a file changes
+    /// on the server with an unchanged header. A tensor without bytes produces no call; one requested twice arrives
+    /// once.
     pub async fn stream_tensors(
         &self,
         checkpoint: &Checkpoint,
@@ -368,7 +369,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// The one GGUF file that is a model, where nothing says that the model is another.
+/// The only GGUF file that holds a model, if nothing suggests another format.
 fn only_gguf(names: &[String]) -> Option<String> {
     let later = |name: &str| part_of(name).is_some_and(|(_, number, _)| number > 1);
     let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_tower(name) && !later(name);
@@ -377,12 +378,12 @@ fn only_gguf(names: &[String]) -> Option<String> {
     (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())
 }
 
-/// All models of which something is in the cache.
+/// Lists all models with cached files.
 pub async fn cached_models(store: &DefaultStore) -> Vec<CachedModel> {
     cache::cached_models(store).await
 }
 
-/// Removes a model from the cache, named as [`CachedModel::source`] or [`Source::name`] does.
+/// Removes a model from the cache. `source` is a [`CachedModel::source`] or [`Source::name`].
 pub async fn delete_cached(store: &DefaultStore, source: &str) {
     cache::delete_cached(store, source).await;
 }

@@ -1,5 +1,5 @@
-//! From a model's files to its tensors: reads the headers, then streams the tensors' bytes over parallel ranges, whole
-//! words at a time, so that a sink can write them to GPU buffers as they come. Knows nothing of GPUs.
+//! Reads tensor headers, then streams tensor bytes over parallel ranges. Chunks are whole 4-byte words, so that a sink
+//! can write them to GPU buffers directly. Does not depend on the GPU.
 
 use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
@@ -16,21 +16,21 @@ use crate::format::{Checkpoint, CheckpointFile, ShardIndex, TensorInfo};
 use crate::util::clock;
 use crate::{Error, Result};
 
-/// Weights in one file.
+/// File name of weights in a single file.
 pub const SINGLE: &str = "model.safetensors";
-/// The index of weights in several files.
+/// File name of the index of sharded weights.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// So much is read before the header's length is known: enough for the header of most files.
+/// Bytes read before the header's length is known; covers most headers.
 const HEADER_GUESS: u64 = 64 << 10;
-/// Parts that one request asks for.
+/// Parts per request.
 const RUN: u64 = 4;
-/// Parts that are read at once where they are at hand: what a page holds of them in memory.
+/// Maximum number of cached parts read in parallel; bounds a page's memory.
 const AT_HAND: usize = 12;
-/// A stream is added while each of those at work brings so many bytes per second.
+/// Bytes per second of each active stream above which another stream is added.
 const FAST: f64 = 1.5e6;
 
-/// Reads the header of a safetensors file and returns it with the file's length.
+/// Reads the header of a safetensors file. Returns the file's length with it.
 pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result<(u64, Header)> {
     let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
     let start = read_range(source, file, 0..HEADER_GUESS.min(source.part_size())).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result
     Ok((info.size, parse_header(file, &header, info.size)?))
 }
 
-/// Finds the model's weights: one file, or the shards of an index.
+/// Finds the model's weights: a single file, or the shards of an index.
 pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpoint> {
     if source.info(SINGLE).await?.is_some() {
         let (size, header) = read_header(source, SINGLE).await?;
@@ -52,7 +52,7 @@ pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpo
         return Err(Error::MissingFile {
             file: SINGLE.to_string(),
             place: source.place().to_string(),
-            hint: format!("There is no {INDEX} either. Choose a repository that has safetensors weights."),
+            hint: format!("{INDEX} is missing too. Choose a repository with safetensors weights."),
         });
     };
     let index = ShardIndex::parse(INDEX, &index)?;
@@ -62,7 +62,9 @@ pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpo
             return Err(Error::MissingFile {
                 file: name,
                 place: source.place().to_string(),
-                hint: format!("{INDEX} names it as a shard; the repository is incomplete."),
+                hint: format!(
+                    "{INDEX} lists this shard, so the repository is incomplete. Choose another repository or revision."
+                ),
             });
         }
         let (size, header) = read_header(source, &name).await?;
@@ -71,7 +73,7 @@ pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpo
     Checkpoint::from_shards(&index, shards)
 }
 
-/// The parts of a file in which tensors lie, which are in order.
+/// The parts of a file that contain these tensors, which are sorted by offset.
 fn wanted_parts<P: PartSource>(source: &P, tensors: &[&TensorInfo]) -> Vec<u64> {
     let size = source.part_size();
     let mut parts: Vec<u64> = tensors.iter().flat_map(|t| t.range.start / size..t.range.end.div_ceil(size)).collect();
@@ -79,7 +81,7 @@ fn wanted_parts<P: PartSource>(source: &P, tensors: &[&TensorInfo]) -> Vec<u64> 
     parts
 }
 
-/// Tells the progress of all tensors that a load will stream, one graph after another.
+/// Registers with the progress all tensors that a load will stream, for several graphs in turn.
 pub(crate) fn announce<P: PartSource>(source: &P, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
     for (index, file) in checkpoint.files.iter().enumerate() {
         let mut within: Vec<&TensorInfo> =
@@ -90,8 +92,8 @@ pub(crate) fn announce<P: PartSource>(source: &P, checkpoint: &Checkpoint, tenso
 }
 
 /// Streams the bytes of `tensors` to `sink(tensor, offset, chunk)`. Every offset is a multiple of 4, and so is every
-/// chunk's length but that of a tensor's last bytes. Offsets of one tensor may come in any order and, when a file changes
-/// on the server with its header unchanged, a second time. A tensor without bytes is not announced.
+/// chunk's length, except at a tensor's last bytes. Chunks of one tensor may arrive in any order. They arrive a second
+/// time if a file changes on the server with an unchanged header. A tensor without bytes produces no call.
 pub(crate) async fn stream_tensors<P: PartSource>(
     source: &P,
     checkpoint: &Checkpoint,
@@ -128,7 +130,7 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         allowed = streams(allowed, source.throttled(), plan.streams, fetched, clock::now_ms() - begin);
         job.part += 1;
         if job.part < job.end {
-            // The next part of this run is under way while the sink has this one.
+            // Download the next part of this range while the sink handles the current one.
             pool.push(step(source, job));
         }
         for (tensor, offset, piece) in plan.files[file].cut(part * source.part_size(), &chunk) {
@@ -144,18 +146,18 @@ pub(crate) async fn stream_tensors<P: PartSource>(
     Ok(())
 }
 
-/// Refuses a file that is not as long as the container says: a shard list knows its shards' sizes before they are seen.
+/// Rejects a file whose length differs from the container's. Shard lists give their shards' sizes in advance.
 async fn check_length<P: PartSource>(source: &P, file: &CheckpointFile, part: u64, length: u64) -> Result<()> {
     let at = |index: u64| (index * source.part_size()).min(file.size);
     if length == at(part + 1) - at(part) {
         return Ok(());
     }
     let found = source.info(&file.name).await?.map_or(0, |info| info.size);
-    let reason = format!("it has {found} bytes, and the list of its tensors counts {}", file.size);
+    let reason = format!("the file has {found} bytes, its tensor list requires {}", file.size);
     Err(Error::Malformed { file: file.name.clone(), format: "weights", reason })
 }
 
-/// How many streams to run: one more while those that run are fast, one alone for a server that complains.
+/// The number of streams to run: one more while the active ones are fast, one for a server that throttles.
 fn streams(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usize {
     let rate = bytes * 1000.0 / ms.max(1.0);
     if throttled {
@@ -167,7 +169,7 @@ fn streams(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usi
     }
 }
 
-/// A run of parts of one file that one request reads.
+/// Consecutive parts of one file that one request reads.
 struct Job<R> {
     name: String,
     file: usize,
@@ -182,19 +184,19 @@ async fn step<P: PartSource>(source: &P, mut job: Job<P::Reader>) -> (Job<P::Rea
     (job, result)
 }
 
-/// One file of the plan.
+/// Download state of one file.
 struct FilePlan<'a> {
     /// Index into the checkpoint's files.
     index: usize,
-    /// Counts how often it was begun.
+    /// Number of times the file was restarted.
     generation: usize,
-    /// What is wanted of it, by place.
+    /// Requested tensors, by offset.
     tensors: Vec<&'a TensorInfo>,
-    /// Parts that are wanted.
+    /// Parts to read.
     parts: Vec<u64>,
-    /// Parts that are not yet delivered.
+    /// Parts not yet delivered.
     left: usize,
-    /// Words of which only some bytes have come, by tensor and word.
+    /// Words of which only some bytes have arrived, by tensor and word index.
     broken: SortedMap<(usize, u64), BrokenWord>,
 }
 
@@ -220,11 +222,11 @@ impl<'a, R> Plan<'a, R> {
         for (index, mut tensors) in by_file {
             let Some(file) = checkpoint.files.get(index) else {
                 return Err(Error::Internal(format!(
-                    "a tensor names file {index}, which the checkpoint does not have"
+                    "a tensor refers to file {index}, which is not in the checkpoint"
                 )));
             };
             sort_by(&mut tensors, |a, b| a.range.start.cmp(&b.range.start));
-            // The same tensor asked for twice, as tied weights may be, is read once.
+            // A tensor requested twice, such as a tied weight, is read once.
             tensors.dedup_by_key(|t| t.range.start);
             let parts = wanted_parts(source, &tensors);
             expect(source, &file.name, file.size, parts.iter().copied());
@@ -237,7 +239,7 @@ impl<'a, R> Plan<'a, R> {
         Ok(plan)
     }
 
-    /// Queues all parts of a file as runs: consecutive, all from the cache or all from the network.
+    /// Queues all parts of a file as requests for consecutive parts, all cached or all remote.
     fn enqueue<P: PartSource<Reader = R>>(&mut self, source: &P, checkpoint: &Checkpoint, file: usize) {
         let plan = &self.files[file];
         let name = &checkpoint.files[plan.index].name;
@@ -258,8 +260,7 @@ impl<'a, R> Plan<'a, R> {
         self.queue.extend(last.map(|(range, _)| plan.job(name, file, range)));
     }
 
-    /// The file changed while it was read. If its header still says the same it is begun again; otherwise the plan of the
-    /// whole load is void.
+    /// Restarts a file that changed while it was read, if its header is unchanged. Otherwise the whole load fails.
     async fn restart<P: PartSource<Reader = R>>(
         &mut self,
         source: &P,
@@ -275,7 +276,7 @@ impl<'a, R> Plan<'a, R> {
         source.forget(&name).await;
         let changed = || Error::Changed { file: format!("{}/{name}", source.place()) };
         if !name.ends_with(".safetensors") {
-            // The places of another container's tensors cannot be looked up again here.
+            // Tensor offsets of other containers cannot be checked again here.
             return Err(changed());
         }
         let (size, header) = read_header(source, &name).await?;
@@ -300,14 +301,14 @@ impl<'a> FilePlan<'a> {
         Job { name: name.to_string(), file, generation, part: parts.start, end: parts.end, reader: None }
     }
 
-    /// The pieces of tensors that lie in a chunk at `begin`. Words that the chunk's ends break wait for their other half.
+    /// Splits a chunk at `begin` into pieces of tensors. Words cut by the chunk's ends wait for their other half.
     fn cut(&mut self, begin: u64, chunk: &Chunk) -> Vec<(&'a TensorInfo, u64, Chunk)> {
         let end = begin + chunk.len() as u64;
         let mut pieces = Vec::new();
         let first = self.tensors.partition_point(|t| t.range.end <= begin);
         for (index, tensor) in self.tensors.iter().enumerate().skip(first).take_while(|(_, t)| t.range.start < end) {
             let (origin, length) = (tensor.range.start, tensor.bytes());
-            // From here on, offsets are those within the tensor.
+            // From here on, offsets are relative to the tensor.
             let mut from = begin.max(origin) - origin;
             let mut to = end.min(tensor.range.end) - origin;
             let slice = |a: u64, b: u64| chunk.slice((origin + a - begin) as usize..(origin + b - begin) as usize);
@@ -350,7 +351,7 @@ mod tests {
     use super::*;
     use crate::format::Dtype;
 
-    /// Cuts a file at every possible place, in both orders, and puts it together again by whole words.
+    /// Splits a file at every offset, in both orders, and reassembles it from whole words.
     #[test]
     fn pieces_are_whole_words_wherever_the_file_is_cut() {
         let bytes: Vec<u8> = (0..40).collect();
@@ -383,7 +384,7 @@ mod tests {
                         assert!(offset % 4 == 0 && (piece.len() % 4 == 0 || last), "{} {offset}", t.name);
                         let to = found.get_or_insert_with(t.name.clone(), || vec![None; t.bytes() as usize]);
                         for (slot, byte) in to[offset as usize..].iter_mut().zip(piece.to_vec()) {
-                            assert!(slot.replace(byte).is_none(), "a byte came twice");
+                            assert!(slot.replace(byte).is_none(), "a byte arrived twice");
                         }
                     }
                 }

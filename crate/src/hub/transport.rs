@@ -1,9 +1,9 @@
-//! What the hub asks of HTTP: one request, one answer, a body in chunks. Redirects are followed below this line; retrying,
-//! resuming and caching happen above it, so that they are the same code in the browser and in native tests.
+//! HTTP interface of the hub: one request, one response, a body in chunks. Implementations follow redirects. Retries,
+//! resuming and caching are implemented on top, so that browser and native tests share that code.
 
 use super::Chunk;
 
-/// What is asked for.
+/// HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Headers and body.
@@ -12,20 +12,20 @@ pub enum Method {
     Head,
 }
 
-/// One request.
+/// An HTTP request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// GET or HEAD.
     pub method: Method,
-    /// The address.
+    /// Absolute URL.
     pub url: String,
-    /// The `Range` header's value.
+    /// Value of the `Range` header.
     pub range: Option<String>,
-    /// Sent as `Authorization: Bearer`, to the URL's own origin only: never after a redirect to another one.
+    /// Sent as `Authorization: Bearer` to the URL's own origin only, never after a redirect to another one.
     pub token: Option<String>,
 }
 
-/// The answer's headers that the hub reads; the browser hides those which the server does not expose to the page.
+/// The response headers that the hub reads. The browser hides those that the server does not expose to the page.
 #[derive(Debug, Clone, Default)]
 pub struct Headers {
     /// `Content-Length`.
@@ -44,12 +44,12 @@ pub struct Headers {
     pub retry_after: Option<String>,
     /// `X-Repo-Commit`: the commit that the Hub resolved the revision to.
     pub commit: Option<String>,
-    /// `X-Error-Code`: the Hub's reason, such as RepoNotFound.
+    /// `X-Error-Code`: the Hub's error, such as RepoNotFound.
     pub error_code: Option<String>,
 }
 
 impl Headers {
-    /// Reads them through `get`, which looks a header up by its lower-case name.
+    /// Reads the headers through `get`, which takes a lower-case name.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Headers {
         Headers {
             content_length: get("content-length"),
@@ -64,7 +64,7 @@ impl Headers {
         }
     }
 
-    /// The body's length, unless an encoding makes it another number than that of the bytes which arrive.
+    /// The body's length; `None` if a content encoding makes it differ from the number of bytes received.
     pub fn length(&self) -> Option<u64> {
         if self.content_encoding.as_deref().is_some_and(|e| e != "identity") {
             return None;
@@ -72,8 +72,8 @@ impl Headers {
         self.content_length.as_deref()?.trim().parse().ok()
     }
 
-    /// Whether the answer is a web page. No file of a model is one: servers of single-page applications answer so, with
-    /// status 200, for each address that they do not know.
+    /// Whether the response is a web page instead of a model file. Servers of single-page applications return one, with
+    /// status 200, for every unknown URL.
     pub fn is_page(&self) -> bool {
         let kind = self.content_type.as_deref().and_then(|value| value.split(';').next()).map(str::trim);
         kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
@@ -90,14 +90,14 @@ impl Headers {
         (first, total.trim().parse().ok())
     }
 
-    /// What changes when the file does: the ETag, or else the date of the last change.
+    /// The value that changes with the file: the ETag, or the date of the last change.
     pub fn validator(&self) -> Option<String> {
         let etag = self.etag.as_deref().map(|e| e.trim().trim_start_matches("W/").trim_matches('"').to_string());
         etag.filter(|e| !e.is_empty()).or_else(|| self.last_modified.clone())
     }
 }
 
-/// An answer whose body is still to be read.
+/// A response whose body is not read yet.
 #[derive(Debug)]
 pub struct Response<B> {
     /// HTTP status.
@@ -108,21 +108,21 @@ pub struct Response<B> {
     pub body: B,
 }
 
-/// The connection failed: what it said.
+/// A connection failure with its message.
 #[derive(Debug, Clone)]
 pub struct Failure(pub String);
 
 /// Sends requests. Dropping a future or a body cancels its request.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
 pub trait Transport {
-    /// The body of an answer.
+    /// The body of a response.
     type Body: Body;
 
-    /// Sends the request, follows redirects and returns when the headers are there.
+    /// Sends the request, follows redirects and returns once the headers have arrived.
     async fn send(&self, request: Request) -> Result<Response<Self::Body>, Failure>;
 }
 
-/// A body in chunks as they come.
+/// A body, read in chunks as they arrive.
 #[allow(async_fn_in_trait)]
 pub trait Body {
     /// The next bytes; `None` at the end.

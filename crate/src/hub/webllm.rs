@@ -1,5 +1,5 @@
-//! Models that WebLLM has put in one of the browser's stores for this origin (the Cache API, its private files, IndexedDB):
-//! read from there, so that nobody downloads them a second time. Knows its scopes and keys ([`WEBLLM_SCOPES`]), no encoding.
+//! Reuses models that WebLLM stored for this origin (Cache API, origin private file system, IndexedDB), so that they
+//! are not downloaded again. Depends on WebLLM's scopes and keys ([`WEBLLM_SCOPES`]), not on weight encodings.
 
 use js_sys::{Array, Function, Promise, Uint8Array};
 use std::ops::Range;
@@ -18,26 +18,26 @@ use super::remote::{Fault, RangeReader};
 use crate::Result;
 use crate::format::mlc::{SHARD_LISTS, WEBLLM_SCOPES, parse_shards};
 
-/// What WebLLM keeps beside the shards, and what it may keep.
+/// Files that WebLLM stores next to the shards, some optional.
 const CONFIG: &str = "mlc-chat-config.json";
 const OTHERS: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
 
 #[wasm_bindgen(module = "/js/webllm.js")]
 extern "C" {
-    /// The stores that are no caches, of some scopes.
+    /// Opens the stores of some scopes that are not caches.
     #[wasm_bindgen(js_name = open)]
     fn open_stores(scopes: &Array) -> Promise;
 }
 
-/// A file of WebLLM's: its bytes stay where they are until they are read.
+/// A file in one of WebLLM's stores; its bytes are read on demand.
 enum Found {
     Blob(Blob),
-    /// Reads all of it.
+    /// A function that reads the whole file.
     Record(Function),
 }
 
 impl Found {
-    /// As a file that is read at once: for all but shards.
+    /// Reads the whole file at once: for all files except shards.
     async fn small(self) -> Option<Blob> {
         match self {
             Found::Blob(blob) => Some(blob),
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-/// All that WebLLM may have filled.
+/// WebLLM's stores in this origin.
 struct Stores {
     caches: Vec<Cache>,
     others: Option<Function>,
@@ -66,7 +66,7 @@ impl Stores {
         if let Some(storage) = storage {
             let storage: CacheStorage = storage.unchecked_into();
             for name in WEBLLM_SCOPES {
-                // Opening would make one.
+                // Opening a missing cache would create it.
                 if JsFuture::from(storage.has(name)).await.ok()?.is_truthy() {
                     caches.push(JsFuture::from(storage.open(name)).await.ok()?.unchecked_into());
                 }
@@ -76,7 +76,7 @@ impl Stores {
         (others.is_some() || !caches.is_empty()).then_some(Stores { caches, others })
     }
 
-    /// The file under an address, in whichever of the stores.
+    /// Finds the file with this URL in any of the stores.
     async fn file(&self, url: &str) -> Option<Found> {
         for cache in &self.caches {
             if let Some(response) = settled::<web_sys::Response>(cache.match_with_str(url)).await {
@@ -100,7 +100,7 @@ async fn text(blob: &Blob) -> Option<String> {
     JsFuture::from(blob.text()).await.ok()?.as_string()
 }
 
-/// The model's files, where configuration, list and every shard are there.
+/// Finds the model's files; `None` unless configuration, tensor list and every shard are stored.
 pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Progress) -> Option<PickedFiles> {
     let base = main_branch(model, options)?;
     let stores = Stores::open().await?;
@@ -116,10 +116,10 @@ pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Prog
     }
     for shard in shards?.files {
         match stores.file(&format!("{base}/{}", shard.name)).await? {
-            // A shard of another version than the list's would be read at wrong places.
+            // A shard of another version than the list's would be read at wrong offsets.
             Found::Blob(blob) if blob.size() as u64 != shard.size => return None,
             Found::Blob(blob) => files.push((shard.name, blob)),
-            // How long a record is shows when it is read.
+            // The length of a record is checked when it is read.
             Found::Record(read) => records.push((shard.name, read, shard.size)),
         }
     }
@@ -137,7 +137,7 @@ pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Prog
     Some(found)
 }
 
-/// WebLLM's files, and the repository for what is not among them.
+/// WebLLM's files, with the repository as the fallback for missing ones.
 pub(super) struct WebLlm {
     pub(super) local: PickedFiles,
     pub(super) remote: Option<HttpSource<BrowserTransport, CacheStore>>,
@@ -174,7 +174,7 @@ impl PartSource for WebLlm {
 
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         match self.remote(file) {
-            // Offline, the model runs without what WebLLM does not keep.
+            // Offline, the model runs without the files that WebLLM does not store.
             Some(remote) => Ok(remote.info(file).await.unwrap_or(None)),
             None => self.local.info(file).await,
         }

@@ -1,4 +1,4 @@
-//! Writes that go on while others begin, a few at a time. Knows nothing of what is written.
+//! A queue of concurrent writes with a limited number in flight.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,26 +7,26 @@ use std::task::Poll;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 
-/// A write that several may wait for: whoever does carries it on.
+/// A write with several waiters, each of which drives it.
 type Write<T> = Shared<LocalBoxFuture<'static, T>>;
 
-/// Writes under way, in the order in which they were begun; each ends in a `T`, which all hear that waited for it.
+/// Writes in flight, oldest first; all waiters of a write receive its result `T`.
 pub(super) struct Writes<T: Clone> {
     most: usize,
     pending: RefCell<VecDeque<Write<T>>>,
 }
 
 impl<T: Clone> Writes<T> {
-    /// At most `most` will be under way when a write has been begun.
+    /// Creates a queue in which at most `most` writes stay in flight after [`Self::begin`].
     pub fn new(most: usize) -> Self {
         Self { most, pending: RefCell::default() }
     }
 
-    /// Begins a write, then waits where too many are under way. Returns those that are done.
+    /// Starts a write, then waits while too many are in flight. Returns the results of those that completed.
     pub async fn begin(&self, write: impl Future<Output = T> + 'static) -> Vec<T> {
         let mut write = write.boxed_local().shared();
         let mut done = Vec::new();
-        // A store goes on by itself once it was told what to write.
+        // A store continues on its own once the write was submitted.
         match poll_fn(|context| Poll::Ready(write.poll_unpin(context))).await {
             Poll::Ready(end) => done.push(end),
             Poll::Pending => self.pending.borrow_mut().push_back(write),
@@ -35,15 +35,15 @@ impl<T: Clone> Writes<T> {
         done
     }
 
-    /// Waits for all of them and returns their ends.
+    /// Waits for all writes and returns their results.
     pub async fn all(&self) -> Vec<T> {
         let mut done = Vec::new();
         self.wait(0, &mut done).await;
         done
     }
 
-    /// Waits for the oldest ones until no more than `most` are left. One stays in its place until it is done, so that
-    /// another who waits meanwhile does not miss it.
+    /// Waits for the oldest writes until at most `most` are left. A write stays queued until it completes, so that
+    /// concurrent waiters see it too.
     async fn wait(&self, most: usize, done: &mut Vec<T>) {
         while let Some(oldest) = self.oldest_of_more_than(most) {
             done.push(oldest.clone().await);
@@ -66,7 +66,7 @@ mod tests {
 
     const NONE: [u32; 0] = [];
 
-    /// A write that ends when it has been asked for `turns` times; it counts itself while it is under way.
+    /// A write that completes after `turns` polls and counts itself in `begun` at the first poll.
     fn write(name: u32, turns: u32, begun: &Rc<Cell<usize>>) -> impl Future<Output = u32> + 'static {
         let (begun, mut left) = (begun.clone(), turns);
         poll_fn(move |context| {
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(begun.get(), 2);
             assert_eq!(writes.begin(write(3, 5, &begun)).await, [1], "the oldest makes room");
             assert_eq!(begun.get(), 3);
-            assert_eq!(writes.begin(write(4, 0, &begun)).await, [4], "what ends at once takes no room");
+            assert_eq!(writes.begin(write(4, 0, &begun)).await, [4], "a write that completes at once takes no slot");
             assert_eq!(writes.all().await, [2, 3]);
             assert_eq!(writes.all().await, NONE);
         });

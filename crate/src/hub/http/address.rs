@@ -1,20 +1,20 @@
-//! Where a model's files are: the addresses that names and options come to. Asks nobody.
+//! URLs of a model's files, derived from its name and options. Does not access the network.
 
 use crate::hub::HubOptions;
 use crate::hub::model_ref::{DEFAULT_ENDPOINT, ModelRef, is_revision, percent_encode};
 use crate::{Error, Result};
 
-/// The address of the files of a repository's main branch, without a slash at its end; none for another revision.
+/// The URL of a repository's main branch, without a trailing slash; `None` for other revisions.
 #[cfg(target_arch = "wasm32")]
 pub(in crate::hub) fn main_branch(model: &ModelRef, options: &HubOptions) -> Option<String> {
     let address = Address::of(model, options).ok()?;
     (address.revision.as_deref() == Some("main")).then(|| format!("{}/resolve/main", address.prefix))
 }
 
-/// Where a model's files are.
+/// The URLs of a model.
 pub(super) struct Address {
     pub name: String,
-    /// Everything before the revision, or the folder.
+    /// Everything before the revision, or the folder's URL.
     pub prefix: String,
     pub revision: Option<String>,
     pub api: Option<String>,
@@ -41,7 +41,7 @@ impl Address {
             }
             ModelRef::File { place, .. } => Address::of(place, options),
             ModelRef::Path { path } => {
-                let reason = "a path on this machine is not an address".to_string();
+                let reason = "a local path cannot be downloaded; use 'org/name' or a URL".to_string();
                 Err(Error::ModelName { name: path.clone(), reason })
             }
         }

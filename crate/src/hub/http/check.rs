@@ -1,5 +1,5 @@
-//! What the Hub's API says of a repository: its files, and the SHA-256 of large ones, which a load is compared with. Reads no
-//! parts.
+//! Repository metadata from the Hub's API: file names, and SHA-256 sums of large files, against which downloads are
+//! verified.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,18 +14,18 @@ use crate::hub::transport::Transport;
 use crate::util::sha256::hex;
 use crate::{Error, Result};
 
-/// A list of files is not read beyond this.
+/// Maximum bytes read of a file list.
 const MAX_LIST: usize = 16 << 20;
 
 impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
-    /// The names of the repository's files, as the Hub's API lists them; none for a folder, or where nobody answers.
+    /// Names of the repository's files, from the Hub's API. Empty for a folder, or if the API does not answer.
     pub async fn list(&self) -> Result<Vec<String>> {
         let list = self.listed().await?;
         let files = list["siblings"].as_array().into_iter().flatten();
         Ok(files.filter_map(|file| file["rfilename"].as_str()).map(str::to_string).collect())
     }
 
-    /// The SHA-256 of a file as the Hub names it: of those that are large.
+    /// The SHA-256 of a file published by the Hub; large files only.
     async fn oid(&self, file: &str) -> Result<Option<String>> {
         let list = self.listed().await?;
         let mut files = list["siblings"].as_array().into_iter().flatten();
@@ -33,7 +33,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         Ok(found.and_then(|found| found["lfs"]["sha256"].as_str()).map(str::to_ascii_lowercase))
     }
 
-    /// What the Hub's API says of the commit's files; null where nobody answers.
+    /// The Hub's metadata of the commit's files; null if the API does not answer.
     async fn listed(&self) -> Result<Rc<serde_json::Value>> {
         if let Some(known) = &*self.listed.borrow() {
             return Ok(known.clone());
@@ -58,19 +58,19 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 Ok(Some(chunk)) if text.len() + chunk.len() <= MAX_LIST => text.extend(chunk.to_vec()),
                 Ok(None) => break,
                 Err(Fault::Failed(error @ Error::Aborted { .. })) => return Err(error),
-                // The list is a help, not a file of the model.
+                // The list is optional, unlike the model's files.
                 Ok(_) | Err(_) => return Ok(serde_json::Value::Null),
             }
         }
         Ok(serde_json::from_slice(&text).unwrap_or_default())
     }
 
-    /// The files that the server has, as far as they were asked for.
+    /// The files that were requested and exist on the server.
     fn entries(&self) -> Vec<(String, Rc<Entry<T>>)> {
         self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect()
     }
 
-    /// Hashes, in order, what the cache has got of files that this load fetches from a Hub; whether that was anything.
+    /// Hashes, in order, the stored parts of files that this load downloads from a Hub. Returns whether it hashed any.
     async fn hash_stored(&self) -> bool {
         let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some() && self.part_size.is_multiple_of(64))
         else {
@@ -85,7 +85,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 }
                 let hashed = shelf.hash_part(file, &entry.identity, self.part_size, next, state).await;
                 let Some(hashed) = hashed else { break };
-                // It begins again where a part was not what it should be.
+                // Hashing restarts if a part was found corrupt.
                 if entry.hashed.get() == (next, state) {
                     entry.hashed.set((next + 1, hashed));
                     any = true;
@@ -95,20 +95,20 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         any
     }
 
-    /// Hashes what a load brings for [`Self::verify`] as it is stored: polled after the load, until that is done.
+    /// Hashes downloaded parts for [`Self::verify`] as they are stored. Polled together with the load; ends with it.
     pub async fn hash_beside(&self) {
         loop {
             if !self.hash_stored().await {
-                // The load stores, and wakes the task that polls both.
+                // Storing a part wakes the task that polls both.
                 poll_fn(|_| if self.news.replace(false) { Poll::Ready(()) } else { Poll::Pending }).await;
             }
         }
     }
 
-    /// Compares what this load fetched with the SHA-256 that the Hub names. What differs is forgotten.
+    /// Compares downloaded files with the Hub's SHA-256 sums and evicts files that differ.
     ///
     /// # Errors
-    /// `Network` when a file is not what the Hub says.
+    /// `Network` when a file differs from the Hub's checksum.
     pub async fn verify(&self) -> Result<()> {
         if self.api.is_none() {
             return Ok(());
@@ -117,7 +117,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         self.hash_stored().await;
         for (file, entry) in self.entries() {
             let (parts, state) = entry.hashed.get();
-            // A file of which only some was wanted, or could be kept, has no hash.
+            // A file that was read or cached only in part has no checksum.
             if entry.sha256.borrow().is_some() || parts == 0 || parts < entry.identity.size.div_ceil(self.part_size) {
                 continue;
             }
@@ -130,14 +130,14 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 continue;
             }
             self.forget(&file).await;
-            let reason = format!("what came has the SHA-256 {found}, and the Hub says {wanted}");
+            let reason = format!("the file's SHA-256 is {found}, the Hub lists {wanted}");
             return Err(Error::Network { url: self.url(&file), reason });
         }
         Ok(())
     }
 
-    /// Forgets what in the cache is wrong, or may be for all that is known, of what this load took from there, files and that there
-    /// are none: whether there was any.
+    /// Evicts cached entries that may be corrupt, among those this load used: files, and records that a file does not
+    /// exist. Returns whether there were any.
     pub async fn heal(&self) -> bool {
         let Some(shelf) = &self.shelf else { return false };
         let absent: Vec<_> = self.files.borrow().iter().filter(|(_, e)| e.is_none()).map(|(f, _)| f.clone()).collect();

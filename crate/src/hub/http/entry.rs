@@ -1,5 +1,5 @@
-//! A file as it is during one load: what the cache knows of it and whether that is still true, or what the server says. Knows
-//! no parts beyond the first bytes.
+//! State of a file during one load: from the cache if still valid, otherwise from the server. Reads no bytes beyond the
+//! first request.
 
 use crate::util::map::SortedSet;
 use std::cell::{Cell, RefCell};
@@ -15,32 +15,32 @@ use crate::hub::transport::Transport;
 use crate::util::sha256::START;
 use crate::{Error, Result};
 
-/// The first request for a file asks for so much: all of most configuration files, the header of most safetensors files.
+/// Bytes of the first request for a file. Covers most configuration files and most safetensors headers.
 const FIRST_BYTES: u64 = 256 << 10;
-/// A file of unknown length is not read beyond this.
+/// Maximum bytes read of a file of unknown length.
 const MAX_UNKNOWN: u64 = 256 << 20;
 
-/// A file as it is during one load.
+/// State of a file during one load.
 pub(super) struct Entry<T: Transport> {
     pub url: String,
     pub identity: Identity,
-    /// Parts that are in the cache.
+    /// Parts in the cache.
     pub stored: RefCell<SortedSet<u64>>,
-    /// The manifest does not yet say what `stored` says.
+    /// Whether `stored` has changes that the manifest lacks.
     pub unsealed: Cell<bool>,
     pub from_cache: bool,
-    /// The first bytes, from the request that found out about the file.
+    /// The first bytes, from the request that opened the file.
     pub first: Option<Chunk>,
-    /// The body that `first` came from, where the server ignores ranges and it holds the rest of the file.
+    /// The rest of the body of `first`, if the server ignores ranges and sends the whole file.
     pub body: RefCell<Option<RangeReader<T>>>,
     pub ranges: Cell<bool>,
-    /// Bytes reported as progress.
+    /// Bytes reported to the progress.
     pub counted: Cell<u64>,
-    /// How many parts were hashed in order, and the SHA-256's state after them.
+    /// Number of parts hashed in order, and the SHA-256 state after them.
     pub hashed: Cell<(u64, [u32; 8])>,
-    /// The SHA-256 that the stored parts were found to have.
+    /// The verified SHA-256 of the stored parts.
     pub sha256: RefCell<Option<String>>,
-    /// Whether some of it came over the network in this load.
+    /// Whether this load downloaded some of it.
     pub fetched: Cell<bool>,
 }
 
@@ -48,7 +48,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     /// The file's state; asks cache and server on the first call.
     pub(super) async fn entry(&self, file: &str) -> Result<Option<Rc<Entry<T>>>> {
         if !is_inside(file) {
-            let reason = "it points out of the model's folder".to_string();
+            let reason = "the path leads outside the model's folder".to_string();
             return Err(Error::ModelName { name: file.to_string(), reason });
         }
         if let Some(known) = self.files.borrow().get(file) {
@@ -81,7 +81,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         }
     }
 
-    /// The file as the cache knows it, if that is still true. The inner `None`: the server has no such file.
+    /// The file's state from the cache, if still valid. The inner `None` means that the server does not have the file.
     async fn cached_entry(&self, file: &str) -> Result<Option<Option<Entry<T>>>> {
         let Some(shelf) = &self.shelf else { return Ok(None) };
         let Some(manifest) = shelf.manifest(file).await else { return Ok(None) };
@@ -108,7 +108,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             },
             None => false,
         };
-        // Parts of another size, from another version of the engine, are of no use.
+        // Parts of another size, from another engine version, cannot be used.
         if !usable || manifest.content.as_ref().is_some_and(|c| c.part_size != self.part_size) {
             return Ok(None);
         }
@@ -118,7 +118,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         })))
     }
 
-    /// Asks the server for the file's first bytes and with them for all that there is to know.
+    /// Requests the file's first bytes, and takes length, validator and commit from the response.
     async fn served_entry(&self, file: &str) -> Result<Option<Entry<T>>> {
         for _ in 0..RESTARTS {
             match self.first_bytes(file).await {
@@ -159,7 +159,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         reader.fill(&mut buffer, |_| ()).await?;
         let mut first = buffer.finish();
         if reader.identity.is_none() && !reader.ranges {
-            // The whole file is coming and only its end tells how long it is.
+            // The response is the whole file, and only its end gives the length.
             let mut chunks = vec![first];
             reader.unbound();
             while let Some(chunk) = reader.next(usize::MAX).await? {
@@ -179,14 +179,14 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             }
         };
         if identity.validator.is_none() {
-            // Of one commit there is one content; the server need not say so.
+            // A commit has exactly one content, so the commit can stand in for a validator.
             identity.validator = self.commit().map(|commit| format!("commit {commit}"));
         }
         Ok((identity, first, reader))
     }
 
     fn no_length(&self, url: &str) -> Error {
-        let reason = "the server tells neither Content-Length nor Content-Range, or does not expose them to the page";
+        let reason = "the server sends neither Content-Length nor Content-Range, or does not expose them (CORS)";
         Error::Network { url: url.to_string(), reason: reason.to_string() }
     }
 }

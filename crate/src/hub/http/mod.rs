@@ -1,13 +1,13 @@
-//! A repository of the Hub or a folder of any web server: what is cached, what is still true of it, what must be fetched.
+//! Files of a Hub repository or of a folder on any web server: cached, revalidated, or downloaded.
 //!
-//! When a cached file is used without asking, and when the server is asked:
-//! - the revision is a commit: it cannot have changed, nothing is asked;
-//! - a repository at a branch or tag: one HEAD for config.json tells the commit. The same commit as last time: nothing
-//!   else is asked. Another, or a server that names none: one HEAD per file compares ETag (or date) and length;
+//! When the server is asked about a cached file:
+//! - the revision is a commit: never, since it cannot change;
+//! - a repository at a branch or tag: one HEAD of config.json returns the commit. If it is unchanged, nothing else is
+//!   asked. If it changed, or the server names none: one HEAD per file compares ETag (or date) and length;
 //! - a folder: one HEAD per file;
-//! - `revalidate: false`, or a server that cannot be reached: the cache is believed (the latter leaves a warning).
+//! - `revalidate: false`, or an unreachable server: the cache is used as is (the latter adds a warning).
 //!
-//! No answer to HEAD has a body, so an unchanged model is loaded again without a byte of content over the network.
+//! HEAD responses have no body, so loading an unchanged model again downloads no content.
 
 mod address;
 mod check;
@@ -35,46 +35,46 @@ use crate::{Error, Result};
 use address::Address;
 use entry::Entry;
 
-/// Parts on their way into the cache: the browser holds a copy of each.
+/// Maximum number of parts being written to the cache. The browser keeps a copy of each in memory.
 const WRITES: usize = 4;
 
-/// What came of a part that was to go into the cache.
+/// Result of writing a part to the cache.
 type Written<T> = (Rc<Entry<T>>, u64, Result<(), StoreError>);
 
 /// Files of a web server, cached in `S`.
 pub struct HttpSource<T: Transport, S: Store> {
     remote: Rc<Remote<T>>,
-    /// As [`super::CachedModel::source`] and messages name it.
+    /// The name in [`super::CachedModel::source`] and in messages.
     name: String,
-    /// Where the Hub's API lists the repository's files.
+    /// URL of the Hub's API for this repository's file list.
     api: Option<String>,
-    /// The folder's address with a slash at its end; a branch is replaced by its commit once that is known.
+    /// The folder's URL with a trailing slash. A branch is replaced by its commit once that is known.
     base: RefCell<String>,
     commit: RefCell<Option<String>>,
     shelf: Option<Rc<Shelf<S>>>,
-    /// Parts on their way into the cache.
+    /// Parts being written to the cache.
     writes: Writes<Written<T>>,
-    /// Parts were written since this was last asked.
+    /// Whether parts were written since the last check.
     news: Cell<bool>,
-    /// The last file of a load is sealed by [`Self::settle`].
+    /// Whether [`Self::settle`] finalizes the last file of a load.
     defers: Cell<bool>,
-    /// Files that all came and are not yet sealed.
+    /// Completely read files that are not yet finalized.
     later: RefCell<Vec<String>>,
-    /// Manifests are believed without asking.
+    /// Whether manifests are used without asking the server.
     trust: Cell<bool>,
     part_size: u64,
     streams: usize,
     files: RefCell<SortedMap<String, Option<Rc<Entry<T>>>>>,
-    /// What the server said of the files that it does not have.
+    /// The server's error for each file that it does not have.
     absent: RefCell<SortedMap<String, Error>>,
-    /// What the Hub's API says of the repository's files, once it was asked.
+    /// The Hub's metadata of the repository's files, once requested.
     listed: RefCell<Option<Rc<serde_json::Value>>>,
     warnings: RefCell<Vec<Error>>,
 }
 
 impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
-    /// Looks the model up: which commit its revision is, and whether the cache may be believed. `store`: `None` to keep
-    /// nothing between visits.
+    /// Opens a model: finds the commit of its revision, and whether the cache can be used without asking. `store: None`
+    /// disables the cache.
     pub async fn open(
         model: &ModelRef,
         options: &HubOptions,
@@ -119,7 +119,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         Ok(source)
     }
 
-    /// Finds the commit of a branch or tag, so that all files of a load are of one state of the repository.
+    /// Finds the commit of a branch or tag, so that all files of a load come from one state of the repository.
     async fn resolve_commit(&self, address: &Address) -> Result<()> {
         let known = match &self.shelf {
             Some(shelf) => shelf.manifest("config.json").await,
@@ -131,7 +131,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             let url = self.url("config.json");
             match self.remote.head(&url, known.is_none()).await {
                 Ok(head) => head.commit,
-                // The repository may have no config.json, or not exist: the first file that is needed will tell.
+                // The repository may lack config.json, or not exist. The first required file reports that.
                 Err(Error::NotFound { .. }) => None,
                 Err(error @ Error::Aborted { .. }) => return Err(error),
                 Err(error) => {
@@ -148,7 +148,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         Ok(())
     }
 
-    /// The server cannot be asked: the cache is used as it is, for the rest of this load.
+    /// The server cannot be reached: uses the cache as is for the rest of this load.
     fn believe(&self, error: &Error) {
         if !self.trust.replace(true) {
             self.warn(Error::Unverified { place: self.name.clone(), reason: error.to_string() });
@@ -159,12 +159,12 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         self.warnings.borrow_mut().push(warning);
     }
 
-    /// What went wrong without stopping the load: a full cache, a server that could not be asked.
+    /// Problems that did not stop the load: a full cache, a server that could not be reached.
     pub fn warnings(&self) -> Vec<Error> {
         self.warnings.borrow().clone()
     }
 
-    /// The commit that is being read, where the server named one.
+    /// The commit being read, if the server named one.
     pub fn commit(&self) -> Option<String> {
         self.commit.borrow().clone()
     }
@@ -173,7 +173,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         format!("{}{}", self.base.borrow(), percent_encode(file, true))
     }
 
-    /// A failed write ends the caching of this load, not the load.
+    /// Records the result of a write. A failed write ends the caching of this load, not the load.
     fn note(&self, written: Result<(), StoreError>) -> bool {
         let warning = match written {
             Ok(()) => return true,
@@ -186,7 +186,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         false
     }
 
-    /// Begins to write a part; waits where too many are on their way.
+    /// Starts writing a part; waits while too many writes are pending.
     async fn store(&self, shelf: Rc<Shelf<S>>, entry: Rc<Entry<T>>, file: &str, part: u64, chunk: &Chunk) {
         let (file, chunk, part_size) = (file.to_string(), chunk.clone(), self.part_size);
         let write = async move {
@@ -206,7 +206,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         }
     }
 
-    /// Waits until what this load fetched is in the cache, with the manifests that say so.
+    /// Waits until everything this load downloaded is cached, manifests included.
     pub async fn settle(&self) {
         self.defers.set(false);
         self.seal_deferred().await;

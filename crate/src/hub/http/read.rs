@@ -1,5 +1,4 @@
-//! Files in parts: each from the cache, from the first bytes, or from a connection that goes on where it stands. Knows no
-//! tensors.
+//! Reading of parts: from the cache, from the first response, or from an open connection. Does not depend on tensors.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,22 +14,22 @@ use crate::hub::transport::Transport;
 use crate::util::sha256::START;
 use crate::{Error, Result};
 
-/// What is known of a file that an earlier load did not find.
-const REMEMBERED: &str = "the server had no such file when it was last asked";
+/// Error text for a file that an earlier load did not find.
+const REMEMBERED: &str = "the server did not have the file when last checked";
 
 impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
-    /// Counts bytes of a part as they come.
+    /// Counts bytes of a part as they arrive.
     fn count(&self, entry: &Entry<T>, bytes: u64, from_cache: bool) {
         entry.counted.set(entry.counted.get() + bytes);
         self.remote.progress.add(bytes, from_cache);
     }
 
-    /// The reader for a part that begins at `pos`: the one that has just arrived there, or a new one.
+    /// Returns a reader for a part that starts at `pos`: the given one if its position matches, otherwise a new one.
     fn reader_at(&self, entry: &Entry<T>, pos: u64, end: u64, reader: &mut Option<RangeReader<T>>) {
-        // A validator that was derived from the commit is not one that an answer can show.
+        // A validator derived from the commit never appears in a response.
         let shown = entry.identity.validator.clone().filter(|v| !v.starts_with("commit "));
         let identity = Identity { size: entry.identity.size, validator: shown };
-        // Where the file changed and was begun again in between, what the reader has is of the old one.
+        // If the file changed and was restarted meanwhile, the reader still serves the old content.
         if reader.as_ref().is_some_and(|r| r.pos == pos && r.reads(&identity)) {
             return;
         }
@@ -72,7 +71,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             }
         }
         if buffer.missing() > 0 {
-            let reason = format!("{} bytes are missing at its end", buffer.missing());
+            let reason = format!("the response ended {} bytes early", buffer.missing());
             return Err(Fault::Failed(Error::Network { url: entry.url.clone(), reason }));
         }
         Ok(buffer.finish())
@@ -140,7 +139,7 @@ impl<T: Transport + 'static, S: Store + 'static> PartSource for HttpSource<T, S>
         }
         let mut reader = None;
         let chunk = self.fetch(&entry, range.clone(), range.end, &mut reader, false).await?;
-        // A body that holds the whole file goes on where this ended.
+        // A body with the whole file continues where the first bytes ended.
         if let Some(reader) = reader.filter(|r| !r.ranges) {
             *entry.body.borrow_mut() = Some(reader);
         }

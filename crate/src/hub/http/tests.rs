@@ -1,4 +1,4 @@
-//! A file that changes between two parts, over a server of one file.
+//! Tests with a server of one file that changes between two parts, and with a slow store.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use crate::hub::transport::{Body, Failure, Headers, Request, Response, Transport
 use crate::hub::{AbortFlag, Chunk, DirStore, HubOptions, ModelRef, Progress};
 use crate::util::map::SortedMap;
 
-/// Answers each request with the range of its file, in one piece.
+/// Answers each request with the range of its file, in one chunk.
 struct OneFile(Rc<RefCell<Vec<u8>>>);
 
 struct Piece(Option<Vec<u8>>);
@@ -62,13 +62,13 @@ fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
     let mut part = |index| block_on(source.part("x.bin", index, 4, &mut reader)).expect("a part").to_vec();
     assert_eq!((part(0), part(1)), (vec![1; 100], vec![1; 100]));
 
-    // Another request sees that the file is a new one. This connection stands before part 2 of the old one.
+    // Another request notices the change. This connection is positioned before part 2 of the old file.
     *content.borrow_mut() = vec![2; 400];
     block_on(source.forget("x.bin"));
     assert_eq!((part(2), part(3)), (vec![2; 100], vec![2; 100]));
 }
 
-/// Keeps what it is given in memory, once it may; then says what it was told to.
+/// An in-memory store that blocks until released, then returns a preset result.
 #[derive(Clone, Default)]
 struct Slow {
     entries: Rc<RefCell<SortedMap<String, Vec<u8>>>>,
@@ -112,7 +112,7 @@ fn slow_source(store: &Slow) -> HttpSource<OneFile, Slow> {
     block_on(opened).expect("a source")
 }
 
-/// Reads the three parts of a file, as the last one of a load.
+/// Reads the three parts of a file, as the last file of a load.
 fn read_last(source: &HttpSource<OneFile, Slow>, file: &str) {
     let mut reader = None;
     for part in 0..3 {
@@ -135,7 +135,7 @@ fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
         ours.len() == 4 && ours.iter().any(|name| name.ends_with("manifest"))
     };
     assert!(whole("x.bin"), "{:?}", block_on(store.keys()));
-    // What is read after that has nobody who would wait for it later.
+    // Reads after that are not waited for by anyone.
     read_last(&source, "y.bin");
     assert!(whole("y.bin"), "{:?}", block_on(store.keys()));
 }
