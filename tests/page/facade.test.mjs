@@ -565,7 +565,7 @@ test("a device is looked at once for each version of a browser, and what is wron
     kept.set("jerboa:device", JSON.stringify({ agent: "another", faults: ["old"] }));
     const model = await load();
     assert.deepEqual([model.info.warnings, double.seen.looks], [[], looks + 2]);
-    assert.deepEqual((await model.diagnose()).map(({ name, ok }) => [name, ok]), [["one kernel", true], ["weights as in the files", true]]);
+    assert.deepEqual((await model.diagnose()).map(({ name, ok }) => [name, ok]), [["one kernel", true], ["weights equal files", true]]);
     await model.unload();
   } finally {
     delete globalThis.localStorage;

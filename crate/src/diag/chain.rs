@@ -1,6 +1,6 @@
-//! A chain of dispatches of a real step's size, each of which needs the one before: what comes out tells whether a device
-//! keeps what one dispatch wrote for the next. Small chains do not: older WebKits lose writes only where hundreds of
-//! dispatches, many pipelines and megabytes meet in one command buffer.
+//! A chain of dependent dispatches of a real step's size. Its result shows whether a device keeps the writes of one
+//! dispatch for the next. Small chains do not show it: older WebKits lose writes only if hundreds of dispatches, many
+//! pipelines and megabytes meet in one command buffer.
 
 use crate::exec::steps;
 use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
@@ -11,25 +11,25 @@ use crate::kernels::norm::{Norm, norm};
 use crate::plan::Slot;
 use crate::{Error, Result};
 
-/// Dispatches, as many as a model of 30 layers has.
+/// Number of dispatches, as in a model of 30 layers.
 const LENGTH: usize = 360;
 const COLS: usize = 4096;
-/// Rows of a buffer of 1 MiB; fewer on a software adapter, which would take seconds.
+/// Rows of a 1 MiB buffer; fewer on a software adapter, which would take seconds.
 const ROWS: usize = 64;
 const ROWS_SOFTWARE: usize = 8;
-/// Buffers that the chain goes around, and behind them: gains, biases, an order, a state.
+/// Number of buffers that the chain cycles through. After them: gains, biases, an order, a state.
 const RING: usize = 6;
 const GAIN: usize = RING;
 const BIAS: usize = RING + 1;
 const ORDER: usize = RING + 2;
 const STATE: usize = RING + 3;
 
-/// One link: reads the buffer before it and one further back.
+/// One dispatch of the chain: reads the previous buffer and an earlier one.
 fn link(index: usize) -> Launch<Slot> {
     let view = |buffer: usize| View { buffer: Slot::Activation(buffer), offset: 0, stride: COLS as u32 };
     let [a, b, out] = [view((index + RING - 1) % RING), view((index + RING - 3) % RING), view(index % RING)];
     let (cols, name) = (COLS as u32, "chain");
-    // Every third is a norm, so that numbers neither vanish nor grow.
+    // Every third is a norm, so that values neither vanish nor grow.
     if index.is_multiple_of(3) {
         let kind = index / 3;
         let spec = Norm {
@@ -47,17 +47,17 @@ fn link(index: usize) -> Launch<Slot> {
         2 => elementwise(name, Elementwise::Unary(1), &[a], &out, cols, false),
         3 => elementwise(name, Elementwise::Scale(0.75), &[a], &out, cols, false),
         4 => gather(name, &a, Slot::Activation(ORDER), &out, cols, false),
-        // Only its first row changes.
+        // Only the first row of its input changes.
         5 => last_row(name, &a, out.buffer, Slot::Activation(STATE), cols),
         _ => elementwise(name, Elementwise::Add, &[a, b], &out, cols, false),
     }
 }
 
-/// Runs the chain as the device hands work over, twice, and gives what is in the buffers then as one number. The same device
-/// gives the same number every time.
+/// Runs the chain twice with the device's submit grouping and hashes the final buffers. A correct device returns the
+/// same hash every time.
 ///
 /// # Errors
-/// What the device reports; `NotFinite` when what came out is all zeros or no numbers.
+/// Device errors; `NotFinite` if the result is all zeros or not finite.
 pub async fn chain(gpu: &Gpu) -> Result<u64> {
     let rows = if gpu.caps().software { ROWS_SOFTWARE } else { ROWS };
     let values: Vec<f32> = (0..rows * COLS).map(noise).collect();
@@ -85,7 +85,8 @@ pub async fn chain(gpu: &Gpu) -> Result<u64> {
         let bytes = gpu.read(buffer, 0, (rows * COLS * 4) as u64).await?;
         let numbers: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         if numbers.iter().any(|v| !v.is_finite()) || numbers.iter().all(|v| *v == 0.0) {
-            let hint = "The device loses what its kernels write.".into();
+            let hint =
+                "The GPU or its driver loses data that kernels write. Update the browser and the GPU driver.".into();
             return Err(Error::NotFinite { step: "a chain of kernels".into(), hint });
         }
         for number in numbers {
@@ -96,7 +97,7 @@ pub async fn chain(gpu: &Gpu) -> Result<u64> {
     Ok(hash)
 }
 
-/// A number between -1 and 1 that looks like none before it.
+/// Deterministic pseudo-random value between -1 and 1.
 pub(super) fn noise(index: usize) -> f32 {
     let mut h = (index as u32 + 1).wrapping_mul(2_654_435_761);
     h ^= h >> 15;

@@ -1,5 +1,5 @@
-//! Small computations whose outcome is known, from a single kernel to a chain of hundreds: the first that is wrong tells what a
-//! device or its driver cannot do. Knows kernels, no model.
+//! Device checks: small computations with known results, from a single kernel to a chain of hundreds. The first failure
+//! shows what the device or its driver cannot do. Does not depend on a model.
 
 use super::chain::{chain, noise};
 use crate::exec::steps;
@@ -15,42 +15,42 @@ use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
 
-/// What one computation came to.
+/// Result of one check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    /// What was tried.
+    /// Name of the check.
     pub name: &'static str,
-    /// Whether it came out right.
+    /// Whether the result was correct.
     pub ok: bool,
-    /// Milliseconds, with the compilation of what it needs.
+    /// Duration in milliseconds, including shader compilation.
     pub ms: f64,
-    /// What was wrong: the first number that is, or the device's error.
+    /// Why it failed: the first wrong value, or the device's error.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fault: String,
 }
 
-/// A computation: launches over buffers of these bytes, and what must be in the last of them.
+/// A computation: launches over buffers with these bytes, and the expected values of the last buffer.
 struct Case {
     launches: Vec<Launch<Slot>>,
     buffers: Vec<Vec<u8>>,
     rows: u32,
     expected: Vec<f64>,
-    /// How far a number may be off, in shares of it or of 1.
+    /// Maximum error, relative to the expected value or to 1 if that is larger.
     tolerance: f64,
-    /// Each launch in a submit of its own.
+    /// Whether each launch gets a submit of its own.
     apart: bool,
 }
 
 impl Case {
-    /// A launch from vectors to a vector.
+    /// A computation with one row of inputs and one row of output.
     fn new(launches: Vec<Launch<Slot>>, inputs: &[&[f32]], expected: Vec<f64>) -> Self {
         let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|v| bytemuck::cast_slice(v).to_vec()).collect();
-        // What is not written stays something that no result is.
+        // Prefill the output with NaN, which no result equals.
         buffers.push([0xffu8; 4].repeat(expected.len()));
         Self { launches, buffers, rows: 1, expected, tolerance: 1e-5, apart: false }
     }
 
-    /// Runs it: what is wrong, if anything is.
+    /// Runs the computation. Returns a description of the first wrong value, or an empty string.
     async fn run(self, gpu: &Gpu) -> Result<String> {
         let make = |bytes: &Vec<u8>| -> Result<Buffer> {
             let buffer = gpu.buffer("check", bytes.len() as u64, Usage::Storage)?;
@@ -64,17 +64,17 @@ impl Case {
             let program = gpu.program("check", part.to_vec())?;
             gpu.submit(&[Work::Run { program: &program, grids: None }])?;
         }
-        let last = buffers.last().ok_or_else(|| Error::Internal("a check without buffers".into()))?;
+        let last = buffers.last().ok_or_else(|| Error::Internal("the check has no buffers".into()))?;
         let bytes = gpu.read(last, 0, 4 * self.expected.len() as u64).await?;
         gpu.check().await?;
         let found: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let wrong = |(_, (found, wanted)): &(usize, (&f32, &f64))| {
-            // What is no number is wrong as well.
+            // A NaN is wrong as well.
             let error = (f64::from(**found) - **wanted).abs();
             error.is_nan() || error > self.tolerance * wanted.abs().max(1.0)
         };
         let first = found.iter().zip(&self.expected).enumerate().find(wrong);
-        Ok(first.map_or(String::new(), |(at, (found, wanted))| format!("number {at} is {found}, not {wanted}")))
+        Ok(first.map_or(String::new(), |(at, (found, wanted))| format!("value {at} is {found}, expected {wanted}")))
     }
 }
 
@@ -107,7 +107,7 @@ fn many_workgroups() -> Case {
     Case { rows: rows as u32, ..Case::new(vec![launch], &[&a], expected) }
 }
 
-/// Each launch needs the one before; in one pass, or each in a submit of its own.
+/// Dependent launches, in one pass or each in a submit of its own.
 fn in_order(apart: bool) -> Case {
     let a = numbers(1000, 0);
     let step = |from: usize, to: usize, factor| {
@@ -118,17 +118,17 @@ fn in_order(apart: bool) -> Case {
     Case { apart, ..Case::new(launches, &[&a, &a], expected) }
 }
 
-/// Functions at arguments where a careless exp or tanh is no number.
+/// Activation functions at arguments where a naive exp or tanh overflows.
 fn extremes() -> Case {
     let a: Vec<f32> = [0.0, 1.0, -1.0, 20.0, -20.0, 88.0, -88.0, 1e4, -1e4, 1e30, -1e30].into();
     let cols = a.len();
     let launch = elementwise("check", Elementwise::Unary(1), &[view(0, cols)], &view(1, cols), cols as u32, true);
     let silu = a.iter().map(|v| f64::from(*v) / (1.0 + (-f64::from(*v)).exp()));
-    // exp stops at -80, which leaves a little of what is very large.
+    // exp is clamped at -80, which leaves a small remainder of very large values.
     Case { tolerance: 1e-4, ..Case::new(vec![launch], &[&a], silu.collect()) }
 }
 
-/// A reduction over the 256 threads of a workgroup: LayerNorm, or RMSNorm.
+/// A reduction over the 256 threads of a workgroup: LayerNorm or RMSNorm.
 fn reduction(layer: bool) -> Case {
     let cols = 1024;
     let (x, gain) = (numbers(cols, 0), numbers(cols, cols));
@@ -141,7 +141,7 @@ fn reduction(layer: bool) -> Case {
     Case { tolerance: 1e-4, ..Case::new(vec![launch], &[&x, &gain], expected.collect()) }
 }
 
-/// A product with weights that every layout holds exactly.
+/// A matmul with weights that every layout represents exactly.
 fn product(gpu: &Gpu, layout: Layout) -> Case {
     let (rows, cols) = (70, 1056);
     let weight = |row: usize, col: usize| ((row * 7 + col * 3) % 16) as f32 - 8.0;
@@ -168,7 +168,7 @@ fn product(gpu: &Gpu, layout: Layout) -> Case {
     case
 }
 
-/// A megabyte there and back, at places that are not the beginning.
+/// Writes 1 MiB at unaligned offsets and reads it back.
 async fn transfers(gpu: &Gpu) -> Result<String> {
     let data: Vec<f32> = numbers(1 << 18, 0);
     let bytes: &[u8] = bytemuck::cast_slice(&data);
@@ -178,19 +178,19 @@ async fn transfers(gpu: &Gpu) -> Result<String> {
     gpu.write(&buffer, 1028 + first.len() as u64, rest);
     let back = gpu.read(&buffer, 1028, bytes.len() as u64).await?;
     let at = back.iter().zip(bytes).position(|(a, b)| a != b);
-    Ok(at.map_or(String::new(), |at| format!("byte {at} of {} came back wrong", bytes.len())))
+    Ok(at.map_or(String::new(), |at| format!("byte {at} of {} was read back wrong", bytes.len())))
 }
 
-/// A step's worth of dispatches twice: the same numbers each time.
+/// Runs a step's worth of dispatches twice and compares the results.
 async fn long_chain(gpu: &Gpu) -> Result<String> {
     let same = chain(gpu).await? == chain(gpu).await?;
-    Ok(if same { String::new() } else { "the same kernels gave other numbers".into() })
+    Ok(if same { String::new() } else { "two runs of the same kernels gave different results".into() })
 }
 
-/// Runs all computations, from the simplest on.
+/// Runs all checks, simplest first.
 ///
 /// # Errors
-/// `DeviceLost`; everything else is the outcome of a check.
+/// `DeviceLost`; any other error is the result of a check.
 pub async fn checks(gpu: &Gpu) -> Result<Vec<Check>> {
     let mut done = Vec::new();
     let cases: [(&'static str, Case); 11] = [
@@ -198,26 +198,26 @@ pub async fn checks(gpu: &Gpu) -> Result<Vec<Check>> {
         ("two inputs", two_inputs()),
         ("many workgroups", many_workgroups()),
         ("kernels in one pass", in_order(false)),
-        ("kernels in submits of their own", in_order(true)),
-        ("functions at extremes", extremes()),
+        ("kernels in separate submits", in_order(true)),
+        ("functions at extreme values", extremes()),
         ("LayerNorm over 256 threads", reduction(true)),
         ("RMSNorm over 256 threads", reduction(false)),
-        ("a product with f32 weights", product(gpu, Layout::Dense(Float::F32))),
-        ("a product with 16-bit weights", product(gpu, Layout::Dense(Float::F16))),
-        ("a product with 4-bit weights", product(gpu, quantize::layout(4))),
+        ("matmul with f32 weights", product(gpu, Layout::Dense(Float::F32))),
+        ("matmul with f16 weights", product(gpu, Layout::Dense(Float::F16))),
+        ("matmul with 4-bit weights", product(gpu, quantize::layout(4))),
     ];
     for (name, case) in cases {
         let start = now_ms();
         done.push(outcome(name, start, case.run(gpu).await)?);
     }
     let start = now_ms();
-    done.push(outcome("a megabyte there and back", start, transfers(gpu).await)?);
+    done.push(outcome("1 MiB written and read back", start, transfers(gpu).await)?);
     let start = now_ms();
     done.push(outcome("720 dependent dispatches", start, long_chain(gpu).await)?);
     Ok(done)
 }
 
-/// What came of a check that began at `start`.
+/// The result of a check that started at `start`.
 pub(super) fn outcome(name: &'static str, start: f64, result: Result<String>) -> Result<Check> {
     let fault = match result {
         Err(error @ Error::DeviceLost { .. }) => return Err(error),

@@ -1,4 +1,4 @@
-//! Whether a device computes what it should, and whether a loaded model is what its files say.
+//! Diagnostics: checks of a device's computations and of a loaded model.
 
 pub mod chain;
 mod checks;

@@ -1,5 +1,5 @@
-//! The face to JavaScript: what pkg-template's facade imports. It turns requests and results into the engine's types
-//! and holds no logic of its own.
+//! WebAssembly bindings used by the TypeScript facade in pkg-template. Converts requests and results between JavaScript
+//! and the engine's types; contains no logic of its own.
 
 mod options;
 mod values;
@@ -23,26 +23,28 @@ use voice::Ears;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{future_to_promise, spawn_local};
 
-/// Sends panics to the console with their place.
+/// Installs the panic hook, which logs panics with their location to the console.
 #[wasm_bindgen(start)]
 pub fn start() {
     console_error_panic_hook::set_once();
 }
 
-/// The version of the engine.
+/// The engine's version.
 #[wasm_bindgen]
 pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
 }
 
-/// Whose WebGPU this is, by the user agent and how many fingers the screen feels: `iphone`, `ipad`, `webkit` or `other`.
+/// Detects the WebGPU implementation from the user agent and `navigator.maxTouchPoints`: `iphone`, `ipad`, `webkit` or
+/// `other`.
 #[wasm_bindgen]
 pub fn implementation(touch_points: u32) -> String {
     let navigator = get(&js_sys::global(), "navigator");
     Implementation::of(&text_of(&navigator, "userAgent").unwrap_or_default(), touch_points).name().into()
 }
 
-/// Whether the device computes a long chain of kernels in groups as it does one by one; see the facade's calibration.
+/// Checks that a long chain of kernels gives the same result in submit groups of this size as one by one. See the
+/// facade's calibration.
 #[wasm_bindgen]
 pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     let check = async {
@@ -59,8 +61,8 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     check.await.map_err(|e| to_js(&e))
 }
 
-/// Small computations whose outcome is known: `[{ name, ok, ms, fault? }]`. Needs no model. `unasked` leaves a software adapter alone,
-/// where they take long.
+/// Runs the device checks: `[{ name, ok, ms, fault? }]`. Needs no model. `unasked` skips them on software adapters,
+/// where they are slow.
 #[wasm_bindgen(js_name = diagnose)]
 pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<JsValue, JsValue> {
     let run = async {
@@ -70,7 +72,8 @@ pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<J
     run.await.map(|checks: Vec<Check>| plain(&checks)).map_err(|e| to_js(&e))
 }
 
-/// A loaded model with a conversation of its own; what [`Engine::create_session`] and [`Engine::fork`] give runs beside it.
+/// A loaded model with one conversation. Engines from [`Engine::create_session`] and [`Engine::fork`] run independently
+/// of it.
 #[wasm_bindgen]
 pub struct Engine {
     text: Rc<TextParts>,
@@ -120,7 +123,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     Ok(Engine { text, sight, info, source: name, stored, busy: Rc::new(RefCell::new(Some(loaded))), ears })
 }
 
-/// A promise of all warnings, when what was fetched is in the cache.
+/// A promise of all warnings, resolved once the downloaded files are cached.
 fn stored(sources: [Option<Rc<Source>>; 2]) -> Promise {
     future_to_promise(async move {
         let warnings = Array::new();
@@ -133,7 +136,7 @@ fn stored(sources: [Option<Rc<Source>>; 2]) -> Promise {
 }
 
 impl Engine {
-    /// Refuses what the model is not for.
+    /// Rejects tasks that the model does not support.
     fn wanted(&self, task: Task) -> Result<()> {
         let text = |name: &str| self.info.get(name).and_then(Value::as_str).unwrap_or_default();
         match Task::from_name(text("task"))? {
@@ -142,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// A conversation as the model's template renders it.
+    /// Renders a conversation with the model's chat template.
     fn rendered(&self, messages: &JsValue, options: &JsValue) -> Result<Prompt> {
         let list = |value: Value| value.as_array().cloned();
         let mut variables = match from_js("options", options.clone()) {
@@ -163,7 +166,7 @@ impl Engine {
         })
     }
 
-    /// A conversation that is made of this one.
+    /// Creates another conversation on the same model.
     async fn beside(&self, make: impl Fn(&Loaded) -> Result<Loaded>) -> Result<Engine> {
         let taken = self.take(Task::Generate)?;
         let Some(AnyModel::Generate(loaded)) = &taken.model else { return Err(misplaced()) };
@@ -176,10 +179,10 @@ impl Engine {
         Ok(Engine { text, sight, info, source, stored, busy, ears: RefCell::default() })
     }
 
-    /// Takes the model for one call; only one runs at a time. It goes back when the guard does.
+    /// Takes the model for one call; the guard returns it. Only one call runs at a time.
     fn take(&self, task: Task) -> Result<Taken> {
         self.wanted(task)?;
-        let reason = "the model is already running a request; wait for it or abort it".into();
+        let reason = "the model is busy with another request. Wait for it or abort it".into();
         let model = self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
         Ok(Taken { model: Some(model), home: self.busy.clone() })
     }
@@ -189,25 +192,26 @@ impl Engine {
     fn sight(&self) -> std::result::Result<&Rc<Sight>, JsValue> {
         self.sight.as_ref().ok_or_else(|| {
             let architecture = self.info.get("architecture").and_then(Value::as_str).unwrap_or_default().into();
-            let hint = "Load a model whose info.capabilities have 'image'.".into();
-            to_js(&Error::UnsupportedOption { architecture, option: "pictures".into(), hint })
+            let hint = "Load a model whose info.capabilities include 'image'.".into();
+            to_js(&Error::UnsupportedOption { architecture, option: "image input".into(), hint })
         })
     }
 }
 
-/// A picture on its way in: its rows come one after another.
+/// An image or video being uploaded row by row.
 #[wasm_bindgen]
 pub struct Rows(Intake);
 
 #[wasm_bindgen]
 impl Rows {
-    /// The next rows, of 4 bytes a pixel: red, green, blue, and alpha, which is dropped.
+    /// Appends rows of RGBA pixels, 4 bytes a pixel; alpha is dropped.
     pub fn push(&mut self, rgba: &[u8]) -> std::result::Result<(), JsValue> {
         self.0.push(rgba, 4).map_err(|e| to_js(&e))
     }
 }
 
-/// The columns and rows of a picture's file, upright, by its first bytes; refuses what no browser should decode.
+/// The upright width and height of an image file, from its first bytes. Rejects images that are too large to decode
+/// safely.
 #[wasm_bindgen(js_name = imageSize)]
 pub fn image_size(head: &[u8]) -> std::result::Result<Vec<u32>, JsValue> {
     let header = Header::read(head).map_err(|e| to_js(&e))?;
@@ -215,10 +219,10 @@ pub fn image_size(head: &[u8]) -> std::result::Result<Vec<u32>, JsValue> {
     Ok(if header.turns() { vec![height, width] } else { vec![width, height] })
 }
 
-/// Milliseconds without a request after which a model may settle.
+/// Milliseconds without a request after which the model warms up.
 const IDLE_MS: f64 = 1000.0;
 
-/// Lets a model settle when it has been idle for a while, if it is there by then.
+/// Warms the model up once it has been idle, if it still exists.
 async fn settle(home: Weak<RefCell<Option<AnyModel>>>) {
     crate::util::clock::sleep(IDLE_MS).await;
     if let Some(home) = home.upgrade()
@@ -228,7 +232,7 @@ async fn settle(home: Weak<RefCell<Option<AnyModel>>>) {
     }
 }
 
-/// A model that one call has.
+/// The model while one call uses it; returns it on drop.
 struct Taken {
     model: Option<AnyModel>,
     home: Rc<RefCell<Option<AnyModel>>>,
@@ -240,9 +244,9 @@ impl Drop for Taken {
     }
 }
 
-/// A fault of `Engine::take`, which gives out models of the wanted task only.
+/// Internal error: `Engine::take` returned a model of another task.
 fn misplaced() -> Error {
-    Error::Internal("a model of another task".into())
+    Error::Internal("the model has another task".into())
 }
 
 #[wasm_bindgen]
@@ -252,28 +256,29 @@ impl Engine {
         load(&options, on_progress).await.map_err(|e| to_js(&e))
     }
 
-    /// Another conversation on the same model, empty; its calls run beside this one's.
+    /// Creates an empty conversation on the same model, which runs independently of this one.
     #[wasm_bindgen(js_name = createSession)]
     pub async fn create_session(&self) -> std::result::Result<Engine, JsValue> {
         self.beside(Loaded::create_session).await.map_err(|e| to_js(&e))
     }
 
-    /// Another conversation on the same model that goes on where this one stands.
+    /// Creates a conversation on the same model that continues from this one's state.
     pub async fn fork(&self) -> std::result::Result<Engine, JsValue> {
         self.beside(Loaded::fork).await.map_err(|e| to_js(&e))
     }
 
-    /// What the model is and what it costs.
+    /// The model's metadata and memory use.
     pub fn info(&self) -> JsValue {
         plain(&self.info)
     }
 
-    /// A promise of all warnings of the load, when what was fetched is in the cache: a load may end before.
+    /// A promise of all warnings of the load. It resolves once the downloaded files are cached, which may be after the
+    /// load.
     pub fn stored(&self) -> Promise {
         self.stored.clone()
     }
 
-    /// The ids of a text; special tokens in it are honoured where `parse_special` is set.
+    /// Tokenizes text. Special tokens in it are recognized if `parse_special` is set.
     pub fn tokenize(
         &self,
         text: &str,
@@ -286,25 +291,26 @@ impl Engine {
         ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
     }
 
-    /// The ids of a conversation as `generate` takes it: special tokens of the template are honoured, those in messages are text.
+    /// Tokenizes a conversation as `generate` does: special tokens are recognized in the template, not in messages.
     #[wasm_bindgen(js_name = tokenizeChat)]
     pub fn tokenize_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<Uint32Array, JsValue> {
         let ids = self.rendered(messages, options).and_then(|prompt| self.text.tokenizer()?.encode_prompt(&prompt));
         ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
     }
 
-    /// The text of ids.
+    /// Decodes token ids to text.
     pub fn detokenize(&self, ids: &[u32], skip_special: bool) -> std::result::Result<String, JsValue> {
         self.text.tokenizer().map(|t| t.decode(ids, skip_special)).map_err(|e| to_js(&e))
     }
 
-    /// A conversation as the model's template renders it.
+    /// Renders a conversation with the model's chat template.
     #[wasm_bindgen(js_name = renderChat)]
     pub fn render_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<String, JsValue> {
         self.rendered(messages, options).map(|prompt| prompt.text).map_err(|e| to_js(&e))
     }
 
-    /// Generates text; `on_event` gets `{ text, ids, logprobs? }` as they come. `seed` serves where the request has none.
+    /// Generates text. `on_event` receives `{ text, ids, logprobs? }` for each batch of tokens. `seed` applies if the
+    /// request has none.
     pub async fn generate(
         &self,
         request: JsValue,
@@ -327,41 +333,41 @@ impl Engine {
         outcome.map(|o| plain(&o)).map_err(|e| to_js(&e))
     }
 
-    /// Takes the rows of a picture of this size in.
+    /// Starts the upload of an image of `width` x `height` pixels.
     pub fn rows(&self, width: u32, height: u32) -> std::result::Result<Rows, JsValue> {
         self.sight()?.intake(width as usize, height as usize).map(Rows).map_err(|e| to_js(&e))
     }
 
-    /// The same of a video's frames of this size, one after another.
+    /// Starts the upload of a video: `frames` frames of `width` x `height` pixels, in order.
     pub fn film(&self, width: u32, height: u32, frames: u32) -> std::result::Result<Rows, JsValue> {
         self.sight()?.film(width as usize, height as usize, frames as usize).map(Rows).map_err(|e| to_js(&e))
     }
 
-    /// When the frames show, in seconds, that are taken of a video of so many seconds, and its end.
+    /// Timestamps in seconds of the frames to sample from a video of `seconds` length, followed by the video's end.
     #[wasm_bindgen(js_name = frameTimes)]
     pub fn frame_times(&self, seconds: f64, fps: Option<f64>) -> std::result::Result<Vec<f64>, JsValue> {
         self.sight()?.films().map(|films| films.times(seconds, fps)).map_err(|e| to_js(&e))
     }
 
-    /// Encodes a picture whose rows have come, unless one of the same content was before; or a video, whose frames show at these
-    /// seconds, the last of which is its end.
+    /// Encodes an uploaded image or video; content that was encoded before is reused. `seconds` has a video's frame
+    /// timestamps, followed by its end.
     pub async fn see(&self, rows: Rows, seconds: Vec<f64>) -> std::result::Result<JsValue, JsValue> {
         self.sight()?.see(rows.0, &seconds).await.map(|seen| plain(&seen)).map_err(|e| to_js(&e))
     }
 
-    /// Whether a conversation can still name a picture.
+    /// Whether an image id is still valid.
     pub fn knows(&self, picture: u32) -> bool {
         self.sight.as_ref().is_some_and(|sight| sight.knows(picture))
     }
 
-    /// What the language model gets for a picture, a row for each token.
+    /// Image embeddings of an image: `[tokens, hidden_size]`.
     #[wasm_bindgen(js_name = pictureTokens)]
     pub async fn picture_tokens(&self, picture: u32) -> std::result::Result<Float32Array, JsValue> {
         let rows = self.sight()?.rows(picture).await;
         rows.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
-    /// Gives the tower's memory back until the next picture comes.
+    /// Frees the vision encoder's memory until the next image.
     #[wasm_bindgen(js_name = unloadTower)]
     pub async fn unload_tower(&self) {
         if let Some(sight) = &self.sight {
@@ -369,7 +375,7 @@ impl Engine {
         }
     }
 
-    /// Logits of the last token, or of all: for tests and tools.
+    /// Logits of the last token, or of all tokens: for tests and tools.
     pub async fn logits(&self, ids: Vec<u32>, all: bool) -> std::result::Result<Float32Array, JsValue> {
         let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
         let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
@@ -377,7 +383,7 @@ impl Engine {
         result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
-    /// Vectors of texts and lists of token ids; `on_progress` gets `{ done, total }`.
+    /// Embeds texts and lists of token ids; `on_progress` receives `{ done, total }`.
     pub async fn embed(
         &self,
         texts: JsValue,
@@ -399,7 +405,7 @@ impl Engine {
         Ok(vectors.iter().map(|vector| Float32Array::from(&vector[..])).collect())
     }
 
-    /// The vector of a picture that was seen.
+    /// The embedding of an encoded image.
     #[wasm_bindgen(js_name = pictureVector)]
     pub async fn picture_vector(&self, picture: u32, options: JsValue) -> std::result::Result<Float32Array, JsValue> {
         let vector = async {
@@ -411,7 +417,7 @@ impl Engine {
         vector.await.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
-    /// Scores of documents for a query.
+    /// Scores documents against a query.
     pub async fn rerank(
         &self,
         query: String,
@@ -430,7 +436,7 @@ impl Engine {
         Ok(scores.iter().map(|score| JsValue::from_f64(f64::from(*score))).collect())
     }
 
-    /// Numbers about how the model runs here: see the facade's `measure`.
+    /// Measures how the model runs on this device; see the facade's `measure`.
     pub async fn measure(&self, options: JsValue) -> std::result::Result<JsValue, JsValue> {
         let options: MeasureOptions = from_js("measure", options).map_err(|e| to_js(&e))?;
         let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
@@ -439,8 +445,8 @@ impl Engine {
         result.map(|m| plain(&m)).map_err(|e| to_js(&e))
     }
 
-    /// Compares up to `most` bytes of the weights with the files that `options`, those of the load, name, and the two ways in which the model
-    /// runs tokens: `[{ name, ok, ms, fault? }]`.
+    /// Verifies the loaded model: up to `most` bytes of weights against the files named by the load's `options`,
+    /// prefill against decode, and matmuls against the CPU. Returns `[{ name, ok, ms, fault? }]`.
     #[wasm_bindgen(js_name = verify)]
     pub async fn verify(&self, options: JsValue, most: f64) -> std::result::Result<JsValue, JsValue> {
         let run = async {
@@ -455,17 +461,17 @@ impl Engine {
         run.await.map(|checks| plain(&checks)).map_err(|e| to_js(&e))
     }
 
-    /// Hands work over in other groups from now on: `free`, `all`, or a number of dispatches.
+    /// Sets how dispatches are grouped into submits: `free`, `all`, or a number of dispatches.
     #[wasm_bindgen(js_name = setGroup)]
     pub fn set_group(&self, group: &str) -> std::result::Result<(), JsValue> {
         let group = group_named(group).map_err(|e| to_js(&e))?;
-        let reason = "the model is running a request; wait for it".into();
+        let reason = "the model is busy with a request. Wait for it".into();
         let busy = Error::Request { parameter: "group".into(), reason };
         self.busy.borrow().as_ref().ok_or_else(|| to_js(&busy))?.gpu().set_group(group);
         Ok(())
     }
 
-    /// Bytes in use.
+    /// Bytes of WebAssembly and GPU memory in use.
     pub fn memory(&self) -> JsValue {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
         let wasm = get(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
@@ -480,7 +486,7 @@ impl Engine {
     }
 }
 
-/// What the cache holds.
+/// Lists the cached models.
 #[wasm_bindgen(js_name = cachedModels)]
 pub async fn cached_models() -> std::result::Result<JsValue, JsValue> {
     let Ok(store) = CacheStore::open().await else { return Ok(Array::new().into()) };
@@ -492,7 +498,7 @@ pub async fn cached_models() -> std::result::Result<JsValue, JsValue> {
     Ok(plain(&list))
 }
 
-/// Removes a source from the cache, named as `cachedModels` does.
+/// Removes a model from the cache; `source` as returned by `cachedModels`.
 #[wasm_bindgen(js_name = deleteModel)]
 pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
     let store = CacheStore::open().await.map_err(|e| to_js(&e))?;
@@ -500,7 +506,7 @@ pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
     Ok(())
 }
 
-/// What this browser and GPU can do.
+/// Features and limits of this browser and GPU.
 #[wasm_bindgen(js_name = deviceReport)]
 pub async fn device_report(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
     let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await.map_err(|e| to_js(&e))?;

@@ -1,4 +1,4 @@
-//! The options of a load as the engine's types: the device, how it runs, where files come from, who hears of progress.
+//! Converts the options of a load to the engine's types: device, run options, file sources, progress callback.
 
 use super::values::{get, plain, text_of};
 use crate::exec::{Overrides, Precision, Resident, RunOptions, Tune};
@@ -11,12 +11,12 @@ use serde_json::json;
 use wasm_bindgen::prelude::*;
 
 pub(super) fn force_named(text: &str) -> Result<Force> {
-    let reason = || format!("'{text}' is not a choice of shaders/variants.toml, such as gemm.BM=32");
+    let reason = || format!("'{text}' is not a constant of shaders/variants.toml. Use a form such as gemm.BM=32");
     Force::from_name(text).ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
 }
 
 pub(super) fn group_named(name: &str) -> Result<Group> {
-    let reason = || format!("'{name}' is not one of free, all, or a number of dispatches");
+    let reason = || format!("'{name}' is not valid. Use 'free', 'all' or a number of dispatches");
     Group::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
     let mut run = RunOptions { overrides: Overrides::default(), ..RunOptions::default() };
     if let Some(context) = get(options, "maxContext").as_f64() {
         if !(1.0..=16_777_216.0).contains(&context) {
-            let reason = format!("{context} is not a number of tokens");
+            let reason = format!("{context} is not valid. Use 1 to 16777216 tokens");
             return Err(Error::Request { parameter: "maxContext".into(), reason });
         }
         run.max_context = Some(context as usize);
@@ -74,12 +74,12 @@ pub(super) fn progress_to(callback: Function) -> Progress {
             "secondsLeft": event.seconds_left,
             "fromCache": event.from_cache,
         });
-        // A callback that throws must not stop the load.
+        // An exception in the callback must not stop the load.
         let _ = callback.call1(&JsValue::NULL, &plain(&report));
     })
 }
 
-/// How files are found and fetched, as `loadModel` was told.
+/// The download options of `loadModel`.
 pub(super) fn hub_options(options: &JsValue) -> HubOptions {
     HubOptions {
         revision: text_of(options, "revision"),
@@ -94,7 +94,7 @@ pub(super) fn hub_options(options: &JsValue) -> HubOptions {
 /// The name of a model whose files were picked.
 pub(super) const PICKED: &str = "picked files";
 
-/// Where the files of a model are, as `loadModel` was told.
+/// Opens the source of a model's files from the options of `loadModel`.
 pub(super) async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {
     let hub = hub_options(options);
     let abort = abort_flag(options);
@@ -106,14 +106,14 @@ pub(super) async fn open_source(options: &JsValue, progress: Progress) -> Result
         for entry in Array::from(&model).iter() {
             let file: web_sys::Blob = get(&entry, "file")
                 .dyn_into()
-                .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no file".into() })?;
+                .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no 'file'".into() })?;
             files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
         }
         Source::picked(files, &hub, abort, progress).await
     }
 }
 
-/// The device that a load asks for.
+/// The device options of a load.
 pub(super) fn device_options(options: &JsValue) -> Result<DeviceOptions> {
     let features = get(options, "features");
     let wanted = |name: &str| !matches!(get(&features, name).as_bool(), Some(false));

@@ -1,4 +1,4 @@
-//! Values on their way between the engine and JavaScript. Knows no request.
+//! Conversions between the engine's values and JavaScript.
 
 use crate::task::EmbedInput;
 use crate::{Error, Result};
@@ -24,30 +24,30 @@ pub(super) fn text_of(object: &JsValue, name: &str) -> Option<String> {
     get(object, name).as_string()
 }
 
-/// A JavaScript value as one of the engine's: objects or Maps, arrays or typed ones, numbers or bigints.
+/// Deserializes a JavaScript value: objects or Maps, arrays or typed arrays, numbers or bigints.
 pub(super) fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
     let refuse = |e: serde_wasm_bindgen::Error| Error::Request { parameter: parameter.into(), reason: e.to_string() };
     serde_wasm_bindgen::from_value(value).map_err(refuse)
 }
 
-/// A value of the engine as a plain JavaScript one: objects, arrays, numbers; null where there is none.
+/// Serializes an engine value to plain JavaScript: objects, arrays, numbers; null for none.
 pub(super) fn plain(value: &impl Serialize) -> JsValue {
-    // Nothing that the engine tells is outside of what JavaScript's values hold.
+    // The engine's values always fit into JavaScript's.
     value.serialize(&Serializer::json_compatible()).unwrap_or(JsValue::NULL)
 }
 
-/// A list of strings.
+/// Reads a list of strings.
 pub(super) fn strings(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
-    let refuse = || Error::Request { parameter: parameter.into(), reason: "is not a list of strings".into() };
+    let refuse = || Error::Request { parameter: parameter.into(), reason: "must be an array of strings".into() };
     Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
 }
 
-/// A list of texts and of token ids, which are typed arrays.
+/// Reads a list of texts and token ids; token ids are typed arrays.
 pub(super) fn embed_inputs(list: &JsValue) -> Result<Vec<EmbedInput>> {
     let input = |value: JsValue| match value.as_string() {
         Some(text) => Ok(EmbedInput::Text(text)),
         None => {
-            let reason = "is not a list of strings and token ids".into();
+            let reason = "must be an array of strings or token ids".into();
             let refuse = |_| Error::Request { parameter: "input".into(), reason };
             value.dyn_into::<Uint32Array>().map(|ids| EmbedInput::Ids(ids.to_vec())).map_err(refuse)
         }

@@ -1,4 +1,4 @@
-//! The face of models that hear and speak. It turns requests and results into the engine's types and holds no logic.
+//! WebAssembly bindings of speech recognition and synthesis.
 
 use super::{Engine, abort_flag, from_js, get, misplaced, plain, to_js};
 use crate::audio::languages;
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
-/// What tells speech from silence, and a stream of sound.
+/// Voice activity detector and state of an audio stream.
 #[derive(Default)]
 pub(super) struct Ears {
     vad: Option<Rc<Vad>>,
@@ -19,7 +19,7 @@ pub(super) struct Ears {
 }
 
 impl Ears {
-    /// With the weights of the options, which a model that hears gets too.
+    /// Creates the state with the VAD weights of the options, which the speech recognition model shares.
     pub(super) fn new(options: &JsValue, model: &mut AnyModel) -> Result<Self> {
         let AnyModel::Transcribe(model) = model else { return Ok(Self::default()) };
         if let Ok(bytes) = get(options, "vad").dyn_into::<Uint8Array>() {
@@ -31,8 +31,8 @@ impl Ears {
 
 #[wasm_bindgen]
 impl Engine {
-    /// Writes down what is said in samples at 16 kHz; `on_heard` gets `{ text, start, end, done, total }`, and with `partials` what is
-    /// decoded behind it as `{ …, stable }`.
+    /// Transcribes samples at 16 kHz. `on_heard` receives `{ text, start, end, done, total }`; with `partials` also
+    /// partial results as `{ …, stable }`.
     pub async fn transcribe(
         &self,
         samples: Vec<f32>,
@@ -56,8 +56,8 @@ impl Engine {
         Ok(plain(&all))
     }
 
-    /// Takes samples at 16 kHz of a stream, of a new one where `fresh` is set: `{ level, start, ended }`, counted in samples.
-    /// Without samples the stream is over.
+    /// Feeds samples at 16 kHz to the VAD and returns `{ level, start, ended }`, counted in samples. `fresh` starts a
+    /// new stream; no samples end it.
     pub fn listen(&self, samples: &[f32], fresh: bool) -> std::result::Result<JsValue, JsValue> {
         let ears = &mut *self.ears.try_borrow_mut().map_err(|_| to_js(&misplaced()))?;
         if fresh {
@@ -72,7 +72,7 @@ impl Engine {
         Ok(plain(&json!({ "level": turn.level, "start": turn.start, "ended": ended })))
     }
 
-    /// Speaks; `on_sound` gets samples as they are made.
+    /// Synthesizes speech; `on_sound` receives samples as they are generated.
     pub async fn speak(&self, request: JsValue, on_sound: Function) -> std::result::Result<JsValue, JsValue> {
         let speak = async {
             let abort = abort_flag(&request);
@@ -87,7 +87,7 @@ impl Engine {
         speak.await.map(|spoken| plain(&spoken)).map_err(|e| to_js(&e))
     }
 
-    /// Milliseconds of a window of sound and of a token: for benchmarks.
+    /// Benchmarks transcription: milliseconds to encode one window, and per decoded token.
     #[wasm_bindgen(js_name = measureHearing)]
     pub async fn measure_hearing(&self, samples: Vec<f32>, tokens: usize) -> std::result::Result<JsValue, JsValue> {
         let measure = async {

@@ -137,7 +137,7 @@ export class Engine {
   }
 
   createSession() {
-    if (this.busy) fail("request", "the model is already running a request");
+    if (this.busy) fail("request", "model: the model is busy with another request. Wait for it or abort it");
     return new SessionDouble(this.options, this.device);
   }
 
@@ -165,7 +165,7 @@ export class Engine {
   async embed(texts, options, onProgress) {
     this.alive("embed");
     onProgress({ done: texts.length, total: texts.length });
-    if (!texts.every((t) => typeof t === "string" || t instanceof Uint32Array)) fail("request", "input: is not a list of strings and token ids");
+    if (!texts.every((t) => typeof t === "string" || t instanceof Uint32Array)) fail("request", "input: must be an array of strings or token ids");
     return texts.map((t) => Float32Array.from([t.length, 1, 0].slice(0, options.truncateDim ?? 3)));
   }
 
@@ -246,7 +246,7 @@ export class Engine {
 
   async verify(options, most) {
     this.alive("verify");
-    return [{ name: "weights as in the files", ok: options.model === this.options.model && most > 0, ms: 1 }];
+    return [{ name: "weights equal files", ok: options.model === this.options.model && most > 0, ms: 1 }];
   }
 
   setGroup(group) {
