@@ -1,4 +1,4 @@
-//! `generate`: a prompt, a conversation or ids, and how to sample.
+//! The `generate` command: prompt, conversation or token ids in; sampled text out.
 
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, parsed, told, value};
@@ -9,33 +9,38 @@ use jerboa::hub::AbortFlag;
 use jerboa::task::{Event, GenerateRequest, Outcome};
 use serde_json::{Value, json};
 
-/// Fewer tokens than this tell no rate: they come in one batch of steps.
+/// Minimum number of tokens for a decode rate: fewer arrive in one batch of steps.
 const RATED: usize = 16;
 
 pub fn command(command: Command) -> Command {
     with_images(on_model(command))
         .args([
-            value("prompt", "TEXT", "The text to continue"),
-            value("chat", "FILE", "A JSON file with the messages to answer"),
+            value("prompt", "TEXT", "Text to continue"),
+            value("chat", "FILE", "JSON file with the messages to answer"),
             list("ids", "ID,…", value_parser!(u32), "Token ids to continue"),
         ])
         .group(ArgGroup::new("input").args(["prompt", "chat", "ids"]).required(true))
         .args([
-            parsed("max-tokens", "N", value_parser!(usize), "The most tokens to generate")
+            parsed("max-tokens", "N", value_parser!(usize), "Maximum number of tokens to generate")
                 .visible_alias("max-new")
                 .default_value("128"),
-            parsed("temperature", "T", value_parser!(f64), "0 takes the most likely token; by default the model's own"),
-            parsed("top-k", "K", value_parser!(u64), "Sample from the K most likely tokens"),
-            parsed("top-p", "P", value_parser!(f64), "Sample from the most likely tokens that together reach P"),
-            parsed("min-p", "P", value_parser!(f64), "Drop tokens less likely than this share of the most likely one"),
-            parsed("seed", "N", value_parser!(u64), "Same seed, same answer"),
-            value("stop", "TEXT", "A text that ends the answer; may be given several times").action(ArgAction::Append),
-            flag("special", "Turn special tokens that --prompt spells into such"),
-            flag("continue-final", "Go on with the last message of --chat instead of answering it"),
-            flag("no-generation-prompt", "Do not open the assistant's turn behind --chat"),
-            flag("ignore-eos", "Go on after the end-of-text token"),
-            parsed("speculation", "HOW", ["off", "prompt-lookup"], "Draft tokens ahead"),
-            flag("json", "Print the outcome as JSON"),
+            parsed(
+                "temperature",
+                "T",
+                value_parser!(f64),
+                "0 selects the most likely token; default: the model's setting",
+            ),
+            parsed("top-k", "K", value_parser!(u64), "Sample from the K most likely tokens only"),
+            parsed("top-p", "P", value_parser!(f64), "Sample from the top tokens up to this cumulative probability"),
+            parsed("min-p", "P", value_parser!(f64), "Drop tokens below this fraction of the top token's probability"),
+            parsed("seed", "N", value_parser!(u64), "Random seed; equal seeds give equal output"),
+            value("stop", "TEXT", "Stop sequence; may be repeated").action(ArgAction::Append),
+            flag("special", "Recognize special tokens in --prompt"),
+            flag("continue-final", "Continue the last message of --chat instead of answering it"),
+            flag("no-generation-prompt", "Do not add the generation prompt after --chat"),
+            flag("ignore-eos", "Continue after the end-of-text token"),
+            parsed("speculation", "HOW", ["off", "prompt-lookup"], "Speculative decoding"),
+            flag("json", "Print the result as JSON"),
         ])
 }
 
@@ -63,7 +68,7 @@ pub async fn run(given: &Given) -> Result<()> {
     Ok(())
 }
 
-/// The request in the names of the JavaScript face.
+/// Builds the request with the field names of the JavaScript API.
 fn request(given: &Given) -> Result<Value> {
     let mut request = json!({
         "maxTokens": given.need::<usize>("max-tokens")?,
@@ -105,13 +110,13 @@ fn summary(outcome: &Outcome) -> String {
         text += &format!(" at {:.1} tok/s", (tokens - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3));
     }
     if outcome.drafted_tokens > 0 {
-        text += &format!("\n{} tokens were drafted, {} accepted", outcome.drafted_tokens, outcome.accepted_tokens);
+        text += &format!("\n{} tokens drafted, {} accepted", outcome.drafted_tokens, outcome.accepted_tokens);
     }
     if let Some(paging) = &outcome.paging {
         let share = |hits: u64| 100.0 * hits as f64 / paging.asked.max(1) as f64;
         text += &format!(
-            "\n{} experts a layer on the device: {:.1} % of those asked for were there, {:.1} % without looking ahead; {} fetched \
-             ahead, {} of them used; {:.1} MB came",
+            "\n{} expert slots per layer: hit rate {:.1} %, {:.1} % without prefetch; {} experts prefetched, {} of them used; \
+             {:.1} MB loaded",
             paging.held,
             share(paging.hits),
             share(paging.hits_alone),

@@ -1,4 +1,4 @@
-//! `transcribe`, `encode-audio`, `vad`, and the decoder's logits after a sound.
+//! The commands `transcribe`, `encode-audio` and `vad`, and decoder logits after audio.
 
 use crate::open::{on_model, with_model};
 use crate::options::{Given, Result, flag, list, parsed, told, value};
@@ -10,34 +10,39 @@ use jerboa::task::{AnyModel, Task, TranscribeRequest, Transcriber};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Silero VAD, which the demo page is served with.
+/// Weights of Silero VAD, as served with the demo page.
 const SILERO: &[u8] = include_bytes!("../../../www/public/models/silero-vad/model.safetensors");
 
 fn audio() -> Arg {
-    value("audio", "FILE.wav", "The sound: PCM or float, any rate")
+    value("audio", "FILE.wav", "Audio file: PCM or float samples, any sample rate")
 }
 
 pub fn command(command: Command) -> Command {
     on_model(command).arg(audio().required(true)).args([
-        list("ids", "ID,…", value_parser!(u32), "The decoder's first tokens, instead of those of language and task"),
-        value("language", "CODE", "The language spoken; by default it is detected where the model can"),
+        list("ids", "ID,…", value_parser!(u32), "Decoder prompt tokens, instead of those for language and task"),
+        value("language", "CODE", "Spoken language; default: detected, if the model supports it"),
         flag("translate", "Translate into English"),
-        parsed("timestamps", "HOW", ["none", "segment", "word"], "How closely it is timed").default_value("none"),
-        value("prompt", "TEXT", "Text before the sound: names and spellings to expect"),
-        list("temperature", "T,…", value_parser!(f64), "Temperatures, each tried when the text before is doubtful"),
-        parsed("beams", "N", value_parser!(usize), "Texts that are followed at a time").default_value("1"),
-        parsed("max-tokens", "N", value_parser!(usize), "The most tokens of a window"),
-        parsed("seed", "N", value_parser!(u64), "Same seed, same draws"),
-        flag("vad", "Hear only where somebody speaks; sound over a window is always cut so"),
-        parsed("format", "HOW", ["text", "json", "srt", "vtt", "verbose"], "What is printed").default_value("text"),
+        parsed("timestamps", "HOW", ["none", "segment", "word"], "Granularity of timestamps").default_value("none"),
+        value("prompt", "TEXT", "Text that precedes the audio: names and spellings to expect"),
+        list(
+            "temperature",
+            "T,…",
+            value_parser!(f64),
+            "Temperatures; the next one is used if a result fails the quality checks",
+        ),
+        parsed("beams", "N", value_parser!(usize), "Number of beams").default_value("1"),
+        parsed("max-tokens", "N", value_parser!(usize), "Maximum number of tokens per window"),
+        parsed("seed", "N", value_parser!(u64), "Random seed; equal seeds give equal output"),
+        flag("vad", "Transcribe speech segments only; audio longer than a window is always split this way"),
+        parsed("format", "HOW", ["text", "json", "srt", "vtt", "verbose"], "Output format").default_value("text"),
         flag("json", "Print text, ids and segments as JSON"),
-        flag("times", "Say how long encoding and decoding take"),
+        flag("times", "Print the time of encoding and decoding"),
     ])
 }
 
 async fn transcriber(given: &Given) -> Result<Transcriber> {
     let AnyModel::Transcribe(mut model) = given.any_model(Task::Transcribe).await? else {
-        return Err("this model does not hear".into());
+        return Err("this model cannot transcribe audio. Use a speech-to-text model".into());
     };
     model.vad = Some(std::rc::Rc::new(Vad::new(SILERO).map_err(told)?));
     Ok(*model)
@@ -80,14 +85,14 @@ pub async fn run(given: &Given) -> Result<()> {
             out::line(all);
         }
     }
-    eprintln!("{:.2} s of sound in {seconds:.2} s, {:.1} times as fast", made.duration, made.duration / seconds);
+    eprintln!("{:.2} s of audio in {seconds:.2} s, {:.1} times real time", made.duration, made.duration / seconds);
     if given.has("times") {
         times(&mut model, &samples).await?;
     }
     Ok(())
 }
 
-/// Encoding and decoding apart, over one window.
+/// Times encoding and decoding separately, over one window.
 async fn times(model: &mut Transcriber, samples: &[f32]) -> Result<()> {
     let window = &samples[..samples.len().min(model.ear.intake.longest())];
     let seconds = window.len() as f64 / f64::from(jerboa::audio::RATE);
@@ -95,14 +100,14 @@ async fn times(model: &mut Transcriber, samples: &[f32]) -> Result<()> {
     out::line(json!({
         "seconds": seconds, "encode_ms": measured.encode_ms, "token_ms": measured.token_ms,
         "encode_factor": seconds * 1e3 / measured.encode_ms,
-        // Somebody who speaks fast says four tokens a second.
+        // Fast speech has about four tokens a second.
         "decode_factor": 1e3 / (4.0 * measured.token_ms),
     }));
     Ok(())
 }
 
 pub fn encode_command(command: Command) -> Command {
-    on_model(command).args([audio().required(true), value("out", "FILE", "Where it is written").required(true)])
+    on_model(command).args([audio().required(true), value("out", "FILE", "Output file").required(true)])
 }
 
 pub async fn encode(given: &Given) -> Result<()> {
@@ -111,12 +116,12 @@ pub async fn encode(given: &Given) -> Result<()> {
     crate::states::save(given, "encoder_last_hidden_state", values, rows, rows)
 }
 
-/// A command with ids that may come after a sound.
+/// Adds the audio option to a command with token ids.
 pub fn with_audio(command: Command) -> Command {
-    command.arg(audio().help("The sound before the ids, for models that hear"))
+    command.arg(audio().help("Audio that precedes the ids, for speech-to-text models"))
 }
 
-/// Logits of ids after the sound of --audio; none without one.
+/// Logits of the ids after the audio of --audio; `None` without --audio.
 pub async fn logits(given: &Given) -> Result<Option<Vec<f32>>> {
     let Some(file) = given.text("audio") else { return Ok(None) };
     let samples = sound::read(&file)?;
@@ -126,7 +131,7 @@ pub async fn logits(given: &Given) -> Result<Option<Vec<f32>>> {
 
 pub fn vad_command(command: Command) -> Command {
     with_model(command).arg(audio().required(true)).args([
-        parsed("threshold", "P", value_parser!(f32), "The probability from which somebody speaks").default_value("0.5"),
+        parsed("threshold", "P", value_parser!(f32), "Minimum speech probability").default_value("0.5"),
         flag("json", "Print probabilities and segments as JSON"),
     ])
 }

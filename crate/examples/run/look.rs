@@ -1,4 +1,4 @@
-//! `inspect`, `plan` and `load-bench`: what a model is made of and what it costs.
+//! The commands `inspect`, `plan` and `load-bench`: a model's structure, memory and load time.
 
 use crate::bench::checkpoint;
 use crate::open::{on_model, with_model};
@@ -26,22 +26,22 @@ pub async fn inspect(given: &Given) -> Result<()> {
 pub fn plan_command(command: Command) -> Command {
     with_model(command)
         .args([
-            flag("profile", "Time each kernel of a decode and of a prefill step"),
-            value("shape", "NAME", "A shape of www/bench/shapes.json or a config.json: what a token takes at least")
+            flag("profile", "Time each kernel of a decode step and of a prefill step"),
+            value("shape", "NAME", "Estimate the minimum time per token of a model shape")
                 .long_help(
-                    "A shape of www/bench/shapes.json, or a config.json. Without a device and without weights: what a decode step \
-                     takes on a GPU with all features, in as few bits as `bench` has them, and the time below which it cannot be; \
-                     and the bytes that a sequence keeps when it has come to the end of its --context.",
+                    "A shape of www/bench/shapes.json, or a config.json. Needs neither a GPU nor weights. Prints the kernels of a \
+                     decode step on a GPU with all features, with the quantization of `bench`; the minimum time of that step; \
+                     and the state bytes of a sequence that fills --context.",
                 ),
-            list("position", "N,…", value_parser!(usize), "Where that step stands").default_value("256,1152"),
-            parsed("dispatch-us", "µs", value_parser!(f64), "What a dispatch takes that waits for the one before")
+            list("position", "N,…", value_parser!(usize), "Positions of that step").default_value("256,1152"),
+            parsed("dispatch-us", "µs", value_parser!(f64), "Time of a dependent dispatch")
                 .default_value("3.55"),
-            parsed("read-gbs", "GB/s", value_parser!(f64), "What a plain read reaches").default_value("5150"),
+            parsed("read-gbs", "GB/s", value_parser!(f64), "Read bandwidth of the GPU").default_value("5150"),
         ])
         .group(ArgGroup::new("which").args(["MODEL", "model", "shape"]).required(true))
 }
 
-/// A GPU of a desktop, as its plans see it.
+/// Capabilities of a typical desktop GPU.
 fn usual_gpu() -> Caps {
     Caps {
         vendor: "nvidia".into(),
@@ -57,7 +57,7 @@ fn usual_gpu() -> Caps {
     }
 }
 
-/// What a token of a shape takes at least: its dispatches, each waiting for the one before, and a plain read of its bytes.
+/// Prints the minimum time per token of a shape: dependent dispatches plus one read of its bytes.
 async fn least(given: &Given, shape: &str) -> Result<()> {
     let made = checkpoint::make(shape, true, true)?;
     let source = given.source_of(&made.path().to_string_lossy(), Progress::none()).await?;

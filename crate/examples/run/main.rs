@@ -1,5 +1,5 @@
-//! The native runner, for people who work on models: `cargo run --release -p jerboa --example run -- COMMAND`. Knows which commands there are; each has its options and
-//! its work in one place. One more is a `command()`, a `run()` and a line in `commands!`.
+//! Native runner for model developers: `cargo run --release -p jerboa --example run -- COMMAND`. Every command has its
+//! options and its work in one file. To add one: write `command()` and `run()`, and a line in `commands!`.
 
 #[cfg(target_arch = "wasm32")]
 fn main() {}
@@ -44,13 +44,13 @@ mod native {
     use pollster::block_on;
     use std::process::ExitCode;
 
-    /// Name, one sentence, what it takes and what it does, of each command.
+    /// Table of commands: name, description, options, function.
     macro_rules! commands {
         ($($name:literal $about:literal: $command:path, $run:path;)*) => {
-            /// The command line.
+            /// Declares the command line.
             pub(super) fn line() -> Command {
                 Command::new("run")
-                    .about("Runs models on this machine's GPU, for people who work on them")
+                    .about("Runs models on this machine's GPU, for model developers")
                     .version(env!("CARGO_PKG_VERSION"))
                     .arg_required_else_help(true)
                     .subcommand_required(true)
@@ -60,32 +60,32 @@ mod native {
             async fn run(name: &str, given: &Given) -> Result<()> {
                 match name {
                     $($name => $run(given).await,)*
-                    other => Err(format!("there is no command '{other}'")),
+                    other => Err(format!("unknown command '{other}'. Run with --help to list the commands")),
                 }
             }
         };
     }
 
     commands! {
-        "generate" "Continues a text or answers a conversation": generate::command, generate::run;
-        "embed" "Texts to vectors": vectors::embed_command, vectors::embed;
-        "rerank" "Scores texts for a query": vectors::rerank_command, vectors::rerank;
-        "tokenize" "The token ids of a text": text::tokenize_command, text::tokenize;
-        "render-chat" "The text that the chat template makes of a conversation": text::render_command, text::render;
-        "perplexity" "How well the model foretells a text": text::perplexity_command, text::perplexity;
-        "logits" "Writes the logits of token ids to a safetensors file: tensor `logits`, f32": states::logits_command, states::logits;
-        "hidden" "Writes the last hidden states of token ids likewise: tensor `last_hidden_state`, f32": states::hidden_command, states::hidden;
-        "trace" "Writes every named value of the graph for token ids to a safetensors file, a row for each token, f32": states::trace_command, states::trace;
-        "encode-image" "Writes the rows that the language model gets for pictures: tensors `image_embeds` and `pixel_values`, f32": see::command, see::run;
-        "transcribe" "Writes down what is said in a WAV file": hear::command, hear::run;
-        "encode-audio" "Writes the encoder's rows for a sound: tensor `encoder_last_hidden_state`, f32": hear::encode_command, hear::encode;
-        "vad" "When somebody speaks, by Silero VAD or the weights of MODEL": hear::vad_command, hear::vad;
-        "speak" "Writes the sound that a codec's decoder makes of codes": speak::command, speak::run;
-        "inspect" "Family, sizes, encoding by tensor; what would run and what not": look::inspect_command, look::inspect;
-        "plan" "The graph, dispatches of a decode step, bytes": look::plan_command, look::plan;
-        "load-bench" "Where the time of a load goes, and its peak memory": look::load_command, look::load;
-        "make-sound" "Writes a random checkpoint of a model that hears or speaks, to be measured": bench::make_command, bench::make;
-        "bench" "Speed in the bench page's JSON, of a model or of a random checkpoint of one of its shapes": bench::command, bench::run;
+        "generate" "Continues text or answers a conversation": generate::command, generate::run;
+        "embed" "Embeds texts and images": vectors::embed_command, vectors::embed;
+        "rerank" "Scores texts against a query": vectors::rerank_command, vectors::rerank;
+        "tokenize" "Prints the token ids of a text": text::tokenize_command, text::tokenize;
+        "render-chat" "Renders a conversation with the chat template": text::render_command, text::render;
+        "perplexity" "Computes the perplexity of a text": text::perplexity_command, text::perplexity;
+        "logits" "Writes logits of token ids to a safetensors file: tensor `logits`, f32": states::logits_command, states::logits;
+        "hidden" "Writes last hidden states of token ids: tensor `last_hidden_state`, f32": states::hidden_command, states::hidden;
+        "trace" "Writes every named value of the graph to a safetensors file: f32, one row a token": states::trace_command, states::trace;
+        "encode-image" "Writes image embeddings and pixels: tensors `image_embeds` and `pixel_values`, f32": see::command, see::run;
+        "transcribe" "Transcribes a WAV file": hear::command, hear::run;
+        "encode-audio" "Writes the audio encoder's output: tensor `encoder_last_hidden_state`, f32": hear::encode_command, hear::encode;
+        "vad" "Prints speech segments, found by Silero VAD or the VAD weights in MODEL": hear::vad_command, hear::vad;
+        "speak" "Synthesizes speech from text, or decodes codec tokens, to a WAV file": speak::command, speak::run;
+        "inspect" "Prints family, sizes and encodings, and whether the model is supported": look::inspect_command, look::inspect;
+        "plan" "Prints the graph, dispatches of a decode step, and memory": look::plan_command, look::plan;
+        "load-bench" "Measures load time by phase and peak memory": look::load_command, look::load;
+        "make-sound" "Writes a random checkpoint of a speech model, for benchmarks": bench::make_command, bench::make;
+        "bench" "Benchmarks a model or a random checkpoint; prints the bench page's JSON": bench::command, bench::run;
     }
 
     pub fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! The options that all commands share: which model, and how it runs here. Knows no command.
+//! Options shared by all commands: which model, and how it runs.
 
 use crate::options::{Given, Result, flag, list, parsed, told, value};
 use clap::{Arg, ArgGroup, Command, value_parser};
@@ -11,56 +11,56 @@ use serde_json::Value;
 
 const PRECISIONS: [&str; 5] = ["auto", "f32", "f16", "q8", "q4"];
 
-/// A command that opens a model, with all options of how it runs.
+/// Adds a required model and all run options to a command.
 pub fn on_model(command: Command) -> Command {
     with_model(command).group(ArgGroup::new("which").args(["MODEL", "model"]).required(true))
 }
 
-/// The same where the model may be left out.
+/// Adds an optional model and all run options to a command.
 pub fn with_model(command: Command) -> Command {
     let which = [
-        Arg::new("MODEL").help("A folder, FILE.gguf, an address or ORG/NAME"),
-        value("model", "MODEL", "The same, as an option"),
+        Arg::new("MODEL").help("Folder, FILE.gguf, URL or ORG/NAME"),
+        value("model", "MODEL", "The model, given as an option"),
     ];
     let how = [
-        parsed("weights", "TYPE", PRECISIONS, "What weights that the checkpoint does not quantize are kept as")
+        parsed("weights", "TYPE", PRECISIONS, "Precision of weights that the checkpoint does not quantize")
             .default_value("auto"),
-        parsed("embedding-weights", "TYPE", PRECISIONS, "The same for embeddings and lm_head").default_value("auto"),
-        parsed("kv", "TYPE", ["auto", "f32", "f16", "packed", "int8"], "What the KV cache is kept as")
+        parsed("embedding-weights", "TYPE", PRECISIONS, "Precision of embeddings and lm_head").default_value("auto"),
+        parsed("kv", "TYPE", ["auto", "f32", "f16", "packed", "int8"], "Precision of the KV cache")
             .default_value("auto"),
-        parsed("context", "N", value_parser!(usize), "The most tokens that prompt and answer hold together"),
-        parsed("kv-page", "N", value_parser!(usize), "Positions by which the KV cache grows; 0 for all at once"),
-        parsed("experts", "N", value_parser!(usize), "Experts of each layer that stay on the device"),
-        parsed("expert-bytes", "BYTES", value_parser!(u64), "The same as bytes of all layers"),
-        flag("no-look-ahead", "Do not fetch the next layer's likely experts"),
-        parsed("table-rows", "WHERE", ["auto", "gpu", "file"], "Where tables that are only looked up lie")
+        parsed("context", "N", value_parser!(usize), "Maximum context: tokens of prompt and answer together"),
+        parsed("kv-page", "N", value_parser!(usize), "Positions by which the KV cache grows; 0 allocates all at once"),
+        parsed("experts", "N", value_parser!(usize), "Experts of each layer that stay on the GPU"),
+        parsed("expert-bytes", "BYTES", value_parser!(u64), "Bytes of experts that stay on the GPU, over all layers"),
+        flag("no-look-ahead", "Do not prefetch the next layer's experts"),
+        parsed("table-rows", "WHERE", ["auto", "gpu", "file"], "Where embedding tables are stored")
             .default_value("auto"),
-        parsed("chunk", "N", value_parser!(usize), "Rows of a prefill step"),
-        parsed("memory", "BYTES", value_parser!(u64), "GPU memory that the model may take"),
-        parsed("max-buffer", "BYTES", value_parser!(u64), "The largest buffer of the device"),
-        list("features", "NAMES", ["no-f16", "no-subgroups", "no-matrix"], "Features of the device to do without"),
-        parsed("tune", "WHEN", ["auto", "off", "again"], "Whether kernels are measured on this device")
+        parsed("chunk", "N", value_parser!(usize), "Tokens of a prefill step"),
+        parsed("memory", "BYTES", value_parser!(u64), "Maximum GPU memory for the model"),
+        parsed("max-buffer", "BYTES", value_parser!(u64), "Maximum GPU buffer size"),
+        list("features", "NAMES", ["no-f16", "no-subgroups", "no-matrix"], "GPU features to disable"),
+        parsed("tune", "WHEN", ["auto", "off", "again"], "Whether kernels are autotuned on this device")
             .default_value("auto"),
-        value("endpoint", "URL", "The server that ORG/NAME is looked up on"),
+        value("endpoint", "URL", "Hub server for ORG/NAME"),
     ];
     command.args(which).next_help_heading("How it runs").args(how).next_help_heading(None)
 }
 
-/// The options of texts: one, or a file of them.
+/// Adds text options to a command: one text, or a file of them.
 pub fn with_texts(command: Command) -> Command {
     command
-        .arg(value("text", "TEXT", "One text"))
-        .arg(value("file", "FILE", "A file with one text a line"))
+        .arg(value("text", "TEXT", "Input text"))
+        .arg(value("file", "FILE", "File with one text per line"))
         .group(ArgGroup::new("texts").args(["text", "file"]).required(true))
 }
 
 impl Given {
-    /// The model as it was named.
+    /// The model's name, from either argument.
     pub fn model_name(&self) -> String {
         self.text("MODEL").or_else(|| self.text("model")).unwrap_or_default()
     }
 
-    /// The engine's options.
+    /// The run options of the command line.
     pub fn run_options(&self) -> Result<RunOptions> {
         let mut run =
             RunOptions { max_context: self.get("context"), memory: self.get("memory"), ..RunOptions::default() };
@@ -80,7 +80,7 @@ impl Given {
         Ok(run)
     }
 
-    /// This machine's GPU.
+    /// Opens this machine's GPU.
     pub async fn gpu(&self) -> Result<Gpu> {
         let off = self.all::<String>("features");
         let options = DeviceOptions {
@@ -93,18 +93,18 @@ impl Given {
         Gpu::open(&options).await.map_err(told)
     }
 
-    /// The files of the model that was named.
+    /// Opens the files of the named model.
     pub async fn source(&self) -> Result<Source> {
         self.source_of(&self.model_name(), Progress::none()).await
     }
 
-    /// The files of a model.
+    /// Opens the files of a model.
     pub async fn source_of(&self, name: &str, progress: Progress) -> Result<Source> {
         let path = std::path::Path::new(name);
         if path.is_file() && !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
-            return Err(format!("{name} is a file and no .gguf: name the folder that has config.json and the weights"));
+            return Err(format!("{name} is not a .gguf file. Use the folder with config.json and the weights"));
         }
-        // A folder or file on disk may be written without a leading './'.
+        // A local path may omit the leading './'.
         let local = path.exists() && !name.starts_with(['/', '.']);
         let name = if local { format!("./{name}") } else { name.to_string() };
         let model = ModelRef::parse(&name).map_err(told)?;
@@ -112,25 +112,25 @@ impl Given {
         Source::open(&model, &options, AbortFlag::new(), progress).await.map_err(told)
     }
 
-    /// The decoder alone.
+    /// Loads the decoder only.
     pub async fn model(&self) -> Result<Session> {
         self.session(self.run_options()?).await
     }
 
-    /// The same with options of its own.
+    /// Loads the decoder only, with the given options.
     pub async fn session(&self, options: RunOptions) -> Result<Session> {
         let source = self.source().await?;
         let files = Files::open(&source, None).await.map_err(told)?;
         Session::load_files(self.gpu().await?, &source, files, options).await.map_err(told)
     }
 
-    /// The model with its text side.
+    /// Loads the model with tokenizer and chat template.
     pub async fn loaded(&self) -> Result<Loaded> {
         let source = self.source().await?;
         Loaded::load(self.gpu().await?, &source, &self.model_name(), self.run_options()?).await.map_err(told)
     }
 
-    /// The model for a task.
+    /// Loads the model for a task.
     pub async fn any_model(&self, task: Task) -> Result<AnyModel> {
         let source = self.source().await?;
         let (gpu, options) = (self.gpu().await?, self.run_options()?);
@@ -153,12 +153,12 @@ impl Given {
         }
     }
 
-    /// The messages of --chat: a JSON file with a list, or with an object that has one as `messages`.
+    /// The messages of --chat: a JSON file with a list, or with an object whose `messages` is one.
     pub fn messages(&self) -> Result<Vec<Value>> {
         let file: String = self.need("chat")?;
         let value: Value = serde_json::from_str(&read(&file)?).map_err(|e| format!("{file}: {e}"))?;
         let list = value.get("messages").unwrap_or(&value).as_array().cloned();
-        list.ok_or_else(|| format!("{file} is not a list of messages"))
+        list.ok_or_else(|| format!("{file}: expected a JSON list of messages, or an object with 'messages'"))
     }
 }
 

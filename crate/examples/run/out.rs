@@ -1,9 +1,9 @@
-//! What the runner prints. Knows that whoever reads it may leave: that ends the runner in silence, as it does other programs.
+//! Standard output of the runner. A closed pipe ends the runner silently, as in other command-line programs.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// Prints a text at once, without a line's end.
+/// Prints text without a newline and flushes.
 pub fn text(text: impl Display) {
     written(write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()));
 }
@@ -16,7 +16,7 @@ pub fn line(text: impl Display) {
 fn written(result: io::Result<()>) {
     let Err(error) = result else { return };
     if error.kind() != ErrorKind::BrokenPipe {
-        eprintln!("error: the output cannot be written: {error}");
+        eprintln!("error: writing to standard output failed: {error}");
         std::process::exit(1);
     }
     std::process::exit(0);

@@ -1,5 +1,5 @@
-//! `encode-image`: pictures to the rows that the language model gets, to be compared with another engine's; and pictures at
-//! the placeholders of other commands' ids.
+//! The `encode-image` command, which writes image embeddings for comparison with other engines, and images at the
+//! placeholders of other commands' ids.
 
 use crate::open::on_model;
 use crate::options::{Given, Result, told, value};
@@ -14,32 +14,34 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Files of pictures.
+/// The option for image files.
 pub fn images() -> Arg {
-    value("image", "FILE", "JPEG, PNG or WebP; several, or given several times").action(ArgAction::Append).num_args(1..)
+    value("image", "FILE", "JPEG, PNG or WebP file; several files allowed, may be repeated")
+        .action(ArgAction::Append)
+        .num_args(1..)
 }
 
 pub fn command(command: Command) -> Command {
-    let out = value("out", "FILE", "Where they are written").required(true);
+    let out = value("out", "FILE", "Output file").required(true);
     on_model(command).args([images().required(true), out])
 }
 
-/// A command with ids that may have pictures, or a video.
+/// Adds image and video options to a command with token ids.
 pub fn with_images(command: Command) -> Command {
-    let frames = value("frames", "FILE", "A video's frames, in their order; they come after the pictures");
-    let fps = value("fps", "N", "How many of --frames show in a second").value_parser(clap::value_parser!(f64));
+    let frames = value("frames", "FILE", "Frames of a video, in order; they follow the images");
+    let fps = value("fps", "N", "Frame rate of --frames").value_parser(clap::value_parser!(f64));
     command.args([
-        images().help("Pictures for the placeholders in --ids, one after another, or that --prompt asks about"),
+        images().help("Images for the placeholders in --ids, in order, or for --prompt"),
         frames.num_args(1..),
         fps.default_value("2"),
     ])
 }
 
-/// The pictures of --frames, when each shows, and the end.
+/// Reads the images of --frames. Returns them with their timestamps in seconds, followed by the video's end.
 fn frames(given: &Given) -> Result<(Vec<Picture>, Vec<f64>)> {
     let fps = given.need::<f64>("fps")?;
     if !(fps > 0.0 && fps.is_finite()) {
-        return Err("--fps is no rate".into());
+        return Err("--fps must be greater than 0".into());
     }
     let picture = |file: &String| {
         let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
@@ -48,12 +50,12 @@ fn frames(given: &Given) -> Result<(Vec<Picture>, Vec<f64>)> {
     let files = given.all::<String>("frames");
     let pictures: Vec<Picture> = files.iter().map(picture).collect::<Result<_>>()?;
     if pictures.iter().any(|p| (p.width, p.height) != (pictures[0].width, pictures[0].height)) {
-        return Err("--frames are of one size".into());
+        return Err("--frames: all frames must have the same size".into());
     }
     Ok((pictures, (0..=files.len()).map(|frame| frame as f64 / fps).collect()))
 }
 
-/// A question about the pictures of --image, as a conversation.
+/// Builds a conversation that asks about the images of --image and the video of --frames.
 pub async fn asked(given: &Given, loaded: &mut Loaded, question: &str) -> Result<Vec<Value>> {
     let source = Rc::new(given.source().await?);
     loaded.open_eyes(source, None, given.run_options()?).await.map_err(told)?;
@@ -78,7 +80,7 @@ pub async fn asked(given: &Given, loaded: &mut Loaded, question: &str) -> Result
     Ok(vec![json!({ "role": "user", "content": content })])
 }
 
-/// The ids with the pictures of --image at their placeholders.
+/// Inserts the images of --image at the placeholders of the ids.
 pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<Vec<u32>> {
     let (files, (frames, seconds)) = (given.all::<String>("image"), frames(given)?);
     if files.is_empty() && frames.is_empty() {
@@ -90,7 +92,7 @@ pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<V
     let mut eye = Eye::load(&session.gpu, &source, parts, given.run_options()?).await.map_err(told)?;
     let (processor, films) = processors(&source, &config, &eye.tower).await.map_err(told)?;
     let named = |names: [&str; 2]| names.iter().find_map(|name| Some(session.config.get(*name)?.as_u64()? as u32));
-    let image = named(["image_token_id", "image_token_index"]).ok_or("config.json names no image_token_id")?;
+    let image = named(["image_token_id", "image_token_index"]).ok_or("config.json: 'image_token_id' is missing")?;
     let mut pictures = Vec::new();
     for file in files {
         let (_, tiles) = read(&file, &processor)?;
@@ -106,7 +108,7 @@ pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<V
         pictures.push((image, picture));
     }
     if let [first, ..] = &frames[..] {
-        let films = films.ok_or("the model takes no videos")?;
+        let films = films.ok_or("this model does not support video")?;
         let layout = films.layout(first.width, first.height, frames.len()).map_err(told)?;
         let mut intake = Intake::new(&films.processor, layout);
         frames.iter().try_for_each(|frame| intake.push(&frame.rgb, 3)).map_err(told)?;
@@ -114,13 +116,13 @@ pub async fn placed(given: &Given, session: &Session, ids: Vec<u32>) -> Result<V
         let encoded = eye.encode(&session.gpu, &tiles, films.together(), &films.processor).await.map_err(told)?;
         let encoded = Encoded { interval: films.interval(&seconds), ..encoded };
         let picture = session.album().borrow_mut().add(content(&tiles, &seconds), encoded);
-        // A family without a token for videos has frames in the places of pictures.
+        // A family without a video token uses image placeholders for frames.
         pictures.push((named(["video_token_id", "video_token_index"]).unwrap_or(image), picture));
     }
     session.filled(&ids, &pictures).map_err(told)
 }
 
-/// A file's size and tiles.
+/// Reads an image file. Returns its width and height, and its tiles.
 fn read(file: &str, processor: &Processor) -> Result<((usize, usize), Vec<Picture>)> {
     let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
     let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
@@ -136,7 +138,7 @@ pub async fn run(given: &Given) -> Result<()> {
     let mut eye = Eye::load(&gpu, &source, files, options).await.map_err(told)?;
     let (processor, _) = processors(&source, &config, &eye.tower).await.map_err(told)?;
     let (cols, mut pixels) = (eye.cols(), Vec::new());
-    // The rows, and the features that deeper layers of the language model get beside them.
+    // The embeddings, and the features for deeper layers of the language model (DeepStack).
     let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
     let order = processor.order(eye.tower.patch);
     for file in given.all::<String>("image") {

@@ -1,4 +1,4 @@
-//! `speak`: codes to sound, or a text with a model of codes and its codec.
+//! The `speak` command: decodes codec tokens to audio, or synthesizes text with a speech model and its codec.
 
 use crate::open::on_model;
 use crate::options::{Given, Result, flag, list, parsed, told, value};
@@ -17,21 +17,21 @@ pub fn command(command: Command) -> Command {
             value(
                 "codes",
                 "FILE",
-                "A safetensors file with the codes: tensor `codes`, [groups, frames]; MODEL is the codec",
+                "Safetensors file with codec tokens: tensor `codes`, [groups, frames]; MODEL is the codec",
             ),
-            value("text", "TEXT", "The text to speak; MODEL makes the codes"),
-            list("ids", "ID,…", value_parser!(u32), "The tokens before the codes, instead of those of a text"),
+            value("text", "TEXT", "Text to synthesize; MODEL is the speech model"),
+            list("ids", "ID,…", value_parser!(u32), "Prompt tokens, instead of a text"),
         ])
         .group(ArgGroup::new("what").args(["codes", "text", "ids"]).required(true))
         .args([
-            value("codec", "MODEL", "The codec, for a text"),
-            value("voice", "NAME", "A name or language that the model knows"),
-            value("speaker", "FILE", "A safetensors file with a speaker's vector: tensor `speaker`"),
-            parsed("max-tokens", "N", value_parser!(usize), "The most codes"),
-            parsed("temperature", "T", value_parser!(f64), "0 takes the likeliest code; 1 by default"),
-            parsed("seed", "N", value_parser!(u64), "Same seed, same sound"),
-            flag("grammar", "Let only codes of the next codebook come"),
-            value("out", "FILE.wav", "Where the sound is written").required(true),
+            value("codec", "MODEL", "Codec model for --text or --ids"),
+            value("voice", "NAME", "Voice or language of the model"),
+            value("speaker", "FILE", "Safetensors file with a speaker embedding: tensor `speaker`"),
+            parsed("max-tokens", "N", value_parser!(usize), "Maximum number of codec tokens"),
+            parsed("temperature", "T", value_parser!(f64), "0 selects the most likely token; default: 1"),
+            parsed("seed", "N", value_parser!(u64), "Random seed; equal seeds give equal output"),
+            flag("grammar", "Sample only tokens of the current codebook"),
+            value("out", "FILE.wav", "Output file").required(true),
         ])
 }
 
@@ -71,25 +71,28 @@ fn write(given: &Given, sound: &Sound) -> Result<()> {
     std::fs::write(&out, wav::write(sound)).map_err(|e| format!("{out}: {e}"))
 }
 
-/// Codes frame by frame.
+/// Reads codec tokens in frame order from a safetensors file.
 fn codes(file: &str, groups: usize) -> Result<Vec<u32>> {
     let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
     let told = |reason: String| format!("{file}: {reason}");
     let all = SafeTensors::deserialize(&bytes).map_err(|e| told(e.to_string()))?;
     let tensor = all.tensor("codes").map_err(|e| told(e.to_string()))?;
-    // A batch of one may be written as such.
+    // Accept a batch dimension of one.
     let shape: Vec<usize> =
         tensor.shape().iter().copied().skip_while(|n| *n == 1 && tensor.shape().len() > 2).collect();
-    let [found, frames] = shape[..] else { return Err(told(format!("the codes have shape {shape:?}"))) };
+    let [found, frames] = shape[..] else {
+        return Err(told(format!("'codes' has shape {shape:?}, expected [groups, frames]")));
+    };
     if found != groups {
-        return Err(told(format!("{found} groups of codes; the codec has {groups}")));
+        return Err(told(format!("'codes' has {found} groups, the codec requires {groups}")));
     }
     let numbers: Vec<i64> = match tensor.dtype() {
         Dtype::I64 => bytemuck::pod_collect_to_vec(tensor.data()),
         Dtype::I32 => bytemuck::pod_collect_to_vec::<u8, i32>(tensor.data()).into_iter().map(i64::from).collect(),
-        other => return Err(told(format!("codes are {other:?}; I32 or I64 are read"))),
+        other => return Err(told(format!("'codes' has type {other:?}. Use I32 or I64"))),
     };
-    let code = |at: usize| u32::try_from(numbers[at]).map_err(|_| told(format!("{} is no code", numbers[at])));
+    let code =
+        |at: usize| u32::try_from(numbers[at]).map_err(|_| told(format!("{} is not a valid codec token", numbers[at])));
     (0..frames).flat_map(|frame| (0..groups).map(move |group| group * frames + frame)).map(code).collect()
 }
 
@@ -105,6 +108,6 @@ pub async fn run(given: &Given) -> Result<()> {
     let sound = Sound { rate: codec.rate, samples };
     let (seconds, took) = (sound.seconds(), start.elapsed().as_secs_f64());
     write(given, &sound)?;
-    eprintln!("{seconds:.2} s of sound in {took:.2} s, {:.1} times as fast", seconds / took);
+    eprintln!("{seconds:.2} s of audio in {took:.2} s, {:.1} times real time", seconds / took);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `logits`, `hidden` and `trace`: rows of numbers to a file, to be compared with another engine's.
+//! The commands `logits`, `hidden` and `trace`: write values to a file, for comparison with other engines.
 
 use crate::hear::{logits as heard, with_audio};
 use crate::open::on_model;
@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 fn with_ids(command: Command) -> Command {
     on_model(command).args([
         list("ids", "ID,…", value_parser!(u32), "Token ids").required(true),
-        value("out", "FILE", "Where they are written").required(true),
+        value("out", "FILE", "Output file").required(true),
     ])
 }
 
 pub fn logits_command(command: Command) -> Command {
-    with_audio(with_images(with_ids(command))).arg(flag("all", "Those of every token, not of the last alone"))
+    with_audio(with_images(with_ids(command))).arg(flag("all", "Write the logits of every token, not only of the last"))
 }
 
 pub async fn logits(given: &Given) -> Result<()> {
@@ -57,7 +57,7 @@ pub async fn trace(given: &Given) -> Result<()> {
     let mut seen = BTreeMap::new();
     let mut all = Vec::new();
     for traced in session.trace(&given.all::<u32>("ids")).await.map_err(told)? {
-        // A name that comes again is numbered.
+        // Repeated names get a number.
         let count = seen.entry(traced.name.clone()).and_modify(|n| *n += 1).or_insert(1);
         let name = if *count == 1 { traced.name } else { format!("{}, {count}", traced.name) };
         all.push((name, traced.values, traced.cols));
@@ -65,7 +65,7 @@ pub async fn trace(given: &Given) -> Result<()> {
     write(given, &all)
 }
 
-/// The hidden states of a model that reads both ways; none for one that generates.
+/// The hidden states of a bidirectional encoder; `None` for a generative model.
 async fn encoded(given: &Given, ids: &[u32]) -> Result<Option<Vec<f32>>> {
     let source = given.source().await?;
     let Some(config) = source.read_optional("config.json").await.map_err(told)? else { return Ok(None) };
@@ -87,7 +87,7 @@ pub fn save(given: &Given, name: &str, mut values: Vec<f32>, all: usize, rows: u
     write(given, &[(name.to_string(), values, cols)])
 }
 
-/// Writes tensors by name, values and columns.
+/// Writes tensors, given as name, values and columns.
 fn write(given: &Given, tensors: &[(String, Vec<f32>, usize)]) -> Result<()> {
     let out: String = given.need("out")?;
     let mut views = Vec::new();

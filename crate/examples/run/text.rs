@@ -1,4 +1,4 @@
-//! `tokenize`, `render-chat` and `perplexity`: what turns on a model's text side.
+//! The commands `tokenize`, `render-chat` and `perplexity`.
 
 use crate::open::{on_model, with_texts};
 use crate::options::{Given, Result, flag, told, value};
@@ -10,8 +10,8 @@ use serde_json::json;
 
 pub fn tokenize_command(command: Command) -> Command {
     with_texts(on_model(command))
-        .arg(flag("special", "Parse special tokens that the text spells").overrides_with("no-special"))
-        .arg(flag("no-special", "Take them as text (the default)").overrides_with("special"))
+        .arg(flag("special", "Recognize special tokens in the text").overrides_with("no-special"))
+        .arg(flag("no-special", "Treat special tokens as plain text (default)").overrides_with("special"))
 }
 
 pub async fn tokenize(given: &Given) -> Result<()> {
@@ -23,16 +23,16 @@ pub async fn tokenize(given: &Given) -> Result<()> {
     Ok(())
 }
 
-/// The model's text side, without the model.
+/// Loads tokenizer and chat template, without the model.
 async fn text_parts(given: &Given) -> Result<TextParts> {
     TextParts::open(&given.source().await?).await.map_err(told)
 }
 
 pub fn render_command(command: Command) -> Command {
     on_model(command).args([
-        value("chat", "FILE", "A JSON file with messages").required(true),
-        flag("continue-final", "End with the last message's text, to be continued"),
-        flag("no-generation-prompt", "Do not open the assistant's turn"),
+        value("chat", "FILE", "JSON file with messages").required(true),
+        flag("continue-final", "End with the text of the last message, to be continued"),
+        flag("no-generation-prompt", "Do not add the generation prompt"),
     ])
 }
 

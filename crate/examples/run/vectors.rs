@@ -1,4 +1,4 @@
-//! `embed`, of texts and pictures, and `rerank`.
+//! The commands `embed`, for texts and images, and `rerank`.
 
 use crate::open::{on_model, with_texts};
 use crate::options::{Given, Result, flag, parsed, told, value};
@@ -14,11 +14,11 @@ use std::time::Instant;
 pub fn embed_command(command: Command) -> Command {
     with_texts(on_model(command)).mut_group("texts", |texts| texts.required(false)).args([
         images().required_unless_present("texts"),
-        value("task", "NAME", "The name of one of the model's prompts"),
-        value("prompt", "TEXT", "A text to set before each").conflicts_with("task"),
-        parsed("dim", "N", value_parser!(usize), "Keep the first N numbers"),
-        flag("raw", "Leave vectors unscaled"),
-        flag("json", "Print the vectors as JSON"),
+        value("task", "NAME", "Name of one of the model's prompts"),
+        value("prompt", "TEXT", "Text to prepend to each input").conflicts_with("task"),
+        parsed("dim", "N", value_parser!(usize), "Truncate embeddings to N dimensions"),
+        flag("raw", "Do not normalize the embeddings"),
+        flag("json", "Print the embeddings as JSON"),
     ])
 }
 
@@ -26,7 +26,7 @@ pub async fn embed(given: &Given) -> Result<()> {
     let files = given.all::<String>("image");
     let texts = if files.is_empty() || given.has("text") || given.has("file") { given.texts()? } else { Vec::new() };
     let AnyModel::Embed(mut model) = given.any_model(Task::Embed).await? else {
-        return Err("this model makes no vectors".into());
+        return Err("this model cannot embed. Use an embedding model".into());
     };
     let request = EmbedRequest {
         task: given.text("task"),
@@ -41,7 +41,7 @@ pub async fn embed(given: &Given) -> Result<()> {
     }
     for file in &files {
         let of_file = |e: jerboa::Error| format!("{file}: {}", told(e));
-        let sight = model.sight.clone().ok_or("this model makes vectors of texts alone")?;
+        let sight = model.sight.clone().ok_or("this model embeds text only")?;
         let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
         let seen = sight.see(sight.file(&bytes).map_err(of_file)?, &[]).await.map_err(of_file)?;
         vectors.push(model.vector(seen.picture, &request).await.map_err(of_file)?);
@@ -62,8 +62,8 @@ pub async fn embed(given: &Given) -> Result<()> {
 
 pub fn rerank_command(command: Command) -> Command {
     with_texts(on_model(command)).args([
-        value("query", "TEXT", "What the texts are to answer").required(true),
-        value("instruction", "TEXT", "What counts as relevant, for models that take it"),
+        value("query", "TEXT", "Query to score the texts against").required(true),
+        value("instruction", "TEXT", "Definition of relevance, for models that support it"),
         flag("json", "Print the scores as JSON"),
     ])
 }
@@ -71,7 +71,7 @@ pub fn rerank_command(command: Command) -> Command {
 pub async fn rerank(given: &Given) -> Result<()> {
     let (texts, query, instruction) = (given.texts()?, given.need::<String>("query")?, given.text("instruction"));
     let AnyModel::Rerank(mut model) = given.any_model(Task::Rerank).await? else {
-        return Err("this model does not rank texts".into());
+        return Err("this model cannot rerank. Use a reranker model".into());
     };
     let scores = model.rerank(&query, &texts, instruction.as_deref(), &AbortFlag::new()).await.map_err(told)?;
     if given.has("json") {
