@@ -1,7 +1,9 @@
-//! Times the matmul kernels on this machine's GPU over real shapes, weight layouts and choices:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|recurrent] [-- all]`. Weights are read from copies that
-//! exceed any cache, dispatches follow one another as in a decode step, medians of five. Prints microseconds and GB/s (gemv)
-//! or Tflop/s (gemm, units, short); of the recurrent layers microseconds of all their kernels together.
+//! Benchmarks the matmul kernels on this machine's GPU over real shapes, weight layouts and tile sizes: `cargo run
+//! --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|recurrent] [-- all]`.
+//!
+//! Weights are read from copies that together exceed any cache, and dispatches are dependent, as in a decode step.
+//! Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s (gemm, units, short). For recurrent
+//! layers it prints the total time of all their kernels.
 
 use jerboa::device::Force;
 use jerboa::device::registry::Kernel;
@@ -15,7 +17,7 @@ use jerboa::kernels::recurrent::{GatedNorm, Recurrent, Rule};
 use std::error::Error;
 use std::time::Instant;
 
-/// Copies of a weight together exceed this.
+/// Minimum bytes of all copies of a weight together.
 const CACHE: u64 = 160 << 20;
 
 fn affine(bits: u8) -> Layout {
@@ -31,7 +33,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Median microseconds of a launch among its copies.
+    /// Median microseconds per launch, over its copies.
     fn time(&self, launches: &[Launch<Buffer>], rows: u32) -> Result<f64, Box<dyn Error>> {
         let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
         variants.sort();
@@ -45,7 +47,7 @@ impl Bench {
             Ok(StepDesc { label, pipeline, buffers: r.buffers, params: r.params, grid })
         };
         let program = self.gpu.program("bench", launches.iter().map(step).collect::<Result<_, _>>()?)?;
-        // Products of many rows take long enough by themselves.
+        // Prefill matmuls take long enough to need few repetitions.
         let repeat = if rows > 1 { 3 } else { (200 / launches.len()).max(2) };
         let run = |count: usize| -> Result<f64, jerboa::Error> {
             let start = Instant::now();
@@ -133,7 +135,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 gemv(&bench, name, layout, (n, k, gated), has("all"))?;
             }
         }
-        // GPT-OSS-20B's four experts of a token, as if they were one; gate+up, down, o of BitNet-2B.
+        // The four selected experts of GPT-OSS-20B as one matrix; gate+up, down, o of BitNet-2B.
         for (name, layout, shape) in [
             ("mxfp4", Layout::Mxfp4, (23_040, 2880, true)),
             ("mxfp4", Layout::Mxfp4, (2880, 11_520, false)),
@@ -157,7 +159,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Products on matrix units: those of a tower of Qwen3.5-0.8B at 768x768, and of a prompt. The product, then its join.
+/// Subgroup-matrix matmuls of the vision encoder of Qwen3.5-0.8B at 768x768, and of a prompt. Prints the matmul, then
+/// its split-K reduction.
 fn units(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let f16 = Layout::Dense(Float::F16);
     let tower = [(2304, 768), (768, 768), (3072, 768), (768, 3072)].map(|(n, k)| ("f16", f16, n, k, 2304));
@@ -172,7 +175,7 @@ fn units(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Products on matrix units of short prompts of Llama-3.1-8B.
+/// Subgroup-matrix matmuls of short prompts of Llama-3.1-8B.
 fn short(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [16, 32, 64] {
         bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
@@ -185,8 +188,8 @@ fn short(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Products of one row behind a norm beside the same without it, in turns: the most that could be saved if the product before
-/// told the norm's sum of squares.
+/// GEMVs with and without a fused norm, alternating. The difference is the most that could be saved if the previous
+/// matmul computed the norm's sum of squares.
 fn norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let gain = bench.gpu.buffer("gain", 4096 * 4, Usage::Storage)?;
     for (n, k, gated) in [(1152, 896, false), (9728, 896, true), (6144, 4096, false), (28672, 4096, true)] {
@@ -208,7 +211,7 @@ fn norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One product of many rows with tiles of a height, and what joins its sums.
+/// Benchmarks one prefill matmul with tiles of `height` rows, and its split-K reduction.
 fn many(
     bench: &Bench,
     (name, layout): (&str, Layout),
@@ -230,7 +233,7 @@ fn many(
     let flops = 2.0 * f64::from(rows) * (n * k) as f64;
     let [product, join] = us;
     println!(
-        "units {name} {rows}x{n}x{k}, tiles of {height} rows: {product:.1} us and {join:.1} to join, {:.1} Tflop/s, {:.1} with both",
+        "units {name} {rows}x{n}x{k}, tiles of {height} rows: {product:.1} us and {join:.1} to reduce, {:.1} Tflop/s, {:.1} with both",
         flops / product / 1e6,
         flops / (product + join) / 1e6
     );
@@ -298,7 +301,7 @@ fn gemv(
     blocks(bench, layout, (n, k, gated))
 }
 
-/// The kernel of whole blocks, where the engine would take it, with other shares and products.
+/// Benchmarks the whole-block GEMV, where the engine would select it, with other tile sizes and dot products.
 fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) -> Result<(), Box<dyn Error>> {
     for i in 0..4u32 {
         let (half, dot) = (1 + (i & 1), i >> 1);
@@ -313,16 +316,16 @@ fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) ->
         })?;
         if !launches.is_empty() {
             let us = bench.time(&launches, 1)?;
-            let share = if half == 1 { "" } else { ", half the outputs a team" };
+            let share = if half == 1 { "" } else { ", half the outputs per group" };
             println!("    dot {dot}{share}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
         }
     }
     Ok(())
 }
 
-/// Convolution and recurrence of a layer: one row as in decode, then many as in prefill.
+/// Benchmarks convolution and recurrence of a layer: one row as in decode, then many as in prefill.
 fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
-    // Heads of values and of keys, their columns, rows that the convolution sees.
+    // Value heads, key heads, key columns, value columns, kernel size of the convolution.
     for (name, delta, [heads, key_heads, key_dim, value_dim, taps]) in [
         ("Qwen3.5-0.8B", true, [16, 16, 128, 128, 4]),
         ("Qwen3.5-9B", true, [32, 16, 128, 128, 4]),

@@ -1,4 +1,4 @@
-//! A checkpoint of a shape with random weights, as the bench page makes it: the same shapes, the same encodings.
+//! Generates checkpoints with random weights from model shapes, with the same shapes and encodings as the bench page.
 //! The speed of a dense model does not depend on its weights.
 
 use half::f16;
@@ -11,18 +11,19 @@ use std::path::{Path, PathBuf};
 
 const SHAPES: &str = include_str!("../../../../www/bench/shapes.json");
 const SOUNDS: &str = include_str!("../../../../www/bench/sounds.json");
-/// The weights are pieces of one block of so many bytes.
+/// Bytes of the random block from which all weights are cut.
 const BLOCK: usize = 16 << 20;
 /// Weights that share a scale and a bias.
 const GROUP: usize = 64;
-/// The standard deviation that transformers initialises with: logits stay finite and are not all alike.
+/// Standard deviation of the weights, as in transformers' initialization: logits stay finite and differ from each
+/// other.
 const DEVIATION: f32 = 0.02;
 
-/// A folder that goes when this does.
+/// A temporary folder, removed on drop.
 pub struct Made(PathBuf);
 
 impl Made {
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -30,17 +31,17 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // What cannot be removed stays among the temporary files.
+        // A folder that cannot be removed stays in the temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The kinds of bytes that tensors are made of.
+/// Byte blocks from which tensors are filled.
 struct Blocks {
     random: Vec<u8>,
-    /// Four ternary weights a byte, as BitNet packs them.
+    /// Four ternary weights per byte, packed as in BitNet.
     ternary: Vec<u8>,
-    /// Exponents that make 4-bit floats spread like the rest.
+    /// MXFP4 exponents that give 4-bit floats the same spread as the other weights.
     exponents: Vec<u8>,
     normal: Vec<u8>,
     scales: Vec<u8>,
@@ -65,7 +66,7 @@ impl Blocks {
         let digits = |byte: u8| (0..4).map(|i| (((byte >> (2 * i)) & 3) % 3) << (2 * i)).sum();
         let ternary = random.iter().map(|byte| digits(*byte)).collect();
         let exponents = random[..1 << 20].iter().map(|byte| 119 + byte % 3).collect();
-        // Twelve uniform numbers are near enough to a normal one.
+        // The sum of twelve uniform numbers approximates a normal distribution.
         let mut normal = || ((0..12).map(|_| next() as f32 / u32::MAX as f32).sum::<f32>() - 6.0) * DEVIATION;
         let normal = halves(&mut normal, BLOCK / 2);
         let spread = |factor: f32| -> Vec<u8> {
@@ -90,7 +91,7 @@ impl Blocks {
     }
 }
 
-/// Tensors in the order of the file.
+/// Tensors in file order.
 struct Tensors<'a> {
     header: Map<String, Value>,
     parts: Vec<(&'a [u8], usize)>,
@@ -126,7 +127,7 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// `hollow`: without the bytes of the tensors.
+    /// Writes the safetensors file. `hollow` omits the tensors' bytes (a sparse file).
     fn write(self, file: &Path, hollow: bool) -> io::Result<()> {
         let mut header = Value::Object(self.header).to_string();
         header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
@@ -139,7 +140,7 @@ impl<'a> Tensors<'a> {
             return out.flush();
         }
         for (index, (block, bytes)) in self.parts.into_iter().enumerate() {
-            // Each tensor begins elsewhere in its block, so that no two are alike.
+            // Each tensor starts at another offset of its block, so that no two are equal.
             let start = (index * 7 * 256 * 1024) % block.len();
             let mut left = bytes;
             let pieces = std::iter::once(block.get(start..).unwrap_or(block)).chain(std::iter::repeat(block));
@@ -156,21 +157,21 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// How the matrices of a checkpoint are stored.
+/// Encoding of a checkpoint's matrices.
 #[derive(Clone, Copy, PartialEq)]
 enum Stored {
-    /// 16-bit floats.
+    /// f16.
     Half,
-    /// MLX's 4-bit codes.
+    /// MLX's 4-bit affine quantization.
     Mlx4,
-    /// The same, with experts in MXFP4 as GPT-OSS has them.
+    /// MLX 4-bit, with MXFP4 experts as in GPT-OSS.
     Mxfp4,
-    /// BitNet's packed ternary weights; what is looked up by row at 16 bits.
+    /// BitNet's packed ternary weights; embedding tables in f16.
     Ternary,
 }
 
 impl Stored {
-    /// As few bits as the configuration's own encoding has, with the configuration told of it.
+    /// The encoding with the fewest bits that the configuration allows; declares MLX 4-bit in the configuration.
     fn few_bits(config: &mut Value) -> Self {
         let method = config["quantization_config"]["quant_method"].as_str();
         let stored = match method {
@@ -182,7 +183,7 @@ impl Stored {
         stored
     }
 
-    /// How a matrix of this kind is stored.
+    /// The encoding of a matrix of this kind.
     fn of(self, kind: WeightKind, cols: usize) -> Self {
         match (self, kind) {
             (_, WeightKind::Router) | (Self::Ternary, WeightKind::Table) => Self::Half,
@@ -194,8 +195,8 @@ impl Stored {
     }
 }
 
-/// Writes the checkpoint of a shape, at 16 bits or in as few as its configuration says (MLX's 4-bit codes otherwise), into a
-/// folder of its own; `hollow` ones say what there is and have zeros, which take no room on the disk.
+/// Writes the checkpoint of a shape into a temporary folder: f16, or the configuration's low-bit encoding (MLX 4-bit by
+/// default). `hollow` checkpoints hold zeros and take no disk space.
 pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> {
     let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -206,10 +207,10 @@ pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> 
             let text = std::fs::read(shape).map_err(|e| format!("{shape}: {e}"))?;
             serde_json::from_slice(&text).map_err(|e| format!("{shape}: {e}"))?
         }
-        None => return Err(format!("there is no shape '{shape}' and no config.json of that name: {}", names())),
+        None => return Err(format!("unknown shape '{shape}', and no such config.json. Use one of: {}", names())),
     };
     if config["model_type"] == "bert" {
-        return Err(format!("'{shape}' makes vectors of texts: the bench page measures it"));
+        return Err(format!("'{shape}' is an embedding model. Use the bench page instead"));
     }
     if config.get("hidden_act").is_none() && config.get("hidden_activation").is_none() {
         config["hidden_act"] = json!("silu");
@@ -226,11 +227,11 @@ pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> 
     Ok(made)
 }
 
-/// Writes the checkpoint of a model that hears or speaks, at 16 bits, with its codec's in a folder `codec` of it.
+/// Writes the f16 checkpoint of a speech model. Its codec goes to the subfolder `codec`.
 pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
     let shapes: Map<String, Value> = serde_json::from_str(SOUNDS).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
-    let found = shapes.get(shape).ok_or_else(|| format!("there is no shape '{shape}': {}", names()))?;
+    let found = shapes.get(shape).ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}", names()))?;
     let config = &found["config"];
     let graphs = match jerboa::arch::speech(config).map_err(|e| e.to_string())? {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
@@ -242,7 +243,7 @@ pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
     write(&folder.join("codec"), codec, &[graph], Stored::Half, false)
 }
 
-/// Writes a configuration and random weights of some graphs, each weight once.
+/// Writes a configuration and random weights for graphs; weights shared by several graphs are written once.
 fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored, hollow: bool) -> Result<(), String> {
     let blocks = Blocks::new();
     let mut tensors = Tensors { header: Map::new(), parts: Vec::new(), offset: 0 };

@@ -1,4 +1,4 @@
-//! `bench`: its options, and the model that is measured, which may be made for it.
+//! The `bench` command: options, and the model to measure, generated if needed.
 
 use super::{Load, Settings, bench, checkpoint, load_line};
 use crate::open::with_model;
@@ -16,27 +16,26 @@ use std::time::Instant;
 pub fn command(command: Command) -> Command {
     with_model(command)
         .args([
-            value("shape", "NAME", "A random checkpoint of this shape of www/bench/shapes.json, or of a config.json"),
-            parsed("stored", "TYPE", ["mlx4", "f16"], "How such a checkpoint is stored").default_value("mlx4"),
-            list("prompt", "N,…", value_parser!(usize), "Lengths of prompts").default_value("128,1024"),
-            parsed("gen", "N", value_parser!(usize), "New tokens").default_value("256"),
-            parsed("reps", "N", value_parser!(usize), "Runs that count").default_value("3"),
-            parsed("warm", "N", value_parser!(usize), "New tokens of a first run that does not count")
-                .default_value("16"),
-            flag("settled", "Make ready first what an idle model does: kernels of short prompts"),
-            flag("no-profile", "Leave out time by kernel, limits and the host's cost"),
+            value("shape", "NAME", "Shape of a random checkpoint: from www/bench/shapes.json, or a config.json"),
+            parsed("stored", "TYPE", ["mlx4", "f16"], "Encoding of that checkpoint").default_value("mlx4"),
+            list("prompt", "N,…", value_parser!(usize), "Prompt lengths in tokens").default_value("128,1024"),
+            parsed("gen", "N", value_parser!(usize), "Tokens to generate").default_value("256"),
+            parsed("reps", "N", value_parser!(usize), "Measured runs").default_value("3"),
+            parsed("warm", "N", value_parser!(usize), "Tokens to generate in the warm-up run").default_value("16"),
+            flag("settled", "First compile what an idle model compiles: kernels for short prompts"),
+            flag("no-profile", "Skip time by kernel, hardware limits and host overhead"),
         ])
         .group(ArgGroup::new("which").args(["MODEL", "model", "shape"]).required(true))
 }
 
 pub fn make_command(command: Command) -> Command {
     command.args([
-        value("shape", "NAME", "A shape of www/bench/sounds.json").required(true),
-        value("out", "DIR", "The folder that is written").required(true),
+        value("shape", "NAME", "Shape from www/bench/sounds.json").required(true),
+        value("out", "DIR", "Output folder").required(true),
     ])
 }
 
-/// A random checkpoint of a model that hears or speaks, for `transcribe --times`, `speak` and the bench page.
+/// Writes a random checkpoint of a speech model, for `transcribe --times`, `speak` and the bench page.
 pub async fn make(given: &Given) -> Result<()> {
     checkpoint::make_sound(&given.need::<String>("shape")?, std::path::Path::new(&given.need::<String>("out")?))
 }
@@ -70,7 +69,7 @@ pub async fn run(given: &Given) -> Result<()> {
     let name = settings.shape.as_deref().unwrap_or(&name);
     let result = bench(&mut loaded, name, &load, &settings).await?;
     if loaded.session.gpu.caps().software {
-        eprintln!("This adapter computes on the processor: its numbers say nothing about the engine's speed.");
+        eprintln!("This adapter is a software renderer on the CPU: its timings say nothing about GPU speed.");
     }
     eprintln!("{}", load_line(&result));
     out::line(result);

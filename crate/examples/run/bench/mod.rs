@@ -1,4 +1,4 @@
-//! The native twin of the bench page: times a loaded model in the page's names.
+//! Native version of the bench page: measures a loaded model and reports with the page's field names.
 
 pub mod checkpoint;
 mod command;
@@ -16,26 +16,26 @@ use std::time::Instant;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What is measured, in the page's names.
+/// Settings of a measurement, with the page's field names.
 #[derive(Serialize)]
 pub struct Settings {
-    /// A shape of the bench page's; nothing for a model that was there.
+    /// Shape of a generated checkpoint; `None` for an existing model.
     pub shape: Option<String>,
-    /// How the made checkpoint is stored: mlx4 or f16.
+    /// Encoding of the generated checkpoint: mlx4 or f16.
     pub stored: String,
-    /// How the engine keeps unquantised weights.
+    /// Precision of unquantized weights in the engine.
     pub weights: String,
-    /// Lengths of prompts.
+    /// Prompt lengths in tokens.
     pub prompts: Vec<usize>,
-    /// New tokens.
+    /// Tokens to generate.
     pub tokens: usize,
-    /// Runs that count.
+    /// Number of measured runs.
     pub runs: usize,
-    /// New tokens of a first run that does not count.
+    /// Tokens to generate in the warm-up run.
     pub warm: usize,
-    /// Whether what an idle model makes ready, as the kernels of short prompts, is there from the beginning.
+    /// Whether programs that an idle model compiles, such as short prefill, are compiled before measuring.
     pub settled: bool,
-    /// Whether time by kernel, limits and the host's cost are taken.
+    /// Whether to measure time by kernel, hardware limits and host overhead.
     pub profile: bool,
 }
 
@@ -43,7 +43,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Ids that differ from run to run, so that no cache of a prefix serves; the page makes the same ones.
+/// Token ids that differ between runs, so that no prefix cache applies. The page generates the same ids.
 fn prompt_ids(length: usize, vocab: usize, seed: usize) -> Vec<u32> {
     let mut state = (seed as u32).wrapping_mul(7919).wrapping_add(12345);
     let mut next = || {
@@ -68,7 +68,7 @@ async fn generate(loaded: &mut Loaded, prompt: usize, tokens: usize, seed: usize
         }
     };
     let outcome = loaded.generate(&request, &abort, each).await.map_err(text)?;
-    let first = first.ok_or("the model gave no token")?;
+    let first = first.ok_or("the model generated no tokens")?;
     Ok(json!({
         "prompt_tokens": prompt,
         "tokens": count,
@@ -82,26 +82,26 @@ async fn generate(loaded: &mut Loaded, prompt: usize, tokens: usize, seed: usize
     }))
 }
 
-/// A field of the runs of one prompt, in their order.
+/// A field of all runs with one prompt length, in order.
 fn values(runs: &[Value], prompt: usize, field: &str) -> Vec<f64> {
     let mine = runs.iter().filter(|r| r.get("prompt_tokens").and_then(Value::as_u64) == Some(prompt as u64));
     mine.filter_map(|r| r.get(field).and_then(Value::as_f64)).collect()
 }
 
-/// Middle, least and most of some values, and the middle alone.
+/// Median, minimum and maximum of the values as JSON, and the median alone.
 fn range(mut values: Vec<f64>) -> (Value, f64) {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values.get((share * (values.len().max(1) - 1) as f64) as usize).copied().unwrap_or(f64::NAN);
     (json!({ "median": at(0.5), "min": at(0.0), "max": at(1.0) }), at(0.5))
 }
 
-/// The middle of each: 10^9 bytes a second of a plain read, microseconds of a dispatch.
+/// Median read bandwidth in GB/s (10^9 bytes) and median time of a dispatch in microseconds.
 fn middle(limits: &[Limits]) -> (f64, f64) {
     let of = |each: fn(&Limits) -> f64| range(limits.iter().map(each).collect()).1;
     (of(|limits| limits.read_gbs), of(|limits| limits.dispatch_us))
 }
 
-/// `limits` has one of each round of runs, or none.
+/// Summarizes all runs of one prompt length. `limits` has one entry per round of runs, or none.
 async fn row(
     loaded: &mut Loaded,
     prompt: usize,
@@ -137,22 +137,22 @@ async fn row(
     Ok(row)
 }
 
-/// What is known of the load.
+/// Timings of the load.
 pub struct Load {
-    /// Milliseconds from the look at its files to a model that runs.
+    /// Milliseconds from opening the files to a runnable model.
     pub ms: f64,
-    /// Milliseconds from the start at which each phase began.
+    /// Milliseconds from the start to the begin of each phase.
     pub phases: BTreeMap<&'static str, f64>,
 }
 
-/// Bytes that this process held at most, where the system tells.
+/// Peak memory of this process in bytes, if the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
-/// One line on where a load's time went and what it took of memory.
+/// One line with load time by phase and peak memory.
 pub fn load_line(result: &Value) -> String {
     let of = |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or(0.0);
     let all = of("/load_ms");
@@ -170,7 +170,7 @@ pub fn load_line(result: &Value) -> String {
     )
 }
 
-/// A run that does not count.
+/// Runs an unmeasured generation.
 async fn warm(loaded: &mut Loaded, prompt: usize, settings: &Settings) -> Result<()> {
     if settings.warm > 0 {
         generate(loaded, prompt, settings.warm, 99).await?;
@@ -178,10 +178,10 @@ async fn warm(loaded: &mut Loaded, prompt: usize, settings: &Settings) -> Result
     Ok(())
 }
 
-/// Measures a model that is loaded.
+/// Measures a loaded model.
 pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Settings) -> Result<Value> {
     let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.created().bytes });
-    let first = *settings.prompts.first().ok_or("--prompt names no length")?;
+    let first = *settings.prompts.first().ok_or("--prompt requires at least one length")?;
     if settings.settled {
         loaded.settle();
     }
@@ -194,7 +194,7 @@ pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Sett
         if settings.profile {
             let options = MeasureOptions { limits: true, ..MeasureOptions::default() };
             limits.extend(loaded.measure(&options).await.map_err(text)?.limits);
-            // The memory that this took is given back at the next prompt's cost.
+            // The next run pays for freeing the memory of this measurement, so do a warm-up first.
             warm(loaded, first, settings).await?;
         }
     }
