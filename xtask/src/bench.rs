@@ -1,5 +1,4 @@
-//! `cargo xtask bench`: the bench page in a browser, or its native twin. Knows how either is started and where results go,
-//! not what is measured.
+//! `cargo xtask bench`: starts the bench page in a browser, or the native benchmark, and stores the results.
 
 use crate::command::{command, run, say, step};
 use crate::{manifest, npm, package, setup, workspace};
@@ -10,21 +9,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the command line asks for, as drive.mjs takes it.
+/// Parsed command line, serialized for drive.mjs.
 #[derive(Default, Serialize)]
 struct Request {
     #[serde(skip)]
     native: bool,
-    /// The browser's program; the first that is found otherwise.
+    /// Path of the browser; the first one found by default.
     browser: Option<String>,
-    /// Further flags of the browser.
+    /// Additional browser flags.
     flags: Vec<String>,
-    /// Whether the browser shows its window.
+    /// Whether to show the browser window.
     window: bool,
-    /// A checkpoint's folder, instead of one that is made.
+    /// Folder or URL of a checkpoint, instead of a generated one.
     model: Option<String>,
     out: PathBuf,
-    /// Settings in the names of the page's address.
+    /// Settings, named as in the page's URL.
     settings: BTreeMap<String, String>,
 }
 
@@ -33,7 +32,7 @@ impl Request {
         let mut request = Self { out: workspace::path("target/bench"), ..Self::default() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
-            let mut value = || args.next().cloned().with_context(|| format!("{arg} wants a value"));
+            let mut value = || args.next().cloned().with_context(|| format!("{arg} requires a value"));
             match arg.as_str() {
                 "--native" => request.native = true,
                 "--window" => request.window = true,
@@ -45,7 +44,9 @@ impl Request {
                     Some((name, value)) if !name.starts_with('-') => {
                         request.settings.insert(name.into(), value.into());
                     }
-                    _ => bail!("`cargo xtask bench` does not know '{setting}'; CONTRIBUTING.md lists what it takes"),
+                    _ => {
+                        bail!("unknown option '{setting}' of `cargo xtask bench`. See CONTRIBUTING.md for the options")
+                    }
                 },
             }
         }
@@ -57,16 +58,16 @@ impl Request {
     }
 }
 
-/// A folder by its whole path, since the programs start elsewhere; an address as it is.
+/// Makes a folder's path absolute, because programs run in other directories. URLs stay unchanged.
 fn absolute(name: String) -> Result<String> {
     if name.contains("://") {
         return Ok(name);
     }
-    let path = std::path::absolute(&name).with_context(|| format!("'{name}' is no path"))?;
+    let path = std::path::absolute(&name).with_context(|| format!("'{name}' is not a valid path"))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Builds what is missing, measures, and leaves JSON and tables.
+/// Builds what is missing, runs the benchmark, and writes JSON and tables.
 pub fn run_task(args: &[String]) -> Result<()> {
     let request = Request::parse(args)?;
     if request.native {
@@ -82,7 +83,7 @@ fn script(name: &str) -> PathBuf {
     workspace::path("xtask/bench").join(name)
 }
 
-/// The native runner's `bench` for each shape, and the same tables over its results.
+/// Runs the native runner's `bench` for each shape and writes the same tables.
 fn native(request: &Request) -> Result<()> {
     npm::install()?;
     let settings = manifest::read()?.bench;
@@ -92,8 +93,8 @@ fn native(request: &Request) -> Result<()> {
         cargo.args(manifest::feature_flags(&settings.features)).current_dir(workspace::root());
         cargo
     };
-    step("building the native runner with optimisation (some minutes the first time)", || run(&mut runner("build")))?;
-    fs::create_dir_all(&request.out).with_context(|| format!("making {}", request.out.display()))?;
+    step("building the optimized native runner (several minutes the first time)", || run(&mut runner("build")))?;
+    fs::create_dir_all(&request.out).with_context(|| format!("creating {}", request.out.display()))?;
     let shapes = request.setting("shape").unwrap_or("qwen3-0.6b");
     let shapes: Vec<&str> = if request.model.is_some() { vec!["model"] } else { shapes.split(',').collect() };
     let mut files = Vec::new();
@@ -110,27 +111,27 @@ fn native(request: &Request) -> Result<()> {
     }
     let text = printed(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))?;
     fs::write(request.out.join("bench.md"), &text).context("writing bench.md")?;
-    println!("\n{text}\nThe results are in {}: JSON with everything, bench.md.", request.out.display());
+    println!("\n{text}\nResults in {}: JSON files and bench.md.", request.out.display());
     Ok(())
 }
 
-/// Runs the runner and keeps the JSON that it prints.
+/// Runs the runner and stores the JSON that it prints.
 fn measure(runner: &mut Command, file: &Path) -> Result<PathBuf> {
     fs::write(file, printed(runner)?).with_context(|| format!("writing {}", file.display()))?;
     Ok(file.to_path_buf())
 }
 
-/// What a program prints; its errors are on ours.
+/// The standard output of a program; its stderr is inherited.
 fn printed(program: &mut Command) -> Result<String> {
     let name = program.get_program().to_string_lossy().into_owned();
     let output = program.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
     if !output.status.success() {
-        bail!("{name} ended with {}", output.status);
+        bail!("{name} exited with {}", output.status);
     }
-    String::from_utf8(output.stdout).with_context(|| format!("what {name} prints"))
+    String::from_utf8(output.stdout).with_context(|| format!("reading the output of {name}"))
 }
 
-/// The page's settings as the runner's flags.
+/// Converts the page's settings to the runner's flags.
 fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
     let mut flags = Vec::new();
     let mut features = Vec::new();
@@ -145,7 +146,7 @@ fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
             ("stored" | "weights" | "kv" | "tune" | "prompt" | "gen" | "reps" | "warm", value) => {
                 flags.extend([format!("--{name}"), value.to_owned()]);
             }
-            _ => bail!("the native runner has no setting '{name}'"),
+            _ => bail!("the native runner does not support the setting '{name}'"),
         }
     }
     if !features.is_empty() {

@@ -1,4 +1,4 @@
-//! Running other programs: says what runs, how long it took, and which command failed. Knows no program in particular.
+//! Runs other programs: prints each command, its duration, and which one failed.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Prints a line that stands out among the output of the programs.
+/// Prints a line that stands out from the programs' output.
 pub fn say(text: &str) {
     println!("==> {text}");
 }
 
-/// Announces a step, does it, and prints its time.
+/// Prints a step's name, runs it, and prints its duration.
 pub fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     say(what);
     let start = Instant::now();
@@ -20,7 +20,7 @@ pub fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     Ok(done)
 }
 
-/// A command without what `cargo run` leaves in the environment: cargo would build crates anew that watch these variables.
+/// Creates a command without the variables that `cargo run` sets: crates that watch them would be rebuilt.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -32,18 +32,18 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a command with its output on ours; fails unless it succeeds.
+/// Runs a command with inherited output; fails unless it succeeds.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = line_of(command);
     println!("    $ {line}");
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("starting `{line}`"))?;
     if !status.success() {
-        bail!("`{line}` ended with {status}");
+        bail!("`{line}` exited with {status}");
     }
     Ok(())
 }
 
-/// Runs a command, shows its standard output line by line and hands each line on; true when it succeeded.
+/// Runs a command, prints its standard output and passes each line to `each`. Returns whether it succeeded.
 pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     let line = line_of(command);
     println!("    $ {line}");
@@ -60,18 +60,18 @@ pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> 
     Ok(child.wait().with_context(|| format!("waiting for `{line}`"))?.success())
 }
 
-/// The standard output of a command, trimmed; nothing when it is missing or fails.
+/// The trimmed standard output of a command; `None` if the command is missing or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Whether a program is on PATH and answers `--version`.
+/// Whether a program is on PATH and accepts `--version`.
 pub fn exists(program: &str) -> bool {
     ask(command(program).arg("--version")).is_some()
 }
 
-/// A command that needs the rights of root, through sudo where we lack them.
+/// A command run as root, through sudo if necessary.
 pub fn as_root(program: &str) -> Command {
     let root = ask(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
     if root {

@@ -1,4 +1,4 @@
-//! What the result of a test depends on: each kernel's text by itself, and everything else as one number. Knows no test.
+//! Inputs that determine a test's result: the source of each kernel, and one hash of everything else.
 
 use crate::setup::Toolchain;
 use crate::{command::ask, command::command, stamp, workspace};
@@ -18,21 +18,21 @@ mod variants;
 
 use variants::Spec;
 
-/// Variables of the environment that begin so change what tests do.
+/// Prefixes of environment variables that affect tests.
 const VARIABLES: [&str; 5] = ["JERBOA_", "VK_", "RUST", "CHROME", "WASM_BINDGEN_"];
 
-/// The state of the repository and of what it runs on.
+/// State of the repository and of the tools that run it.
 pub struct Inputs {
     rest: u64,
     specs: BTreeMap<String, Spec>,
-    /// Texts by path, without comments.
+    /// Shader sources by path.
     files: BTreeMap<String, String>,
-    /// Kernels whose texts were asked for already.
+    /// Cache of kernel hashes, by kernel name.
     known: Mutex<HashMap<String, Option<u64>>>,
 }
 
 impl Inputs {
-    /// As they are now.
+    /// Reads the current state.
     pub fn read(toolchain: Toolchain) -> Result<Self> {
         let shaders = workspace::path("shaders");
         let variants = std::fs::read_to_string(shaders.join("variants.toml")).context("shaders/variants.toml")?;
@@ -44,7 +44,7 @@ impl Inputs {
         Self::of(rest(toolchain)?, &variants, &files)
     }
 
-    /// Whether nothing has changed between the two.
+    /// Whether both states are equal.
     pub fn are(&self, other: &Self) -> bool {
         (self.rest, &self.files) == (other.rest, &other.files)
     }
@@ -58,7 +58,7 @@ impl Inputs {
         Ok(Self { rest, specs, files, known: Mutex::default() })
     }
 
-    /// One text for all that a test depends on that asks for these kernels; none where one of them is not a kernel's name.
+    /// A fingerprint of a test's inputs, given the kernels it compiles; `None` if a name is not that of a kernel.
     pub fn fingerprint<'a>(&self, kernels: impl Iterator<Item = &'a str>) -> Option<String> {
         let mut hasher = DefaultHasher::new();
         self.rest.hash(&mut hasher);
@@ -78,7 +78,7 @@ impl Inputs {
         *known.entry(name.to_owned()).or_insert_with(|| self.text(name).map(hash))
     }
 
-    /// The text of a kernel by the name that its pipelines have, such as `gemv+w_f16+norm rows=2`.
+    /// The preprocessed source of a kernel, by its pipeline name, such as `gemv+w_f16+norm rows=2`.
     fn text(&self, name: &str) -> Option<String> {
         let mut words = name.split(' ');
         let mut conditions = words.next()?.split('+');
@@ -99,7 +99,7 @@ impl Inputs {
     }
 }
 
-/// Names of kernels are in small letters, variants.toml is not.
+/// Compares names ignoring case: kernel names are lower case, names in variants.toml are not.
 fn same(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
 }
@@ -108,23 +108,23 @@ fn is_shader(file: &Path) -> bool {
     file.extension().is_some_and(|kind| kind == "wgsl")
 }
 
-/// All files but the shaders, the programs that build and run the tests, and the variables that they read.
+/// Hashes all files except shaders, the programs that build and run tests, and the environment variables they read.
 fn rest(toolchain: Toolchain) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     let list = ask(command("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(workspace::root()));
     if list.is_none() {
-        // Without git nobody knows what belongs to the repository: no run is like another.
+        // Without git the repository's files are unknown, so no two runs are comparable.
         SystemTime::now().hash(&mut hasher);
     }
     for name in list.iter().flat_map(|all| all.split('\0')).filter(|name| !is_shader(Path::new(name))) {
-        // One that git knows and that is gone is a change, too.
+        // A tracked file that was deleted is a change too.
         (name, std::fs::read(workspace::path(name)).ok()).hash(&mut hasher);
     }
     toolchain.describe().hash(&mut hasher);
     for program in ["rustc", "node", "chromium"] {
         ask(command(program).arg("--version")).hash(&mut hasher);
     }
-    // A driver that was updated has new files.
+    // A driver update changes these files.
     for folder in ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"] {
         for file in stamp::files(Path::new(folder))? {
             (&file, file.metadata().and_then(|about| about.modified()).ok()).hash(&mut hasher);

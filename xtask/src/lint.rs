@@ -1,4 +1,5 @@
-//! `cargo xtask lint`: formatting, clippy, TypeScript and shaders, every warning an error. Knows no rule: the tools' settings do.
+//! `cargo xtask lint`: formatting, clippy, TypeScript and shaders; every warning is an error. The rules are in the
+//! tools' settings.
 
 use crate::command::{ask, command, run, say, step};
 use crate::setup::{self, Toolchain};
@@ -6,11 +7,11 @@ use crate::{npm, package, workspace};
 use anyhow::Result;
 use std::process::Command;
 
-/// Runs all checks, the quick ones first.
+/// Runs all checks, fast ones first.
 pub fn run_all() -> Result<()> {
     step("rustfmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
     let toolchain = setup::for_build()?;
-    // crate/build.rs expands every variant of every shader and has naga validate it: an invalid one fails here, with file and line.
+    // crate/build.rs expands every shader variant and validates it with naga. Errors show file and line.
     step("clippy and the shader variants", || {
         run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
     })?;
@@ -18,18 +19,18 @@ pub fn run_all() -> Result<()> {
     step("tsc: the facade", || {
         run(npm::program("typescript/bin/tsc").args(["--noEmit", "-p"]).arg(workspace::path("pkg-template")))
     })?;
-    // The page is typed against the built package.
+    // The page is type-checked against the built package.
     package::build(toolchain)?;
     step("tsc: the page", || {
         run(npm::program("typescript/bin/tsc").args(["--noEmit", "-p"]).arg(workspace::path("www")))
     })
 }
 
-/// The half of the engine that only exists in the browser.
+/// Lints the browser-only part of the engine.
 fn wasm_clippy(toolchain: Toolchain) -> Result<()> {
     let target = ["--package", "jerboa", "--target", "wasm32-unknown-unknown", "--all-targets", "--quiet"];
     if ask(toolchain.command("cargo").args(["clippy", "--version"])).is_none() || toolchain == Toolchain::Debian {
-        say("no clippy for the compiler that has the wasm32 library: its part is checked without it");
+        say("no clippy for the wasm32 compiler: running cargo check instead");
         return step("cargo check for wasm32", || {
             run(toolchain.command("cargo").arg("check").args(target).current_dir(workspace::root()))
         });

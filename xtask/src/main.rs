@@ -1,4 +1,4 @@
-//! `cargo xtask TASK`: picks the task and reports its failure. Knows no task's steps.
+//! `cargo xtask TASK`: runs a task of the repository and reports its failure.
 
 mod bench;
 mod command;
@@ -24,18 +24,18 @@ use std::process::ExitCode;
 
 const USAGE: &str = "cargo xtask TASK
 
-  demo [--port N]   set up what is missing, build, serve the demo page
+  demo [--port N]   install what is missing, build, serve the demo page
   test [RUNNER..] [--all] [--list]
-                    set up what is missing, run every test (or only: native, wasm, page) that has not passed since something that
-                    it depends on has changed, or all; --list says which, and how long they took
+                    install what is missing and run the tests (of: native, wasm, page); skips tests that passed with
+                    unchanged inputs, unless --all is given; --list prints what would run, with durations
   test real [MODEL..] [--all]
-                    real published weights, natively and in Chromium: smollm2, minilm, whisper-tiny.en, or those that are named
-                    (also whisper-base, gemma3); downloads 270 MB once
-  build             build the npm package into dist/jerboa and the demo page into dist/www
-  lint              rustfmt, clippy, tsc and the validation of every shader variant
+                    test published weights, natively and in Chromium: smollm2, minilm and whisper-tiny.en, or the
+                    named models (also whisper-base, gemma3); downloads 270 MB once
+  build             build the npm package (dist/jerboa) and the demo page (dist/www)
+  lint              run rustfmt, clippy and tsc, and validate every shader variant
   bench [--native] [--browser PATH] [NAME=VALUE ..]
-                    time the engine in a browser on this machine's GPU, or natively; CONTRIBUTING.md has all options
-  setup             set up what is missing, and nothing else
+                    benchmark on this machine's GPU, in a browser or natively; see CONTRIBUTING.md for all options
+  setup             install what is missing
 ";
 
 fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             Ok(())
         }
-        other => Err(anyhow::anyhow!("there is no task '{other}'\n\n{USAGE}")),
+        other => Err(anyhow::anyhow!("unknown task '{other}'\n\n{USAGE}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

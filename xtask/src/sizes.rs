@@ -1,4 +1,4 @@
-//! The size of the package, raw and after gzip, held under the budget. Knows files and bytes, not how they are made.
+//! Checks the package's raw and gzip sizes against the budget.
 
 use crate::manifest::Budget;
 use crate::stamp::files;
@@ -7,14 +7,14 @@ use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes as stored and as sent.
+/// Raw and gzip size in bytes.
 #[derive(Default, Clone, Copy)]
 struct Size {
     raw: u64,
     gzip: u64,
 }
 
-/// Prints the sizes of the package's WebAssembly and JavaScript; fails over the budget.
+/// Prints the sizes of WebAssembly and JavaScript; fails if one exceeds the budget.
 pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     let wasm = size_of(package, "wasm")?;
     let js = size_of(package, "js")?;
@@ -26,7 +26,9 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     for (name, size, limit) in [("WebAssembly module", wasm, budget.wasm), ("JavaScript", js, budget.js)] {
         if size.gzip > limit {
             let over = size.gzip - limit;
-            bail!("the {name} is {over} bytes over its budget of {limit} (gzip): see [budget] in wasm-pack.toml");
+            bail!(
+                "the {name} exceeds its gzip budget of {limit} bytes by {over}. Reduce it, or change [budget] in wasm-pack.toml"
+            );
         }
     }
     Ok(())

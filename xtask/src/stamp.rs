@@ -1,14 +1,14 @@
-//! Stamps: a step whose inputs are as they were when it last succeeded is skipped. Knows files, not what is built from them.
+//! Build stamps: skips a step whose inputs are unchanged since it last succeeded.
 
 use crate::workspace;
 use anyhow::{Context, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// Folders that hold products, not sources.
+/// Folders with build outputs, not sources.
 const PRODUCTS: [&str; 4] = ["target", "node_modules", "dist", "pkg"];
 
-/// Does the work unless the inputs (files and folders of the repository, and a text) are those of the last success and the product is there.
+/// Runs `work` unless the output exists and the inputs (files, folders and a text) equal those of the last success.
 pub fn unless_fresh(
     name: &str,
     inputs: &[&str],
@@ -21,7 +21,7 @@ pub fn unless_fresh(
     if product.exists() && std::fs::read_to_string(&stamp).is_ok_and(|last| last == now) {
         return Ok(false);
     }
-    // Gone before the work begins: an interrupted step is not taken for a finished one.
+    // Remove the stamp first, so that an interrupted step does not count as finished.
     let _ = std::fs::remove_file(&stamp);
     work()?;
     std::fs::create_dir_all(workspace::path("target/xtask")).context("target/xtask")?;
@@ -41,7 +41,7 @@ fn fingerprint(inputs: &[&str], text: &str) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-/// The files under a folder, sorted, or the file itself; none where there is nothing.
+/// The files under a folder, sorted, or the file itself; empty if nothing exists.
 pub fn files(from: &Path) -> Result<Vec<PathBuf>> {
     if from.is_file() {
         return Ok(vec![from.to_path_buf()]);

@@ -1,16 +1,16 @@
-//! Counts tests from what the runners print: libtest, wasm-bindgen's runner and node. Knows their summary lines only.
+//! Test counts from the output of libtest, wasm-bindgen's runner and node. Parses summary lines only.
 
 /// Tests that passed and failed.
 #[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     /// Tests that passed.
     pub passed: u64,
-    /// Tests that failed, or runners that broke off.
+    /// Tests that failed, or runners that crashed.
     pub failed: u64,
 }
 
 impl Tally {
-    /// Adds what a line of output says, if it is a summary.
+    /// Adds the counts of a summary line; ignores other lines.
     pub fn read(&mut self, line: &str) {
         let line = plain(line);
         let line = line.trim();
@@ -25,7 +25,7 @@ impl Tally {
         }
     }
 
-    /// Both counts together.
+    /// Sums both counts.
     pub fn and(self, other: Tally) -> Tally {
         Tally { passed: self.passed + other.passed, failed: self.failed + other.failed }
     }
@@ -36,7 +36,7 @@ fn number_before(text: &str, word: &str) -> u64 {
     before.rsplit(|each: char| !each.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// The line without the escapes that colour it.
+/// Strips ANSI color escapes from a line.
 pub fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut escape = false;

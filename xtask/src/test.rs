@@ -1,4 +1,5 @@
-//! `cargo xtask test`: native tests, tests in headless Chromium, page tests; the time by runner, the slowest tests, one closing line for all. Knows no test.
+//! `cargo xtask test`: native tests, browser tests and page tests. Prints time per runner, the slowest tests, and a
+//! summary line.
 
 use crate::command::{command, say, watch};
 use crate::inputs::Inputs;
@@ -16,13 +17,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 const RUNNERS: [&str; 3] = ["native", "wasm", "page"];
-/// So many of the slowest tests are named at the end.
+/// Number of slowest tests in the summary.
 const SLOWEST: usize = 10;
-/// How often the wasm runner is started until a test runs.
+/// Maximum attempts to start the wasm runner.
 const ATTEMPTS: usize = 3;
 
-/// Sets up, runs the runners that are named, or all of them. What passed and depends on nothing that has changed since is left
-/// out, unless `--all` is among the arguments; `--list` says what would run.
+/// Sets up and runs the named runners, or all. Tests that passed with unchanged inputs are skipped, unless `--all` is
+/// given. `--list` prints what would run.
 pub fn run(args: &[String]) -> Result<()> {
     let (options, names): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|arg| arg.starts_with("--"));
@@ -31,10 +32,10 @@ pub fn run(args: &[String]) -> Result<()> {
         return real::run_models(models, options.contains(&"--all"));
     }
     if let Some(unknown) = names.iter().find(|name| !RUNNERS.contains(name)) {
-        bail!("there is no runner '{unknown}': {}", RUNNERS.join(", "));
+        bail!("unknown runner '{unknown}'. Use one of: {}", RUNNERS.join(", "));
     }
     if let Some(unknown) = options.iter().find(|option| !["--all", "--list"].contains(option)) {
-        bail!("there is no option '{unknown}': --all, --list");
+        bail!("unknown option '{unknown}'. Use --all or --list");
     }
     let toolchain = setup::everything()?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
@@ -45,14 +46,14 @@ pub fn run(args: &[String]) -> Result<()> {
     let _alone = alone()?;
     let all = options.contains(&"--all");
     let mut pages = if wanted("page") { pool::due("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
-    // The package, and behind it what runs in the browser's tests, are built beside the other runners: for minutes these compilers keep
-    // one core busy and leave the rest idle.
+    // Build the package, then the browser tests, in parallel with the other runners: these compilers use one core for
+    // minutes.
     let with_wasm = wanted("wasm");
     let mut building = (!pages.is_empty()).then(|| {
         thread::spawn(move || {
             package::build(toolchain)?;
             if with_wasm {
-                // What is wrong with it, its own run says.
+                // Errors are reported by the test run itself.
                 _ = wasm_command(toolchain)?.arg("--no-run").stdin(Stdio::null()).status();
             }
             Ok(())
@@ -72,7 +73,7 @@ pub fn run(args: &[String]) -> Result<()> {
             "wasm" => wasm(toolchain),
             _ => page(building.take(), std::mem::take(&mut pages), &inputs, &mut times),
         };
-        // A runner that cannot start is a failure among others: the rest still runs, and the closing line tells.
+        // A runner that cannot start counts as one failure; the other runners still run.
         let tally = tally.unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             Tally { passed: 0, failed: 1 }
@@ -82,7 +83,7 @@ pub fn run(args: &[String]) -> Result<()> {
         total = total.and(tally);
     }
     if !inputs.are(&Inputs::read(toolchain)?) {
-        say("files have changed meanwhile: nobody knows what the tests have seen, and the next run has all of them");
+        say("files changed during the run, so its results are not recorded. The next run repeats all tests");
         RUNNERS.iter().try_for_each(|name| Passed::of(name).forget())?;
     }
     println!(
@@ -97,20 +98,20 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no other run uses this target/: two would take each other's records away. It is the only one while the file is open.
+/// Locks target/ against other runs, which would overwrite the records. The lock lasts while the file is open.
 fn alone() -> Result<File> {
     let folder = workspace::path("target/xtask");
-    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let path = folder.join("running");
-    let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
     if file.try_lock().is_err() {
-        say("waiting for another `cargo xtask test` of this folder");
+        say("waiting for another `cargo xtask test` in this folder");
         file.lock().with_context(|| format!("locking {}", path.display()))?;
     }
     Ok(file)
 }
 
-/// Says which of the tests that passed would run again, and how long they took.
+/// Lists passed tests whose inputs changed, with their durations.
 fn list(runner: &str, inputs: &Inputs) -> Result<()> {
     let known = Passed::of(runner).all(inputs)?;
     let mut changed: Vec<_> = known.iter().filter(|(_, _, holds)| !holds).collect();
@@ -121,14 +122,14 @@ fn list(runner: &str, inputs: &Inputs) -> Result<()> {
     let sum = |of: &dyn Fn(bool) -> bool| known.iter().filter(|test| of(test.2)).fold(0.0, |sum, test| sum + test.1);
     let (some, all) = (sum(&|holds| !holds), sum(&|_| true));
     println!(
-        "{runner}: {} of the {} that passed, {some:.0} of {all:.0} s of a core; and what is new or failed",
+        "{runner}: {} of {} passed tests would run again ({some:.0} of {all:.0} core seconds), plus new and failed ones",
         changed.len(),
         known.len()
     );
     Ok(())
 }
 
-/// Each test is a process of its own; what one wrote is shown where it failed.
+/// Runs each native test as a process of its own; prints the output of failed ones.
 fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> {
     let jobs = pool::due("native", native::jobs()?, inputs, all)?;
     let mut tally = Tally::default();
@@ -143,8 +144,8 @@ fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> 
     Ok(tally)
 }
 
-/// In headless Chromium, on its software adapter: crate/webdriver.json holds the flags. On a busy machine the browser's driver may not
-/// have its port in time, and no test runs: then it is started again.
+/// Runs the browser tests in headless Chromium on its software adapter, with the flags of crate/webdriver.json. Retries
+/// if the WebDriver did not get its port in time and no test ran.
 fn wasm(toolchain: Toolchain) -> Result<Tally> {
     let mut attempt = 1;
     loop {
@@ -158,17 +159,17 @@ fn wasm(toolchain: Toolchain) -> Result<Tally> {
             return Ok(tally);
         }
         attempt += 1;
-        say("the browser's driver had no port: once more");
+        say("the WebDriver did not get its port: retrying");
     }
 }
 
-/// What only the engine in a browser stands on, and is long to compile optimised. What stands on this machine as well, such as what
-/// naga needs, is not among them: it would be built once more.
+/// Crates used by the engine in browsers only, and slow to compile with optimizations. Crates that native builds share,
+/// such as naga's dependencies, are not listed: they would be built twice.
 const UNOPTIMISED: [&str; 2] = ["minijinja", "minijinja-contrib"];
 
-/// Builds and runs crate/tests and what it needs, no more: wasm-pack would compile the unit tests and the examples for wasm32 too, of
-/// which no browser runs any. The crate is not optimised, which is quick to compile; what the native tests built for this machine, such
-/// as naga, serves here too.
+/// Builds and runs crate/tests and its dependencies only: wasm-pack would also compile unit tests and examples for
+/// wasm32, which no browser runs. The crate is not optimized, because that compiles faster. Host builds of the native
+/// tests, such as naga's, are reused.
 fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");
@@ -183,7 +184,7 @@ fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     Ok(cargo)
 }
 
-/// node's runner over each file of tests/page and tests/memory.
+/// One job of node's test runner per file of tests/page and tests/memory.
 fn page_jobs() -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for folder in ["page", "memory"] {
@@ -199,18 +200,19 @@ fn page_jobs() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Page tests, against the package and the page once they are built. As many files at a time as there are cores, each with a
-/// browser of its own: a software GPU compiles kernels on one core.
+/// Runs the page tests once the package and the page are built. Runs one file per core, each with its own browser,
+/// because a software GPU compiles kernels on one core.
 fn page(building: Option<JoinHandle<Result<()>>>, jobs: Vec<Job>, inputs: &Inputs, times: &mut Times) -> Result<Tally> {
     if let Some(building) = building {
-        building.join().map_err(|_| anyhow!("building the package broke off"))??;
+        building.join().map_err(|_| anyhow!("the thread that builds the package panicked"))??;
     }
     let mut tally = Tally::default();
     pool::run("page", jobs, inputs, &mut |done| tally = tally.and(read(done, times)))?;
     Ok(tally)
 }
 
-/// Shows what node's runner says of a file, and counts. One that fails without a failed test counts as one.
+/// Prints the output of node's runner for a file and counts its tests. A file that fails without a failed test counts
+/// as one failure.
 fn read(Done { name, passed, seconds, output }: &Done, times: &mut Times) -> Tally {
     let mut tally = Tally::default();
     println!("{name} <{seconds:.1}s>");

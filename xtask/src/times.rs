@@ -1,25 +1,25 @@
-//! How long each test took: as it is told, or from what node's runner prints. Knows its lines only.
+//! Test durations, from the runners or from the output of node's runner.
 
 use crate::tally::plain;
 
-/// Tests with their seconds.
+/// Tests with their durations in seconds.
 #[derive(Default)]
 pub struct Times(Vec<(f64, String)>);
 
 impl Times {
-    /// Adds a test of a runner.
+    /// Adds a test.
     pub fn add(&mut self, runner: &str, name: &str, seconds: f64) {
         self.0.push((seconds, format!("{runner}: {name}")));
     }
 
-    /// Adds what a line of node's output says, if it is of a test that ended.
+    /// Adds the test of a line of node's output, if the line reports one.
     pub fn read(&mut self, runner: &str, line: &str) {
         if let Some((name, seconds)) = node(plain(line).trim()) {
             self.add(runner, name, seconds);
         }
     }
 
-    /// The slowest tests, the slowest first, a line each.
+    /// The slowest tests, slowest first, one line each.
     pub fn slowest(&self, most: usize) -> Vec<String> {
         let mut sorted: Vec<&(f64, String)> = self.0.iter().collect();
         sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -27,7 +27,7 @@ impl Times {
     }
 }
 
-/// `✔ name (1234.5ms)`; a file as a whole is its tests once more.
+/// Parses `✔ name (1234.5ms)`. Skips lines of whole files, whose time is the sum of their tests.
 fn node(line: &str) -> Option<(&str, f64)> {
     let line = line.strip_prefix('✔').or_else(|| line.strip_prefix('✖'))?.trim_start();
     let (name, time) = line.rsplit_once(" (")?;

@@ -1,4 +1,4 @@
-//! Where things lie in the repository. Knows no task.
+//! Paths in the repository.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! Debian's packages. Knows apt, not who needs which package.
+//! Installs Debian packages with apt.
 
 use crate::command::{as_root, ask, command, exists, run, step};
 use anyhow::{Result, bail};
 
-/// Installs the packages that are missing.
+/// Installs missing packages.
 pub fn install(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages.iter().copied().filter(|package| !installed(package)).collect();
     if missing.is_empty() {
@@ -11,9 +11,9 @@ pub fn install(packages: &[&str]) -> Result<()> {
     }
     let list = missing.join(", ");
     if !exists("apt-get") {
-        bail!("this machine has no apt-get: install what Debian calls {list} by hand");
+        bail!("apt-get is not available. Install the equivalents of these Debian packages: {list}");
     }
-    step(&format!("installing Debian's {list} (a minute or two)"), || {
+    step(&format!("installing Debian packages {list} (1 to 2 minutes)"), || {
         run(as_root("apt-get").args(["update", "-qq"]))?;
         run(as_root("env")
             .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq", "--no-install-recommends"])

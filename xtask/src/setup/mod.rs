@@ -1,4 +1,4 @@
-//! Sets up a machine: each part is left alone where it is there. Knows the order and who needs what; the parts know how.
+//! Sets up a machine: installs the missing tools for building and testing.
 
 mod debian;
 mod tools;
@@ -10,7 +10,7 @@ use crate::command::{ask, command, exists, say};
 use crate::npm;
 use anyhow::{Result, bail};
 
-/// What building the package and the page needs.
+/// Installs what building the package and the page requires.
 pub fn for_build() -> Result<Toolchain> {
     npm::install()?;
     let toolchain = wasm::install()?;
@@ -18,7 +18,7 @@ pub fn for_build() -> Result<Toolchain> {
     Ok(toolchain)
 }
 
-/// What the tests need, too: a browser with its driver, and a Vulkan adapter for the native ones.
+/// Installs what the tests require too: a browser with its WebDriver, and a Vulkan adapter for native tests.
 pub fn everything() -> Result<Toolchain> {
     let toolchain = for_build()?;
     if !(exists("chromium") && exists("chromedriver")) {
@@ -28,19 +28,19 @@ pub fn everything() -> Result<Toolchain> {
         debian::install(&["mesa-vulkan-drivers"])?;
     }
     if !exists("chromium") {
-        bail!("the tests in the browser need Chromium as `chromium` on PATH, with `chromedriver`");
+        bail!("the browser tests require `chromium` and `chromedriver` on PATH. Install both");
     }
     say(&format!("ready: {}", toolchain.describe()));
     Ok(toolchain)
 }
 
-/// Whether a Vulkan driver announces itself: a GPU's, or Mesa's on the CPU.
+/// Whether a Vulkan driver is registered: a GPU's, or Mesa's on the CPU.
 fn has_vulkan_driver() -> bool {
     let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
     folders.iter().any(|folder| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()))
 }
 
-/// The version line of a program, for a message.
+/// The version line of a program, for messages.
 fn version(program: &str) -> String {
     ask(command(program).arg("--version")).unwrap_or_else(|| format!("no {program}"))
 }

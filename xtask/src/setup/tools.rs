@@ -1,25 +1,25 @@
-//! wasm-pack and wasm-bindgen's programs, by `cargo install` into cargo's own folder, where they stay. Knows no build.
+//! Installs wasm-pack and the wasm-bindgen programs with `cargo install` into cargo's own folder.
 
 use super::Toolchain;
 use crate::command::{ask, command, run, say, step};
 use crate::{manifest, workspace};
 use anyhow::Result;
 
-/// A crate whose programs are installed.
+/// A crate with programs to install.
 struct Tool {
     /// Name on crates.io.
     name: &'static str,
-    /// Program that tells the version.
+    /// Program that reports the version.
     program: &'static str,
     version: String,
-    /// Further flags of `cargo install`.
+    /// Additional flags of `cargo install`.
     flags: &'static [&'static str],
 }
 
-/// Installs both where the version is not the one that is wanted.
+/// Installs both tools, unless the required versions are present.
 pub fn install(toolchain: &Toolchain) -> Result<()> {
     let bindgen = workspace::locked_version("wasm-bindgen")?;
-    // Its default features bring TLS for a driver on another machine; ours runs here.
+    // The default features add TLS for remote drivers; ours is local.
     let flags = &["--no-default-features"];
     let tools = [
         Tool { name: "wasm-pack", program: "wasm-pack", version: manifest::read()?.tools.wasm_pack, flags: &[] },
@@ -42,13 +42,14 @@ impl Tool {
                 .args(["install", self.name, "--version", &format!("={}", self.version), "--force"])
                 .args(locked)
                 .args(self.flags)
-                // They run for seconds: a quick build counts for more than quick code. One folder, since they share crates.
+                // The tools run for seconds, so a fast build matters more than fast code. They share crates, so they
+                // share one target folder.
                 .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
                 .env("CARGO_TARGET_DIR", workspace::path("target/xtask/tools"))
                 .current_dir(std::env::temp_dir()))
         };
         attempt(&["--locked"]).or_else(|_| {
-            say("not with the crate's own lock file (a registry may lack one of its versions); once more without it");
+            say("installing with the crate's lock file failed (the registry may lack a version): retrying without it");
             attempt(&[])
         })
     }

@@ -1,4 +1,4 @@
-//! A Rust compiler that builds for wasm32: rustup's, or Debian's with a standard library that is built once. Knows no crate of ours.
+//! Rust compilers for wasm32: rustup's, or Debian's with a standard library that is built once.
 
 use super::{debian, version};
 use crate::command::{as_root, ask, command, run, say, step};
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
-/// Where Debian's compiler looks for the standard library of the target.
+/// Folder where Debian's compiler looks for the target's standard library.
 const DEBIAN_LIBRARIES: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib";
-/// Beside the libraries: the compiler that built them. Written last, so an interrupted installation is done again.
+/// File next to the libraries that names their compiler. Written last, so that an interrupted installation is repeated.
 const DEBIAN_STAMP: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib/built-by";
-/// The name under which rustup knows Debian's compiler.
+/// Name of Debian's compiler in rustup.
 const LINKED: &str = "debian";
 
 /// The compiler that builds for wasm32.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Toolchain {
-    /// The one on PATH, with the target installed.
+    /// The compiler on PATH, with the target installed.
     Ordinary,
-    /// Debian's in /usr/bin, beside the one on PATH.
+    /// Debian's in /usr/bin, independent of the one on PATH.
     Debian,
 }
 
 impl Toolchain {
-    /// A command that finds this compiler, wasm-pack and the tools of node_modules first on its PATH.
+    /// A command with a PATH that starts with this compiler and cargo's bin folder.
     pub fn command(self, program: &str) -> Command {
         let mut folders: Vec<PathBuf> = Vec::new();
         if self == Toolchain::Debian {
@@ -46,13 +46,13 @@ impl Toolchain {
     }
 }
 
-/// Where `cargo install` puts programs.
+/// Folder of programs installed by `cargo install`.
 fn cargo_bin() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo"))).map(|home| home.join("bin"))
 }
 
-/// Finds or installs a compiler for wasm32: the ordinary way first, Debian's packages where it fails.
+/// Finds or installs a compiler for wasm32: rustup first, then Debian's packages.
 pub fn install() -> Result<Toolchain> {
     if ordinary_has_target() {
         return Ok(Toolchain::Ordinary);
@@ -65,15 +65,15 @@ pub fn install() -> Result<Toolchain> {
     });
     match added {
         Ok(()) if ordinary_has_target() => return Ok(Toolchain::Ordinary),
-        Ok(()) => say("rustup added the target, but not to the rustc on PATH"),
-        Err(error) => say(&format!("rustup cannot add it ({error:#}); Debian's compiler will do")),
+        Ok(()) => say("rustup added the target to a toolchain other than the rustc on PATH"),
+        Err(error) => say(&format!("rustup cannot add the target ({error:#}); using Debian's compiler")),
     }
     install_debian()?;
     Ok(Toolchain::Debian)
 }
 
 fn ordinary_has_target() -> bool {
-    // /usr/bin/rustc is Debian's own, whose library is ours to build: only its stamp tells whether it is whole.
+    // For /usr/bin/rustc, Debian's own, setup builds the library; only the stamp shows that it is complete.
     let folder = ask(command("rustc").args(["--print", "target-libdir", "--target", TARGET]));
     folder.is_some_and(|folder| folder != DEBIAN_LIBRARIES && has_library(Path::new(&folder), "libcore-"))
 }
@@ -101,18 +101,18 @@ fn install_debian() -> Result<()> {
     use_by_hand()
 }
 
-/// Builds std and test in an empty crate; the folder of their .rlib files.
+/// Builds std and test in an empty crate. Returns the folder of their .rlib files.
 fn build_library() -> Result<PathBuf> {
     let folder = workspace::path("target/xtask/wasm-std");
     std::fs::create_dir_all(folder.join("src"))?;
-    // `[workspace]` keeps it out of the one that it lies in.
+    // `[workspace]` keeps the crate out of the enclosing workspace.
     let manifest = "[package]\nname = \"empty\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n";
     std::fs::write(folder.join("Cargo.toml"), manifest)?;
     std::fs::write(folder.join("src/lib.rs"), "")?;
     run(Toolchain::Debian
         .command("/usr/bin/cargo")
         .args(["build", "--release", "-Z", "build-std=std,panic_abort,test", "--target", TARGET])
-        // Without the bitcode a build with `lto = "fat"` ends in "failed to get bitcode from object file".
+        // Without bitcode, a build with `lto = "fat"` fails with "failed to get bitcode from object file".
         .env("RUSTFLAGS", "-C embed-bitcode=yes")
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_TARGET_DIR", folder.join("target"))
@@ -130,7 +130,7 @@ fn install_library(built: &Path) -> Result<()> {
         }
     }
     if libraries.is_empty() {
-        bail!("cargo left no library in {}", built.display());
+        bail!("cargo built no library in {}", built.display());
     }
     run(as_root("rm").args(["-rf", DEBIAN_LIBRARIES]))?;
     run(as_root("install").args(["-m", "644", "-D", "-t", DEBIAN_LIBRARIES]).args(&libraries))?;
@@ -139,7 +139,7 @@ fn install_library(built: &Path) -> Result<()> {
     run(as_root("install").args(["-m", "644"]).arg(&stamp).arg(DEBIAN_STAMP))
 }
 
-/// Lets `wasm-pack` find Debian's compiler when it is called by hand in crate/, where rustup's would come first.
+/// Makes `wasm-pack` use Debian's compiler when called manually in crate/, where rustup's would come first.
 fn use_by_hand() -> Result<()> {
     if ask(command("rustup").arg("--version")).is_none() {
         return Ok(());
