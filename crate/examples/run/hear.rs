@@ -42,7 +42,7 @@ pub fn command(command: Command) -> Command {
 
 async fn transcriber(given: &Given) -> Result<Transcriber> {
     let AnyModel::Transcribe(mut model) = given.any_model(Task::Transcribe).await? else {
-        return Err("this model cannot transcribe audio. Use a speech-to-text model".into());
+        return Err("this model cannot transcribe audio. Use a speech-to-text model.".into());
     };
     model.vad = Some(std::rc::Rc::new(Vad::new(SILERO).map_err(told)?));
     Ok(*model)

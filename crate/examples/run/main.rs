@@ -60,7 +60,7 @@ mod native {
             async fn run(name: &str, given: &Given) -> Result<()> {
                 match name {
                     $($name => $run(given).await,)*
-                    other => Err(format!("unknown command '{other}'. Run with --help to list the commands")),
+                    other => Err(format!("unknown command '{other}'. Run with --help to list the commands.")),
                 }
             }
         };

@@ -102,7 +102,7 @@ impl Given {
     pub async fn source_of(&self, name: &str, progress: Progress) -> Result<Source> {
         let path = std::path::Path::new(name);
         if path.is_file() && !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
-            return Err(format!("{name} is not a .gguf file. Use the folder with config.json and the weights"));
+            return Err(format!("{name} is not a .gguf file. Use the folder with config.json and the weights."));
         }
         // A local path may omit the leading './'.
         let local = path.exists() && !name.starts_with(['/', '.']);

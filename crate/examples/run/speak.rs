@@ -89,7 +89,7 @@ fn codes(file: &str, groups: usize) -> Result<Vec<u32>> {
     let numbers: Vec<i64> = match tensor.dtype() {
         Dtype::I64 => bytemuck::pod_collect_to_vec(tensor.data()),
         Dtype::I32 => bytemuck::pod_collect_to_vec::<u8, i32>(tensor.data()).into_iter().map(i64::from).collect(),
-        other => return Err(told(format!("'codes' has type {other:?}. Use I32 or I64"))),
+        other => return Err(told(format!("'codes' has type {other:?}. Use I32 or I64."))),
     };
     let code =
         |at: usize| u32::try_from(numbers[at]).map_err(|_| told(format!("{} is not a valid codec token", numbers[at])));

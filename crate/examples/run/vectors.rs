@@ -26,7 +26,7 @@ pub async fn embed(given: &Given) -> Result<()> {
     let files = given.all::<String>("image");
     let texts = if files.is_empty() || given.has("text") || given.has("file") { given.texts()? } else { Vec::new() };
     let AnyModel::Embed(mut model) = given.any_model(Task::Embed).await? else {
-        return Err("this model cannot embed. Use an embedding model".into());
+        return Err("this model cannot embed. Use an embedding model.".into());
     };
     let request = EmbedRequest {
         task: given.text("task"),
@@ -71,7 +71,7 @@ pub fn rerank_command(command: Command) -> Command {
 pub async fn rerank(given: &Given) -> Result<()> {
     let (texts, query, instruction) = (given.texts()?, given.need::<String>("query")?, given.text("instruction"));
     let AnyModel::Rerank(mut model) = given.any_model(Task::Rerank).await? else {
-        return Err("this model cannot rerank. Use a reranker model".into());
+        return Err("this model cannot rerank. Use a reranker model.".into());
     };
     let scores = model.rerank(&query, &texts, instruction.as_deref(), &AbortFlag::new()).await.map_err(told)?;
     if given.has("json") {

@@ -295,7 +295,7 @@ impl Progress {
         }
     }
 
-    /// Reports immediately, subject to the throttle.
+    /// Reports immediately.
     pub fn report(&self) {
         if self.0.phase.get() == Phase::Weights {
             self.0.weights.set(self.0.total.get());

@@ -18,8 +18,9 @@ use super::remote::{Fault, RangeReader};
 use crate::Result;
 use crate::format::mlc::{SHARD_LISTS, WEBLLM_SCOPES, parse_shards};
 
-/// Files that WebLLM stores next to the shards, some optional.
+/// Configuration file that WebLLM stores with the shards.
 const CONFIG: &str = "mlc-chat-config.json";
+/// Files that WebLLM stores for some models.
 const OTHERS: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
 
 #[wasm_bindgen(module = "/js/webllm.js")]

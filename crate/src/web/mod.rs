@@ -182,7 +182,7 @@ impl Engine {
     /// Takes the model for one call; the guard returns it. Only one call runs at a time.
     fn take(&self, task: Task) -> Result<Taken> {
         self.wanted(task)?;
-        let reason = "the model is busy with another request. Wait for it or abort it".into();
+        let reason = "the model is busy with another request. Wait for it or abort it.".into();
         let model = self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
         Ok(Taken { model: Some(model), home: self.busy.clone() })
     }
@@ -465,7 +465,7 @@ impl Engine {
     #[wasm_bindgen(js_name = setGroup)]
     pub fn set_group(&self, group: &str) -> std::result::Result<(), JsValue> {
         let group = group_named(group).map_err(|e| to_js(&e))?;
-        let reason = "the model is busy with a request. Wait for it".into();
+        let reason = "the model is busy with a request. Wait for it.".into();
         let busy = Error::Request { parameter: "group".into(), reason };
         self.busy.borrow().as_ref().ok_or_else(|| to_js(&busy))?.gpu().set_group(group);
         Ok(())

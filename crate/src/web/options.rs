@@ -11,12 +11,12 @@ use serde_json::json;
 use wasm_bindgen::prelude::*;
 
 pub(super) fn force_named(text: &str) -> Result<Force> {
-    let reason = || format!("'{text}' is not a constant of shaders/variants.toml. Use a form such as gemm.BM=32");
+    let reason = || format!("'{text}' is not a constant of shaders/variants.toml. Use a form such as gemm.BM=32.");
     Force::from_name(text).ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
 }
 
 pub(super) fn group_named(name: &str) -> Result<Group> {
-    let reason = || format!("'{name}' is not valid. Use 'free', 'all' or a number of dispatches");
+    let reason = || format!("'{name}' is not valid. Use 'free', 'all' or a number of dispatches.");
     Group::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
     let mut run = RunOptions { overrides: Overrides::default(), ..RunOptions::default() };
     if let Some(context) = get(options, "maxContext").as_f64() {
         if !(1.0..=16_777_216.0).contains(&context) {
-            let reason = format!("{context} is not valid. Use 1 to 16777216 tokens");
+            let reason = format!("{context} is not valid. Use 1 to 16777216 tokens.");
             return Err(Error::Request { parameter: "maxContext".into(), reason });
         }
         run.max_context = Some(context as usize);

@@ -137,7 +137,7 @@ export class Engine {
   }
 
   createSession() {
-    if (this.busy) fail("request", "model: the model is busy with another request. Wait for it or abort it");
+    if (this.busy) fail("request", "model: the model is busy with another request. Wait for it or abort it.");
     return new SessionDouble(this.options, this.device);
   }
 

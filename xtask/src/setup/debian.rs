@@ -11,7 +11,7 @@ pub fn install(packages: &[&str]) -> Result<()> {
     }
     let list = missing.join(", ");
     if !exists("apt-get") {
-        bail!("apt-get is not available. Install the equivalents of these Debian packages: {list}");
+        bail!("apt-get is not available. Install the equivalents of these Debian packages: {list}.");
     }
     step(&format!("installing Debian packages {list} (1 to 2 minutes)"), || {
         run(as_root("apt-get").args(["update", "-qq"]))?;

@@ -28,7 +28,7 @@ pub fn everything() -> Result<Toolchain> {
         debian::install(&["mesa-vulkan-drivers"])?;
     }
     if !exists("chromium") {
-        bail!("the browser tests require `chromium` and `chromedriver` on PATH. Install both");
+        bail!("the browser tests require `chromium` and `chromedriver` on PATH. Install both.");
     }
     say(&format!("ready: {}", toolchain.describe()));
     Ok(toolchain)

@@ -207,10 +207,10 @@ pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> 
             let text = std::fs::read(shape).map_err(|e| format!("{shape}: {e}"))?;
             serde_json::from_slice(&text).map_err(|e| format!("{shape}: {e}"))?
         }
-        None => return Err(format!("unknown shape '{shape}', and no such config.json. Use one of: {}", names())),
+        None => return Err(format!("unknown shape '{shape}', and no such config.json. Use one of: {}.", names())),
     };
     if config["model_type"] == "bert" {
-        return Err(format!("'{shape}' is an embedding model. Use the bench page instead"));
+        return Err(format!("'{shape}' is an embedding model. Use the bench page instead."));
     }
     if config.get("hidden_act").is_none() && config.get("hidden_activation").is_none() {
         config["hidden_act"] = json!("silu");
@@ -231,7 +231,7 @@ pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> 
 pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
     let shapes: Map<String, Value> = serde_json::from_str(SOUNDS).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
-    let found = shapes.get(shape).ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}", names()))?;
+    let found = shapes.get(shape).ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}.", names()))?;
     let config = &found["config"];
     let graphs = match jerboa::arch::speech(config).map_err(|e| e.to_string())? {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
