@@ -1,26 +1,25 @@
-//! Gemma 3n's streams and what takes a whole row: predictions, corrections, rows of one magnitude, gates of which a share is
-//! left. Knows neither layers nor where buffers come from.
+//! Gemma 3n row kernels: AltUp prediction and correction, magnitude matching, sparse gates.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// `count` streams of `cols` columns each, by coefficients `[..][count]` that the row's modes multiply: the prediction, with
-/// `second` added to all but the first before; or the correction by what the layer gives, `second`.
+/// `count` AltUp streams of `cols` columns, mixed by coefficients `[..][count]` times the row's modes. Predicts, first
+/// adding `second` to all streams but the first. Or corrects by the layer's output `second`.
 #[derive(Debug, Clone)]
 pub struct Streams<B> {
-    /// Whether it corrects.
+    /// Whether this is the correction.
     pub correct: bool,
     /// Streams.
     pub count: u32,
-    /// Columns of a stream.
+    /// Columns per stream.
     pub cols: u32,
-    /// The coefficients.
+    /// Coefficients.
     pub coefs: B,
 }
 
 impl<B: Clone> Streams<B> {
-    /// One launch over all rows (`single`: over one).
+    /// Returns one launch over all rows, or over one if `single`.
     pub fn launch(
         &self,
         label: &str,
@@ -51,27 +50,27 @@ impl<B: Clone> Streams<B> {
     }
 }
 
-/// What becomes of a row by numbers of the whole of it.
+/// Row operations that depend on statistics of the whole row.
 #[derive(Debug, Clone)]
 pub enum Rows<B> {
-    /// `runs` runs of columns at the magnitude of the other row, and a row that is added.
+    /// Scales `runs` column groups to the magnitude of the other row, then adds a row.
     Match {
-        /// Runs.
+        /// Column groups.
         runs: u32,
-        /// Added.
+        /// Row to add.
         added: Option<View<B>>,
     },
     /// `act(relu(x - (mean + factor * deviation))) * y`.
     Sparse {
-        /// The activation.
+        /// Activation code.
         act: u32,
-        /// Deviations above the mean.
+        /// Standard deviations above the mean.
         factor: f32,
     },
 }
 
 impl<B: Clone> Rows<B> {
-    /// One launch over all rows (`single`: over one); `cols` are those of a run.
+    /// Returns one launch over all rows, or over one if `single`; `cols` are those of a group.
     pub fn launch(&self, label: &str, [x, y]: [&View<B>; 2], out: &View<B>, cols: u32, single: bool) -> Launch<B> {
         let (runs, added, act, factor) = match self {
             Self::Match { runs, added } => (*runs, added.as_ref(), 0, 0.0),

@@ -1,5 +1,5 @@
-//! Attention: heads normed and rotated into the cache, tiled attention for many rows, split attention for few.
-//! Sources: FlashAttention (arXiv 2205.14135), FlashDecoding. It knows neither layers nor where buffers come from.
+//! Attention over a KV cache: fused norm and RoPE into the cache, tiled attention for prefill, split attention for
+//! decode. Sources: FlashAttention (arXiv 2205.14135), FlashDecoding.
 
 use super::runs::{DecodeChoice, RUNS, Runs};
 use super::view::View;
@@ -7,9 +7,9 @@ use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 use crate::device::{Caps, MatrixUnits, MatrixWords};
 
-/// Runs of keys that it is split into at most: enough to fill a device, few enough to join in one step.
+/// Maximum KV splits: enough to fill a device, few enough to reduce in one step.
 const MAX_SPLITS: u32 = 64;
-/// Widths of heads that have a text of their own.
+/// Head widths with specialized shader code.
 const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 
 /// Element type of the KV cache.
@@ -17,16 +17,16 @@ const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 pub enum Kv {
     /// 32 bits.
     F32,
-    /// Native halves; needs `shader-f16`.
+    /// Native f16; needs `shader-f16`.
     F16,
-    /// Two halves in a word, for devices without native halves.
+    /// Two f16 packed in a word, for devices without native f16.
     Packed,
-    /// 8 bits: shares of the largest magnitude of the head, which is kept with it.
+    /// 8 bits with one scale per head and position: the head's largest magnitude.
     Int8,
 }
 
 impl Kv {
-    /// Bytes of a head of a position.
+    /// Bytes of one head at one position.
     pub fn bytes(self, head_dim: usize) -> usize {
         match self {
             Kv::F32 => 4 * head_dim,
@@ -35,7 +35,7 @@ impl Kv {
         }
     }
 
-    /// By its name in options.
+    /// Parses the name used in options.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "f32" => Some(Self::F32),
@@ -46,7 +46,7 @@ impl Kv {
         }
     }
 
-    /// Its name in options and reports.
+    /// Returns the name used in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Kv::F32 => "f32",
@@ -66,7 +66,7 @@ impl Kv {
     }
 }
 
-/// Norm of q and k heads.
+/// Norm of the q and k heads.
 #[derive(Debug, Clone)]
 pub struct HeadNorm<B> {
     /// `[2 * head_dim]`: q's gain, then k's.
@@ -75,24 +75,24 @@ pub struct HeadNorm<B> {
     pub offset: f32,
     /// Added to the mean square.
     pub eps: f32,
-    /// After the rotation rather than before it.
+    /// Whether the norm follows RoPE.
     pub after_rope: bool,
-    /// Of v too, without a gain, where it is written to the cache.
+    /// Whether v is normed too, without a gain, when written to the cache.
     pub values: bool,
 }
 
-/// A rotation table, `[positions][dim / 2]` of (cos, sin).
+/// A RoPE table, `[positions][dim / 2]` of (cos, sin).
 #[derive(Debug, Clone)]
 pub struct Rope<B> {
-    /// The table.
+    /// Table buffer.
     pub table: B,
-    /// Rotated columns.
+    /// Rotated columns per head.
     pub dim: u32,
-    /// Pairs are neighbours rather than halves.
+    /// Whether pairs are adjacent columns rather than the two halves.
     pub interleaved: bool,
 }
 
-/// Gives a launch, whose shader imports attention/head, the norm of its heads and their rotation.
+/// Adds head norm and RoPE to a launch whose shader imports attention/head.
 pub(super) fn with_heads<B: Clone>(
     mut launch: Launch<B>,
     norm: Option<&HeadNorm<B>>,
@@ -112,26 +112,26 @@ pub(super) fn with_heads<B: Clone>(
         .set_f32("norm_offset", norm.map_or(0.0, |n| n.offset))
 }
 
-/// How attention of many rows is cut for matrix units (shaders/attention/attention_matrix.wgsl).
+/// Tiling of prefill attention on subgroup matrices (shaders/attention/attention_matrix.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MatrixRows {
     units: MatrixUnits,
-    /// Columns of a head in whole matrices.
+    /// Head columns, rounded up to whole matrices.
     columns: u32,
-    /// Subgroups of a workgroup, each with 16 rows.
+    /// Subgroups per workgroup, with 16 rows each.
     teams: u32,
-    /// Places apart for keys and values.
+    /// Whether keys and values have separate workgroup memory.
     apart: bool,
 }
 
 impl MatrixRows {
-    /// What is known to be good, or nothing where the units do not serve. `exact`: factors keep f32's precision; `halves`: the
-    /// cache has native ones.
+    /// Returns the best known tiling, or None without usable subgroup matrices. `exact`: factors keep f32 precision.
+    /// `halves`: the cache has native f16.
     fn of(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> Option<Self> {
         let units = caps.matrix_units().filter(|units| !(units.half && exact))?;
-        // Weights of 32 keys take the place of q.
+        // Attention weights of 32 keys reuse the memory of q.
         let columns = head_dim.next_multiple_of(16).max(32);
-        // Wider heads leave no registers for their sums.
+        // Wider heads leave no registers for their accumulators.
         let known = columns <= 128 || columns == 256;
         let fits = |teams: u32, apart: bool| {
             let (rows, threads) = (16 * teams, teams * units.lanes);
@@ -145,7 +145,8 @@ impl MatrixRows {
                 && (columns * 8).is_multiple_of(threads)
         };
         let teams = [4, 2].into_iter().find(|teams| fits(*teams, false)).filter(|_| known)?;
-        // In pages, which read with checks, two tiles on their way take too many registers of wide heads: a tenth slower.
+        // In browsers, which check bounds on reads, two tiles in flight need too many registers for wide heads: 10 %
+        // slower.
         let apart = fits(teams, true) && (columns <= 64 || units.words == MatrixWords::Coop);
         Some(Self { units, columns, teams, apart })
     }
@@ -162,8 +163,8 @@ impl MatrixRows {
     }
 }
 
-/// The kernel for attention of many rows, and the rows that a workgroup of it takes. `exact` and `halves` as
-/// [`MatrixRows::of`] has them.
+/// Returns the kernel for prefill attention and its rows per workgroup. For `exact` and `halves` see
+/// [`MatrixRows::of`].
 pub(super) fn many(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Variant, u32) {
     match MatrixRows::of(caps, head_dim, exact, halves) {
         Some(tile) => (tile.variant(), 16 * tile.teams),
@@ -171,12 +172,12 @@ pub(super) fn many(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Va
     }
 }
 
-/// Whether attention of many rows is on matrix units of halves. `exact` and `halves` as [`MatrixRows::of`] has them.
+/// Whether prefill attention runs on subgroup matrices of f16. For `exact` and `halves` see [`MatrixRows::of`].
 pub(crate) fn on_halves(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> bool {
     MatrixRows::of(caps, head_dim, exact, halves).is_some_and(|rows| rows.units.half)
 }
 
-/// Gives a launch, whose shader imports attention/splits, what each row sees of another sequence.
+/// Binds each row's range of another sequence to a launch whose shader imports attention/kv_splits.
 fn over_memory<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
     launch.variant = launch.variant.flag("MEMORY");
     launch.bind("memory", memory)
@@ -185,46 +186,46 @@ fn over_memory<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
 /// One attention layer over a KV cache.
 #[derive(Debug, Clone)]
 pub struct Attention<B> {
-    /// For dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Columns of a head, a multiple of 4 up to 512.
+    /// Columns per head, a multiple of 4 up to 512.
     pub head_dim: u32,
     /// Multiplies the scores.
     pub scale: f32,
-    /// Keys a query sees, its own included; 0 for all.
+    /// Sliding window: visible keys per query, its own included; 0 for all.
     pub window: u32,
     /// Softcap of the scores; 0 for none.
     pub softcap: f32,
-    /// `[heads]`.
+    /// Attention sinks, `[heads]`.
     pub sinks: Option<B>,
-    /// Norm of the heads.
+    /// Norm of the q and k heads.
     pub head_norm: Option<HeadNorm<B>>,
-    /// Rotation.
+    /// RoPE.
     pub rope: Option<Rope<B>>,
-    /// Element type of the cache.
+    /// Element type of the KV cache.
     pub kv: Kv,
-    /// Positions of the sequence.
+    /// Maximum positions of the sequence.
     pub capacity: u32,
-    /// Places of the cache where positions take turns in them; none where each has its own.
+    /// Slots of a ring cache; None if each position has its own slot.
     pub ring: Option<u32>,
     /// Keys, `[position][kv_head][head_dim]`.
     pub k_cache: B,
-    /// Values, likewise.
+    /// Values, `[position][kv_head][head_dim]`.
     pub v_cache: B,
-    /// Where the step stands.
+    /// Step state.
     pub state: B,
-    /// Where what each row of a prompt sees ends, if that is behind the row; none where all see what is before.
+    /// End of each prompt row's visible keys, where it lies after the row; None for causal attention.
     pub ends: Option<B>,
-    /// How few rows are spread.
+    /// Decode tiling.
     pub decode: DecodeChoice,
 }
 
 impl<B: Clone + PartialEq> Attention<B> {
-    /// Runs that the keys of a row are split into at most.
+    /// Maximum KV splits of a row.
     pub fn splits(&self) -> u32 {
         match (self.is_alone(), self.has_few_runs()) {
             (true, _) => 1,
@@ -233,22 +234,22 @@ impl<B: Clone + PartialEq> Attention<B> {
         }
     }
 
-    /// Whether a row never has more keys than one workgroup takes; sinks join with the runs.
+    /// Whether one workgroup takes all keys of a row. Sinks need the reduction.
     pub fn is_alone(&self) -> bool {
         self.sinks.is_none() && self.sight() <= self.decode.near
     }
 
-    /// Whether a row never has more keys than make [`RUNS`] runs on a large device.
+    /// Whether a row never has more keys than fill [`RUNS`] splits on a large device.
     fn has_few_runs(&self) -> bool {
         self.sight() <= self.decode.joined
     }
 
-    /// Keys that a row sees at the most.
+    /// Maximum visible keys of a row.
     fn sight(&self) -> u32 {
         self.capacity.min(if self.window == 0 { u32::MAX } else { self.window })
     }
 
-    /// Bytes of the parts that `rows` rows leave.
+    /// Bytes of partial results for `rows` rows.
     pub fn scratch(&self, rows: u32) -> u64 {
         if self.is_alone() {
             return 0;
@@ -256,7 +257,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         u64::from(rows) * u64::from(self.heads) * u64::from(self.splits()) * u64::from(self.head_dim + 4) * 4
     }
 
-    /// A launch whose shader imports attention/ring, with the places that positions have.
+    /// Adds the ring slots of positions to a launch whose shader imports attention/ring.
     fn placed(&self, mut launch: Launch<B>) -> Launch<B> {
         if let Some(ring) = self.ring {
             launch.variant = launch.variant.flag("RING");
@@ -269,7 +270,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         self.head_norm.as_ref().is_some_and(|n| n.values)
     }
 
-    /// One launch over some of the heads: ALL, QUERIES or KEYS, which are keys and values.
+    /// Returns the norm and RoPE launch over a subset of heads: ALL, QUERIES or KEYS (keys and values).
     fn rope_heads(
         &self,
         q: &View<B>,
@@ -302,12 +303,13 @@ impl<B: Clone + PartialEq> Attention<B> {
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
-    /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`); the cache is another layer's.
+    /// Applies norm and RoPE to q into `rotated`, `[row][heads * head_dim]`. The cache belongs to another layer.
     pub fn rope_queries(&self, q: &View<B>, rotated: &B) -> Launch<B> {
         self.rope_heads(q, q, q, rotated, "QUERIES", self.heads)
     }
 
-    /// Norms and rotates q into `rotated` (`[row][heads * head_dim]`), k and v into the cache.
+    /// Applies norm and RoPE to q into `rotated`, `[row][heads * head_dim]`, and to k into the cache; writes v to the
+    /// cache.
     pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: &B) -> Vec<Launch<B>> {
         let launch = |flag, count| self.rope_heads(q, k, v, rotated, flag, count);
         if self.fuses(q, k, v) {
@@ -316,7 +318,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         vec![launch("QUERIES", self.heads), launch("KEYS", 2 * self.kv_heads)]
     }
 
-    /// Attention of many rows over the cache.
+    /// Returns prefill attention over the cache.
     pub fn prefill(&self, caps: &Caps, rotated: B, out: &View<B>) -> Launch<B> {
         let (variant, per) = many(caps, self.head_dim, self.kv == Kv::F32, self.kv == Kv::F16);
         let variant = self
@@ -345,13 +347,13 @@ impl<B: Clone + PartialEq> Attention<B> {
         self.placed(launch)
     }
 
-    /// Whether [`Self::decode`] can take q, k and v from these views.
+    /// Whether [`Self::decode`] accepts these views of q, k and v.
     pub fn fuses(&self, q: &View<B>, k: &View<B>, v: &View<B>) -> bool {
         q.buffer == k.buffer && k.buffer == v.buffer
     }
 
-    /// Attention of one row over the cache, in runs of keys that a second launch joins; norms and rotates the heads and
-    /// fills the cache on the way. q, k and v lie in one buffer.
+    /// Returns single-row attention over the cache in KV splits, and the reduction. Also applies head norm and RoPE,
+    /// and writes the cache. q, k and v share one buffer.
     pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B, out: &View<B>) -> Vec<Launch<B>> {
         let mut launch = self.split(q, self.decode.follows).set("k_offset", k.offset).set("v_offset", v.offset);
         launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
@@ -359,10 +361,11 @@ impl<B: Clone + PartialEq> Attention<B> {
         self.joined(launch, parts, out, None)
     }
 
-    /// The runs that the first launch of [`Self::decode`] leaves, where a product may join them in place of the second.
+    /// Returns the splits that the first launch of [`Self::decode`] leaves, if a matmul may reduce them instead of the
+    /// second.
     pub fn runs(&self) -> Option<Runs> {
         let few = self.has_few_runs() && !self.is_alone() && self.sinks.is_none();
-        // What a thread of the product takes is of one head.
+        // A thread of the matmul reads columns of one head only.
         (few && self.head_dim.is_multiple_of(32)).then_some(Runs {
             head_dim: self.head_dim,
             window: self.sight(),
@@ -370,24 +373,25 @@ impl<B: Clone + PartialEq> Attention<B> {
         })
     }
 
-    /// Attention of few rows over the cache, which holds their keys and values already, in runs as [`Self::decode`].
+    /// Returns attention of few rows over a cache that already holds their keys and values, in KV splits like
+    /// [`Self::decode`].
     pub fn few(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
         let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
         let launch = self.split(&queries, self.decode.follows).set("k_offset", 0).set("v_offset", 0);
         self.joined(with_heads(launch, None, None), parts, out, None)
     }
 
-    /// Attention of few rows over `[first, end)` of the rows of another sequence, as `memory` has them for each row: keys and
-    /// values lie in views of the caches, f32.
+    /// Returns cross attention of few rows over rows `[first, end)` of another sequence, given per row in `memory`.
+    /// Keys and values are f32 views.
     pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        // How many keys another sequence has is not this one's to know.
+        // The state does not count the other sequence's keys.
         let launch = self.split(q, false).set("k_offset", k.offset).set("v_offset", v.offset);
         let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
         let launch = with_heads(over_memory(launch, memory.clone()), None, None);
         self.joined(launch, parts, out, Some(memory))
     }
 
-    /// A launch over runs of keys, and the one that joins what they leave in `parts`, unless there is one run only.
+    /// Returns a launch over KV splits, plus the reduction of `parts` unless there is only one split.
     fn joined(&self, mut launch: Launch<B>, parts: B, out: &View<B>, memory: Option<B>) -> Vec<Launch<B>> {
         if self.is_alone() {
             launch.variant = launch.variant.set("ALONE", 1);
@@ -402,11 +406,11 @@ impl<B: Clone + PartialEq> Attention<B> {
         vec![launch.bind("out", parts), join]
     }
 
-    /// A launch over the runs of keys, which are those of all keys that there may be, or of those that there are.
+    /// Returns a launch over KV splits, sized for the capacity, or for the current keys if `follows`.
     fn split(&self, q: &View<B>, follows: bool) -> Launch<B> {
         let group = self.heads / self.kv_heads;
-        // Of few workgroups each may have more threads, which wait for fewer keys and values. Threads share a key's columns
-        // evenly, and more heads leave no room for what they add up.
+        // With few workgroups, each may have more threads, which wait for fewer keys and values. Threads share a key's
+        // columns evenly; more heads leave no room for their sums.
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
         let threads = if self.has_few_runs() && even && self.decode.heads <= 2 { 256 } else { 128 };
         let variant = self
@@ -440,7 +444,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         self.placed(launch)
     }
 
-    /// Into how many parts threads cut what they add up over keys, when each has four columns.
+    /// Returns the parts that threads split their sums over keys into, with four columns each.
     fn cuts(&self, threads: u32) -> u32 {
         let most = (4 * threads / self.head_dim).clamp(1, 32);
         if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 }
@@ -452,7 +456,7 @@ impl<B: Clone + PartialEq> Attention<B> {
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
             .set("CUTS", cuts)
-            // All runs that there may be, as far as there are registers for them.
+            // All possible splits, as far as registers allow.
             .set("LEAD", (most / cuts).clamp(2, 16))
             .set("TILE", self.decode.tile);
         let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };

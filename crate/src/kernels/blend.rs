@@ -1,11 +1,11 @@
-//! Sums of rows of a table, and rows from outside at the rows of soft tokens. Knows no picture.
+//! Embedding bag: weighted sums of table rows. Also splices soft tokens into the input.
 
 use super::matmul::{View, Weight, groups, weight_flags};
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// `out[row] = Σ weight * table[number]` over the `taps` pairs of (number's bits, weight) in a row of `x`; where `taps` is none,
-/// over all rows of the table with the columns of `x` as weights.
+/// Returns `out[row] = Σ weight * table[index]` over the `taps` (index bits, weight) pairs in a row of `x`. Without
+/// `taps`, sums all table rows with the columns of `x` as weights.
 pub fn blend<B: Clone>(label: &str, table: &Weight<B>, taps: Option<u32>, x: &View<B>, out: &View<B>) -> Launch<B> {
     let variant = weight_flags(Variant::new(Kernel::Blend), table.layout).flag_if("PAIRS", taps.is_some());
     Launch::new(label, variant, GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 })
@@ -22,7 +22,8 @@ pub fn blend<B: Clone>(label: &str, table: &Weight<B>, taps: Option<u32>, x: &Vi
         .set("out_stride", out.stride)
 }
 
-/// Where a row's id is `first` or more: `out[row] = soft[id - first]`, or `a[row]` plus that; else `a[row]`, or what `out` has.
+/// Returns `out[row] = soft[id - first]`, plus `a[row]` if given, where a row's id is `first` or more. Elsewhere `out`
+/// is `a[row]`, or unchanged.
 pub fn soft<B: Clone>(
     label: &str,
     a: Option<&View<B>>,

@@ -1,47 +1,47 @@
-//! Causal depthwise convolution over a few rows, with the inputs before a step kept in a buffer that the step moves on.
-//! Source: LFM2 (arXiv 2511.23404), Mamba-2 (arXiv 2405.21060). It knows neither layers nor where buffers come from.
+//! Causal depthwise convolution with a state buffer of the inputs before a step, which the step updates. Sources: LFM2
+//! (arXiv 2511.23404), Mamba-2 (arXiv 2405.21060).
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// The most rows that an output sees.
+/// Maximum kernel size.
 pub const MAX_TAPS: u32 = 8;
-/// Rows that a thread takes where there are many.
+/// Rows per thread in prefill.
 const TILE: u32 = 16;
 
 /// One convolution.
 #[derive(Debug, Clone)]
 pub struct Conv<B> {
-    /// For dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
-    /// Columns of a row, each with its own filter.
+    /// Columns per row, each with its own filter.
     pub channels: u32,
-    /// Rows that an output sees, its own included: 2 to [`MAX_TAPS`].
+    /// Kernel size, current row included: 2 to [`MAX_TAPS`].
     pub taps: u32,
-    /// `[channels][taps]`, the oldest row first.
+    /// `[channels][taps]`, oldest row first.
     pub weight: B,
     /// `[channels]`.
     pub bias: Option<B>,
-    /// Applied to the sums; a number of shaders/common/activation.wgsl.
+    /// Activation of the sums; a code of shaders/common/activation.wgsl.
     pub act: u32,
-    /// What multiplies the inputs from a column on, by the first column, in order.
+    /// Input scales by first column, in ascending order.
     pub scales: [(u32, f32); 3],
-    /// What multiplies the inputs, and what multiplies the outputs.
+    /// Input gate and output gate.
     pub gates: Option<[View<B>; 2]>,
-    /// `[taps - 1][channels]`: the inputs before this step, oldest first; zeros at position 0 whatever is in it.
+    /// `[taps - 1][channels]`: inputs before this step, oldest first. Read as zeros at position 0.
     pub memory: B,
-    /// Where the step stands.
+    /// Step state.
     pub state: B,
 }
 
 impl<B: Clone> Conv<B> {
-    /// Rows of the step one after another; the memory moves on.
+    /// Returns the decode launch: rows in sequence, then the memory update.
     pub fn few(&self, x: &View<B>, out: &View<B>) -> Launch<B> {
         self.computing("FEW", x, out)
     }
 
-    /// Tiles of rows, and the launch that moves the memory on.
+    /// Returns the prefill launches: row tiles, then the memory update.
     pub fn many(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
         let advance = self.launch("ADVANCE", x, out);
         [self.computing("MANY", x, out), advance]

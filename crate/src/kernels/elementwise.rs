@@ -1,10 +1,10 @@
-//! One output element from one or two input elements; the copy of the last row; columns in another order.
+//! Elementwise unary and binary operations, last-row copy and column gather.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// What is done to each element; the activations are numbers of shaders/common/activation.wgsl.
+/// Elementwise operation; activations are codes of shaders/common/activation.wgsl.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Elementwise {
     /// a + b
@@ -13,21 +13,21 @@ pub enum Elementwise {
     Mul,
     /// act(a) * b
     Gated(u32),
-    /// act(a) * b with one column of a
+    /// act(a) * b, with a of one column
     GatedByOne(u32),
     /// act(a)
     Unary(u32),
     /// a * factor
     Scale(f32),
-    /// asinh(a * exp(b)) with one b for all
+    /// asinh(a * exp(b)) with a scalar b
     Asinh,
     /// a * b[0]
     Times,
-    /// a between b[0] and b[1]
+    /// a clamped to b[0]..b[1]
     Clip,
 }
 
-/// One launch over `[rows, cols]` (`single`: over one row).
+/// Returns one launch over `[rows, cols]`, or over one row if `single`.
 pub fn elementwise<B: Clone>(
     label: &str,
     op: Elementwise,
@@ -66,18 +66,17 @@ pub fn elementwise<B: Clone>(
         .set_f32("scale", scale)
 }
 
-/// Columns of an input that become a part of each head: those of a head, and how far the next head's are (0 where all share
-/// them).
+/// Input columns that become a part of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// Columns.
     pub cols: u32,
-    /// Columns to the next head's.
+    /// Stride to the next head's columns; 0 if all heads share them.
     pub step: u32,
 }
 
-/// Heads of `head_dim` columns, put together of one input's columns or of two's, the rest zero; views begin at the first
-/// column that is taken.
+/// Builds heads of `head_dim` columns from the columns of one or two inputs, zero-padded. Views start at the first
+/// column to read.
 pub fn heads<B: Clone>(
     label: &str,
     [heads, head_dim]: [u32; 2],
@@ -106,7 +105,7 @@ pub fn heads<B: Clone>(
         .set("out_stride", out.stride)
 }
 
-/// Columns in another order: `out[row, c] = a[row, order[c]]`.
+/// Reorders columns: `out[row, c] = a[row, order[c]]`.
 pub fn gather<B: Clone>(label: &str, a: &View<B>, order: B, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
     let x = cols.div_ceil(64);
     let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Tiled { x, per: 1, z: 1 } };

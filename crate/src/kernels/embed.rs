@@ -1,20 +1,20 @@
-//! Lookup of table rows by id, in every weight layout. Knows no vocabulary and no position.
+//! Lookup of table rows by id, for every weight layout.
 
 use super::matmul::{View, Weight, groups, weight_flags};
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// Where the number of each row comes from.
+/// Source of each row's table index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numbers<B> {
-    /// A number for each row.
+    /// One index per row.
     Listed(B),
-    /// The positions that the step's state counts.
+    /// The positions counted by the step's state.
     Places(B),
 }
 
-/// One launch: `out[row] = table[number of row] * scale` for the numbers in `first..first + table.rows`; with `past`, those
-/// from its first number on mean its second one.
+/// Returns `out[row] = table[index] * scale` for indices in `first..first + table.rows`. With `past = (end, id)`,
+/// indices from `end` on are read as `id`.
 pub fn embed<B: Clone>(
     label: &str,
     table: &Weight<B>,

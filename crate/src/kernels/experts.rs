@@ -1,41 +1,41 @@
-//! Mixtures of experts: the router's choice, picks sorted by expert, and what a product needs to know to take the weights
-//! of the experts that its rows picked. The products themselves are `matmul`'s.
+//! Mixture of experts: router, row-expert pairs sorted by expert, and the expert bindings of a matmul. The matmuls
+//! themselves are in `matmul`.
 
 use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 pub use crate::ir::{Groups, Score};
 
-/// The most experts of a layer.
+/// Maximum experts per layer.
 pub const MOST_EXPERTS: usize = 512;
-/// The most experts that a row picks.
+/// Maximum selected experts per row.
 pub const MOST_PICKS: usize = 16;
 
-/// How experts are chosen and weighed.
+/// Top-k selection and weighting of experts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routing<B> {
     /// Experts.
     pub experts: u32,
-    /// Experts that a row picks.
+    /// Selected experts per row (k).
     pub picks: u32,
-    /// What chooses and weighs.
+    /// Scoring function of the router.
     pub score: Score,
-    /// `[experts]`, added to the scores that choose, not to those that weigh.
+    /// `[experts]`, added to the scores for selection but not for the weights.
     pub bias: Option<B>,
-    /// Only experts of the best groups are chosen.
+    /// Restricts the selection to the best expert groups.
     pub groups: Option<Groups>,
     /// Whether the weights are divided by their sum.
     pub renormalize: bool,
-    /// Added to that sum; the mixer's tolerance.
+    /// Added to that sum; for the mixer, its tolerance.
     pub eps: f32,
     /// Multiplies the weights.
     pub scale: f32,
-    /// `[experts]`, multiplies the weights too.
+    /// `[experts]`, also multiplies the weights.
     pub gain: Option<B>,
 }
 
 impl<B: Clone> Routing<B> {
-    /// Logits to picks: `[rows][2 * picks]`, numbers of experts and then their weights.
+    /// Maps logits to `[rows][2 * picks]`: expert ids, then their weights.
     pub fn launch(&self, label: &str, logits: &View<B>, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::Route)
             .flag(match self.score {
@@ -65,33 +65,33 @@ impl<B: Clone> Routing<B> {
     }
 }
 
-/// The experts whose weights lie one under another in the planes of a product.
+/// Experts whose weights are stacked in the planes of a matmul.
 #[derive(Debug, Clone)]
 pub struct Experts<B> {
-    /// What [`Routing::launch`] leaves.
+    /// Output of [`Routing::launch`].
     pub picks: View<B>,
-    /// Experts that a row picks.
+    /// Selected experts per row.
     pub each: u32,
-    /// The first expert in these planes.
+    /// First expert in these planes.
     pub first: u32,
-    /// Experts in these planes; picks of others are left to other launches.
+    /// Experts in these planes; other launches cover the rest.
     pub count: u32,
-    /// Rows of W of an expert.
+    /// Weight rows per expert.
     pub rows: u32,
-    /// Rows of W from an output to the next.
+    /// Weight rows from one output to the next.
     pub step: u32,
-    /// Elements from a row's pick to its next one, in the output of the first product and the input of the second.
+    /// Elements between a row's selected experts, in the output of the first matmul and the input of the second.
     pub span: u32,
-    /// Whether a row's picks are summed by their weights (the second product).
+    /// Whether a row's selected experts are summed by their weights (second matmul).
     pub mixed: bool,
-    /// Whether the sum is added to what an earlier launch left.
+    /// Whether the sum is added to an earlier launch's output.
     pub later: bool,
-    /// GPT-OSS's gate: its factor in the sigmoid, and the limit of gate and up.
+    /// GPT-OSS gate: sigmoid factor, and limit of gate and up.
     pub clamp: Option<[f32; 2]>,
 }
 
 impl<B: Clone> Experts<B> {
-    /// Which rows of W are an expert's.
+    /// Sets the weight rows of an expert.
     fn lines(&self, launch: Launch<B>) -> Launch<B> {
         launch.set("expert_rows", self.rows).set("row_step", self.step)
     }
@@ -105,13 +105,13 @@ impl<B: Clone> Experts<B> {
         launch.set_f32("alpha", alpha).set_f32("limit", limit)
     }
 
-    /// What shaders/matmul/gemm_join.wgsl takes.
+    /// Binds the inputs of shaders/matmul/splitk_reduce.wgsl.
     pub(super) fn joined(&self, launch: Launch<B>, buckets: &Buckets<B>) -> Launch<B> {
         let launch = self.clamped(self.lines(launch));
         launch.bind("buckets", buckets.buffer.clone()).set("order_at", buckets.order_at())
     }
 
-    /// What shaders/matmul/experts.wgsl takes.
+    /// Binds the inputs of shaders/matmul/experts.wgsl.
     pub(super) fn few(&self, launch: Launch<B>) -> Launch<B> {
         self.clamped(self.held(launch))
             .bind("picks", self.picks.buffer.clone())
@@ -122,12 +122,12 @@ impl<B: Clone> Experts<B> {
             .set("later", self.later.into())
     }
 
-    /// What shaders/matmul/gemm.wgsl takes; rows of x are picks themselves where `own` says so.
+    /// Binds the inputs of shaders/matmul/gemm.wgsl. Rows of x are row-expert pairs if `own`.
     pub(super) fn many(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
         self.clamped(self.on_units(launch, buckets, own))
     }
 
-    /// What shaders/matmul/gemm_matrix.wgsl takes.
+    /// Binds the inputs of shaders/matmul/gemm_matrix.wgsl.
     pub(super) fn on_units(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
         self.held(launch)
             .bind("buckets", buckets.buffer.clone())
@@ -136,29 +136,29 @@ impl<B: Clone> Experts<B> {
     }
 }
 
-/// The picks of many rows, sorted by expert and cut into tiles of one expert each.
+/// Row-expert pairs sorted by expert, in tiles of one expert each.
 #[derive(Debug, Clone)]
 pub struct Buckets<B> {
-    /// Where they lie: [`Self::bytes`].
+    /// Buffer of [`Self::bytes`].
     pub buffer: B,
     /// Experts.
     pub experts: u32,
-    /// Experts that a row picks.
+    /// Selected experts per row.
     pub each: u32,
-    /// The most rows.
+    /// Maximum rows.
     pub rows: u32,
-    /// Picks of a tile.
+    /// Pairs per tile.
     pub tile_rows: u32,
 }
 
-/// The most tiles that so many picks come to.
+/// Returns the maximum tiles for `picks` pairs.
 pub(super) fn tiles(picks: u32, per: u32, experts: u32) -> u32 {
     let first = picks.min(experts);
     first + (picks - first) / per
 }
 
 impl<B: Clone> Buckets<B> {
-    /// Picks of a tile that suit so many rows: experts with few picks leave large tiles empty.
+    /// Returns the tile height for so many rows: experts with few rows leave tall tiles empty.
     pub fn tile_rows(rows: u32, each: u32, experts: u32) -> u32 {
         if rows * each < 48 * experts { 32 } else { 64 }
     }
@@ -171,12 +171,12 @@ impl<B: Clone> Buckets<B> {
         self.order_at() + self.rows * self.each
     }
 
-    /// Rows of all tiles one under another.
+    /// Rows of all tiles together.
     pub(super) fn lines(&self) -> u32 {
         tiles(self.rows * self.each, self.tile_rows, self.experts) * self.tile_rows
     }
 
-    /// Bytes of the sorted picks.
+    /// Bytes of the sorted pairs.
     pub fn bytes(&self) -> u64 {
         u64::from(self.place_at() + self.rows * self.each) * 4
     }
@@ -185,7 +185,7 @@ impl<B: Clone> Buckets<B> {
         GridSpec::Buckets { x, each: self.each, per: self.tile_rows, experts: self.experts }
     }
 
-    /// Sorts.
+    /// Returns the sort.
     pub fn launch(&self, label: &str, picks: &View<B>, state: B) -> Launch<B> {
         Launch::new(label, Variant::new(Kernel::Bucket), GridSpec::Fixed { units: 1 })
             .bind("picks", picks.buffer.clone())
@@ -200,7 +200,7 @@ impl<B: Clone> Buckets<B> {
             .set("place_at", self.place_at())
     }
 
-    /// The same sum where `y` is what [`Matmul::grouped_on_units`] left; `bias` has a row of `cols` for each expert.
+    /// Returns the weighted sum for `y` written by [`Matmul::grouped_on_units`]; `bias` has a row of `cols` per expert.
     ///
     /// [`Matmul::grouped_on_units`]: super::matmul::Matmul::grouped_on_units
     pub fn of_parts(&self, combine: Launch<B>, bias: Option<B>) -> Launch<B> {
@@ -210,7 +210,7 @@ impl<B: Clone> Buckets<B> {
     }
 }
 
-/// Sums what the picks of each row made, by their weights: `y` has a row for each pick.
+/// Sums the outputs of each row's selected experts by their weights. `y` has one row per row-expert pair.
 pub fn combine<B: Clone>(
     label: &str,
     y: &View<B>,

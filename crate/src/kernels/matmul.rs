@@ -1,5 +1,4 @@
-//! Matrix products `y = x Wᵀ`: GEMV for few rows of x (decode), tiled GEMM for many (prefill), for every weight layout.
-//! Knows layouts and capabilities; where W's planes come from and what y is for is the plan's business.
+//! Matmul `y = x Wᵀ` for every weight layout: GEMV for few rows of x (decode), tiled GEMM for many (prefill).
 
 use super::experts::{Buckets, Experts};
 use super::runs::{RUNS, Runs};
@@ -10,25 +9,25 @@ use crate::device::registry::{Kernel, Variant};
 use crate::device::tuned::GemvPick;
 use crate::format::layout::{Float, Form, Layout};
 
-/// The planes of a weight matrix (or of a run of its rows).
+/// The planes of a weight matrix, or of a shard of its rows.
 #[derive(Debug, Clone)]
 pub struct Weight<B> {
-    /// How the planes are to be read.
+    /// Weight layout of the planes.
     pub layout: Layout,
-    /// Rows (outputs) in these planes.
+    /// Rows (outputs) of these planes.
     pub rows: u32,
     /// Columns (K).
     pub cols: u32,
     /// Codes or elements.
     pub q: B,
-    /// Scales, where the layout has them.
+    /// Scales, if the layout has them.
     pub s: Option<B>,
 }
 
-/// The norm of x that a GEMV takes along.
+/// RMSNorm of x fused into a GEMV.
 #[derive(Debug, Clone)]
 pub struct NormPrologue<B> {
-    /// Its gain, `[K]` f32.
+    /// Gain, `[K]` f32.
     pub gain: B,
     /// Added to the gain: 1 for Gemma, else 0.
     pub offset: f32,
@@ -36,49 +35,49 @@ pub struct NormPrologue<B> {
     pub eps: f32,
 }
 
-/// One product with all that is done to its input and output on the way.
+/// One matmul with its fused prologue and epilogue.
 #[derive(Debug, Clone)]
 pub struct Matmul<B> {
-    /// For dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
-    /// The weights.
+    /// Weight planes.
     pub weight: Weight<B>,
-    /// The first row of the weights' planes that is used.
+    /// First row of the weight planes to use.
     pub row0: u32,
-    /// Rows used, from `row0`.
+    /// Rows to use, from `row0`.
     pub n: u32,
-    /// The input, K columns.
+    /// Input, K columns.
     pub x: View<B>,
-    /// Whether it is kept as halves: only on matrix units that take them, and of whole blocks of 32 columns.
+    /// Whether x is stored as f16. Requires subgroup matrices of f16 and a multiple of 32 columns.
     pub halves: bool,
-    /// The output, `n` columns (of the gate alone when gated).
+    /// Output, `n` columns (the gate's columns if gated).
     pub out: View<B>,
-    /// `[n]` (or all rows' when gated), added before the activation.
+    /// `[n]` (all rows if gated), added before the activation.
     pub bias: Option<B>,
     /// Added last.
     pub residual: Option<View<B>>,
-    /// Whether it multiplies instead.
+    /// Whether `residual` multiplies the result instead.
     pub times: bool,
-    /// RMSNorm of x, GEMV only.
+    /// RMSNorm of x; GEMV only.
     pub norm: Option<NormPrologue<B>>,
-    /// Whether x, or its norm, is rounded to 8 bits: only where [`Self::rounds`].
+    /// Whether x, or its norm, is quantized to 8 bits. Requires [`Self::rounds`].
     pub round: bool,
-    /// Rows from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
+    /// Row offset from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
     pub gated: Option<u32>,
-    /// The activation's number in shaders/common/activation.wgsl; 0 for none.
+    /// Activation code of shaders/common/activation.wgsl; 0 for none.
     pub act: u32,
-    /// Multiplies the product.
+    /// Multiplies the matmul result.
     pub scale: f32,
     /// `cap * tanh(y / cap)`; 0 for none.
     pub softcap: f32,
-    /// Where the weights are those of experts: which of them a row takes.
+    /// Selected experts of each row, if the weights are stacked experts.
     pub experts: Option<Experts<B>>,
-    /// Where x is what attention left in runs: only where [`Self::takes_runs`].
+    /// KV splits to reduce, if x holds partial attention results. Requires [`Self::takes_runs`].
     pub runs: Option<Runs>,
 }
 
 impl<B: Clone> Matmul<B> {
-    /// `out = x Wᵀ` over all rows of the weights.
+    /// Creates `out = x Wᵀ` over all weight rows.
     pub fn plain(label: impl Into<String>, weight: Weight<B>, x: View<B>, out: View<B>) -> Self {
         let n = weight.rows;
         Self {
@@ -103,7 +102,8 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
-    /// The launch for few rows of x (decode and verification), at most `rows`; the first alone when that is one.
+    /// Returns the GEMV launch for at most `rows` rows of x (decode and verification). With `rows` = 1 it computes the
+    /// first row only.
     pub fn gemv(&self, caps: &Caps, rows: usize, state: B) -> Launch<B> {
         match BlocksChoice::of(caps, self, rows) {
             Some(choice) => self.gemv_blocks(rows, state, choice),
@@ -111,20 +111,20 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
-    /// Whether [`Self::gemv`] can round x: each workgroup has all of it at once then.
+    /// Whether [`Self::gemv`] can quantize x. Each workgroup must hold all of x at once.
     pub fn rounds(&self, caps: &Caps, rows: usize) -> bool {
         let all = |choice: BlocksChoice| choice.team * 32 >= self.weight.cols;
         self.experts.is_none() && BlocksChoice::of(caps, self, rows).is_some_and(all)
     }
 
-    /// Whether [`Self::gemv`] of one row can join what attention left in runs: a workgroup has all of x at once, and a thread no
-    /// more of it than its registers hold.
+    /// Whether a single-row [`Self::gemv`] can reduce KV splits. A workgroup must hold all of x at once, and a thread's
+    /// share must fit its registers.
     pub fn takes_runs(&self, caps: &Caps) -> bool {
         let few = |choice: BlocksChoice| choice.teams == 4 && choice.team * 32 >= self.weight.cols;
         self.norm.is_none() && !self.round && self.experts.is_none() && BlocksChoice::of(caps, self, 1).is_some_and(few)
     }
 
-    /// The same going through whole blocks of weights, with a choice of the caller: for tuning and tests.
+    /// Returns the block GEMV with an explicit tiling, for tuning and tests.
     pub fn gemv_blocks(&self, rows: usize, state: B, choice: BlocksChoice) -> Launch<B> {
         let variant = weight_flags(self.variant(Kernel::GemvBlocks), self.weight.layout)
             .flag("SUBGROUPS")
@@ -138,7 +138,7 @@ impl<B: Clone> Matmul<B> {
         self.few(variant, [x, 1], rows, choice.cols, state).set("share", choice.share)
     }
 
-    /// The same with a choice of the caller: for tuning and tests.
+    /// Returns the GEMV with an explicit tiling, for tuning and tests.
     pub fn gemv_as(&self, caps: &Caps, rows: usize, state: B, choice: GemvChoice) -> Launch<B> {
         let variant = weight_flags(self.variant(Kernel::Gemv), self.weight.layout)
             .flag_if("SUBGROUPS", caps.subgroups)
@@ -151,7 +151,7 @@ impl<B: Clone> Matmul<B> {
         self.few(variant, [x, y], rows, choice.cols, state)
     }
 
-    /// A launch of `cols` of at most `rows` rows of x at a time.
+    /// Returns a launch that takes `cols` of at most `rows` rows of x per workgroup.
     fn few(&self, variant: Variant, [x, y]: [u32; 2], rows: usize, cols: u32, state: B) -> Launch<B> {
         let grid = match self.each_alone() {
             1 if rows == 1 => GridSpec::Exact([x, y, 1]),
@@ -176,18 +176,18 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
-    /// Picks of a row that are each a product of its own.
+    /// Selected experts per row that are computed as separate outputs.
     fn each_alone(&self) -> u32 {
         self.experts.as_ref().map_or(1, |e| if e.mixed { 1 } else { e.each })
     }
 
-    /// What a sum over the picks of a row multiplies K by.
+    /// Factor on K when a row's selected experts are summed.
     fn each_mixed(&self) -> u32 {
         self.experts.as_ref().map_or(1, |e| if e.mixed { e.each } else { 1 })
     }
 
-    /// The launch for many rows of x whose picks are sorted: each tile has one expert's. Rows of `out` are picks; those of x
-    /// too where `own` says so.
+    /// Returns the GEMM launch over row-expert pairs sorted by expert; each tile has one expert. Rows of `out` are
+    /// pairs, and so are rows of x if `own`.
     pub fn grouped(&self, buckets: &Buckets<B>, experts: &Experts<B>, own: bool, choice: GemmChoice) -> Launch<B> {
         let GemmChoice { bn, unroll, .. } = choice;
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
@@ -197,7 +197,7 @@ impl<B: Clone> Matmul<B> {
         experts.many(launch, buckets, own)
     }
 
-    /// The launches for as many rows of x as the step has; `parts` has [`Self::parts_bytes`] of the same choice.
+    /// Returns the GEMM launches for all rows of the step. `parts` has [`Self::parts_bytes`] of the same tiling.
     pub fn gemm(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
         let GemmChoice { bm, bn, unroll, target, most } = choice;
         let x = self.tiles(bn);
@@ -209,13 +209,14 @@ impl<B: Clone> Matmul<B> {
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }
 
-    /// What adds the parts of a product of `x` columns of tiles, cut as [`GridSpec::Split`] says, and finishes them.
+    /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::Split`]) and applies the
+    /// epilogue.
     pub(super) fn join(&self, x: u32, [bm, bn]: [u32; 2], [target, most]: [u32; 2], always: bool) -> Launch<B> {
         let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most, always };
         self.joining(x, [bm, bn], grid).set("target_groups", target).set("max_splits", most)
     }
 
-    /// The same for parts of any grid.
+    /// Returns the same reduction for any grid.
     pub(super) fn joining(&self, x: u32, [bm, bn]: [u32; 2], grid: GridSpec) -> Launch<B> {
         self.ending(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
             .set("tiles", x)
@@ -223,12 +224,12 @@ impl<B: Clone> Matmul<B> {
             .set("tile_cols", bn)
     }
 
-    /// Tiles of `bn` rows of W along the columns.
+    /// Tiles of `bn` weight rows along the columns.
     pub(super) fn tiles(&self, bn: u32) -> u32 {
         self.n.div_ceil(bn / self.rows_each())
     }
 
-    /// Bytes of the parts that workgroups leave which share a tile, for up to `rows` rows of x.
+    /// Bytes of split-K partials for up to `rows` rows of x.
     pub fn parts_bytes(&self, rows: u32, choice: GemmChoice) -> u64 {
         let x = self.tiles(choice.bn);
         let tile = u64::from(choice.bm) * u64::from(choice.bn) * 4;
@@ -243,7 +244,7 @@ impl<B: Clone> Matmul<B> {
         self.sources(self.ending(launch))
     }
 
-    /// What a product reads.
+    /// Binds the inputs of a matmul.
     pub(super) fn sources(&self, launch: Launch<B>) -> Launch<B> {
         let w = &self.weight;
         launch
@@ -257,7 +258,7 @@ impl<B: Clone> Matmul<B> {
             .set("x_offset", self.x.offset)
     }
 
-    /// A kernel with the conditions of shaders/matmul/finish.wgsl.
+    /// Returns a kernel variant with the flags of shaders/matmul/epilogue.wgsl.
     fn variant(&self, kernel: Kernel) -> Variant {
         Variant::new(kernel)
             .flag_if("GATED", self.gated.is_some())
@@ -270,12 +271,12 @@ impl<B: Clone> Matmul<B> {
             .set("ACT", self.act)
     }
 
-    /// Rows of W for an output.
+    /// Weight rows per output.
     fn rows_each(&self) -> u32 {
         if self.gated.is_some() { 2 } else { 1 }
     }
 
-    /// What shaders/matmul/finish.wgsl takes.
+    /// Binds the inputs of shaders/matmul/epilogue.wgsl.
     fn ending(&self, launch: Launch<B>) -> Launch<B> {
         let residual = self.residual.as_ref();
         launch
@@ -302,7 +303,7 @@ pub fn groups(layout: Layout, cols: u32) -> u32 {
     }
 }
 
-/// The conditions and numbers that make a kernel read a layout.
+/// Adds the flags and constants that make a kernel read a weight layout.
 pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
     match layout {
         Layout::Dense(Float::F32) => variant.flag("W_F32"),
@@ -321,67 +322,67 @@ pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
     }
 }
 
-/// How a GEMM is cut into tiles.
+/// Tile sizes of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GemmChoice {
-    /// Rows of x of a tile.
+    /// Rows of x per tile.
     pub bm: u32,
-    /// Rows of W of a tile.
+    /// Weight rows per tile.
     pub bn: u32,
-    /// Elements of K, of 16, that the text has one after another.
+    /// Unrolled elements of K, out of 16.
     pub unroll: u32,
-    /// Workgroups that fill a device: where tiles are fewer, several share one.
+    /// Workgroups that fill the device. With fewer tiles, several workgroups share one.
     pub target: u32,
-    /// The most that share one.
+    /// Maximum workgroups per tile.
     pub most: u32,
 }
 
 impl GemmChoice {
-    /// Rows of x that are a short prompt, or a turn of a chat: lower tiles have the fewer rows to spare.
+    /// Rows of x of a short prompt or a chat turn. Shorter tiles waste fewer rows there.
     pub const SHORT: usize = 32;
-    /// Rows of x that take a device without a GPU longer than a text takes to compile.
+    /// Rows of x from which a software device spends longer computing than compiling.
     const LONG: usize = 1024;
 
-    /// What is known to be good for up to `rows` rows of x.
+    /// Returns the best known tiling for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
         let known = if rows <= Self::SHORT { 32 } else { caps.measured(Kernel::Gemm, "BM", 64) };
         let bm = caps.choose(Kernel::Gemm, "BM", known);
-        // Without a GPU columns of a tile that nobody wants take as long as the others; where rows are few, all take less than the
-        // text of narrow tiles, in which a thread brings more, takes longer to compile.
+        // Without a GPU, unused tile columns cost as much as used ones. Few rows do not repay the longer compile time
+        // of narrow tiles, whose threads load more.
         let narrow = caps.software && m.n <= 64 && rows >= Self::LONG;
         let bn = caps.choose(Kernel::Gemm, "BN", if narrow { 64 } else { 128 });
-        // Nor is a text that is written out compiled in the time that it saves.
+        // Unrolling does not repay its compile time either.
         let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
-        // A share of K shorter than this costs more to join than it saves.
+        // Shorter shares of K cost more to reduce than they save.
         let most = (m.weight.cols / 128).clamp(1, 16);
-        // Somewhat more than fill it: a last round of workgroups that fills it by half costs as much as a full one.
+        // Slightly more than fills the device: a half-full last wave costs as much as a full one.
         Self { bm, bn, unroll, target: caps.measured(Kernel::Gemm, "FILL", caps.full_load() * 9 / 8), most }
     }
 }
 
-/// How a GEMV is spread over threads.
+/// Thread layout of a GEMV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GemvChoice {
-    /// Threads of a workgroup, which share its rows of W.
+    /// Threads per workgroup, which share its weight rows.
     pub wg: u32,
-    /// Rows of W that a workgroup takes.
+    /// Weight rows per workgroup.
     pub rows: u32,
-    /// Rows of x that it takes.
+    /// Rows of x per workgroup.
     pub cols: u32,
-    /// Units of eight elements that a thread has under way.
+    /// Units of eight elements in flight per thread.
     pub unroll: u32,
 }
 
 impl GemvChoice {
-    /// What is known to be good for a product of `x_rows` rows of x.
+    /// Returns the best known tiling for `x_rows` rows of x.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
         let alone = m.experts.is_some();
         let cols = if alone { 1 } else { (x_rows.max(1) as u32).next_power_of_two().min(4) };
         let outputs = m.n * m.rows_each() * m.each_alone();
         let units = m.weight.cols.div_ceil(8) * m.each_mixed();
         let narrow = !matches!(m.weight.layout, Layout::Dense(_));
-        // Few rows of W want all threads on each of them. Many can give a thread more rows, which reuse x from
-        // registers; narrow weights gain the most, as they leave the most loads of x for a byte.
+        // With few weight rows, all threads work on each. With many, a thread takes several rows and reuses x from
+        // registers. Narrow weights gain most: they need the most loads of x per byte.
         let (rows, threads) = match outputs {
             0..2048 if cols == 4 => (4, units / 4),
             _ if cols == 4 => (4, units / 16),
@@ -390,11 +391,11 @@ impl GemvChoice {
             _ if narrow && cols == 1 => (8, units / 4),
             _ => (4, units / 4),
         };
-        // Without subgroups each thread leaves its sums in workgroup memory, those of many rows of x too much of it.
+        // Without subgroups each thread stores its sums in workgroup memory, which limits the rows of x.
         let room = caps.max_workgroup_storage / (4 * cols * (rows + 1));
         let most = if caps.subgroups { 256 } else { (1 << room.max(32).ilog2()).min(256) };
         let wg = threads.next_power_of_two().clamp(32, most);
-        // Loads of a thread on their way at once: what the larger groups have together, the small ones need each.
+        // Loads in flight per thread: small groups need as many per thread as large groups have together.
         let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
         let pick = |name: &str, own: u32| caps.choose(Kernel::Gemv, name, own);
         let cols = if alone { 1 } else { pick("COLS", cols) };
@@ -403,7 +404,7 @@ impl GemvChoice {
 }
 
 impl<B: Clone> Launch<B> {
-    /// The norm of x that a product takes along.
+    /// Records the fused RMSNorm of x.
     fn norm(self, norm: Option<&NormPrologue<B>>) -> Self {
         self.bind_opt("norm", norm.map(|n| n.gain.clone()))
             .set_f32("eps", norm.map_or(0.0, |n| n.eps))
@@ -411,31 +412,30 @@ impl<B: Clone> Launch<B> {
     }
 }
 
-/// How a product of one row of x with whole blocks of weights is spread over threads (shaders/matmul/gemv_blocks.wgsl).
+/// Thread layout of the block GEMV for one row of x (shaders/matmul/gemv_blocks.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlocksChoice {
-    /// Threads that have all of K between them, a block each, in turns where K is longer.
+    /// Threads that share K, one block each; they loop if K is longer.
     pub team: u32,
-    /// Teams of a workgroup.
+    /// Thread groups per workgroup.
     pub teams: u32,
-    /// Outputs of a team.
+    /// Outputs per thread group.
     pub share: u32,
-    /// Rows of x that a workgroup takes.
+    /// Rows of x per workgroup.
     pub cols: u32,
-    /// 1 to multiply packed bytes.
+    /// 1 to use packed 8-bit dot products.
     pub dot: u32,
 }
 
 impl BlocksChoice {
-    /// Numbers of workgroup memory for the sums: SUMS of the shader.
+    /// f32 values of workgroup memory for the sums; SUMS in the shader.
     const SUMS: u32 = 1024;
-    /// The largest team that variants.toml declares.
+    /// Largest thread group that variants.toml declares.
     const LARGEST: u32 = 512;
-    /// Rows of W that a thread has under way.
+    /// Weight rows in flight per thread.
     pub const ROWS: u32 = 4;
 
-    /// What is known to be good for a product of `rows` rows of x, or nothing where blocks of weights do not pay or cannot
-    /// be had.
+    /// Returns the best known tiling for `rows` rows of x, or None if block reads are unavailable or slower.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         match m.weight.layout {
             Layout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
@@ -446,9 +446,9 @@ impl BlocksChoice {
         let forced = forces(Kernel::GemvBlocks);
         let each = m.rows_each();
         let dot = caps.choose(Kernel::GemvBlocks, "DOT", caps.packs(m.weight.layout).into());
-        // Few outputs keep no device busy with whole rows for a team, unless each is soon done.
+        // With few outputs, one group per row leaves the device idle, unless each row is short.
         let fewest = if dot == 1 { 512 } else { 2048 };
-        // Several rows of x as floats are more than a thread's registers hold.
+        // Several f32 rows of x exceed a thread's registers.
         let alone = m.experts.is_some();
         let few = m.n * each * m.each_alone() < fewest
             || (rows > 1 && dot == 0 && !alone)
@@ -464,12 +464,12 @@ impl BlocksChoice {
             return None;
         }
         let team = blocks.div_ceil(blocks.div_ceil(most)).next_multiple_of(unit);
-        // Teams that read x together; more threads wait for one another too long.
+        // Groups that share reads of x. More threads wait too long for one another.
         let fits = |teams: u32| if team * teams <= 320.min(most) { teams } else { 1 };
         let pick = |name: &str, own: u32| caps.choose(Kernel::GemvBlocks, name, own);
         let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
-        // As many workgroups as run at once: what each has to read of x comes once then, and none is left for a second turn.
-        // A team by itself holds more of x on its way, which takes registers, and so do several rows of x.
+        // As many workgroups as run at once: each then reads x once, and none is left for a second wave. A single
+        // group, or several rows of x, needs more registers for x in flight.
         let cols = if alone { 1 } else { pick("COLS", if rows > 1 { 2 } else { 1 }) };
         let threads = match (cols, teams) {
             (2, _) => 256,

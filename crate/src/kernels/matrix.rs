@@ -1,5 +1,5 @@
-//! Products of many rows on matrix units (shaders/matmul/gemm_matrix.wgsl), for every weight layout. Knows which
-//! tiles suit which units; what the product is for is its caller's business.
+//! Prefill matmul on subgroup matrices (shaders/matmul/gemm_matrix.wgsl), for every weight layout. Chooses the tiles
+//! that suit each type of subgroup matrix.
 
 use super::experts::{Buckets, Experts};
 use super::matmul::{GemmChoice, Matmul, weight_flags};
@@ -8,18 +8,18 @@ use crate::device::registry::{Kernel, Variant};
 use crate::device::{Caps, MatrixUnits, MatrixWords};
 use crate::format::layout::{Float, Layout};
 
-/// How a product is cut into tiles and these into shares of subgroups.
+/// Tile sizes of a matmul and their division among subgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatrixChoice {
     units: MatrixUnits,
     tile: Tile,
-    /// Workgroups that fill a device: where tiles are fewer, several share one.
+    /// Workgroups that fill the device. With fewer tiles, several workgroups share one.
     pub target: u32,
-    /// The most that share one.
+    /// Maximum workgroups per tile.
     pub most: u32,
 }
 
-/// Rows of x and of W of a tile, its subgroups along each, and the elements of K that it takes at a time.
+/// Rows of x and of W per tile, subgroups along each, and elements of K per iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     bm: u32,
@@ -30,9 +30,10 @@ struct Tile {
 }
 
 impl Tile {
-    /// The larger the fewer times x and W are read; a subgroup has at most 4 by 4 sums of 16 by 16, which fill its registers.
-    /// Of one height the first that K allows serves prompts, and the last experts, whose tiles have little of x to be read again.
-    /// Low tiles wait for W, not for the units: they take more of K at a time, which is whole sectors of a row.
+    /// Larger tiles read x and W fewer times. A subgroup holds at most 4 by 4 accumulators of 16 by 16, which fill its
+    /// registers.
+    /// Of each height, the first tile that K allows serves prompts. The last serves experts, whose tiles reread little
+    /// of x. Short tiles are bound by reads of W: they take more of K per iteration, in whole sectors of a row.
     const ALL: [Tile; 7] = [
         Tile { bm: 256, bn: 128, down: 4, across: 2, width: 32 },
         Tile { bm: 128, bn: 128, down: 2, across: 2, width: 32 },
@@ -43,7 +44,7 @@ impl Tile {
         Tile { bm: 64, bn: 128, down: 2, across: 2, width: 32 },
     ];
 
-    /// Whether a device has the threads and the workgroup memory.
+    /// Whether the device has the threads and the workgroup memory.
     fn fits(self, caps: &Caps, units: MatrixUnits) -> bool {
         let rows = (self.bm + self.bn) / units.side * (units.side + 1);
         let bytes = rows * (self.width + 8) * if units.half { 2 } else { 4 };
@@ -52,34 +53,36 @@ impl Tile {
 }
 
 impl MatrixChoice {
-    /// Elements of K that every tile has a multiple of.
+    /// Every tile's elements of K are a multiple of this.
     const WIDTH: u32 = 32;
-    /// Rows of x that are a short prompt, or a turn of a chat: natively low tiles read W twice and are still done sooner than high
-    /// ones that are half empty. Browsers, which write each element of W by itself, are not.
+    /// Rows of x of a short prompt or a chat turn. Natively, short tiles read W twice and still beat tall, half-empty
+    /// ones. In browsers, which write each element of W separately, they do not.
     const SHORT: usize = 64;
-    /// Bytes of sums that a product may leave: more of them than any layer has cost more memory than the units save time.
+    /// Maximum bytes of partial sums. Above it, memory traffic costs more than subgroup matrices save, for every known
+    /// layer.
     const MOST_BYTES: u64 = 256 << 20;
 
-    /// Rows of x from which on the highest tiles pay: they read W the fewest times, and the last one of a prompt has rows to spare.
+    /// Rows of x from which the tallest tiles pay off: they read W least often, and the prompt's last tile wastes few
+    /// rows.
     pub const MIDDLE: usize = 384;
 
-    /// Whether a device has work enough at once for the highest tiles.
+    /// Whether the device runs enough threads at once for the tallest tiles.
     pub fn is_tall(caps: &Caps) -> bool {
         caps.full_load() >= 1024 && caps.matrix_units().is_some_and(|units| units.side == 16)
     }
 
-    /// Rows of x that have a step of their own, as tiles of all prompts would be mostly empty.
+    /// Rows of x that get a separate step, because prefill tiles would be mostly empty.
     pub fn short(caps: &Caps) -> usize {
         let natively = caps.matrix_units().is_some_and(|units| units.words == MatrixWords::Coop);
         if natively { Self::SHORT } else { GemmChoice::SHORT }
     }
 
-    /// The units, where they serve: f32 weights keep their precision.
+    /// Returns the subgroup matrix type, if usable. f32 weights keep their precision.
     fn units<B>(caps: &Caps, m: &Matmul<B>) -> Option<MatrixUnits> {
         caps.matrix_units().filter(|units| !units.half || m.weight.layout != Layout::Dense(Float::F32))
     }
 
-    /// What is known to be good for the picks of experts, or nothing where the units do not serve.
+    /// Returns the best known tiling for selected experts, or None without usable subgroup matrices.
     pub fn of_experts<B: Clone>(caps: &Caps, m: &Matmul<B>, buckets: &Buckets<B>) -> Option<Self> {
         let units = Self::units(caps, m)?;
         let fits = |tile: &Tile| tile.bm == buckets.tile_rows && tile.fits(caps, units);
@@ -88,11 +91,11 @@ impl MatrixChoice {
         (m.grouped_bytes(buckets, choice) <= Self::MOST_BYTES.min(caps.max_weight_buffer())).then_some(choice)
     }
 
-    /// What is known to be good for up to `rows` rows of x, or nothing where the units do not serve; experts have
-    /// [`Self::of_experts`].
+    /// Returns the best known tiling for up to `rows` rows of x, or None without usable subgroup matrices. For experts
+    /// see [`Self::of_experts`].
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         let units = Self::units(caps, m).filter(|_| m.experts.is_none())?;
-        // A short K is soon read, and a last tile that is mostly empty costs as much as a full one.
+        // A short K is read quickly, and a mostly empty last tile costs as much as a full one.
         let low = m.weight.cols <= 1024 || 8 * rows.next_multiple_of(256) > 9 * rows;
         let own = match units.side {
             _ if rows <= Self::short(caps) => 32,
@@ -101,30 +104,30 @@ impl MatrixChoice {
             _ => caps.measured(Kernel::GemmMatrix, "BM", 64),
         };
         let wanted = caps.choose(Kernel::GemmMatrix, "BM", own);
-        // K that a tile does not divide has one of the same height that does.
+        // If a tile does not divide K, another of the same height does.
         let divides = |tile: &Tile| tile.width == Self::WIDTH || m.weight.cols.is_multiple_of(tile.width);
         let fitting = || Tile::ALL.into_iter().filter(|tile| tile.fits(caps, units) && divides(tile));
         let tile = fitting().find(|tile| tile.bm == wanted).or_else(|| fitting().next())?;
-        // A share of K shorter than this costs more to join than it saves.
+        // Shorter shares of K cost more to reduce than they save.
         let most = (m.weight.cols / 128).clamp(1, 16);
         let choice = Self { units, tile, target: caps.full_load() / (tile.down * tile.across), most };
         (m.matrix_bytes(rows as u32, choice) <= Self::MOST_BYTES.min(caps.max_weight_buffer())).then_some(choice)
     }
 }
 
-/// Whether weights become halves by operations on halves, without a loss.
+/// Whether weights convert to f16 with f16 arithmetic without loss.
 fn nibbles(layout: Layout) -> bool {
     matches!(layout, Layout::Affine { bits: 4, scale: Float::F16, .. })
 }
 
 impl<B: Clone> Matmul<B> {
-    /// Whether products of up to `rows` rows are made on matrix units, and of halves.
+    /// Whether matmuls of up to `rows` rows run on subgroup matrices of f16.
     pub fn takes_halves(&self, caps: &Caps, rows: usize) -> bool {
         self.weight.cols.is_multiple_of(MatrixChoice::WIDTH)
             && MatrixChoice::of(caps, self, rows).is_some_and(|choice| choice.units.half)
     }
 
-    /// The launches for up to `rows` rows of x with what suits the device best, and the bytes that `parts` must have.
+    /// Returns the fastest launches for up to `rows` rows of x, and the bytes that `parts` needs.
     pub fn many(&self, caps: &Caps, rows: usize, state: B, parts: B) -> (u64, [Launch<B>; 2]) {
         if let Some(choice) = MatrixChoice::of(caps, self, rows) {
             return (self.matrix_bytes(rows as u32, choice), self.on_matrix_units(state, parts, choice));
@@ -133,8 +136,8 @@ impl<B: Clone> Matmul<B> {
         (self.parts_bytes(rows as u32, choice), self.gemm(state, parts, choice))
     }
 
-    /// The launches for as many rows of x as the step has: the product, and what joins and finishes its parts, which are
-    /// [`Self::matrix_bytes`] long.
+    /// Returns the launches for all rows of the step: the matmul, then the reduction and epilogue of its
+    /// [`Self::matrix_bytes`] of partials.
     pub fn on_matrix_units(&self, state: B, parts: B, choice: MatrixChoice) -> [Launch<B>; 2] {
         let MatrixChoice { tile, target, most, .. } = choice;
         let x = self.tiles(tile.bn);
@@ -143,7 +146,7 @@ impl<B: Clone> Matmul<B> {
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }
 
-    /// The product with what all of them take.
+    /// Returns the matmul launch with its common bindings.
     fn of_tiles(&self, choice: MatrixChoice, grid: GridSpec) -> Launch<B> {
         let MatrixChoice { units, tile, .. } = choice;
         let variant = weight_flags(Variant::new(Kernel::GemmMatrix), self.weight.layout)
@@ -165,7 +168,7 @@ impl<B: Clone> Matmul<B> {
             .set("x_stride", self.x.stride)
     }
 
-    /// The launch for many rows of x whose picks are sorted, as [`Self::grouped`]; sums of the tiles go to `parts`.
+    /// Returns the matmul over row-expert pairs sorted by expert, as [`Self::grouped`]; tile sums go to `parts`.
     pub fn grouped_on_units(
         &self,
         buckets: &Buckets<B>,
@@ -178,7 +181,7 @@ impl<B: Clone> Matmul<B> {
         experts.on_units(product, buckets, own).bind("parts", parts)
     }
 
-    /// What finishes them once all experts have left theirs: a row of `out` for each pick.
+    /// Returns the epilogue after all experts have written their sums: one row of `out` per row-expert pair.
     pub fn grouped_join(
         &self,
         buckets: &Buckets<B>,
@@ -191,17 +194,17 @@ impl<B: Clone> Matmul<B> {
         experts.joined(self.joining(self.tiles(bn), [bm, bn], grid), buckets).bind("parts", parts)
     }
 
-    /// Elements of a row of these parts.
+    /// Elements per row of these partial sums.
     pub fn grouped_stride(&self, choice: MatrixChoice) -> u32 {
         self.tiles(choice.tile.bn) * choice.tile.bn
     }
 
-    /// Bytes of these parts.
+    /// Bytes of these partial sums.
     pub fn grouped_bytes(&self, buckets: &Buckets<B>, choice: MatrixChoice) -> u64 {
         u64::from(buckets.lines() + 1) * u64::from(self.grouped_stride(choice)) * 4
     }
 
-    /// Bytes of the sums of up to `rows` rows of x. A row more than is used: browsers want one behind a matrix's last.
+    /// Bytes of the sums of up to `rows` rows of x, plus one row: browsers require one after a matrix's last row.
     pub fn matrix_bytes(&self, rows: u32, choice: MatrixChoice) -> u64 {
         let MatrixChoice { tile, target, most, .. } = choice;
         let x = self.tiles(tile.bn);

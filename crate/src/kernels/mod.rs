@@ -1,5 +1,5 @@
-//! Kernel choice: one file per family turns what must be computed (a key) into a variant, its numbers and its grid.
-//! The families know shaders and capabilities; they know neither graphs nor wgpu.
+//! Kernel selection: each module maps an operation to a shader variant, its constants and its grid.
+//! Depends on shaders and device capabilities only, not on graphs or wgpu.
 
 pub mod altup;
 pub mod attention;
@@ -28,100 +28,102 @@ use crate::device::{Grid, preprocess};
 use crate::ir::Dim;
 use crate::{Error, Result};
 
-/// The most workgroups WebGPU allows in one dimension.
+/// Maximum workgroups per dimension that WebGPU guarantees.
 pub const MAX_GROUPS: u32 = 65_535;
 
-/// How many workgroups a dispatch has, as a function of the rows (tokens) of the step.
+/// Workgroup count of a dispatch, as a function of the step's rows (tokens).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GridSpec {
-    /// `units` workgroups whatever the rows, folded into two dimensions; shaders number them by `x + y * groups.x`.
+    /// `units` workgroups for any number of rows, folded into two dimensions. Shaders index them by `x + y * groups.x`.
     Fixed {
-        /// How many.
+        /// Workgroups.
         units: u32,
     },
-    /// `units * ceil(rows / per)` workgroups, folded likewise.
+    /// `units * ceil(rows / per)` workgroups, folded into two dimensions.
     Rows {
-        /// Workgroups for each tile of rows.
+        /// Workgroups per row tile.
         units: u32,
-        /// Rows of a tile.
+        /// Rows per tile.
         per: u32,
     },
-    /// These, whatever the rows.
+    /// A fixed grid for any number of rows.
     Exact(Grid),
-    /// `[x, y, ceil(rows / per)]`: so many rows at a time.
+    /// `[x, y, ceil(rows / per)]`.
     PerRow {
         /// Workgroups along x.
         x: u32,
         /// Workgroups along y.
         y: u32,
-        /// Rows that a workgroup takes.
+        /// Rows per workgroup.
         per: u32,
     },
-    /// `[x, runs, rows]`, with a run for each `tile` keys that a row may see, `most` at the most.
+    /// `[x, splits, rows]`: one KV split per `tile` visible keys of a row, at most `most`.
     Runs {
-        /// Workgroups of a run.
+        /// Workgroups per split.
         x: u32,
-        /// Keys of a run.
+        /// Keys per split.
         tile: u32,
-        /// The most runs.
+        /// Maximum splits.
         most: u32,
     },
-    /// Tiles as [`GridSpec::Tiled`], and along z as many workgroups to share each as come close to `target` in all.
+    /// Split-K: tiles as in [`GridSpec::Tiled`]. Along z, several workgroups share a tile so that the total approaches
+    /// `target`.
     Split {
-        /// Columns of tiles.
+        /// Tile columns.
         x: u32,
-        /// Rows of a tile.
+        /// Rows per tile.
         per: u32,
-        /// Workgroups that fill a device.
+        /// Workgroups that fill the device.
         target: u32,
-        /// The most workgroups for one tile.
+        /// Maximum workgroups per tile.
         most: u32,
     },
-    /// `[groups, rows / JOIN_ROWS, 1]` after a dispatch of [`GridSpec::Split`] that left its sums in parts, else nothing.
+    /// `[groups, rows / JOIN_ROWS, 1]` after a [`GridSpec::Split`] dispatch that left partial sums; otherwise an empty
+    /// grid.
     Join {
-        /// Workgroups of a row.
+        /// Workgroups per row.
         groups: u32,
-        /// Columns of tiles of the split dispatch.
+        /// Tile columns of the split dispatch.
         x: u32,
-        /// Rows of its tiles.
+        /// Rows per tile of the split dispatch.
         per: u32,
-        /// Workgroups that fill a device.
+        /// Workgroups that fill the device.
         target: u32,
-        /// The most workgroups for one of its tiles.
+        /// Maximum workgroups per tile of the split dispatch.
         most: u32,
-        /// Whether tiles that nobody shares are left in parts too.
+        /// Whether unshared tiles leave partial sums too.
         always: bool,
     },
-    /// `[x, y, rows * each]`: one pick of an expert at a time.
+    /// `[x, y, rows * each]`: one selected expert at a time.
     Picks {
         /// Workgroups along x.
         x: u32,
         /// Workgroups along y.
         y: u32,
-        /// Picks of a row.
+        /// Selected experts per row.
         each: u32,
     },
-    /// `[x, tiles, 1]` with as many tiles as picks sorted by expert may need.
+    /// `[x, tiles, 1]`, with the maximum number of tiles that row-expert pairs sorted by expert may need.
     Buckets {
-        /// Columns of tiles.
+        /// Tile columns.
         x: u32,
-        /// Picks of a row.
+        /// Selected experts per row.
         each: u32,
-        /// Picks of a tile.
+        /// Row-expert pairs per tile.
         per: u32,
         /// Experts.
         experts: u32,
     },
-    /// `[x, rows, 1]`; of more rows than a grid is high, as many layers as there must be.
+    /// `[x, rows, 1]`; adds layers along z when the rows exceed [`MAX_GROUPS`].
     Lines {
-        /// Columns of tiles.
+        /// Tile columns.
         x: u32,
     },
     /// `[x, ceil(rows / per), z]`.
     Tiled {
-        /// Columns of tiles.
+        /// Tile columns.
         x: u32,
-        /// Rows of a tile.
+        /// Rows per tile.
         per: u32,
         /// Layers, such as heads.
         z: u32,
@@ -129,7 +131,7 @@ pub enum GridSpec {
 }
 
 impl GridSpec {
-    /// The grid for a number of rows.
+    /// Returns the grid for a number of rows.
     pub fn at(self, rows: u32) -> Grid {
         match self {
             GridSpec::Fixed { units } => fold(u64::from(units)),
@@ -155,7 +157,7 @@ impl GridSpec {
         }
     }
 
-    /// The same where no row sees more than so many keys.
+    /// Returns the grid for rows with at most `keys` visible keys.
     pub fn within(self, keys: u32) -> Self {
         match self {
             GridSpec::Runs { x, tile, most } => GridSpec::Runs { x, tile, most: most.min(keys.div_ceil(tile)) },
@@ -164,11 +166,11 @@ impl GridSpec {
     }
 }
 
-/// Rows that a thread of shaders/matmul/gemm_join.wgsl has.
+/// Rows per thread of shaders/matmul/splitk_reduce.wgsl.
 const JOIN_ROWS: u32 = 4;
 
-/// How many workgroups share a tile: as many as fill the device, or two where a last round of whole tiles would leave more
-/// than half of it idle. shaders/matmul/gemm_join.wgsl has the same.
+/// Returns the workgroups that share a tile: enough to fill the device. Two, if a last wave of whole tiles would leave
+/// more than half the device idle. Must match shaders/matmul/splitk_reduce.wgsl.
 fn splits(tiles: u32, target: u32, most: u32) -> u32 {
     let own = (target / tiles.max(1)).clamp(1, most);
     let last = tiles % target.max(1);
@@ -176,7 +178,7 @@ fn splits(tiles: u32, target: u32, most: u32) -> u32 {
     if halves { most.min(2) } else { own }
 }
 
-/// Folds a count of workgroups into two dimensions under WebGPU's limit.
+/// Folds a workgroup count into two dimensions under WebGPU's limit.
 pub fn fold(total: u64) -> Grid {
     let limit = u64::from(MAX_GROUPS);
     if total <= limit {
@@ -186,25 +188,25 @@ pub fn fold(total: u64) -> Grid {
     [total.div_ceil(y) as u32, y as u32, 1]
 }
 
-/// A kernel with everything it is given by name; `B` is how the caller names buffers.
+/// A kernel launch with bindings and parameters by name. `B` is the caller's buffer handle.
 #[derive(Debug, Clone)]
 pub struct Launch<B> {
-    /// What the step does, for dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
-    /// The kernel.
+    /// Kernel variant.
     pub variant: Variant,
-    /// Buffers by the shader's names.
+    /// Buffers by their shader names.
     pub binds: Vec<(&'static str, B)>,
-    /// The words of `Params` by the shader's names.
+    /// `Params` words by their shader names.
     pub params: Vec<(&'static str, u32)>,
-    /// The workgroups.
+    /// Workgroup grid.
     pub grid: GridSpec,
-    /// What its grid counts as rows.
+    /// The dimension that the grid counts as rows.
     pub dim: Dim,
 }
 
 impl<B: Clone> Launch<B> {
-    /// A launch with nothing bound.
+    /// Creates a launch without bindings.
     pub fn new(label: impl Into<String>, variant: Variant, grid: GridSpec) -> Self {
         Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid, dim: Dim::TOKENS }
     }
@@ -215,7 +217,7 @@ impl<B: Clone> Launch<B> {
         self
     }
 
-    /// Binds a buffer when there is one.
+    /// Binds a buffer if there is one.
     pub fn bind_opt(self, name: &'static str, buffer: Option<B>) -> Self {
         match buffer {
             Some(b) => self.bind(name, b),
@@ -223,21 +225,21 @@ impl<B: Clone> Launch<B> {
         }
     }
 
-    /// Sets a word of `Params`.
+    /// Sets a `Params` word.
     pub fn set(mut self, name: &'static str, value: u32) -> Self {
         self.params.push((name, value));
         self
     }
 
-    /// Sets an f32 of `Params`.
+    /// Sets an f32 `Params` word.
     pub fn set_f32(self, name: &'static str, value: f32) -> Self {
         self.set(name, value.to_bits())
     }
 
-    /// Matches what is given against what the shader declares.
+    /// Resolves names to the shader's binding numbers and parameter order.
     ///
     /// # Errors
-    /// `Error::Internal` when a name is missing or unknown: a fault of the family that made the launch.
+    /// `Error::Internal` if a binding or parameter is missing or unknown, which is a bug in the kernel module.
     pub fn resolve(&self, shader: &Shader) -> Result<Resolved<B>> {
         let fault =
             |what: &str, name: &str| Error::Internal(format!("{} ({}): {what} {name}", self.label, self.variant));
@@ -267,12 +269,12 @@ impl<B: Clone> Launch<B> {
     }
 }
 
-/// A launch in the shader's numbers.
+/// A launch resolved to binding numbers.
 #[derive(Debug, Clone)]
 pub struct Resolved<B> {
-    /// Binding and buffer.
+    /// Binding number and buffer.
     pub buffers: Vec<(u32, B)>,
-    /// The uniform's binding and its words.
+    /// Binding of the uniform and its words.
     pub params: Option<(u32, Vec<u32>)>,
 }
 

@@ -1,13 +1,13 @@
-//! RMSNorm and LayerNorm of rows or parts of them, and their rounding to 8 bits.
+//! RMSNorm and LayerNorm of rows or column groups, and 8-bit quantization of the result.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// What a norm multiplies and adds.
+/// Parameters of a norm.
 #[derive(Debug, Clone)]
 pub struct Norm<B> {
-    /// Subtract the mean.
+    /// Whether the mean is subtracted (LayerNorm).
     pub layer: bool,
     /// `[cols]`.
     pub gain: Option<B>,
@@ -19,7 +19,7 @@ pub struct Norm<B> {
     pub eps: f32,
 }
 
-/// One launch over all rows (`single`: over one): the norm, where there is one, then rounding to whole steps of a 127th of
+/// Returns one launch over all rows, or over one if `single`: the optional norm, then rounding to multiples of 1/127 of
 /// the row's largest magnitude.
 pub fn rounded<B: Clone>(
     label: &str,
@@ -35,20 +35,20 @@ pub fn rounded<B: Clone>(
     launch
 }
 
-/// What a norm is added to, and what the sum is multiplied by.
+/// Residuals added to a norm, and the scale of the sum.
 #[derive(Debug)]
 pub struct Sum<'a, B> {
-    /// Rows.
+    /// First residual.
     pub rest: &'a View<B>,
-    /// More of them.
+    /// Second residual.
     pub more: Option<&'a View<B>>,
     /// Multiplies the sum.
     pub scale: f32,
-    /// One number that does so too.
+    /// Scalar buffer that also multiplies the sum.
     pub by: Option<B>,
 }
 
-/// One launch over all rows (`single`: over one): the norm, added to other rows.
+/// Returns one launch over all rows, or over one if `single`: the norm plus the residuals.
 pub fn added<B: Clone>(
     label: &str,
     of: &Norm<B>,
@@ -71,21 +71,21 @@ pub fn added<B: Clone>(
         .set_f32("scale", sum.scale)
 }
 
-/// The most columns of a norm: the threads keep a row in their registers.
+/// Maximum columns of a norm: threads hold a row in registers.
 pub const MOST_COLUMNS: u32 = 256 * 64;
 
-/// Columns that each of a workgroup's 256 threads keeps.
+/// Columns per thread of a 256-thread workgroup.
 fn each(cols: u32) -> u32 {
     let most = [1, 5, 10, 16, 28].into_iter().find(|each| cols <= each * 256);
     most.unwrap_or(MOST_COLUMNS / 256)
 }
 
-/// One launch over all rows (`single`: over one).
+/// Returns one launch over all rows, or over one if `single`.
 pub fn norm<B: Clone>(label: &str, norm: &Norm<B>, x: &View<B>, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
     grouped(label, norm, 1, x, out, cols, single)
 }
 
-/// The same of each of so many groups of columns, which are normed apart.
+/// Returns the norm of each of `groups` column groups separately.
 pub fn grouped<B: Clone>(
     label: &str,
     norm: &Norm<B>,

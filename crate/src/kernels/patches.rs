@@ -1,22 +1,22 @@
-//! Rows of patches from pixels (shaders/patches/patches.wgsl). Knows where bytes go, no picture and no processor; the CPU twin is
-//! `Processor::rows`.
+//! Extracts patch rows from pixels (shaders/patches/patches.wgsl). The CPU reference is `Processor::rows`.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// What the numbers of a patch are.
+/// Element order of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Numbers from a pixel to the next, from a color and from a frame.
+    /// Element strides of a pixel, a color and a frame.
     pub steps: [u32; 3],
-    /// Pixels of a patch's side.
+    /// Patch side in pixels.
     pub patch: u32,
-    /// Frames of a patch.
+    /// Frames per patch.
     pub frames: u32,
 }
 
-/// `pixels` are bytes, three a pixel; `starts` is `[rows, frames]` pairs, `levels` is `[3, 256]` f32.
+/// Returns the launch. `pixels` has three bytes a pixel; `starts` is `[rows, frames]` pairs, `levels` is `[3, 256]`
+/// f32.
 pub fn patches<B: Clone>(cut: Cut, [pixels, starts, levels]: [B; 3], out: View<B>) -> Launch<B> {
     let cols = 3 * cut.frames * cut.patch * cut.patch;
     let grid = GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 };

@@ -1,10 +1,10 @@
-//! One row for each text of a packed step. Knows spans of rows, no tokens.
+//! Pooling of packed sequences to one row each.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// One launch; `mode` is a number of shaders/pool/pool.wgsl, `spans` holds each text's first and end row.
+/// Returns the launch. `mode` is a code of shaders/pool/pool.wgsl; `spans` holds each sequence's first and end row.
 pub fn pool<B: Clone>(label: &str, mode: u32, x: &View<B>, spans: B, out: &View<B>, cols: u32) -> Launch<B> {
     let grid = GridSpec::Tiled { x: cols.div_ceil(64), per: 1, z: 1 };
     Launch::new(label, Variant::new(Kernel::Pool).set("MODE", mode), grid)

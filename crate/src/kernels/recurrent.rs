@@ -1,27 +1,26 @@
-//! Linear recurrences with a decay, the gated delta rule and Mamba-2's: few rows one after another, many by chunks; and the
-//! gated norm of what they give. Sources: arXiv 2412.06464, arXiv 2405.21060. It knows neither layers nor where buffers
-//! come from.
+//! Linear recurrences with decay (gated delta rule, Mamba-2), row by row or in chunks, and the gated norm of their
+//! output. Sources: arXiv 2412.06464, arXiv 2405.21060.
 
 use super::attention::Kv;
 use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// Rows of a chunk.
+/// Rows per chunk.
 const CHUNK: u32 = 32;
-/// Columns of values that a workgroup of the scan takes.
+/// Value columns per workgroup of the scan.
 const BLOCK: u32 = 16;
-/// The most keys of a head that a launch of the scan holds.
+/// Maximum key columns of a head per scan launch.
 const SCAN_KEYS: u32 = 128;
-/// The longest keys of the delta rule.
+/// Maximum key columns of the delta rule.
 pub const MAX_DELTA_KEY: u32 = SCAN_KEYS;
-/// The longest keys of Mamba-2.
+/// Maximum key columns of Mamba-2.
 pub const MAX_SSM_KEY: u32 = 256;
 
-/// What a row does to the memory of a head, whose decay is `exp(rate * dt)`.
+/// State update of a row; the decay of a head is `exp(rate * dt)`.
 #[derive(Debug, Clone)]
 pub enum Rule<B> {
-    /// `memory += key (beta (value - keyᵀ memory))ᵀ` with query and key of length 1, then the gated norm of what is read.
+    /// `memory += key (beta (value - keyᵀ memory))ᵀ` with unit-length query and key, then the gated norm of the output.
     Delta {
         /// `[row][heads]`: beta before its sigmoid.
         b: View<B>,
@@ -30,9 +29,9 @@ pub enum Rule<B> {
         /// Added to the mean square.
         eps: f32,
     },
-    /// `memory += key (dt value)ᵀ`; a share of the value is added to what is read.
+    /// `memory += key (dt value)ᵀ`; the output adds a scaled value (skip connection).
     Ssm {
-        /// The least and the largest dt.
+        /// Minimum and maximum dt.
         limits: [f32; 2],
         /// Multiplies dt before its bias.
         dt_scale: f32,
@@ -42,36 +41,36 @@ pub enum Rule<B> {
 /// One recurrence of many heads.
 #[derive(Debug, Clone)]
 pub struct Recurrent<B> {
-    /// For dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
-    /// Heads of values, each with its memory.
+    /// Value heads, each with its own memory.
     pub heads: u32,
     /// Heads of queries and keys.
     pub key_heads: u32,
-    /// Heads in a row that share a query and a key; 1 where they take turns.
+    /// Consecutive heads that share a query and a key; 1 if they are interleaved.
     pub per_key: u32,
-    /// Columns of a query and of a key, a multiple of 4.
+    /// Columns of a query and a key, a multiple of 4.
     pub key_dim: u32,
-    /// Columns of a head's values, a multiple of 4.
+    /// Value columns per head, a multiple of 4.
     pub value_dim: u32,
-    /// Columns of the input at which queries, keys and values begin.
+    /// First input columns of queries, keys and values.
     pub columns: [u32; 3],
-    /// `[row]` of queries, keys and values.
+    /// Rows of queries, keys and values.
     pub x: View<B>,
     /// `[row][heads]`: dt before its bias and softplus.
     pub a: View<B>,
-    /// What a row does.
+    /// Update rule.
     pub rule: Rule<B>,
-    /// Of each head the log of -rate, then of each the bias of dt, then: the gain of the norm `[value_dim]`, or of each head
-    /// the share of its values.
+    /// Per head log(-rate), then per head the bias of dt, then either the norm gain `[value_dim]` or the skip scale per
+    /// head.
     pub gains: B,
-    /// Whether the gains have the rates themselves rather than their logs.
+    /// Whether `gains` holds the rates rather than their logs.
     pub raw: bool,
     /// Element type of the memory, f32 or packed.
     pub kv: Kv,
-    /// `[heads][key_dim][value_dim]`; zeros at position 0 whatever is in it.
+    /// `[heads][key_dim][value_dim]`. Read as zeros at position 0.
     pub memory: B,
-    /// Where the step stands.
+    /// Step state.
     pub state: B,
 }
 
@@ -80,29 +79,29 @@ impl<B: Clone> Recurrent<B> {
         matches!(self.rule, Rule::Delta { .. })
     }
 
-    /// Keys that a thread of the step holds: so many that 256 threads hold a head.
+    /// Key columns per thread of the step kernel, so that 256 threads hold a head.
     fn each(&self) -> u32 {
         self.key_dim.div_ceil((1024 / self.value_dim).max(1)).next_power_of_two()
     }
 
-    /// Whether the kernels hold a head of these sizes, of a rule with keys of up to `max_key` columns.
+    /// Whether the kernels support these head sizes, for a rule with keys of up to `max_key` columns.
     pub fn fits(max_key: u32, key_dim: u32, value_dim: u32) -> bool {
         let slices = 1024 / value_dim.max(1);
         let fours = key_dim.is_multiple_of(4) && value_dim.is_multiple_of(4);
         fours && (4..=max_key).contains(&key_dim) && slices > 0 && key_dim.div_ceil(slices) <= 32
     }
 
-    /// Words that a row of a head leaves for the scan.
+    /// Words per row and head that the scan reads.
     fn width(&self) -> u32 {
         if self.delta() { self.key_dim + self.value_dim + CHUNK + 4 } else { CHUNK + 4 }
     }
 
-    /// Bytes of what [`Self::many`] leaves between its launches.
+    /// Bytes of the scratch between the launches of [`Self::many`].
     pub fn scratch(&self, rows: u32) -> u64 {
         u64::from(rows.next_multiple_of(CHUNK)) * u64::from(self.heads) * u64::from(self.width()) * 4
     }
 
-    /// Rows one after another, each normed and gated where the rule does.
+    /// Returns the decode launch: rows in sequence, with the gated norm if the rule has one.
     pub fn few(&self, out: &View<B>) -> Launch<B> {
         let variant = stored(Variant::new(Kernel::RecurrentStep), self.kv).set("EACH", self.each());
         let launch = self.launch("", variant, GridSpec::Fixed { units: self.heads });
@@ -119,7 +118,8 @@ impl<B: Clone> Recurrent<B> {
             .set_f32("eps", eps)
     }
 
-    /// Chunks of rows: what their rows are to each other, then one chunk after another, then the norm of the delta rule.
+    /// Returns the prefill launches: interactions within each chunk, the scan over chunks, then the norm of the delta
+    /// rule.
     pub fn many(&self, parts: &B, out: &View<B>) -> Vec<Launch<B>> {
         let grid = GridSpec::Tiled { x: self.heads, per: CHUNK, z: 1 };
         let prepare = self.launch(" chunks", Variant::new(Kernel::RecurrentPrepare), grid).bind("parts", parts.clone());
@@ -168,7 +168,7 @@ impl<B: Clone> Recurrent<B> {
             .set("x_stride", self.x.stride)
     }
 
-    /// Gives a launch what its decays come from.
+    /// Binds the inputs of the decay.
     fn rates(&self, launch: Launch<B>) -> Launch<B> {
         let (b, limits, dt_scale) = match &self.rule {
             Rule::Delta { b, .. } => (Some(b), [0.0, 0.0], 1.0),
@@ -193,23 +193,23 @@ fn stored(variant: Variant, kv: Kv) -> Variant {
     variant.flag(if kv == Kv::F32 { "KV_F32" } else { "KV_PACKED" })
 }
 
-/// RMSNorm of runs of columns with a gate.
+/// Gated RMSNorm of column groups.
 #[derive(Debug, Clone)]
 pub struct GatedNorm<B> {
     /// The gain.
     pub gain: B,
-    /// Where it begins.
+    /// First element of the gain.
     pub gain_offset: u32,
-    /// Columns of the gain from one run's to the next one's; 0 where all runs share them.
+    /// Gain stride between groups; 0 if all groups share it.
     pub gain_step: u32,
-    /// The gate comes before the norm.
+    /// Whether the gate is applied before the norm.
     pub first: bool,
     /// Added to the mean square.
     pub eps: f32,
 }
 
 impl<B: Clone> GatedNorm<B> {
-    /// Norms `runs` runs of `cols` columns of `x`, in place where there is no `out`.
+    /// Norms `runs` groups of `cols` columns of `x`, in place without `out`.
     pub fn launch(
         &self,
         label: &str,

@@ -1,46 +1,46 @@
-//! Runs of keys, into which attention of few rows is split (FlashDecoding): how many, and who joins what they leave. Knows capabilities,
-//! neither attention nor the product behind it.
+//! KV splits of decode attention (FlashDecoding): their count, and the kernel that reduces them.
 
 use crate::device::Caps;
 use crate::device::registry::Kernel;
 
-/// Keys up to which decode has plans of its own: where a dispatch is dear one workgroup takes all of them, on a large device the
-/// product behind joins what several made.
+/// Maximum keys of the short-context decode plan. One workgroup takes all keys where dispatches are expensive. On a
+/// large device, the matmul after attention reduces the splits.
 pub const NEAR: u32 = 512;
-/// Runs that the product behind attention joins at the most.
+/// Maximum splits that the matmul after attention reduces.
 pub const RUNS: u32 = 16;
 
-/// What decode attention leaves of a row in up to [`RUNS`] runs of keys, for a product to join (shaders/attention/runs.wgsl).
+/// Partial results of decode attention in up to [`RUNS`] splits, reduced by a matmul
+/// (shaders/attention/kv_splits_reduce.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runs {
-    /// Columns of a head.
+    /// Columns per head.
     pub head_dim: u32,
-    /// Keys that a row sees at the most.
+    /// Maximum visible keys of a row.
     pub window: u32,
-    /// Keys of a run.
+    /// Keys per split.
     pub tile: u32,
 }
 
-/// How decode attention is spread over workgroups.
+/// Thread layout of decode attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeChoice {
-    /// Query heads of one key-value head that a workgroup takes at the most.
+    /// Maximum query heads of one KV head per workgroup.
     pub heads: u32,
-    /// Keys that it takes at a time.
+    /// Keys per iteration.
     pub tile: u32,
-    /// Rows that never see more keys than these take them all in one run, whose result nobody joins.
+    /// Rows with at most this many keys take one split and need no reduction.
     pub near: u32,
-    /// Rows that never see more keys than these leave at most [`RUNS`] runs where a product behind can join them.
+    /// Rows with at most this many keys leave at most [`RUNS`] splits, if the next matmul can reduce them.
     pub joined: u32,
-    /// Whether a step has runs for the keys that there are, not for all that there may be: on a large device what has nothing to do
-    /// costs nothing.
+    /// Whether a step dispatches splits for the current keys rather than the capacity. On a large device idle
+    /// workgroups are free.
     pub follows: bool,
 }
 
 impl DecodeChoice {
-    /// What is known to be good.
+    /// Returns the best known tiling.
     pub fn of(caps: &Caps, heads: u32, kv_heads: u32, head_dim: u32) -> Self {
-        // Heads of a workgroup share what it reads of the cache; a large device would rather have more workgroups.
+        // Heads in a workgroup share reads of the cache; a large device prefers more workgroups.
         let most = caps.measured(Kernel::Decode, "HEADS", if caps.full_load() >= 512 { 2 } else { 8 });
         let own = (heads / kv_heads).next_power_of_two().min(most);
         let pick = |name: &str, own: u32| caps.choose(Kernel::Decode, name, own);
@@ -51,13 +51,13 @@ impl DecodeChoice {
             _ => 0,
         };
         let joined = if Self::joins(caps) { NEAR } else { 0 };
-        // Wide heads leave room for fewer of them in a workgroup's memory, and for fewer values in a thread.
+        // Wide heads need more workgroup memory each, and leave fewer values per thread.
         let (heads, tile) = if head_dim > 256 { (heads.min(4), 32) } else { (heads, tile) };
         Self { heads, tile, near, joined, follows: caps.full_load() < 512 }
     }
 
-    /// Whether products join the runs that attention leaves. Each of their workgroups reads all of them: only a large device has
-    /// them at hand in less time than a dispatch takes.
+    /// Whether matmuls reduce the KV splits. Every workgroup of the matmul reads all splits, which only a large device
+    /// does faster than a dispatch.
     pub fn joins(caps: &Caps) -> bool {
         caps.choose(Kernel::GemvBlocks, "RUNS", if caps.full_load() >= 1024 { RUNS } else { 0 }) != 0
     }

@@ -1,5 +1,5 @@
-//! The next token on the GPU: the largest of the logits, or a draw that agrees with `sample::Sampler` bit by bit, and the
-//! step from one token to the next, or to several that were drafted. Knows vocabularies and sampling parameters, not what they belong to.
+//! Token selection on the GPU: argmax, or sampling bit-exact with `sample::Sampler`, and the state update for one token
+//! or several drafted ones.
 
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
@@ -7,12 +7,12 @@ use crate::sample::fixed::{BANNED, GAP_LIMIT, fraction, gap_scale, min_p_limit};
 use crate::sample::{Params, Penalty};
 use crate::{Error, Result};
 
-/// Slices that the vocabulary is cut into.
+/// Returns the slices that the vocabulary is divided into.
 pub fn slices(vocab: u32) -> u32 {
     vocab.div_ceil(1024).clamp(1, 128)
 }
 
-/// The best of each slice; `out` holds two words for each.
+/// Finds the maximum of each slice; `out` holds two words for each.
 pub fn argmax<B: Clone>(logits: B, out: B, vocab: u32) -> Launch<B> {
     let count = slices(vocab);
     Launch::new("argmax", Variant::new(Kernel::Argmax), GridSpec::Fixed { units: count })
@@ -22,7 +22,7 @@ pub fn argmax<B: Clone>(logits: B, out: B, vocab: u32) -> Launch<B> {
         .set("slice", vocab.div_ceil(count))
 }
 
-/// The same for each row of a step, with [`slices`] pairs for each.
+/// Finds the slice maxima for each row of a step, [`slices`] pairs per row.
 pub fn argmax_rows<B: Clone>(logits: B, out: B, vocab: u32, state: B) -> Launch<B> {
     let mut launch = argmax(logits, out, vocab).bind("state", state);
     launch.variant = launch.variant.flag("ROWS");
@@ -30,34 +30,34 @@ pub fn argmax_rows<B: Clone>(logits: B, out: B, vocab: u32, state: B) -> Launch<
     launch
 }
 
-/// What the step from one token to the next reads and moves.
+/// Buffers of the state update after a token.
 #[derive(Debug, Clone)]
 pub struct Advance<B> {
-    /// Pairs of value and index, `slices` of them.
+    /// Value and index pairs, `slices` of them.
     pub candidates: B,
-    /// How many.
+    /// Candidate pairs.
     pub slices: u32,
     /// Token ids that end the generation.
     pub stops: B,
-    /// How many.
+    /// Length of `stops`.
     pub stop_count: u32,
-    /// The state.
+    /// Step state.
     pub state: B,
-    /// Input ids; the first becomes the token.
+    /// Input ids; the first is set to the token.
     pub ids: B,
     /// Ring of sampled tokens.
     pub tokens: B,
-    /// Its length.
+    /// Ring length.
     pub ring: u32,
-    /// Where the token is counted for the penalties, unless the draw has done so.
+    /// Token counts for the penalties, unless sampling has updated them.
     pub counts: Option<B>,
-    /// All tokens by position, where [`draft`] wants them.
+    /// All tokens by position, if [`draft`] needs them.
     pub history: Option<B>,
-    /// The candidates are so many logits: all is one dispatch. Not with drafts.
+    /// Vocabulary size if `candidates` holds all logits, which takes one dispatch. Not with drafts.
     pub vocabulary: Option<u32>,
 }
 
-/// Picks the token and moves the state on.
+/// Selects the token and advances the state.
 pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
     let variant = Variant::new(Kernel::Advance)
         .flag_if("COUNT", a.counts.is_some())
@@ -81,12 +81,12 @@ pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
     }
 }
 
-/// The most rows of a step with drafts: the last token and seven that may follow.
+/// Maximum rows of a step with drafts: the last token and seven draft tokens.
 pub const DRAFT_ROWS: u32 = 8;
-/// Tokens of the longest and of the shortest ending that is looked up.
+/// Maximum and minimum length of the token suffix that prompt lookup matches.
 pub const ENDINGS: (u32, u32) = (4, 2);
 
-/// Drafts the rows after the last token: `history` has the tokens of positions 0 to the state's.
+/// Drafts the rows after the last token by prompt lookup. `history` has the tokens from position 0 to the state's.
 pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
     Launch::new("draft", Variant::new(Kernel::Draft), GridSpec::Fixed { units: 1 })
         .bind("history", history)
@@ -97,8 +97,8 @@ pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
         .set("most", DRAFT_ROWS - 1)
 }
 
-/// Takes the tokens of a step with drafted rows and moves the state on. `candidates` has the slices of each of
-/// [`DRAFT_ROWS`] rows, `tokens` four words after the ring.
+/// Accepts the tokens of a step with drafted rows and advances the state. `candidates` has the slices of [`DRAFT_ROWS`]
+/// rows; `tokens` has four words after the ring.
 pub fn accept<B: Clone>(a: Advance<B>) -> Launch<B> {
     Launch::new("accept", Variant::new(Kernel::Accept), GridSpec::Fixed { units: 1 })
         .bind("candidates", a.candidates)
@@ -112,56 +112,56 @@ pub fn accept<B: Clone>(a: Advance<B>) -> Launch<B> {
         .set("ring", a.ring)
 }
 
-/// The largest vocabulary: the draw splits it into 1024 blocks of 1024 tokens.
+/// Maximum vocabulary: sampling divides it into 1024 blocks of 1024 tokens.
 pub const MAX_VOCABULARY: usize = 1 << 20;
 
-/// Bytes of the buffer `sampling`.
+/// Bytes of the `sampling` buffer.
 pub const SETTINGS_BYTES: u64 = 48;
 
-/// Bytes of the buffer `work` before its list.
+/// Bytes of the `work` buffer before its list.
 const WORK_HEAD: u64 = 32_800;
 
-/// Status words of `Sample::picked`, as in shaders/sample/fixed.wgsl.
+/// Status codes in `Sample::picked`, as in shaders/sample/fixed.wgsl.
 const NOT_FINITE: u32 = 1;
 const CONSTANT: u32 = 2;
 const ALL_BANNED: u32 = 3;
 
-/// One draw from a row of logits.
+/// Samples one token from a row of logits.
 #[derive(Debug, Clone)]
 pub struct Sample<B> {
-    /// For dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
-    /// How many logits.
+    /// Number of logits.
     pub vocabulary: u32,
-    /// The buffer of logits.
+    /// Logits buffer.
     pub logits: B,
-    /// The first logit in it.
+    /// First logit in the buffer.
     pub offset: u32,
     /// [`SETTINGS_BYTES`], filled with [`settings`].
     pub sampling: B,
     /// Scratch of [`work_bytes`].
     pub work: B,
-    /// `State`: its `step` counts the random numbers, and nothing is picked once it is stopped.
+    /// Step state: `step` counts the random numbers. Nothing is sampled once it is stopped.
     pub state: B,
-    /// Three words: value and index as [`Advance::candidates`] wants them (one slice), then a status, see [`status`].
+    /// Three words: value and index as in [`Advance::candidates`] (one slice), then a status (see [`status`]).
     pub picked: B,
-    /// What bias and penalties need; without it they have no effect.
+    /// Buffers of bias and penalties; without them neither applies.
     pub adjust: Option<Adjust<B>>,
 }
 
-/// Buffers for bias and penalties, one word per token each.
+/// Logit bias and penalty buffers, one word per token each.
 #[derive(Debug, Clone)]
 pub struct Adjust<B> {
-    /// [`crate::sample::Sampler::counts`] at first; the draw counts its tokens itself.
+    /// Initially [`crate::sample::Sampler::counts`]; sampling updates it.
     pub counts: B,
-    /// [`bias`].
+    /// Filled with [`bias`].
     pub bias: B,
-    /// Scratch: the adjusted scores.
+    /// Scratch for the adjusted logits.
     pub scores: B,
 }
 
 impl<B: Clone> Sample<B> {
-    /// The kernels of the draw in order.
+    /// Returns the sampling kernels in order.
     pub fn launches(&self) -> Result<[Launch<B>; 4]> {
         if self.vocabulary as usize > MAX_VOCABULARY {
             let reason = format!("a vocabulary of {} is larger than {MAX_VOCABULARY}", self.vocabulary);
@@ -181,8 +181,8 @@ impl<B: Clone> Sample<B> {
         ])
     }
 
-    /// The first kernel: bias and penalties, and the extremes of the logits. Greedy decoding with penalties runs it alone
-    /// and takes the largest of the scores.
+    /// Returns the first kernel: bias, penalties and the extremes of the logits. Greedy decoding with penalties runs
+    /// only this and takes the largest adjusted logit.
     pub fn adjustment(&self) -> Launch<B> {
         let variant = Variant::new(Kernel::SamplePenalty).flag_if("ADJUST", self.adjust.is_some());
         let adjust = self.adjust.as_ref();
@@ -209,27 +209,27 @@ impl<B: Clone> Sample<B> {
     }
 }
 
-/// Bytes of the buffer `work` for a vocabulary.
+/// Bytes of the `work` buffer for a vocabulary.
 pub fn work_bytes(vocabulary: u32) -> u64 {
     WORK_HEAD + 8 * u64::from(vocabulary)
 }
 
-/// Whether the GPU draws with these parameters as the CPU does: rare filters are left to the CPU.
+/// Whether the GPU supports these parameters with the CPU's results. Rare filters run on the CPU.
 pub fn runs_on_gpu(params: &Params) -> bool {
     !params.has_rare_filters()
 }
 
-/// Whether the draw needs [`Adjust`].
+/// Whether sampling needs [`Adjust`].
 pub fn needs_adjust(params: &Params) -> bool {
     params.has_penalties() || !params.logit_bias.is_empty()
 }
 
-/// The words of the buffer `sampling`.
+/// Returns the words of the `sampling` buffer.
 pub fn settings(params: &Params, seed: u64, vocabulary: u32) -> [u32; 12] {
     let penalty = Penalty::of(params);
     let top_p = if params.top_p < 1.0 { fraction(params.top_p) } else { u32::MAX };
     let min_p = if params.min_p > 0.0 { min_p_limit(params.min_p) } else { GAP_LIMIT };
-    // A temperature of zero is greedy, which the caller decides; the scale must be finite all the same.
+    // Temperature 0 is greedy, which the caller handles; the scale must still be finite.
     let scale = gap_scale(params.temperature.max(crate::sample::fixed::MIN_TEMPERATURE));
     [
         scale.to_bits(),
@@ -247,7 +247,7 @@ pub fn settings(params: &Params, seed: u64, vocabulary: u32) -> [u32; 12] {
     ]
 }
 
-/// The row of the buffer `bias`.
+/// Returns the contents of the `bias` buffer.
 pub fn bias(params: &Params, vocabulary: u32) -> Vec<f32> {
     let mut row = vec![0.0; vocabulary as usize];
     for (&token, &bias) in &params.logit_bias {
@@ -258,7 +258,7 @@ pub fn bias(params: &Params, vocabulary: u32) -> Vec<f32> {
     row
 }
 
-/// What the status of a pick means.
+/// Converts a status code to an error.
 pub fn status(word: u32, step: u32) -> Result<()> {
     let broken = |hint: &str| Err(Error::NotFinite { step: format!("token {step}"), hint: hint.into() });
     match word {

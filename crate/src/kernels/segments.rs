@@ -1,5 +1,5 @@
-//! Attention of packed texts without a cache: heads normed and rotated by each row's position, then softmax over the rows of
-//! the row's own text, by the kernels that attention of a prompt has. It knows neither layers nor where buffers come from.
+//! Attention over packed sequences without a cache: head norm and RoPE by row position, then softmax over the row's own
+//! sequence. Uses the prefill attention kernels.
 
 use super::attention::{HeadNorm, Kv, Rope, many, with_heads};
 use super::matmul::View;
@@ -7,39 +7,39 @@ use super::{GridSpec, Launch};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 
-/// One attention layer over packed texts.
+/// One attention layer over packed sequences.
 #[derive(Debug, Clone)]
 pub struct Segments<B> {
-    /// For dumps and profiles.
+    /// Label for plan dumps and profiles.
     pub label: String,
     /// Query heads.
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Columns of a head, a multiple of 4 up to 512.
+    /// Columns per head, a multiple of 4 up to 512.
     pub head_dim: u32,
     /// Multiplies the scores.
     pub scale: f32,
     /// `cap * tanh(score / cap)`; 0 for none.
     pub softcap: f32,
-    /// The most rows that a key may come before the query.
+    /// Maximum distance of a key before the query, in rows.
     pub before: u32,
-    /// The most rows that it may come after it.
+    /// Maximum distance of a key after the query, in rows.
     pub after: u32,
-    /// `[32][heads]`, added to the scores by distance.
+    /// Relative position bias by distance, `[32][heads]`, added to the scores.
     pub relative: Option<B>,
-    /// Norm of the heads of q and k.
+    /// Norm of the q and k heads.
     pub head_norm: Option<HeadNorm<B>>,
-    /// Rotation.
+    /// RoPE.
     pub rope: Option<Rope<B>>,
-    /// First and end row of each row's text.
+    /// First and end row of each row's sequence.
     pub segments: B,
-    /// Where the step stands.
+    /// Step state.
     pub state: B,
 }
 
 impl<B: Clone> Segments<B> {
-    /// Whether q and k have to be prepared.
+    /// Whether q and k need [`Self::prepare`].
     pub fn prepares(&self) -> bool {
         self.rope.is_some() || self.head_norm.is_some()
     }
@@ -49,7 +49,7 @@ impl<B: Clone> Segments<B> {
         (self.heads + self.kv_heads) * self.head_dim
     }
 
-    /// Norms and rotates q and k into `out`.
+    /// Applies head norm and RoPE to q and k into `out`.
     pub fn prepare(&self, q: &View<B>, k: &View<B>, positions: B, out: B) -> Launch<B> {
         let grid = GridSpec::Tiled { x: self.heads + self.kv_heads, per: 1, z: 1 };
         let launch = Launch::new(format!("{} rope", self.label), Variant::new(Kernel::RopeRows), grid)
@@ -67,13 +67,13 @@ impl<B: Clone> Segments<B> {
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
-    /// The views of q and k in what [`Self::prepare`] wrote.
+    /// Returns the views of q and k in the output of [`Self::prepare`].
     pub fn prepared(&self, buffer: &B) -> (View<B>, View<B>) {
         let view = |offset| View { buffer: buffer.clone(), offset, stride: self.prepared_cols() };
         (view(0), view(self.heads * self.head_dim))
     }
 
-    /// The attention itself. `exact`: factors keep f32's precision, so that no units of halves are used.
+    /// Returns the attention launch. `exact`: factors keep f32 precision, so no f16 subgroup matrices are used.
     pub fn attend(&self, caps: &Caps, exact: bool, q: &View<B>, k: &View<B>, v: &View<B>, out: &View<B>) -> Launch<B> {
         let (variant, per) = many(caps, self.head_dim, exact, false);
         let variant = Kv::F32

@@ -1,41 +1,41 @@
-//! What sound needs beside products: windows of convolutions, upsampling, snakes, norms over time, log-mel features. A dense
-//! convolution is a product with its windows, whatever the encoding of its weights.
+//! Audio kernels other than matmuls: im2col, transposed convolution, Snake, group norm over time, log-mel features.
+//! Dense convolutions are a matmul over im2col windows, for any weight encoding.
 
 use super::matmul::View;
 use super::registry::{Kernel, Variant};
 use super::{GridSpec, Launch};
 
-/// Slabs of rows that a norm over time is summed in.
+/// Row slabs of the group norm's partial sums.
 pub const SLABS: u32 = 32;
 
-/// The windows of a convolution.
+/// Im2col windows of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unfold {
     /// Columns of the input.
     pub cols: u32,
-    /// Rows of a window.
+    /// Kernel size in rows.
     pub taps: u32,
-    /// Rows from a window to the next.
+    /// Stride between windows in rows.
     pub stride: u32,
-    /// Rows from one row of a window to the next.
+    /// Dilation in rows.
     pub dilation: u32,
-    /// Rows of zeros before the input.
+    /// Zero rows before the input.
     pub left: u32,
-    /// Rows of zeros after it.
+    /// Zero rows after the input.
     pub right: u32,
-    /// Columns of a window row by row; else channel by channel, as convolutions' weights have them.
+    /// Whether window columns are ordered by tap; otherwise by channel, as convolution weights are.
     pub by_tap: bool,
 }
 
 impl Unfold {
-    /// Windows of so many rows.
+    /// Returns the number of windows over `rows` input rows.
     pub fn windows(&self, rows: u32) -> u32 {
         (rows + self.left + self.right)
             .checked_sub((self.taps - 1) * self.dilation + 1)
             .map_or(0, |n| n / self.stride + 1)
     }
 
-    /// One launch; its grid counts windows, `state` counts rows of the input.
+    /// Returns the launch. Its grid counts windows; `state` counts input rows.
     pub fn launch<B: Clone>(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> Launch<B> {
         let margin = (self.left + self.right) as i32 - ((self.taps - 1) * self.dilation + 1) as i32;
         let variant = Variant::new(Kernel::Unfold).flag_if("BY_TAP", self.by_tap);
@@ -55,27 +55,27 @@ impl Unfold {
     }
 }
 
-/// A causal transposed convolution in groups.
+/// A causal grouped transposed convolution.
 #[derive(Debug, Clone)]
 pub struct Upsample<B> {
     /// Columns of the output.
     pub cols: u32,
-    /// Input columns of a group.
+    /// Input columns per group.
     pub inputs: u32,
-    /// Output columns of a group.
+    /// Output columns per group.
     pub outputs: u32,
-    /// Width of the kernel.
+    /// Kernel size.
     pub taps: u32,
-    /// Rows that each row becomes.
+    /// Output rows per input row.
     pub rate: u32,
-    /// `[input][outputs of a group][taps]`, f32.
+    /// `[input][outputs per group][taps]`, f32.
     pub weight: B,
     /// `[cols]`.
     pub bias: Option<B>,
 }
 
 impl<B: Clone> Upsample<B> {
-    /// One launch; its grid counts rows of the output, `state` those of the input.
+    /// Returns the launch. Its grid counts output rows; `state` counts input rows.
     pub fn launch(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::Upsample).flag_if("BIAS", self.bias.is_some());
         Launch::new(label, variant, elements(self.cols))
@@ -95,7 +95,7 @@ impl<B: Clone> Upsample<B> {
     }
 }
 
-/// Snake of the first `snakes` columns, leaky ReLU of the others; `alpha` has one number for each snake.
+/// Returns Snake of the first `snakes` columns and leaky ReLU of the others. `alpha` has one value per Snake column.
 pub fn snake<B: Clone>(
     label: &str,
     cols: u32,
@@ -118,12 +118,12 @@ pub fn snake<B: Clone>(
         .set("out_stride", out.stride)
 }
 
-/// A norm over all rows of groups of columns.
+/// A norm of column groups over all rows.
 #[derive(Debug, Clone)]
 pub struct GroupNorm<B> {
     /// Columns.
     pub cols: u32,
-    /// Groups of them.
+    /// Column groups.
     pub groups: u32,
     /// Added to the mean square.
     pub eps: f32,
@@ -134,12 +134,12 @@ pub struct GroupNorm<B> {
 }
 
 impl<B: Clone> GroupNorm<B> {
-    /// Bytes of `sums`.
+    /// Bytes of the `sums` buffer.
     pub fn bytes(&self) -> u64 {
         u64::from(self.groups * SLABS) * 8
     }
 
-    /// Two launches: sums of slabs, then the norm.
+    /// Returns two launches: partial sums per slab, then the norm.
     pub fn launches(&self, label: &str, x: &View<B>, state: &B, sums: &B, out: &View<B>) -> [Launch<B>; 2] {
         let both = |kernel: Kernel, grid: GridSpec| {
             Launch::new(label, Variant::new(kernel), grid)
@@ -152,7 +152,7 @@ impl<B: Clone> GroupNorm<B> {
                 .set("x_offset", x.offset)
                 .set("x_stride", x.stride)
         };
-        // 1024 elements of a group for each workgroup.
+        // 1024 elements of a group per workgroup.
         let apply = GridSpec::Rows { units: self.groups * (self.cols / self.groups), per: 1024 };
         [
             both(Kernel::GroupSums, GridSpec::Exact([SLABS, self.groups, 1])),
@@ -166,23 +166,24 @@ impl<B: Clone> GroupNorm<B> {
     }
 }
 
-/// What log-mel features are made with.
+/// Inputs of the log-mel features.
 #[derive(Debug, Clone)]
 pub struct Mel<B> {
-    /// Bands.
+    /// Mel bands.
     pub mels: u32,
-    /// Frames, of 160 samples each, zeros after the sound included.
+    /// Frames of 160 samples, including zero padding after the audio.
     pub frames: u32,
-    /// Of `audio::mel::table`.
+    /// From `audio::mel::table`.
     pub table: B,
-    /// Of `audio::mel::filters`.
+    /// From `audio::mel::filters`.
     pub filters: B,
-    /// `[frames]`.
+    /// Maximum per frame, `[frames]`.
     pub peaks: B,
 }
 
 impl<B: Clone> Mel<B> {
-    /// Two launches: logarithms, then their norm. `x` has rows of 160 samples, which `state` counts; zeros follow them.
+    /// Returns two launches: log-mel, then normalization. `x` has rows of 160 samples, counted by `state`; zeros
+    /// follow.
     pub fn launches(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> [Launch<B>; 2] {
         let grid = GridSpec::Fixed { units: self.frames };
         [
@@ -207,7 +208,7 @@ impl<B: Clone> Mel<B> {
     }
 }
 
-/// Adds to each row that of a table at its position in the sequence.
+/// Adds to each row the table row of its position in the sequence.
 pub fn add_positions<B: Clone>(
     label: &str,
     cols: u32,
@@ -227,7 +228,7 @@ pub fn add_positions<B: Clone>(
         .set("out_stride", out.stride)
 }
 
-/// Copies heads of `x_cols / count` columns as heads of `cols / count`, zeros in what is new.
+/// Copies heads of `x_cols / count` columns to heads of `cols / count`, padded with zeros.
 pub fn heads<B: Clone>(
     label: &str,
     count: u32,
@@ -249,7 +250,7 @@ pub fn heads<B: Clone>(
         .set("out_stride", out.stride)
 }
 
-/// A thread for each element of rows of so many columns.
+/// Returns a grid with one thread per element of rows of `cols` columns.
 fn elements(cols: u32) -> GridSpec {
     GridSpec::Rows { units: cols, per: 256 }
 }

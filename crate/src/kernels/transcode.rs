@@ -1,5 +1,5 @@
-//! Raw bytes of a checkpoint to a canonical layout on the GPU, and quantization on load. The CPU twins are
-//! format/transcode.rs and format/quantize.rs, bit for bit. Knows neither files nor models.
+//! Transcodes raw checkpoint bytes to a weight layout on the GPU, or quantizes them on load. Bit-exact with the CPU
+//! references format/transcode.rs and format/quantize.rs.
 
 use super::matmul::groups;
 use super::{GridSpec, Launch};
@@ -7,68 +7,68 @@ use crate::device::registry::{Kernel, Variant};
 use crate::format::ggml::GgmlType;
 use crate::format::{Encoding, Float, Form, Layout, RowOrder, quantize};
 
-/// Bytes in a buffer: where a part of the source begins.
+/// A byte offset in a buffer.
 #[derive(Debug, Clone)]
 pub struct Bytes<B> {
     /// The buffer.
     pub buffer: B,
-    /// The first byte; a multiple of 4 but for GGUF blocks.
+    /// First byte; a multiple of 4 except for GGUF blocks.
     pub at: u32,
 }
 
-/// Rows of a stored weight, as its bytes lie in GPU memory.
+/// Rows of a stored weight in GPU memory.
 #[derive(Debug, Clone)]
 pub struct Stored<B> {
-    /// How they are stored.
+    /// Stored encoding.
     pub encoding: Encoding,
     /// Elements or codes.
     pub weight: Bytes<B>,
-    /// Scales, where the encoding has them apart.
+    /// Scales, if the encoding stores them separately.
     pub scales: Option<Bytes<B>>,
     /// Zero points, or MLX's biases.
     pub zeros: Option<Bytes<B>>,
-    /// The table that codes index (bitsandbytes) or scales do (nvfp4), from its buffer's first byte.
+    /// Table indexed by codes (bitsandbytes) or scales (nvfp4), at its buffer's start.
     pub table: Option<B>,
-    /// The table that scales index and the scales of the second level, from their buffers' first bytes.
+    /// Table indexed by the scales, and the second-level scales, at their buffers' starts.
     pub nested: Option<(B, B)>,
-    /// BitNet's scale, as the layout has it.
+    /// BitNet's scale.
     pub scale: f32,
-    /// Whether each row has a scale, where the encoding leaves that open.
+    /// Whether each row has a scale, where the encoding does not fix it.
     pub row_scales: bool,
-    /// With act-order: the input of each column, sorted by group ([`crate::format::Packed::column_order`]).
+    /// Act-order: the input of each column, sorted by group ([`crate::format::Packed::column_order`]).
     pub order: Option<B>,
-    /// The first row to take, counted from the first byte.
+    /// First row to read, counted from the first byte.
     pub first_row: u32,
-    /// Rows to take.
+    /// Rows to read.
     pub rows: u32,
-    /// Rows of the whole matrix; formats that are stored transposed need it.
+    /// Rows of the whole matrix, for formats stored transposed.
     pub all_rows: u32,
-    /// The order of the rows; the rows taken must be whole blocks of it.
+    /// Row order. The rows read must be whole blocks of it.
     pub row_order: RowOrder,
 }
 
-/// Where the rows go.
+/// Destination of the rows.
 #[derive(Debug, Clone)]
 pub struct Target<B> {
-    /// The layout.
+    /// Weight layout.
     pub layout: Layout,
-    /// Columns of a row.
+    /// Columns per row.
     pub cols: u32,
     /// Plane 0.
     pub q: B,
-    /// Plane 1, where the layout has one.
+    /// Plane 1, if the layout has one.
     pub s: Option<B>,
-    /// The first row to write.
+    /// First row to write.
     pub first_row: u32,
 }
 
-/// What a source asks of the kernels beside the sizes.
+/// Kernel variant and bindings of a source.
 struct Choice {
     variant: Variant,
     group: u32,
     scales: bool,
     zeros: bool,
-    /// Rows that share a scale.
+    /// Rows per scale.
     block_rows: u32,
 }
 
@@ -78,9 +78,9 @@ impl Choice {
     }
 }
 
-/// The launch that transcodes rows; None where only the CPU transcoder knows the way.
+/// Returns the launch that transcodes rows, or None if only the CPU transcoder supports the conversion.
 ///
-/// Dense sources go to dense layouts, or are quantised to [`quantize::layout`] of 4 or 8 bits.
+/// Dense sources become dense layouts or are quantized to [`quantize::layout`] of 4 or 8 bits.
 pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Option<Launch<B>> {
     let choice = choose(from, to)?;
     let blocks = to.layout.padded_cols(to.cols as usize) as u32 / 32;
@@ -154,7 +154,7 @@ fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
             .set("MINUS_ONE", minus_one.into());
         Some(Choice { group: group as u32, scales: true, zeros, ..Choice::new(variant) })
     };
-    // The kernels write the layout that the encoding goes to; quantization on load is the one choice beside it.
+    // Kernels write the encoding's default layout; quantization on load is the only alternative.
     let default = from.encoding.layout(to.cols as usize) == Some(to.layout);
     let has_zeros = from.zeros.is_some();
     match from.encoding {
@@ -183,7 +183,7 @@ fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
     }
 }
 
-/// Plain numbers: copied, converted, or quantised.
+/// Dense elements: copied, converted or quantized.
 fn numbers(float: Float, layout: Layout) -> Option<Choice> {
     let variant = match layout {
         Layout::Dense(to) => Variant::new(Kernel::TranscodeDense).set("TO", float_number(to)),
@@ -198,7 +198,7 @@ fn numbers(float: Float, layout: Layout) -> Option<Choice> {
     Some(Choice::new(variant.set("FROM", float_number(float))))
 }
 
-/// Whole nibbles or bytes with their scales; `scale` is the type of scales that are numbers.
+/// Whole 4-bit or 8-bit codes with scales; `scale` is the element type of float scales.
 fn bytes(source: u32, scale: Option<Float>, row_scales: bool) -> Option<Choice> {
     let variant = Variant::new(Kernel::TranscodeBytes)
         .set("SOURCE", source)
@@ -208,7 +208,7 @@ fn bytes(source: u32, scale: Option<Float>, row_scales: bool) -> Option<Choice> 
     Some(Choice { group: u32::from(row_scales), scales: true, ..Choice::new(variant) })
 }
 
-/// Small floats and table codes: to plain numbers only.
+/// Small floats and table codes, to dense layouts only.
 fn small<B>(encoding: Encoding, to: &Target<B>) -> Option<Choice> {
     let Layout::Dense(float) = to.layout else { return None };
     let variant = Variant::new(Kernel::TranscodeSmall).set("TO", float_number(float));
@@ -224,7 +224,7 @@ fn small<B>(encoding: Encoding, to: &Target<B>) -> Option<Choice> {
     Some(Choice { group, scales: true, block_rows: rows, ..Choice::new(variant) })
 }
 
-/// The block types that the kernel knows.
+/// The block types that the kernel supports.
 fn blocks(kind: GgmlType) -> Option<Choice> {
     use GgmlType as G;
     let number = match kind {
@@ -255,7 +255,7 @@ fn blocks(kind: GgmlType) -> Option<Choice> {
     Some(Choice::new(variant))
 }
 
-/// The shaders' number of a type.
+/// Returns the shader's code of an element type.
 fn float_number(float: Float) -> u32 {
     match float {
         Float::F16 => 0,

@@ -1,12 +1,12 @@
-//! A matrix inside a buffer, as every kernel family reads and writes it. Knows no kernel.
+//! A matrix inside a buffer, the input and output type of all kernels.
 
-/// A part of a buffer that is seen as a matrix of rows.
+/// A region of a buffer, read as a row-major matrix.
 #[derive(Debug, Clone)]
 pub struct View<B> {
     /// The buffer.
     pub buffer: B,
     /// Elements before the first row.
     pub offset: u32,
-    /// Elements from one row to the next.
+    /// Row stride in elements.
     pub stride: u32,
 }
