@@ -1,38 +1,38 @@
-//! What Gemma 3n does with its streams, which lie side by side in a row. Source: arXiv 2301.13310. Knows shapes, not kernels.
+//! Gemma 3n AltUp operations on streams stored side by side in a row. Source: arXiv 2301.13310.
 
 use super::{Activation, WeightId};
 
-/// An operation on streams or on a row as a whole.
+/// An operation on AltUp streams or on whole rows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AltUp {
-    /// Each stream and a mix of all; inputs streams and modes (a number for each stream), and what is added to all streams
-    /// but the first before, if anything.
+    /// Predicts each stream as itself plus a mix of all. Inputs: streams; modes (one value per stream); optionally a
+    /// row added first to all streams but the first.
     Predict {
-        /// `[count][count][count]`: of each stream, of each other, one for each mode.
+        /// `[count][count][count]`: per output stream, per input stream, one value per mode.
         coefs: WeightId,
         /// Streams.
         count: usize,
     },
-    /// Each stream and a share of what the first one's layer has changed; inputs streams, modes, what the layer gives.
+    /// Corrects each stream by a share of the layer's change to the first. Inputs: streams, modes, layer output.
     Correct {
-        /// `[count][count]`: of each stream, one for each mode; 1 is added to what they make.
+        /// `[count][count]`: per stream, one value per mode; 1 is added to the result.
         coefs: WeightId,
         /// Streams.
         count: usize,
     },
-    /// Runs of columns at the magnitude of another row; inputs x and that row, and a row that is added, if any.
+    /// Scales column groups to the magnitude of another row. Inputs: x, that row, optionally a row to add.
     Match,
     /// `act(relu(gate - (mean + factor * deviation))) * up`.
     Sparse {
         /// The activation.
         act: Activation,
-        /// Deviations above the mean that a column must have.
+        /// Threshold in standard deviations above the mean.
         factor: f32,
     },
 }
 
 impl AltUp {
-    /// The weights that it reads.
+    /// Returns the weights of the operation.
     pub fn weights(&self) -> Vec<Option<WeightId>> {
         match self {
             Self::Predict { coefs, .. } | Self::Correct { coefs, .. } => vec![Some(*coefs)],
@@ -40,7 +40,7 @@ impl AltUp {
         }
     }
 
-    /// How many inputs it has where it was given so many.
+    /// Returns the input count, where `given` were passed.
     pub fn inputs(&self, given: usize) -> usize {
         match self {
             Self::Predict { .. } | Self::Match => given.clamp(2, 3),
@@ -49,7 +49,7 @@ impl AltUp {
         }
     }
 
-    /// Whether inputs of so many columns give `out`, and how many numbers its weight has.
+    /// Returns whether inputs of these columns give `out` columns, and the element count of the weight.
     pub fn fits(&self, cols: &[usize], out: usize) -> (bool, usize) {
         let last = cols.get(2).copied();
         match self {

@@ -1,35 +1,35 @@
-//! Attention as an operation of the graph: its heads, and which keys a query sees. Knows no cache.
+//! Attention as a graph operation: heads and mask.
 
 use super::{StateId, WeightId};
 
-/// Which keys a query sees.
+/// Keys visible to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mask {
-    /// Those up to its own position, through the KV cache.
+    /// Causal attention through the KV cache.
     Causal {
-        /// Only the last so many, its own included; 0 for all.
+        /// Sliding window, own position included; 0 for all.
         window: usize,
     },
-    /// All rows of another sequence, such as an encoder's output: k and v have rows of their own.
+    /// Cross attention: all rows of another sequence, such as an encoder's output. k and v have their own rows.
     Memory,
-    /// As causal, and in a prompt those of the row's own picture that come after it.
+    /// Causal, plus later rows of the same image within a prompt.
     Pictures {
-        /// Only the last so many, its own included; 0 for all.
+        /// Sliding window, own position included; 0 for all.
         window: usize,
     },
-    /// Those of its own text in a packed step, without a cache.
+    /// Rows of the same sequence in a packed step, without a cache.
     Segment {
-        /// The most rows that a key may come before the query; `usize::MAX` for all.
+        /// Maximum distance of a key before the query, in rows; `usize::MAX` for all.
         before: usize,
-        /// The most rows that it may come after it.
+        /// Maximum distance of a key after the query, in rows.
         after: usize,
     },
-    /// Those of its own window in a packed step, without a cache.
+    /// Rows of the same window in a packed step, without a cache.
     Window,
 }
 
 impl Mask {
-    /// The window of a causal one, and whether pictures are seen both ways.
+    /// Returns the window of a causal mask, and whether images are bidirectional.
     pub fn causal(self) -> Option<(usize, bool)> {
         match self {
             Self::Causal { window } => Some((window, false)),
@@ -48,46 +48,46 @@ pub struct HeadNorm {
     pub offset: f32,
     /// Added to the mean square.
     pub eps: f32,
-    /// Whether it comes after the rotation.
+    /// Whether the norm follows RoPE.
     pub after_rope: bool,
-    /// Whether heads of v are normed too, without a gain; only where keys and values are kept.
+    /// Whether v heads are normed too, without a gain. Requires a KV cache.
     pub values: bool,
 }
 
-/// Scaled dot-product attention over q, k, v as the projections give them.
+/// Scaled dot-product attention over projected q, k and v.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub head_dim: usize,
     /// Multiplies the scores.
     pub scale: f32,
-    /// Which keys a query sees.
+    /// Attention mask.
     pub mask: Mask,
     /// `cap * tanh(score / cap)`; 0 for none.
     pub softcap: f32,
-    /// `[32][heads]`, added to the scores by T5's buckets of the distance; only within packed texts.
+    /// T5 relative position bias by distance bucket, `[32][heads]`, added to the scores. Packed sequences only.
     pub relative: Option<WeightId>,
-    /// Per-head logits that join the softmax and are dropped.
+    /// Attention sinks: one logit per head that joins the softmax without a value.
     pub sinks: Option<WeightId>,
     /// Norm of q and k heads.
     pub head_norm: Option<HeadNorm>,
-    /// Index into [`super::Graph::ropes`]; none for layers without rotation.
+    /// Index into [`super::Graph::ropes`]; None without RoPE.
     pub rope: Option<usize>,
-    /// Keys and values of the sequence ([`super::StateSpec::Kv`]); none for encoders.
+    /// KV cache of the sequence ([`super::StateSpec::Kv`]); None for encoders.
     pub state: Option<StateId>,
 }
 
-/// Columns of an input that become a part of each head.
+/// Input columns that become a part of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadPart {
-    /// The first head's first column.
+    /// First column of the first head.
     pub first: usize,
-    /// Columns to the next head's; 0 where all heads share them.
+    /// Stride to the next head's columns; 0 if all heads share them.
     pub step: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub cols: usize,
 }

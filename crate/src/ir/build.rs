@@ -1,4 +1,4 @@
-//! Builds a graph in the order of the forward pass. Knows no model.
+//! Graph builder that adds nodes in forward-pass order.
 
 use super::{
     Dim, Graph, Input, InputId, Linear, Node, Op, RopeSpec, StateId, StateSpec, Value, ValueId, Weight, WeightId,
@@ -6,14 +6,14 @@ use super::{
 };
 use crate::Result;
 
-/// Builds a graph in the order of the forward pass.
+/// Builds a graph in forward-pass order.
 #[derive(Debug)]
 pub struct Builder {
     graph: Graph,
 }
 
 impl Builder {
-    /// An empty graph.
+    /// Creates an empty graph.
     pub fn new(name: &str) -> Self {
         let graph = Graph {
             name: name.into(),
@@ -29,22 +29,22 @@ impl Builder {
         Self { graph }
     }
 
-    /// Goes on with a graph that is there.
+    /// Continues an existing graph.
     pub fn resume(graph: Graph) -> Self {
         Self { graph }
     }
 
-    /// The graph as it is.
+    /// Returns the graph so far.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The graph as it is, to be changed.
+    /// Returns the graph so far, mutably.
     pub fn graph_mut(&mut self) -> &mut Graph {
         &mut self.graph
     }
 
-    /// Declares a weight `[rows, cols]` that is looked up in the checkpoint by name; the same name is declared once.
+    /// Declares a weight `[rows, cols]` by its checkpoint name. Declaring a name again returns the same weight.
     pub fn weight(&mut self, name: &str, rows: usize, cols: usize, kind: WeightKind) -> WeightId {
         let parts = vec![(name.to_string(), rows)];
         if let Some(found) = self.graph.weights.iter().position(|w| w.parts == parts && w.cols == cols) {
@@ -59,7 +59,7 @@ impl Builder {
         self.weight(name, rows, cols, WeightKind::Matrix)
     }
 
-    /// `y = x Wᵀ (+ bias)` that decides what else is computed.
+    /// Adds a router matmul `y = x Wᵀ (+ bias)`; its weight is not quantized while loading.
     pub fn router(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
         let weight = self.weight(&format!("{name}.weight"), rows, self.cols(x), WeightKind::Router);
         let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
@@ -71,26 +71,26 @@ impl Builder {
         self.weight(name, len, 1, WeightKind::Vector)
     }
 
-    /// Declares vectors that are stored one after another.
+    /// Declares vectors stored one after another.
     pub fn vectors(&mut self, names: &[String], len: usize) -> WeightId {
         let parts = names.iter().map(|n| (n.clone(), len)).collect();
         self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
         WeightId(self.graph.weights.len() - 1)
     }
 
-    /// Declares one vector of parts of any lengths, one after another.
+    /// Declares one vector concatenated from parts of any length.
     pub fn joined(&mut self, parts: impl IntoIterator<Item = (String, usize)>) -> WeightId {
         let parts = parts.into_iter().collect();
         self.stacked(parts, 1, WeightKind::Vector)
     }
 
-    /// Declares a weight that is made of tensors one under another, each with its rows.
+    /// Declares a weight stacked from tensors, each with its row count.
     pub fn stacked(&mut self, parts: Vec<(String, usize)>, cols: usize, kind: WeightKind) -> WeightId {
         self.graph.weights.push(Weight { parts, cols, kind });
         WeightId(self.graph.weights.len() - 1)
     }
 
-    /// Declares a rotation; equal ones share a table.
+    /// Declares a RoPE; equal specs share a table.
     pub fn rope(&mut self, spec: RopeSpec) -> usize {
         if let Some(found) = self.graph.ropes.iter().position(|r| *r == spec) {
             return found;
@@ -99,13 +99,13 @@ impl Builder {
         self.graph.ropes.len() - 1
     }
 
-    /// Declares a state of the sequence.
+    /// Declares a sequence state.
     pub fn state(&mut self, spec: StateSpec) -> StateId {
         self.graph.states.push(spec);
         StateId(self.graph.states.len() - 1)
     }
 
-    /// Rows that come from outside, as a value.
+    /// Adds an external input as a value.
     pub fn input(&mut self, name: &str, rows: Dim, cols: usize) -> ValueId {
         let id = self.declare_input(name, rows, cols);
         let value = self.node(name, Op::Input(id), &[], cols);
@@ -113,13 +113,13 @@ impl Builder {
         value
     }
 
-    /// Declares rows that come from outside and are named by an op.
+    /// Declares an external input without adding a node for it.
     pub fn declare_input(&mut self, name: &str, rows: Dim, cols: usize) -> InputId {
         self.graph.inputs.push(Input { name: name.into(), rows, cols });
         InputId(self.graph.inputs.len() - 1)
     }
 
-    /// Columns of a value.
+    /// Returns the columns of a value.
     pub fn cols(&self, id: ValueId) -> usize {
         self.graph.value(id).cols
     }
@@ -140,14 +140,14 @@ impl Builder {
         output
     }
 
-    /// A range of a value's columns.
+    /// Returns a column range of a value.
     pub fn view(&mut self, name: &str, of: ValueId, first: usize, cols: usize) -> ValueId {
         let rows = self.graph.value(of).rows;
         self.graph.values.push(Value { name: name.into(), rows, cols, view: Some((of, first)) });
         ValueId(self.graph.values.len() - 1)
     }
 
-    /// Rows joined end to end, `count` at a time; the columns of `of` are a multiple of four.
+    /// Joins every `count` consecutive rows into one. The columns of `of` must be a multiple of four.
     pub fn fold(&mut self, name: &str, of: ValueId, count: usize) -> ValueId {
         let Value { rows, cols, .. } = *self.graph.value(of);
         self.graph.values.push(Value {
@@ -159,7 +159,7 @@ impl Builder {
         ValueId(self.graph.values.len() - 1)
     }
 
-    /// `y = x Wᵀ (+ bias)` with the tensors `{name}.weight` and `{name}.bias`.
+    /// Adds `y = x Wᵀ (+ bias)` with the tensors `{name}.weight` and `{name}.bias`.
     pub fn linear(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
         let cols = self.cols(x);
         let weight = self.matrix(&format!("{name}.weight"), rows, cols);
@@ -167,16 +167,16 @@ impl Builder {
         self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
     }
 
-    /// `a + b`.
+    /// Adds `a + b`.
     pub fn add(&mut self, name: &str, a: ValueId, b: ValueId) -> ValueId {
         let cols = self.cols(a);
         self.node(name, Op::Add, &[a, b], cols)
     }
 
-    /// The finished graph.
+    /// Validates and returns the graph.
     ///
     /// # Errors
-    /// `Error::Internal` when a node reads a value before it is made, or shapes do not meet.
+    /// `Error::Internal` if a node reads a value before it is computed, or shapes do not match.
     pub fn finish(mut self, hidden: ValueId, logits: Option<ValueId>) -> Result<Graph> {
         self.graph.hidden = hidden;
         self.graph.logits = logits;

@@ -1,5 +1,4 @@
-//! What must hold of a graph whatever it computes: the order of nodes, the shapes and the kinds of weights that meet.
-//! Knows no kernel.
+//! Graph validation: node order, shapes and weight kinds.
 
 use super::{
     Attention, Graph, HeadPart, Linear, Node, Norm, Op, Recurrent, Rule, Soft, StateSpec, ValueId, WeightId,
@@ -7,14 +6,14 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// Nothing, or what does not fit.
+/// Ok, or a description of the mismatch.
 type Sound = std::result::Result<(), String>;
 
 impl Graph {
-    /// Checks the order of nodes, the shapes that meet in them, and the weights, ropes and states that they name.
+    /// Validates node order, shapes, and the weights, RoPE tables and states that nodes reference.
     ///
     /// # Errors
-    /// `Error::Internal` that names the node and what does not fit.
+    /// `Error::Internal` with the node and the mismatch.
     pub fn check(&self) -> Result<()> {
         let mut made = vec![false; self.values.len()];
         for node in &self.nodes {
@@ -31,7 +30,7 @@ impl Graph {
         Ok(())
     }
 
-    /// What is wrong with a node.
+    /// Validates one node.
     fn check_node(&self, node: &Node) -> Sound {
         if let Some(id) = node.op.weights().into_iter().find(|id| id.0 >= self.weights.len()) {
             return Err(format!("names weight {} of {}", id.0, self.weights.len()));
@@ -42,7 +41,7 @@ impl Graph {
         let wanted = match &node.op {
             Op::Embed { .. } | Op::Input(_) => 0,
             Op::Linear(l) => 1 + usize::from(l.residual),
-            // A layer that reads what another one keeps has q alone.
+            // A layer that shares another layer's KV cache has q only.
             Op::Attention(a) => {
                 if a.state.is_some() && node.inputs.len() == 1 {
                     1
@@ -104,7 +103,7 @@ impl Graph {
                 cols(0) == a.heads * a.head_dim && own
             }
             Op::Add | Op::Mul => cols(0) == cols(1) && cols(0) == out && rows(0) == rows(1),
-            // One column may stand for all.
+            // A single column broadcasts.
             Op::Gated(_) => [1, out].contains(&cols(0)) && cols(1) == out && rows(0) == rows(1),
             Op::HeadParts { head_dim, parts } => {
                 let heads = out / (*head_dim).max(1);
@@ -245,7 +244,7 @@ impl Graph {
         [norm.gain, norm.bias].into_iter().flatten().try_for_each(|id| self.check_vector(id, cols))
     }
 
-    /// `alone`: q without keys and values of its own.
+    /// Validates attention. `alone`: q only, without keys and values.
     fn check_attention(&self, a: &Attention, alone: bool) -> Sound {
         let vectors = [
             (a.sinks, a.heads),

@@ -1,11 +1,11 @@
-//! How many rows a value has, as a function of what a step is given. It knows counts, not what they are counts of.
+//! Symbolic row counts: a value's rows as a function of the step's size.
 
 use std::fmt;
 
-/// The rows of a value.
+/// Row count of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dim {
-    /// So many for the rows that the step is given: tokens of a decoder, patches of a tower, frames of an encoder.
+    /// A function of the step's rows: decoder tokens, vision patches or audio frames.
     Rows(Stride),
     /// One: the step's last token.
     Last,
@@ -13,39 +13,39 @@ pub enum Dim {
     Sequences,
 }
 
-/// `floor((rows * times + plus) / per)`, never less than zero: chains of strided convolutions keep this form.
+/// `max(0, floor((rows * times + plus) / per))`. Chains of strided convolutions keep this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stride {
-    /// Rows made of each.
+    /// Output rows per input row.
     pub times: u32,
     /// Added before the division.
     pub plus: i32,
-    /// Rows that each is made of.
+    /// Input rows per output row.
     pub per: u32,
 }
 
 impl Stride {
-    /// As many as there are.
+    /// One output row per input row.
     pub const ONE: Self = Self { times: 1, plus: 0, per: 1 };
 
-    /// The rows of a step of so many.
+    /// Evaluates the formula.
     pub fn of(self, rows: usize) -> usize {
         let scaled = rows as i64 * i64::from(self.times) + i64::from(self.plus);
         scaled.max(0) as usize / self.per.max(1) as usize
     }
 }
 
-/// The counts that a step's values take their rows from.
+/// Sizes of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Rows of the step.
     pub rows: usize,
-    /// Sequences of a packed step; 1 for all others.
+    /// Sequences of a packed step; otherwise 1.
     pub sequences: usize,
 }
 
 impl Counts {
-    /// A step of one sequence.
+    /// Creates the sizes of a single-sequence step.
     pub fn rows(rows: usize) -> Self {
         Self { rows, sequences: 1 }
     }
@@ -55,28 +55,27 @@ impl Dim {
     /// One per row of the step.
     pub const TOKENS: Self = Self::Rows(Stride::ONE);
 
-    /// `k` for each token: the experts that it is sent to.
+    /// `k` per token, for top-k experts.
     pub fn picks(k: usize) -> Self {
         Self::Rows(Stride { times: k as u32, plus: 0, per: 1 })
     }
 
-    /// One for so many of these: merged patches, pooled frames.
+    /// One per `per` rows, for merged patches or pooled frames.
     pub fn merged(self, per: usize) -> Self {
         self.then(1, 0, per)
     }
 
-    /// What a convolution over these gives: `floor((n + 2 padding - kernel) / stride) + 1`, kernel with its dilation.
+    /// Convolution output: `floor((n + 2 padding - kernel) / stride) + 1`. `kernel` includes dilation.
     pub fn convolved(self, kernel: usize, stride: usize, padding: usize) -> Self {
         self.windowed(kernel, stride, 2 * padding)
     }
 
-    /// The same with so many rows of padding in all.
+    /// Convolution output with `padding` rows in total.
     pub fn windowed(self, span: usize, stride: usize, padding: usize) -> Self {
         self.then(1, padding as i64 - span as i64 + stride as i64, stride)
     }
 
-    /// What an upsampling of these gives: `n * times + plus`. Only of rows that no division made, which is where codecs
-    /// upsample.
+    /// Transposed convolution output: `n * times + plus`. Requires rows that no division produced, as in audio codecs.
     pub fn upsampled(self, times: usize, plus: i64) -> Self {
         self.then(times, plus, 1)
     }
@@ -84,12 +83,12 @@ impl Dim {
     fn then(self, times: usize, plus: i64, per: usize) -> Self {
         let Self::Rows(s) = self else { return self };
         debug_assert!(times == 1 || s.per == 1, "an upsampling after a division has no such form");
-        // floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for whole numbers.
+        // floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for integers.
         let plus = i64::from(s.plus) * times as i64 + plus * i64::from(s.per);
         Self::Rows(Stride { times: s.times * times as u32, plus: plus as i32, per: s.per * per as u32 })
     }
 
-    /// The rows of a step.
+    /// Evaluates the rows for a step.
     pub fn of(self, counts: Counts) -> usize {
         match self {
             Self::Rows(stride) => stride.of(counts.rows),
@@ -135,7 +134,7 @@ mod tests {
             let expected = one(one(one(samples, 127, 64), 7, 3), 3, 2);
             assert_eq!(chain.of(Counts::rows(samples)), expected, "{samples} samples");
         }
-        // Whisper's: 3000 frames become 1500.
+        // Whisper: 3000 frames become 1500.
         assert_eq!(Dim::TOKENS.convolved(3, 1, 1).convolved(3, 2, 1).of(Counts::rows(3000)), 1500);
         assert_eq!(Dim::picks(4).of(Counts::rows(7)), 28);
         assert_eq!(Dim::TOKENS.merged(4).of(Counts::rows(64)), 16);

@@ -1,4 +1,4 @@
-//! The graph as text, stable from run to run: what `run plan` prints and golden tests compare.
+//! Text form of a graph, stable between runs, for `run plan` and golden tests.
 
 use super::{Activation, AltUp, Graph, Ids, Mask, Norm, Op, Rule, Soft};
 use std::fmt;

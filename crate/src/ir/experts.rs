@@ -1,108 +1,107 @@
-//! Mixtures of experts in a graph: a router's choice, and the two products of the experts that it picked. Knows shapes and
-//! rules, not how they are computed.
+//! Mixture-of-experts operations: top-k router, up and down matmuls of the selected experts.
 
 use super::{Activation, Norm, WeightId};
 
-/// What a router's logits become before experts are chosen.
+/// Scoring function of a router, applied to its logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Score {
-    /// Softmax over all experts. Softmax over the chosen alone is the same, renormalised.
+    /// Softmax over all experts. Softmax over the selected ones only equals this plus renormalization.
     Softmax,
-    /// The sigmoid of each.
+    /// Sigmoid of each logit.
     Sigmoid,
-    /// PhiMoE's sparse mixer: each pick's softmax is over the logits within a tolerance of its own.
+    /// PhiMoE's sparse mixer: each selection has a softmax over the logits within its own tolerance.
     Mixer,
 }
 
-/// Groups of experts, of which only the best are open to a row.
+/// Expert groups; a row selects from the best groups only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Groups {
-    /// How many.
+    /// Number of groups.
     pub count: u32,
-    /// How many are kept.
+    /// Groups to select from.
     pub keep: u32,
-    /// Whether a group stands for the sum of its two best experts rather than for its best one.
+    /// Whether a group's score is the sum of its two best experts rather than its best one.
     pub pairs: bool,
 }
 
-/// How experts are chosen and weighed: logits of all experts become the numbers of the chosen ones, then their weights.
+/// Top-k router: maps logits of all experts to the selected expert ids, then their weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routing {
     /// Experts.
     pub experts: usize,
-    /// Experts that a row picks.
+    /// Selected experts per row (k).
     pub picks: usize,
-    /// What chooses and weighs.
+    /// Scoring function.
     pub score: Score,
-    /// `[experts]`, added to the scores that choose, not to those that weigh.
+    /// `[experts]`, added to the scores for selection but not for the weights.
     pub bias: Option<WeightId>,
-    /// Groups of experts.
+    /// Expert groups.
     pub groups: Option<Groups>,
     /// Whether the weights are divided by their sum.
     pub renormalize: bool,
-    /// Added to that sum; the mixer's tolerance.
+    /// Added to that sum; for the mixer, its tolerance.
     pub eps: f32,
     /// Multiplies the weights.
     pub scale: f32,
-    /// `[experts]`, multiplies the weights too.
+    /// `[experts]`, also multiplies the weights.
     pub gain: Option<WeightId>,
 }
 
-/// The first product of the picked experts, with activation: a row of `each` times [`Self::span`] columns.
+/// Up (and gate) matmul of the selected experts with activation. Output row: `each` times [`Self::span`] columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertsIn {
-    /// The experts' rows one under another: gate, then up, where gated.
+    /// Stacked expert rows: gate, then up, if gated.
     pub weight: WeightId,
-    /// One per row.
+    /// One value per weight row.
     pub bias: Option<WeightId>,
     /// Experts.
     pub count: usize,
-    /// Experts that a row picks.
+    /// Selected experts per row.
     pub each: usize,
-    /// Columns of an expert's result.
+    /// Output columns per expert.
     pub inner: usize,
     /// `act(gate) * up` rather than `act(up)`.
     pub gated: bool,
-    /// Whether the rows of gate and up take turns.
+    /// Whether gate and up rows are interleaved.
     pub turns: bool,
     /// The activation.
     pub act: Activation,
-    /// GPT-OSS's gate instead: `(up + 1) * gate * sigmoid(factor * gate)`, both cut off at a limit.
+    /// GPT-OSS gate instead: `(up + 1) * gate * sigmoid(factor * gate)`, both clamped to a limit.
     pub clamp: Option<[f32; 2]>,
     /// RMSNorm of the input.
     pub norm: Option<Norm>,
 }
 
 impl ExpertsIn {
-    /// Columns from one pick of a row to the next.
+    /// Columns from one selected expert to the next.
     pub fn span(&self) -> usize {
         span(self.inner)
     }
 
-    /// Rows of the weight that are an expert's.
+    /// Weight rows per expert.
     pub fn rows(&self) -> usize {
         if self.gated { 2 * self.inner } else { self.inner }
     }
 }
 
-/// The second product of the picked experts: the sum of a row's picks, each times its weight.
+/// Down matmul of the selected experts: the sum of a row's experts, each times its weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertsOut {
-    /// The experts' rows one under another.
+    /// Stacked expert rows.
     pub weight: WeightId,
-    /// One per row.
+    /// One value per weight row.
     pub bias: Option<WeightId>,
     /// Experts.
     pub count: usize,
-    /// Experts that a row picks.
+    /// Selected experts per row.
     pub each: usize,
-    /// Columns of each expert's input.
+    /// Input columns per expert.
     pub inner: usize,
     /// Whether the node's third input is added last.
     pub residual: bool,
 }
 
-/// Columns from one pick's to the next, so that each can be read four at a time.
+/// Columns from one selected expert to the next, aligned for reads of four.
 pub fn span(inner: usize) -> usize {
     inner.next_multiple_of(4)
 }

@@ -1,6 +1,5 @@
-//! The graph: what a model computes, made at run time from config.json. It knows shapes and names of weights, but
-//! neither how weights are encoded nor what a GPU is. The sequence length is symbolic: one graph serves prefill,
-//! decode and encoding.
+//! Computation graph of a model, built at run time from config.json. Contains shapes and weight names; encodings and
+//! kernels are decided later. The sequence length is symbolic: one graph serves prefill, decode and encoding.
 
 mod altup;
 mod attention;
@@ -39,114 +38,114 @@ pub struct WeightId(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InputId(pub usize);
 
-/// Rows that come from outside the graph: patches of a picture, frames of a sound, what another graph made.
+/// An external input: image patches, audio frames, or the output of another graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
-    /// Its name, unique in the graph.
+    /// Name, unique in the graph.
     pub name: String,
     /// Its rows.
     pub rows: Dim,
-    /// Its columns, f32; rows start at multiples of four.
+    /// Columns, f32. Rows start at multiples of four.
     pub cols: usize,
 }
 
-/// A matrix of f32 that the graph computes.
+/// An f32 matrix computed by the graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// For dumps.
+    /// Name for plan dumps.
     pub name: String,
     /// Its rows.
     pub rows: Dim,
     /// Its columns.
     pub cols: usize,
-    /// Set when it is a range of another value's columns: that value and the first column.
+    /// For a column range of another value: that value and the first column.
     pub view: Option<(ValueId, usize)>,
 }
 
-/// What a weight is used as, which decides how it is stored.
+/// Use of a weight, which decides its storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightKind {
-    /// `[rows, cols]`, used by matrix products; may be quantized.
+    /// `[rows, cols]`, used in matmuls; may be quantized.
     Matrix,
-    /// `[rows, cols]`, looked up by row; may be quantized, and be the output head as well.
+    /// `[rows, cols]`, looked up by row; may be quantized, and may also be the output head.
     Table,
-    /// `[rows, cols]`, of few rows whose product decides what else is computed; never quantized while loading.
+    /// `[rows, cols]`, a router with few rows; never quantized while loading.
     Router,
-    /// `[experts * rows, cols]`, used by products of experts; may be quantized. An expert's rows stay together.
+    /// `[experts * rows, cols]`, used in expert matmuls; may be quantized. An expert's rows stay together.
     Experts {
-        /// Rows of an expert.
+        /// Rows per expert.
         rows: usize,
     },
-    /// `[cols]`, kept as f32.
+    /// `[cols]`, stored as f32.
     Vector,
-    /// The order in which the columns of the matrix of that name are kept, `[cols]`, u32.
+    /// Column order of the matrix of that name, `[cols]`, u32.
     Order,
 }
 
-/// A weight by the names of the tensors it is made of.
+/// A weight and its checkpoint tensors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weight {
-    /// Names in the checkpoint (HuggingFace's), one under another; each with its rows.
+    /// Checkpoint names (Hugging Face) of the stacked tensors, each with its rows.
     pub parts: Vec<(String, usize)>,
-    /// Columns of all parts (K of a matrix, the length of a vector is rows × cols with one column).
+    /// Columns of all parts: K of a matrix. A vector has one column; its length is rows × cols.
     pub cols: usize,
-    /// What it is used as.
+    /// Use of the weight.
     pub kind: WeightKind,
 }
 
 impl Weight {
-    /// Rows of all parts.
+    /// Returns the rows of all parts.
     pub fn rows(&self) -> usize {
         self.parts.iter().map(|p| p.1).sum()
     }
 }
 
-/// One operation.
+/// One operation with its inputs and output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it does.
+    /// Operation.
     pub op: Op,
-    /// What it reads.
+    /// Input values.
     pub inputs: Vec<ValueId>,
-    /// What it makes.
+    /// Output value.
     pub output: ValueId,
 }
 
-/// A model's computation.
+/// Computation graph of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
-    /// The architecture's name.
+    /// Architecture name.
     pub name: String,
     /// All values.
     pub values: Vec<Value>,
-    /// All nodes, in an order in which they can run.
+    /// All nodes in execution order.
     pub nodes: Vec<Node>,
     /// All weights.
     pub weights: Vec<Weight>,
-    /// Rotation tables.
+    /// RoPE tables.
     pub ropes: Vec<RopeSpec>,
-    /// What a sequence keeps between steps.
+    /// States that a sequence stores between steps.
     pub states: Vec<StateSpec>,
-    /// What comes from outside.
+    /// External inputs.
     pub inputs: Vec<Input>,
-    /// The hidden state after the last norm, one row per token or the last one.
+    /// Hidden state after the last norm: one row per token, or only the last.
     pub hidden: ValueId,
-    /// The logits of a language model.
+    /// Logits of a language model.
     pub logits: Option<ValueId>,
 }
 
 impl Graph {
-    /// The value.
+    /// Returns a value.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0]
     }
 
-    /// The weight.
+    /// Returns a weight.
     pub fn weight(&self, id: WeightId) -> &Weight {
         &self.weights[id.0]
     }
 
-    /// The value that holds a view's columns, and the first of them; the value itself when it is no view.
+    /// Returns the value that stores a view's columns, and its first column; for other values the value itself.
     pub fn root(&self, id: ValueId) -> (ValueId, usize) {
         match self.values[id.0].view {
             Some((of, first)) => {
@@ -157,7 +156,7 @@ impl Graph {
         }
     }
 
-    /// How many rows of its root one row of the value is made of.
+    /// Returns the root rows per row of the value.
     pub fn folded(&self, id: ValueId) -> usize {
         match (self.value(id).rows, self.value(self.root(id).0).rows) {
             (Dim::Rows(own), Dim::Rows(root)) => (own.per / root.per.max(1)).max(1) as usize,
@@ -165,7 +164,7 @@ impl Graph {
         }
     }
 
-    /// How many positions its tables of learned positions have; `usize::MAX` where there is none.
+    /// Returns the positions of the learned position tables; `usize::MAX` without one.
     pub fn places(&self) -> usize {
         let rows = |node: &Node| match node.op {
             Op::Embed { table, ids: Ids::Positions, .. } => Some(self.weight(table).rows()),
@@ -175,7 +174,7 @@ impl Graph {
         self.nodes.iter().filter_map(rows).min().unwrap_or(usize::MAX)
     }
 
-    /// How often each value is read by nodes, reads of its views included, outputs counted once.
+    /// Returns how often nodes read each value, including through views. Outputs count once.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.values.len()];
         let outputs = [Some(self.hidden), self.logits];

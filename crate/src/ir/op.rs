@@ -1,64 +1,64 @@
-//! What a node of the graph can do, with the weights and the state of each operation. Knows no kernels.
+//! Graph operations with their weights and state.
 
 use super::{
     AltUp, Attention, ExpertsIn, ExpertsOut, GatedNorm, HeadPart, InputId, Recurrent, Routing, ShortConv, StateId,
     Upsample, WeightId, Windows,
 };
 
-/// Which numbers of a token look up rows of a table.
+/// Token property that indexes a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ids {
     /// The token's id.
     Tokens,
-    /// Its place in its text, as the model counts.
+    /// Position in its sequence, as the model counts it.
     Positions,
-    /// Its kind, such as question or passage.
+    /// Token type, such as question or passage.
     Types,
 }
 
-/// How the tokens of a text become one row; the numbers are those of shaders/pool/pool.wgsl.
+/// Pooling of a sequence to one row. Codes match shaders/pool/pool.wgsl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean of all tokens.
     Mean = 0,
-    /// The first one.
+    /// First token.
     First = 1,
-    /// The last one.
+    /// Last token.
     Last = 2,
-    /// The largest of each column.
+    /// Maximum per column.
     Max = 3,
-    /// Their sum over the root of their count.
+    /// Sum divided by the square root of the token count.
     MeanSqrt = 4,
-    /// Their mean, each weighted by its place counted from 1.
+    /// Mean weighted by position, counted from 1.
     Weighted = 5,
 }
 
 impl Pooling {
-    /// Whether it takes one token as it is: what works on each row alone may then come after it.
+    /// Whether it selects one token unchanged. Row-wise operations may then follow the pooling.
     pub fn picks(self) -> bool {
         matches!(self, Self::First | Self::Last)
     }
 }
 
-/// What numbers past the end of a table of tokens mean: pictures and other soft tokens.
+/// Meaning of ids past the end of a token table: image embeddings and other soft tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Soft {
-    /// Rows of an input, which are not scaled.
+    /// Rows of an input, not scaled.
     Rows(InputId),
-    /// This number of the table.
+    /// This row of the table.
     Number(u32),
 }
 
-/// Activation functions; the numbers are those of shaders/common/activation.wgsl.
+/// Activation functions. Codes match shaders/common/activation.wgsl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// Identity.
     None = 0,
     /// x · sigmoid(x), also called swish.
     Silu = 1,
-    /// GELU by its tanh approximation.
+    /// GELU, tanh approximation.
     GeluTanh = 2,
-    /// GELU by the error function.
+    /// GELU, exact (error function).
     Gelu = 3,
     /// max(x, 0).
     Relu = 4,
@@ -73,7 +73,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The activation of that name in config.json (`hidden_act`).
+    /// Parses the name used in config.json (`hidden_act`).
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "silu" | "swish" => Self::Silu,
@@ -90,14 +90,14 @@ impl Activation {
     }
 }
 
-/// An RMS or layer norm over the columns of a row.
+/// RMSNorm or LayerNorm over the columns of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norm {
-    /// The gain; none means 1.
+    /// Gain; None means 1.
     pub gain: Option<WeightId>,
-    /// The bias of a layer norm.
+    /// Bias of a LayerNorm.
     pub bias: Option<WeightId>,
-    /// Whether the mean is subtracted.
+    /// Whether the mean is subtracted (LayerNorm).
     pub layer: bool,
     /// Added to the gain: 1 for Gemma 2 and 3.
     pub offset: f32,
@@ -105,46 +105,46 @@ pub struct Norm {
     pub eps: f32,
 }
 
-/// A norm of each row that fusion has taken a residual, or two, along with: `(rest + norm(x) + more) * scale * by`.
+/// A norm fused with one or two residuals: `(rest + norm(x) + more) * scale * by`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NormAdd {
     /// The norm.
     pub norm: Norm,
     /// Multiplies the sum.
     pub scale: f32,
-    /// One number that multiplies it too.
+    /// Scalar that also multiplies the sum.
     pub by: Option<WeightId>,
 }
 
-/// A matrix product with all that fusion may hang on it.
+/// A matmul with its fused prologue and epilogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Linear {
-    /// `[n, k]`; `[2n, k]` with the gate's rows first when gated.
+    /// `[n, k]`; if gated `[2n, k]`, gate rows first.
     pub weight: WeightId,
-    /// The first row of the weight that is used; others than the first only without bias and gate.
+    /// First weight row to use. Must be 0 with a bias or gate.
     pub row0: usize,
-    /// One per row of the weight.
+    /// One value per weight row.
     pub bias: Option<WeightId>,
     /// RMSNorm of the input.
     pub norm: Option<Norm>,
-    /// Whether the input, or its norm, is rounded as [`Op::Round`] does it.
+    /// Whether the input, or its norm, is quantized as in [`Op::Round`].
     pub round: bool,
     /// `y = act(gate) * up`.
     pub gated: bool,
-    /// Applied to the product (to the gate when gated).
+    /// Applied to the result (to the gate if gated).
     pub act: Activation,
     /// Whether the node's second input is added last.
     pub residual: bool,
-    /// Whether it multiplies the product instead.
+    /// Whether the second input multiplies the result instead.
     pub times: bool,
-    /// Multiplies the product.
+    /// Multiplies the result.
     pub scale: f32,
     /// `cap * tanh(y / cap)`; 0 for none.
     pub softcap: f32,
 }
 
 impl Linear {
-    /// `y = x Wᵀ (+ bias)`.
+    /// Creates `y = x Wᵀ (+ bias)`.
     pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
         let act = Activation::None;
         let (round, gated, residual, times) = (false, false, false, false);
@@ -152,137 +152,137 @@ impl Linear {
     }
 }
 
-/// What a node does.
+/// Operation of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// Rows of a table by number, scaled. No inputs.
+    /// Scaled table rows by index. No inputs.
     Embed {
         /// The table.
         table: WeightId,
         /// Multiplies the rows.
         scale: f32,
-        /// Which numbers.
+        /// Token property used as index.
         ids: Ids,
-        /// What numbers from the table's end on mean, in prompts only.
+        /// Meaning of indices past the table's end. Prompts only.
         soft: Option<Soft>,
     },
-    /// Rows from outside. No inputs.
+    /// External rows. No inputs.
     Input(InputId),
-    /// Sums of rows of a table: the input has `2 * taps` columns, pairs of a row's number (its bits) and its weight; where
-    /// `taps` is 0 its columns weigh all rows of the table, which is a product with a matrix stored `[in, out]`.
+    /// Weighted sums of table rows. The input has `2 * taps` columns: pairs of a row index (its bits) and a weight.
+    /// With `taps` 0, the columns weight all table rows: a matmul with a matrix stored `[in, out]`.
     Blend {
         /// The table.
         table: WeightId,
-        /// Pairs of a row, or 0.
+        /// Pairs per row, or 0.
         taps: usize,
     },
-    /// Rows of an input are added where a token's number is past the end of a table, in prompts only: features of a picture's
-    /// deeper layers.
+    /// Adds rows of an input where a token id is past the end of a table. Prompts only. Used for features of deeper
+    /// vision layers.
     AddSoft {
-        /// The rows.
+        /// Input rows.
         rows: InputId,
-        /// The table.
+        /// Token table.
         table: WeightId,
-        /// The first of their columns that is used.
+        /// First input column to use.
         column: usize,
     },
-    /// The inputs' columns side by side.
+    /// Concatenates the inputs' columns.
     Beside,
-    /// A matrix product.
+    /// Matmul.
     Linear(Linear),
-    /// A norm of each row.
+    /// Norm of each row.
     Norm(Norm),
-    /// Attention; inputs q, k, v, or q alone over keys and values that another layer has written.
+    /// Attention. Inputs: q, k, v, or q only over another layer's KV cache.
     Attention(Attention),
     /// `a + b`.
     Add,
     /// `a * b`.
     Mul,
-    /// `act(a) * b`, where `a` may have one column for all.
+    /// `act(a) * b`; a single column of `a` broadcasts.
     Gated(Activation),
     /// `act(a)`.
     Unary(Activation),
     /// `a * factor`.
     Scale(f32),
-    /// Heads of so many columns put together of one input's columns or of two's, the rest zero.
+    /// Builds heads from the columns of one or two inputs, zero-padded.
     HeadParts {
-        /// Columns of a head.
+        /// Columns per head.
         head_dim: usize,
-        /// What is taken of each input.
+        /// Columns to read from each input.
         parts: Vec<HeadPart>,
     },
-    /// The row of the step's last token.
+    /// Row of the step's last token.
     LastRow,
-    /// The columns in another order.
+    /// Reorders columns.
     Gather {
-        /// The input's column for each of the output's.
+        /// Input column of each output column.
         order: WeightId,
     },
-    /// One row for each text of a packed step.
+    /// Pools each sequence of a packed step to one row.
     Pool(Pooling),
-    /// Logits of all experts to numbers and weights of those that are picked.
+    /// Maps the logits of all experts to ids and weights of the selected ones.
     Route(Routing),
-    /// The first product of the picked experts; inputs x, picks.
+    /// Up matmul of the selected experts. Inputs: x, selection.
     Experts(ExpertsIn),
-    /// The second one, summed; inputs what the first gave, picks.
+    /// Down matmul of the selected experts, summed. Inputs: up output, selection.
     Mix(ExpertsOut),
-    /// The windows of a convolution over rows: what a product makes it with.
+    /// Im2col windows of a convolution, the input of its matmul.
     Windows(Windows),
-    /// A causal transposed convolution in groups.
+    /// Causal grouped transposed convolution.
     Upsample(Upsample),
-    /// `x + sin(a x)² / a` of the first columns, leaky ReLU of the others.
+    /// Snake, `x + sin(a x)² / a`, of the first columns; leaky ReLU of the others.
     Snake {
-        /// An `a` for each of the first columns.
+        /// One `a` per Snake column.
         alpha: WeightId,
     },
-    /// A norm over all rows of groups of columns.
+    /// Norm of column groups over all rows.
     GroupNorm {
-        /// Groups.
+        /// Number of groups.
         groups: usize,
-        /// One for each column.
+        /// One value per column.
         gain: WeightId,
-        /// One for each column.
+        /// One value per column.
         bias: WeightId,
         /// Added to the mean square.
         eps: f32,
     },
     /// `asinh(x * exp(k))`.
     Asinh {
-        /// One number.
+        /// Scalar.
         k: WeightId,
     },
-    /// Adds the row of a table at each row's position in its sequence.
+    /// Adds to each row the table row of its position in the sequence.
     AddPositions {
-        /// `[positions * cols]`, kept as f32.
+        /// `[positions * cols]`, stored as f32.
         table: WeightId,
     },
-    /// Heads made wider by columns of zeros, or narrower.
+    /// Widens heads with zero columns, or narrows them.
     Heads {
-        /// How many.
+        /// Number of heads.
         count: usize,
     },
-    /// A norm of each so many columns of a row; the gain is that of one group.
+    /// Norm of each group of this many columns; all groups share the gain.
     NormEach(Norm, usize),
-    /// `a * w`: a vector of as many columns, or of one number.
+    /// `a * w`, where w is a vector of as many columns or a scalar.
     Times(WeightId),
-    /// `a`, no lower than a vector's first number and no higher than its second.
+    /// Clamps `a` between the two values of a vector.
     Clip(WeightId),
-    /// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it; a norm may come before.
+    /// Quantizes each row to 8 bits: multiples of 1/127 of its largest magnitude. A norm may precede.
     Round(Option<Norm>),
-    /// A norm of each row that is added to another row, or two; inputs x and those.
+    /// Norm of each row added to one or two residuals. Inputs: x, residuals.
     NormAdd(NormAdd),
-    /// A causal convolution over rows.
+    /// Causal convolution over rows.
     ShortConv(ShortConv),
-    /// A linear recurrence over rows.
+    /// Linear recurrence over rows.
     Recurrent(Recurrent),
-    /// A norm with a gate.
+    /// Gated norm.
     GatedNorm(GatedNorm),
-    /// What Gemma 3n does with its streams.
+    /// Gemma 3n AltUp operation.
     AltUp(AltUp),
 }
 
 impl Op {
-    /// The weights that it reads, in the order in which they are planned and loaded: the one place that names them.
+    /// Returns the weights in planning and loading order. All weights of an operation are listed here only.
     pub fn weights(&self) -> Vec<WeightId> {
         let found = match self {
             Op::Embed { table, .. } | Op::Blend { table, .. } => vec![Some(*table)],
@@ -308,7 +308,7 @@ impl Op {
         found.into_iter().flatten().collect()
     }
 
-    /// What it keeps of a sequence between steps.
+    /// Returns the sequence state of the operation.
     pub fn state(&self) -> Option<StateId> {
         match self {
             Op::Attention(a) => a.state,

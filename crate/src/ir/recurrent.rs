@@ -1,77 +1,76 @@
-//! Operations of layers that keep a state of one size: short convolutions, linear recurrences, gated norms. Knows shapes
-//! and states, no layers.
+//! Operations with a state of constant size: short convolutions, linear recurrences, gated norms.
 
 use super::{Activation, StateId, WeightId};
 
-/// A causal depthwise convolution over rows; inputs x, and where it is gated what multiplies x and what multiplies the output.
+/// A causal depthwise convolution over rows. Inputs: x; if gated, also the input gate and the output gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortConv {
-    /// `[channels][taps]`, the oldest row first.
+    /// `[channels][taps]`, oldest row first.
     pub weight: WeightId,
     /// `[channels]`.
     pub bias: Option<WeightId>,
-    /// Rows that an output sees, its own included.
+    /// Kernel size, current row included.
     pub taps: usize,
-    /// Applied to the sums.
+    /// Activation of the sums.
     pub act: Activation,
-    /// What multiplies the inputs from a column on, by the first column; the last that begins before a column counts.
+    /// Input scales by first column; the last entry at or before a column applies.
     pub scales: [(usize, f32); 3],
-    /// The inputs before a step ([`StateSpec::Conv`](super::StateSpec::Conv)).
+    /// Inputs before the step ([`StateSpec::Conv`](super::StateSpec::Conv)).
     pub state: StateId,
 }
 
-/// What a row does to the matrix of a head, whose decay is `exp(-exp(log_rate) * dt)`.
+/// State update of a row. The decay of a head is `exp(-exp(log_rate) * dt)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rule {
-    /// The gated delta rule (arXiv 2412.06464): queries and keys of length 1, the output normed and gated.
+    /// Gated delta rule (arXiv 2412.06464): unit-length queries and keys, normed and gated output.
     Delta {
         /// Added to the norm's mean square.
         eps: f32,
     },
     /// Mamba-2 (arXiv 2405.21060).
     Ssm {
-        /// The least and the largest dt.
+        /// Minimum and maximum dt.
         limits: [f32; 2],
         /// Multiplies dt before its bias.
         dt_scale: f32,
     },
 }
 
-/// A linear recurrence of many heads; inputs: queries, keys and values in one value; dt before its bias and softplus,
-/// `[heads]`; for the delta rule beta before its sigmoid, `[heads]`, and the gate of the output.
+/// A multi-head linear recurrence. Inputs: queries, keys and values in one value; dt before bias and softplus,
+/// `[heads]`. The delta rule adds beta before its sigmoid, `[heads]`, and the output gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recurrent {
-    /// Heads of values.
+    /// Value heads.
     pub heads: usize,
     /// Heads of queries and keys.
     pub key_heads: usize,
-    /// Whether heads take turns with the keys (head % key_heads) rather than sharing them in runs.
+    /// Whether heads use the keys interleaved (head % key_heads) rather than in consecutive groups.
     pub turns: bool,
-    /// Columns of a query and of a key.
+    /// Columns of a query and a key.
     pub key_dim: usize,
-    /// Columns of a head's values.
+    /// Value columns per head.
     pub value_dim: usize,
-    /// Columns of the first input at which queries, keys and values begin.
+    /// First columns of queries, keys and values in the first input.
     pub columns: [usize; 3],
-    /// What a row does.
+    /// Update rule.
     pub rule: Rule,
-    /// One vector: of each head the log of its rate, then its bias of dt, then for the delta rule the gain of the norm,
-    /// `[value_dim]`, for Mamba-2 the share of each head's values in its output.
+    /// One vector: per head the log rate, then per head the bias of dt. Then the norm gain `[value_dim]` (delta rule),
+    /// or the skip scale per head (Mamba-2).
     pub gains: WeightId,
-    /// Whether the gains have the negative rates rather than logs.
+    /// Whether `gains` holds negative rates rather than logs.
     pub raw: bool,
-    /// The matrices, `[heads][key_dim][value_dim]` ([`StateSpec::Matrix`](super::StateSpec::Matrix)).
+    /// State matrices, `[heads][key_dim][value_dim]` ([`StateSpec::Matrix`](super::StateSpec::Matrix)).
     pub state: StateId,
 }
 
-/// `norm(x * silu(z)) * gain`, or `norm(x) * gain * silu(z)`, with a norm for each run of columns; inputs x, z.
+/// `norm(x * silu(z)) * gain`, or `norm(x) * gain * silu(z)`, with one norm per column group. Inputs: x, z.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatedNorm {
     /// `[cols]`.
     pub gain: WeightId,
-    /// Runs of columns, each with its norm.
+    /// Column groups, each with its own norm.
     pub runs: usize,
-    /// Whether the gate comes before the norm.
+    /// Whether the gate precedes the norm.
     pub first: bool,
     /// Added to the mean square.
     pub eps: f32,

@@ -1,89 +1,89 @@
-//! Rotary position embeddings: frequencies and tables as transformers' `modeling_rope_utils` makes them, in f32.
+//! RoPE: frequencies and tables as in transformers' `modeling_rope_utils`, in f32.
 
 use std::f64::consts::PI;
 use std::ops::Range;
 
-/// How the frequencies of a rotation follow from its base.
+/// Frequency scaling of RoPE.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// base^(-2i/d).
     Default,
-    /// The first pairs of a head alone, with the frequencies of the whole head (Gemma 4).
+    /// Rotates only the first pairs of a head, with the frequencies of the whole head (Gemma 4).
     Proportional {
-        /// Pairs that are rotated.
+        /// Rotated pairs.
         pairs: usize,
     },
-    /// Positions divided by a factor.
+    /// Divides positions by a factor.
     Linear {
         /// The factor.
         factor: f64,
     },
-    /// The base grows with the longest length seen (dynamic NTK).
+    /// Dynamic NTK: the base grows with the sequence length.
     Dynamic {
         /// The factor.
         factor: f64,
-        /// Lengths up to this keep the base.
+        /// Maximum length with the original base.
         max_position: usize,
     },
-    /// Llama 3: low frequencies divided, high ones kept, a smooth step between.
+    /// Llama 3: divides low frequencies, preserves high ones, interpolates between.
     Llama3 {
         /// Divides the low frequencies.
         factor: f64,
-        /// Wavelengths over `original_max / low` are low.
+        /// Wavelengths above `original_max / low` are low frequencies.
         low_freq_factor: f64,
-        /// Wavelengths under `original_max / high` are high.
+        /// Wavelengths below `original_max / high` are high frequencies.
         high_freq_factor: f64,
-        /// The length of the pretraining.
+        /// Pretraining length.
         original_max_position: usize,
     },
     /// YaRN (arXiv 2309.00071).
     Yarn {
         /// Divides the low frequencies.
         factor: f64,
-        /// Rotations that count as high.
+        /// Rotations from which frequencies count as high.
         beta_fast: f64,
-        /// Rotations that count as low.
+        /// Rotations up to which frequencies count as low.
         beta_slow: f64,
-        /// The length of the pretraining.
+        /// Pretraining length.
         original_max_position: usize,
-        /// Whether the border dimensions are rounded to whole ones.
+        /// Whether the boundary dimensions are rounded to integers.
         truncate: bool,
         /// Multiplies cos and sin.
         attention_factor: f64,
     },
-    /// LongRoPE: per-frequency factors, one list up to the pretraining's length and one beyond.
+    /// LongRoPE: per-frequency factors, one list up to the pretraining length and one beyond.
     LongRope {
         /// Divides each frequency up to `original_max_position`.
         short: Vec<f64>,
-        /// Divides each frequency beyond.
+        /// Divides each frequency beyond it.
         long: Vec<f64>,
-        /// The length of the pretraining.
+        /// Pretraining length.
         original_max_position: usize,
         /// Multiplies cos and sin.
         attention_factor: f64,
     },
 }
 
-/// A rotation of the first `dim` columns of each head.
+/// RoPE of the first `dim` columns of each head.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeSpec {
-    /// Rotated columns, even.
+    /// Rotated columns; even.
     pub dim: usize,
-    /// The base (`rope_theta`).
+    /// Base (`rope_theta`).
     pub base: f64,
-    /// How frequencies are scaled.
+    /// Frequency scaling.
     pub scaling: RopeScaling,
-    /// Pairs are neighbours (2i, 2i+1) rather than halves (i, i + dim/2).
+    /// Whether pairs are adjacent (2i, 2i+1) rather than half apart (i, i + dim/2).
     pub interleaved: bool,
 }
 
 impl RopeSpec {
-    /// An unscaled rotation of halves.
+    /// Creates an unscaled RoPE with pairs half apart.
     pub fn plain(dim: usize, base: f64) -> Self {
         Self { dim, base, scaling: RopeScaling::Default, interleaved: false }
     }
 
-    /// (cos, sin) of each pair of tokens that stand at these positions, which may be fractions.
+    /// Returns (cos, sin) per pair for tokens at these positions, which may be fractional.
     pub fn table_at(&self, positions: &[f32]) -> Vec<[f32; 2]> {
         let (frequencies, factor) = self.frequencies(positions.len());
         let pair = |position: f32, f: f32| {
@@ -93,7 +93,7 @@ impl RopeSpec {
         positions.iter().flat_map(|p| frequencies.iter().map(|f| pair(*p, *f)).collect::<Vec<_>>()).collect()
     }
 
-    /// (cos, sin) of each pair where each frequency counts a direction of its own: `place(token, pair)` is its position.
+    /// Returns (cos, sin) per pair for multi-axis positions; `place(token, pair)` is the position of a frequency.
     pub fn table_of(&self, tokens: Range<usize>, place: impl Fn(usize, usize) -> u32) -> Vec<[f32; 2]> {
         let (frequencies, factor) = self.frequencies(tokens.end);
         let pair = |token: usize, (j, f): (usize, &f32)| {
@@ -106,13 +106,13 @@ impl RopeSpec {
             .collect()
     }
 
-    /// Whether the table depends on the length of the whole sequence.
+    /// Whether the table depends on the total sequence length.
     pub fn depends_on_length(&self) -> bool {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
     }
 
-    /// (cos, sin) of each pair for the positions `first..first + count` of a sequence of `total` tokens;
-    /// `total` of 0 means that each position is the last of its sequence, as in decoding.
+    /// Returns (cos, sin) per pair for positions `first..first + count` of a sequence of `total` tokens. With `total`
+    /// 0, each position is the last of its sequence, as in decoding.
     pub fn table(&self, first: usize, count: usize, total: usize) -> Vec<[f32; 2]> {
         let half = self.dim / 2;
         let mut table = Vec::with_capacity(count * half);
@@ -122,7 +122,7 @@ impl RopeSpec {
                 (self.depends_on_length()).then(|| self.frequencies(if total == 0 { position + 1 } else { total }));
             let (frequencies, factor) = own.as_ref().unwrap_or(&fixed);
             for f in frequencies {
-                // The product is rounded to f32 as in the reference; cos and sin of that are then exact.
+                // The angle is rounded to f32 as in the reference; its cos and sin are exact.
                 let angle = f64::from(position as f32 * f);
                 table.push([(angle.cos() as f32) * factor, (angle.sin() as f32) * factor]);
             }
@@ -130,7 +130,7 @@ impl RopeSpec {
         table
     }
 
-    /// Frequencies of each pair and the factor of cos and sin, for a sequence of `length` tokens.
+    /// Returns the frequency of each pair and the factor of cos and sin, for a sequence of `length` tokens.
     fn frequencies(&self, length: usize) -> (Vec<f32>, f32) {
         let plain = |base: f64| -> Vec<f64> {
             (0..self.dim / 2).map(|i| base.powf(-((2 * i) as f64) / self.dim as f64)).collect()

@@ -1,50 +1,50 @@
-//! Convolutions over rows as graphs have them: windows for a product, and upsampling.
+//! Convolutions over rows: im2col windows for a matmul, and transposed convolution.
 
 use super::{Dim, WeightId};
 
-/// The windows of a convolution over rows.
+/// Im2col windows of a convolution over rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// Rows of a window.
+    /// Kernel size in rows.
     pub taps: usize,
-    /// Rows from a window to the next.
+    /// Stride between windows in rows.
     pub stride: usize,
-    /// Rows from one row of a window to the next.
+    /// Dilation in rows.
     pub dilation: usize,
-    /// Rows of zeros before and after all.
+    /// Zero rows before and after the input.
     pub padding: [usize; 2],
-    /// Columns row by row; else channel by channel, as weights of convolutions have them.
+    /// Whether window columns are ordered by tap; otherwise by channel, as convolution weights are.
     pub by_tap: bool,
 }
 
 impl Windows {
-    /// Windows of so many rows, one after another, that see nothing before or after.
+    /// Creates windows without padding or dilation.
     pub fn new(taps: usize, stride: usize) -> Self {
         Self { taps, stride, dilation: 1, padding: [0, 0], by_tap: false }
     }
 
-    /// Windows that end with each row.
+    /// Creates causal windows, which end with each row.
     pub fn causal(taps: usize, stride: usize, dilation: usize) -> Self {
         Self { taps, stride, dilation, padding: [(taps - 1) * dilation, 0], by_tap: false }
     }
 
-    /// How many there are of so many rows.
+    /// Returns the number of windows over `rows`.
     pub fn of(&self, rows: Dim) -> Dim {
         rows.windowed((self.taps - 1) * self.dilation + 1, self.stride, self.padding[0] + self.padding[1])
     }
 }
 
-/// A causal transposed convolution in groups.
+/// A causal grouped transposed convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upsample {
-    /// `[inputs][outputs of a group][taps]`, kept as f32.
+    /// `[inputs][outputs per group][taps]`, stored as f32.
     pub weight: WeightId,
-    /// One for each output column.
+    /// One value per output column.
     pub bias: Option<WeightId>,
-    /// Groups of columns.
+    /// Column groups.
     pub groups: usize,
-    /// Width of the kernel.
+    /// Kernel size.
     pub taps: usize,
-    /// Rows that each row becomes.
+    /// Output rows per input row.
     pub rate: usize,
 }

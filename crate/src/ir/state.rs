@@ -1,46 +1,47 @@
-//! What a sequence keeps between steps, as data: a graph declares it, a plan gives it bytes, a session owns its buffers.
+//! Sequence state between steps. A graph declares it, a plan sizes it, a session owns its buffers.
 
 /// Index of a state in [`Graph::states`](super::Graph::states).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StateId(pub usize);
 
-/// A state of one sequence. What reads it takes it as empty at position 0, so that a new sequence needs no clearing.
+/// State of one sequence. Kernels read it as empty at position 0, so a new sequence needs no clearing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateSpec {
-    /// Keys and values by position, `[position][kv_head][head_dim]` each. Layers that share keys and values name the same one.
+    /// Keys and values by position, `[position][kv_head][head_dim]` each. Layers that share a KV cache name the same
+    /// state.
     Kv {
         /// Key and value heads.
         kv_heads: usize,
-        /// Columns of a head.
+        /// Columns per head.
         head_dim: usize,
-        /// Only the last so many positions are read, the row's own included; 0 for all.
+        /// Sliding window, the row's own position included; 0 for all.
         window: usize,
     },
     /// The last inputs of a causal convolution, `[taps - 1][channels]`, f32.
     Conv {
         /// Columns of the input.
         channels: usize,
-        /// Width of the kernel.
+        /// Kernel size.
         taps: usize,
     },
-    /// A matrix per head that each token changes, `[heads][rows][cols]`, f32: linear attention, state spaces.
+    /// One matrix per head, updated by each token, `[heads][rows][cols]`, f32: linear attention, state-space models.
     Matrix {
         /// Heads.
         heads: usize,
-        /// Rows of each matrix, such as columns of a key.
+        /// Rows of each matrix, such as key columns.
         rows: usize,
-        /// Columns of each matrix, such as columns of a value.
+        /// Columns of each matrix, such as value columns.
         cols: usize,
     },
 }
 
 impl StateSpec {
-    /// Whether each token changes all of it, so that what was before it is gone.
+    /// Whether each token overwrites the whole state, so that earlier states are lost.
     pub fn is_recurrent(&self) -> bool {
         matches!(self, Self::Conv { .. } | Self::Matrix { .. })
     }
 
-    /// What messages and buffer labels call it.
+    /// Returns the name used in messages and buffer labels.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Kv { .. } => "kv cache",

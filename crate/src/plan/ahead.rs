@@ -1,11 +1,11 @@
-//! Guesses of what the next layer's router will pick, for experts that have to be fetched before they are used. Source: "Fast
-//! Inference of Mixture-of-Experts Language Models with Offloading" (arXiv 2312.17238), which applies the next layer's router to
-//! the input of this one's. Knows graphs alone.
+//! Expert prefetch: predicts the next layer's experts, so that they can be fetched before use. Source: "Fast Inference
+//! of Mixture-of-Experts Language Models with Offloading" (arXiv 2312.17238), which applies the next layer's router to
+//! this layer's input.
 
 use crate::ir::{Graph, Node, Op, Value, ValueId};
 
-/// Adds a guess behind each router but the last: its input goes through the next layer's router too. Nothing reads the
-/// guesses; they are the graph's nodes right after the picks.
+/// Adds a prediction after each router but the last: the next layer's router applied to the same input. No node reads
+/// the predictions; they directly follow the selection.
 pub fn look_ahead(mut graph: Graph) -> Graph {
     let routes: Vec<usize> = (0..graph.nodes.len()).filter(|i| matches!(graph.nodes[*i].op, Op::Route(_))).collect();
     for pair in routes.windows(2).rev() {
@@ -24,17 +24,17 @@ pub fn look_ahead(mut graph: Graph) -> Graph {
     graph
 }
 
-/// The product that makes a router's logits, where it is nothing else.
+/// Returns the plain matmul that computes a router's logits.
 fn product(graph: &Graph, route: usize) -> Option<Node> {
     let logits = graph.nodes[route].inputs[0];
     let node = graph.nodes.iter().find(|n| n.output == logits)?;
     (matches!(node.op, Op::Linear(_)) && node.inputs.len() == 1).then(|| node.clone())
 }
 
-/// What the names of guesses end with.
+/// Name suffix of predictions.
 pub const GUESSED: &str = ", guessed";
 
-/// A value like another one.
+/// Adds a value of the same shape as another.
 fn beside(graph: &mut Graph, like: ValueId) -> ValueId {
     let Value { name, rows, cols, .. } = graph.value(like).clone();
     graph.values.push(Value { name: format!("{name}{GUESSED}"), rows, cols, view: None });

@@ -1,33 +1,33 @@
-//! Graph-to-graph passes, each of which can be switched off and none of which changes a result.
+//! Fusion passes over a graph. Each can be switched off, and none changes the result.
 
 use crate::format::layout::Layout;
 use crate::ir::{Dim, Graph, Linear, Node, NormAdd, Op, Value, ValueId, Weight, WeightId, WeightKind};
 use std::sync::Arc;
 
-/// Which fusions are made.
+/// Enabled fusions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fusions {
-    /// Products of the same input are one product (q, k, v; gate and up).
+    /// Merges matmuls of the same input (q, k, v; gate and up).
     pub siblings: bool,
-    /// Gate, up and activation are one step.
+    /// Fuses gate, up and activation.
     pub gated: bool,
-    /// The residual is added by the product or the norm before it.
+    /// Fuses the residual into the preceding matmul or norm.
     pub residual: bool,
-    /// RMSNorm is taken along by the products after it (decode only), norms by the rounding after them.
+    /// Fuses RMSNorm into the following matmuls (decode only), and norms into the following quantization.
     pub norm: bool,
-    /// Norms and rotation of heads and the writing of the cache happen in attention (decode only), norms of values where
-    /// they are written.
+    /// Fuses head norm, RoPE and the cache write into attention (decode only), and norms of values into their cache
+    /// write.
     pub heads: bool,
 }
 
 impl Fusions {
-    /// All of them.
+    /// All fusions.
     pub const ALL: Self = Self { siblings: true, gated: true, residual: true, norm: true, heads: true };
-    /// None.
+    /// No fusions.
     pub const NONE: Self = Self { siblings: false, gated: false, residual: false, norm: false, heads: false };
 }
 
-/// The fusions that serve prefill and decode alike, among them those that decide how weights are stored.
+/// Applies the fusions shared by prefill and decode, including those that decide weight storage.
 pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> Layout) -> Graph {
     if fusions.siblings {
         merge_siblings(&mut graph, layout_of);
@@ -48,11 +48,11 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
     graph
 }
 
-/// The fusions that only pay for few rows, all of which are wanted: a single one is the last without being copied. `hidden` is no
-/// output any more where a norm is taken along.
+/// Applies the fusions for few rows, all of which are outputs; a single row needs no last-row copy. `hidden` is not an
+/// output if its norm is fused.
 pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
     let mut graph = all_rows(graph);
-    // Rows from outside are in prompts only.
+    // External rows occur in prompts only.
     let (soft, kept) = graph.nodes.drain(..).partition(|n| matches!(n.op, Op::AddSoft { .. }));
     graph.nodes = kept;
     let soft: Vec<Node> = soft;
@@ -65,7 +65,7 @@ pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
     graph
 }
 
-/// Computes what follows the last row for all rows: logits or hidden states of every token.
+/// Removes the last-row selection: computes logits or hidden states for every token.
 pub fn all_rows(mut graph: Graph) -> Graph {
     let (last, kept): (Vec<Node>, Vec<Node>) = graph.nodes.drain(..).partition(|n| n.op == Op::LastRow);
     graph.nodes = kept;
@@ -76,8 +76,8 @@ pub fn all_rows(mut graph: Graph) -> Graph {
     graph
 }
 
-/// Puts the inputs of products in the order that their weights keep the columns in (act-order). Products of one input
-/// whose columns are in the same order share one gather, and so can be merged afterwards.
+/// Gathers matmul inputs into the column order of their weights (act-order). Matmuls of one input with the same order
+/// share a gather and can be merged afterwards.
 pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>) -> Graph {
     let mut made: Vec<(ValueId, Arc<[u32]>, ValueId)> = Vec::new();
     let mut index = 0;
@@ -109,7 +109,7 @@ pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u3
     graph
 }
 
-/// A product that nothing hangs on yet.
+/// Returns a matmul without any fused operation.
 fn plain(node: &Node) -> Option<&Linear> {
     match &node.op {
         Op::Linear(l) if l.norm.is_none() && !l.gated && !l.residual && l.softcap == 0.0 => Some(l),
@@ -128,13 +128,13 @@ fn merge_siblings(graph: &mut Graph, layout_of: &dyn Fn(&str) -> Layout) {
     }
 }
 
-/// The nodes that can be one product with node `first`, itself included.
+/// Returns the nodes that can merge with matmul `first`, itself included.
 fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> Layout) -> Vec<usize> {
     let node = &graph.nodes[first];
     let Some(linear) = plain(node) else { return vec![] };
     let layout = |w: &Weight| w.parts.iter().map(|p| layout_of(&p.0)).collect::<Vec<_>>();
     let weight = graph.weight(linear.weight);
-    // Views start at multiples of four columns, so that they can be read four at a time.
+    // Views start at multiples of four columns, for reads of four.
     let fits = |n: &Node| graph.value(n.output).cols.is_multiple_of(4);
     if weight.kind != WeightKind::Matrix || !fits(node) {
         return vec![];
@@ -213,7 +213,8 @@ fn merge_gated(graph: &mut Graph) {
     }
 }
 
-/// The product that node `index` gates other rows with, when nothing else reads it and they were there before.
+/// Returns the matmul that node `index` multiplies by other rows, if it has no other reader and the rows were computed
+/// before it.
 fn times_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation, ValueId)> {
     let node = &graph.nodes[index];
     let (Op::Gated(act), [gate, other]) = (&node.op, &node.inputs[..]) else { return None };
@@ -225,7 +226,7 @@ fn times_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize,
     (alike && none && made < producer).then_some((producer, *act, *other))
 }
 
-/// The product whose halves node `index` gates, when nothing else reads them.
+/// Returns the matmul whose two halves node `index` gates, if it has no other reader.
 fn gated_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation)> {
     let node = &graph.nodes[index];
     let Op::Gated(act) = node.op else { return None };
@@ -272,14 +273,14 @@ fn merge_residuals(graph: &mut Graph) {
     }
 }
 
-/// A norm that is only added to other rows is one step with the sum, and with what multiplies it.
+/// Fuses a norm that is only added to other rows with the sum and its scale.
 fn merge_added(graph: &mut Graph) {
     let uses = graph.uses();
     let mut index = 0;
     while index < graph.nodes.len() {
         let node = graph.nodes[index].clone();
         let found = added(graph, &node, node.inputs.first(), &uses).or_else(|| {
-            // A sum's other half.
+            // The other operand of the sum.
             let second = node.inputs.get(1).filter(|_| node.op == Op::Add);
             added(graph, &node, second, &uses)
         });
@@ -294,7 +295,7 @@ fn merge_added(graph: &mut Graph) {
     }
 }
 
-/// The norm that made `part` and nothing but `node` reads, what it becomes, and what it then reads beside.
+/// Returns the norm that computes `part` for `node` only, the fused operation, and its additional inputs.
 fn added(
     graph: &Graph,
     node: &Node,
@@ -322,7 +323,7 @@ fn added(
     Some((producer, sum, None))
 }
 
-/// A norm of v's heads, without a gain, is one step with those of q's and k's, where a cache is written.
+/// Fuses a gainless norm of v heads with those of q and k, if attention writes a cache.
 fn merge_values(graph: &mut Graph) {
     let uses = graph.uses();
     for index in (0..graph.nodes.len()).rev() {
@@ -340,7 +341,7 @@ fn merge_values(graph: &mut Graph) {
     }
 }
 
-/// A norm that only rounding reads is one step with it.
+/// Fuses a norm with the quantization that is its only reader.
 fn merge_rounded(graph: &mut Graph) {
     let uses = graph.uses();
     let mut index = 0;

@@ -1,19 +1,19 @@
-//! Values of a prompt's step that are kept as halves: those that nothing but products on matrix units of halves reads, which round
-//! them to halves anyway. Half of the bytes that a product reads for each tile, and no conversion there. Knows which kernels write halves.
+//! Prefill activations stored as f16: those read only by f16 subgroup-matrix matmuls, which would round them to f16
+//! anyway. Halves the bytes read per tile and saves the conversion.
 
 use super::{PlanOptions, RowsMode};
 use crate::ir::{Dim, Graph, Mask, Node, Op, ValueId};
 use crate::kernels::attention::{Kv, on_halves};
 use crate::util::map::SortedSet;
 
-/// These values of a graph, of which `uses` has how often each is read; `output` is what the step is made for.
+/// Returns these values of a graph. `uses` counts the reads of each value; `output` is the step's result.
 pub(super) fn of(graph: &Graph, options: &PlanOptions<'_>, uses: &[usize], output: ValueId) -> SortedSet<ValueId> {
     let mut kept = SortedSet::new();
     if matches!(options.rows, RowsMode::Few(_)) || options.caps.frugal() || options.caps.matrix_units().is_none() {
         return kept;
     }
     let on_units: Vec<bool> = graph.nodes.iter().map(|node| on_units(graph, node, options)).collect();
-    // How often each value is read by such a product, as its input alone.
+    // Reads of each value as the sole input of such a matmul.
     let mut taken = vec![0; graph.values.len()];
     let alone = |node: &Node| node.inputs[1..].iter().all(|other| graph.root(*other).0 != node.inputs[0]);
     for (node, _) in graph.nodes.iter().zip(&on_units).filter(|(node, on_units)| **on_units && alone(node)) {
@@ -29,12 +29,12 @@ pub(super) fn of(graph: &Graph, options: &PlanOptions<'_>, uses: &[usize], outpu
     kept
 }
 
-/// Whether the last kernel of a node that is no product can write halves.
+/// Whether the last kernel of a node other than a matmul can write f16.
 fn writes(node: &Node, options: &PlanOptions<'_>) -> bool {
     match &node.op {
         Op::Norm(_) => true,
         Op::Attention(a) => {
-            // Attention of packed texts takes halves where not all of a model is f32, whose products are on no units.
+            // Packed attention takes f16 unless the whole model is f32, whose matmuls do not use subgroup matrices.
             let cached = matches!(a.mask, Mask::Causal { .. } | Mask::Pictures { .. });
             let (exact, halves) = (cached && options.kv == Kv::F32, cached && options.kv == Kv::F16);
             on_halves(options.caps, a.head_dim as u32, exact, halves)
@@ -43,7 +43,7 @@ fn writes(node: &Node, options: &PlanOptions<'_>) -> bool {
     }
 }
 
-/// Whether a node is a product of all rows on matrix units of halves.
+/// Whether a node is a matmul of all rows on f16 subgroup matrices.
 fn on_units(graph: &Graph, node: &Node, options: &PlanOptions<'_>) -> bool {
     let rows = graph.value(node.output).rows;
     let product = options.product(graph, node).filter(|_| rows != Dim::Last);

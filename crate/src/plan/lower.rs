@@ -1,4 +1,4 @@
-//! From the nodes of a fused graph to launches: which kernel computes a node, and on which buffers.
+//! Lowers the nodes of a fused graph to kernel launches and their buffers.
 
 mod altup;
 mod attention;
@@ -22,63 +22,63 @@ use crate::kernels::{Launch, norm};
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
-/// How many rows a plan's steps have.
+/// Kind of step and its maximum rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsMode {
-    /// At most so many, each on its own: decode (1) and verification.
+    /// Decode (1) or verification: at most this many rows, computed row by row.
     Few(usize),
-    /// At most so many in tiles: prefill.
+    /// Prefill: at most this many rows, in tiles.
     Many(usize),
-    /// At most so many tokens, of at most so many sequences: encoders.
+    /// Encoders: packed sequences.
     Packed {
-        /// Rows.
+        /// Maximum tokens.
         tokens: usize,
-        /// Rows after pooling.
+        /// Maximum sequences.
         sequences: usize,
     },
 }
 
 impl RowsMode {
-    /// The most tokens.
+    /// Returns the maximum tokens.
     pub fn tokens(self) -> usize {
         match self {
             RowsMode::Few(n) | RowsMode::Many(n) | RowsMode::Packed { tokens: n, .. } => n,
         }
     }
 
-    /// The most of everything that values take their rows from.
+    /// Returns the maximum step sizes.
     pub fn counts(self) -> Counts {
         let sequences = if let RowsMode::Packed { sequences, .. } = self { sequences } else { 1 };
         Counts { rows: self.tokens(), sequences }
     }
 
-    /// The most rows of a value.
+    /// Returns the maximum rows of a value.
     pub fn of(self, rows: Dim) -> usize {
         rows.of(self.counts())
     }
 }
 
-/// What lowering depends on beside the graph.
+/// Inputs of lowering other than the graph.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanOptions<'a> {
-    /// Rows of the steps.
+    /// Kind of step.
     pub rows: RowsMode,
-    /// The device.
+    /// Device capabilities.
     pub caps: &'a Caps,
-    /// How weights are stored.
+    /// Weight storage.
     pub weights: &'a WeightPlans,
-    /// Element type of keys and values.
+    /// Element type of the KV cache.
     pub kv: Kv,
-    /// Positions that a sequence may have, or that steps of this plan may stand at.
+    /// Maximum positions of a sequence, or of the steps of this plan.
     pub capacity: usize,
-    /// How what the sequence keeps is stored.
+    /// Storage of the sequence states.
     pub states: &'a [StatePlan],
-    /// Whether attention of one row makes its heads ready itself.
+    /// Whether single-row attention applies head norm and RoPE itself.
     pub fuse_heads: bool,
 }
 
 impl PlanOptions<'_> {
-    /// The size of a product whose weights lie in one buffer, to ask which kernels take it; where its rows lie is not known yet.
+    /// Returns a matmul with the node's sizes and placeholder buffers, to query kernel support.
     pub(super) fn product(&self, graph: &Graph, node: &Node) -> Option<Matmul<Slot>> {
         let Op::Linear(linear) = &node.op else { return None };
         let plan = self.weights.get(&linear.weight).filter(|plan| plan.runs.len() == 1)?;
@@ -92,10 +92,10 @@ impl PlanOptions<'_> {
     }
 }
 
-/// Makes the plan of a graph that the passes have fused.
+/// Lowers a fused graph to a plan.
 ///
 /// # Errors
-/// `Internal` when a node cannot be computed by any kernel, or a part of it would be left out.
+/// `Internal` if no kernel computes a node, or a kernel would ignore a part of it.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.check()?;
     let graph = &*rounds::join(graph, &options);
@@ -135,13 +135,14 @@ struct Lowering<'a> {
     graph: &'a Graph,
     options: PlanOptions<'a>,
     memory: Memory,
-    /// Values that are kept as halves.
+    /// Values stored as f16.
     halves: SortedSet<ValueId>,
-    /// How often each value is read.
+    /// Reads of each value.
     uses: Vec<usize>,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
-    /// A value that attention of a row makes of runs in the scratch buffer by the last of so many launches.
+    /// A value that decode attention left as KV splits in the scratch buffer, the launch count after it, and the
+    /// splits.
     left: Option<(ValueId, usize, Runs)>,
     rotated: u64,
     scratch: u64,
@@ -165,12 +166,12 @@ impl Lowering<'_> {
         self.graph.value(id).cols as u32
     }
 
-    /// Whether a value has the last row only while the step has many.
+    /// Whether a value has only the last row in a step of many rows.
     fn single(&self, id: ValueId) -> bool {
         self.graph.value(id).rows == Dim::Last
     }
 
-    /// Where a step stands as a value counts its rows; that of the step itself for the last row.
+    /// Returns the step state that counts a value's rows; for the last row, that of the step itself.
     fn cursor(&self, id: ValueId) -> Slot {
         match self.graph.value(id).rows {
             Dim::Last => Slot::CURSOR,
@@ -191,7 +192,7 @@ impl Lowering<'_> {
                 return Err(Error::Internal(format!("{name}: a norm of {} columns", self.cols(node.output))));
             }
             Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
-            // It is there.
+            // External inputs need no launch.
             Op::Input(_) => {}
             Op::Blend { table, taps } => self.blend(&name, *table, *taps, node)?,
             Op::AddSoft { rows, table, column } => {
@@ -311,7 +312,7 @@ impl Lowering<'_> {
         self.launches.push(heads(name, [count, head_dim as u32], &parts, &out, single));
     }
 
-    /// The runs of a weight with their first rows.
+    /// Returns the shards of a weight with their first rows.
     fn runs(&self, id: WeightId) -> Result<Vec<(u32, Weight<Slot>)>> {
         let plan =
             self.options.weights.get(&id).ok_or_else(|| Error::Internal(format!("weight {id:?} has no plan")))?;
@@ -329,14 +330,14 @@ impl Lowering<'_> {
         Ok(plan.runs.iter().enumerate().map(run).collect())
     }
 
-    /// Rows of an input from a column on.
+    /// Returns the rows of an input from a column on.
     fn soft(&self, input: InputId, column: usize) -> View<Slot> {
         let stride = self.graph.inputs[input.0].cols.next_multiple_of(4) as u32;
         View { buffer: Slot::Input(input), offset: column as u32, stride }
     }
 }
 
-/// The error for a part of a node that no kernel of its would compute.
+/// Returns the error for a part of a node that no kernel supports.
 fn dropped(name: &str, what: &str) -> Error {
     Error::Internal(format!("{name}: lowering would leave out {what}"))
 }

@@ -1,26 +1,26 @@
-//! The layout of activations: values that are never alive together share buffers.
+//! Memory planning of activations: values whose lifetimes do not overlap share buffers.
 
 use super::RowsMode;
 use crate::ir::{Graph, InputId, Op, ValueId};
 use crate::util::map::{SortedMap, SortedSet};
 
-/// Elements from one row of a value to the next: columns rounded up so that rows start at multiples of four.
+/// Returns the row stride of a value in elements: its columns rounded up to a multiple of four.
 pub fn stride(graph: &Graph, root: ValueId) -> usize {
     graph.value(root).cols.next_multiple_of(4)
 }
 
-/// Which buffer each value lies in, and how many bytes the buffers have.
+/// Buffer assignment and sizes.
 pub struct Memory {
     /// Buffer of each root value; the output has none.
     pub buffer: SortedMap<ValueId, usize>,
-    /// Values that come from outside.
+    /// External inputs.
     pub inputs: SortedMap<ValueId, InputId>,
     /// Bytes of each buffer.
     pub sizes: Vec<u64>,
 }
 
-/// Walks the nodes in order, giving each output a free buffer, the smallest that grows least. A step never writes
-/// a buffer that it reads: inputs are freed only after their last step.
+/// Assigns each node output the free buffer that grows least, then the smallest. A step never writes a buffer that it
+/// reads: inputs are freed after their last step.
 pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId, halves: &SortedSet<ValueId>) -> Memory {
     let element = |id: ValueId| if halves.contains(&id) { 2 } else { 4 };
     let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * stride(graph, id) * element(id)) as u64;

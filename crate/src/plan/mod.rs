@@ -1,5 +1,5 @@
-//! From a graph to steps over buffers: passes that fuse, the choice of kernels, the layout of memory. A plan can be
-//! printed and tested without a device; it knows capabilities but not wgpu.
+//! Execution plans: fusion, kernel selection and memory planning turn a graph into kernel launches over buffers. Needs
+//! device capabilities but no device, so plans can be printed and tested anywhere.
 
 mod ahead;
 pub mod fuse;
@@ -22,82 +22,82 @@ use crate::ir::{Dim, InputId, StateId, WeightId};
 use crate::kernels::Launch;
 use std::fmt;
 
-/// A buffer of the engine, by what it is for.
+/// A buffer of the engine by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Slot {
     /// Token ids of the step.
     Ids,
-    /// Each token's place in its text.
+    /// Position of each token in its sequence.
     Positions,
-    /// Each token's kind.
+    /// Type of each token.
     Types,
-    /// Where the step stands (shaders/common/state.wgsl), which counts so many rows for the step's.
+    /// Step state (shaders/common/state.wgsl) that counts the given rows.
     Cursor(Dim),
     /// Ring of sampled tokens.
     Tokens,
-    /// All tokens of the text, by position.
+    /// All tokens of the sequence by position.
     History,
     /// Tokens that end a generation.
     Stops,
-    /// Best logits of the slices of the vocabulary.
+    /// Maximum logits of the vocabulary slices.
     Candidates,
-    /// What a request asks of the draw.
+    /// Sampling parameters of a request.
     Sampling,
-    /// Scratch of the draw.
+    /// Scratch of the sampler.
     SampleWork,
-    /// The token that was drawn, with a status.
+    /// The sampled token and a status.
     Picked,
-    /// How often each token occurred.
+    /// Occurrences of each token.
     Counts,
-    /// The bias of each token.
+    /// Logit bias of each token.
     Bias,
     /// Logits after bias and penalties.
     Scores,
-    /// The first and the end row of each row's text.
+    /// First and end row of each row's sequence.
     Segments,
-    /// Where what each row of a prompt sees ends, where that is behind the row.
+    /// End of each prompt row's visible keys, where it lies after the row.
     Ends,
-    /// The first and the end row of each row's window.
+    /// First and end row of each row's window.
     Windows,
-    /// The first and the end row of what each row sees of another sequence.
+    /// First and end row of another sequence that each row attends to.
     Memory,
-    /// The first and the end row of each text, as pooling sees it.
+    /// First and end row of each sequence, for pooling.
     Spans,
-    /// An activation buffer; the plan says how many bytes.
+    /// An activation buffer; the plan gives its bytes.
     Activation(usize),
-    /// The logits, or what the graph's last value is.
+    /// Logits, or the graph's last value.
     Output,
-    /// Elements or codes of a weight's run of rows.
+    /// Elements or codes of a weight shard.
     WeightQ(WeightId, usize),
-    /// Scales of a weight's run of rows.
+    /// Scales of a weight shard.
     WeightS(WeightId, usize),
-    /// A vector, or the order of a matrix' columns.
+    /// A vector, or the column order of a matrix.
     Vector(WeightId),
-    /// Where the rows of the step's tokens lie in a table that holds some of its rows.
+    /// Slots of the step's token rows in a paged table.
     Rows(WeightId),
-    /// A rotation table.
+    /// A RoPE table.
     Rope(usize),
-    /// A plane of what the sequence keeps.
+    /// A plane of a sequence state.
     Sequence(StateId, u8),
-    /// Rows from outside.
+    /// External rows.
     Input(InputId),
-    /// Rotated queries; for packed texts the keys too.
+    /// Queries after RoPE; for packed sequences also keys.
     Rotated,
     /// Partial results of split attention.
     Scratch,
-    /// Picks sorted by expert.
+    /// Row-expert pairs sorted by expert.
     Buckets,
 }
 
 impl Slot {
-    /// Where the step stands, by its own rows.
+    /// State of the step by its own rows.
     pub const CURSOR: Self = Self::Cursor(Dim::TOKENS);
 }
 
-/// Steps with the buffers that they need beyond the model's own.
+/// Kernel launches and the buffers they need besides the model's own.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The steps in order.
+    /// Launches in order.
     pub launches: Vec<Launch<Slot>>,
     /// Bytes of each activation buffer.
     pub activations: Vec<u64>,
@@ -105,16 +105,16 @@ pub struct Plan {
     pub output: u64,
     /// Columns of the output.
     pub output_cols: usize,
-    /// Bytes of the rotated queries.
+    /// Bytes of the queries after RoPE.
     pub rotated: u64,
     /// Bytes of the scratch buffer.
     pub scratch: u64,
-    /// Bytes of the sorted picks.
+    /// Bytes of the sorted row-expert pairs.
     pub sorted: u64,
 }
 
 impl Plan {
-    /// Bytes of activations, output and scratch.
+    /// Returns the bytes of activations, output and scratch.
     pub fn bytes(&self) -> u64 {
         self.activations.iter().sum::<u64>() + self.output + self.rotated + self.scratch + self.sorted
     }

@@ -1,11 +1,11 @@
-//! What a decode step reads. Knows what lies where, no device.
+//! Bytes read by a decode step.
 
 use super::states::StatePlan;
 use super::weights::WeightPlans;
 use crate::ir::{Graph, Op};
 
-/// Bytes that a decode step reads: weights but for tables that are only looked up, of experts those that a token picks, and what
-/// a token at `position` reads of the sequence.
+/// Returns the bytes that a decode step at `position` reads: weights (without lookup tables, selected experts only) and
+/// sequence state.
 pub fn bytes_per_token(graph: &Graph, weights: &WeightPlans, states: &[StatePlan], position: usize) -> u64 {
     let mut graph = graph.clone();
     graph.nodes.retain(|node| !matches!(node.op, Op::Embed { .. }));

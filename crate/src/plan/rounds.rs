@@ -1,11 +1,10 @@
-//! Rounding to 8 bits behind a norm that the products of few rows make themselves, where all that read it can. Knows what a product's
-//! kernel takes along on a device; how it rounds is the kernel's business.
+//! Fuses 8-bit activation quantization into the decode GEMVs, if every consumer supports it.
 
 use super::{PlanOptions, RowsMode};
 use crate::ir::{Graph, Node, Op};
 use std::borrow::Cow;
 
-/// The graph without the steps that only round for such products.
+/// Returns the graph without separate quantization steps for such GEMVs.
 pub(super) fn join<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> Cow<'a, Graph> {
     let mut graph = Cow::Borrowed(graph);
     if !matches!(options.rows, RowsMode::Few(_)) {
@@ -37,7 +36,7 @@ pub(super) fn join<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> Cow<'a, G
     graph
 }
 
-/// Whether a node is a product whose kernel rounds.
+/// Whether a node is a matmul whose kernel can quantize its input.
 fn rounds(graph: &Graph, node: &Node, options: &PlanOptions<'_>) -> bool {
     let Op::Linear(linear) = &node.op else { return false };
     let rows = options.rows.of(graph.value(node.output).rows);

@@ -1,34 +1,34 @@
-//! The bytes of a graph's states. Knows element types and how many positions are kept, not whose they are.
+//! Memory of the sequence states, from element types and stored positions.
 
 use crate::ir::{Graph, StateSpec};
 use crate::kernels::attention::Kv;
 use crate::kernels::sample::DRAFT_ROWS;
 
-/// How a state lies on the device.
+/// Storage of a state on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatePlan {
-    /// What it is.
+    /// State specification.
     pub spec: StateSpec,
-    /// Positions that have a place; 1 where states are not kept by position.
+    /// Stored positions; 1 for states without positions.
     pub positions: usize,
-    /// Whether positions take turns in their places: the one at `position % positions`.
+    /// Whether the state is a ring: a position's slot is `position % positions`.
     pub ring: bool,
-    /// Bytes of each of its buffers: keys and values, or the one there is.
+    /// Bytes of each buffer: keys and values, or one.
     pub planes: Vec<u64>,
 }
 
 impl StatePlan {
-    /// Bytes of all planes.
+    /// Returns the bytes of all planes.
     pub fn bytes(&self) -> u64 {
         self.planes.iter().sum()
     }
 
-    /// Bytes of one position, keys and values.
+    /// Returns the bytes of one position, keys and values.
     fn place(&self) -> u64 {
         self.bytes() / self.positions.max(1) as u64
     }
 
-    /// Bytes with a place for each of `positions` positions, also where only the last ones are kept.
+    /// Returns the bytes without a ring, with a slot for each of `positions` positions.
     pub fn full(&self, positions: usize) -> u64 {
         match self.spec {
             StateSpec::Kv { .. } => self.place() * positions as u64,
@@ -36,7 +36,7 @@ impl StatePlan {
         }
     }
 
-    /// Bytes of a plane that `len` tokens have filled at the most.
+    /// Returns the maximum bytes of a plane that `len` tokens have written.
     pub fn filled(&self, plane: u64, len: usize) -> u64 {
         match self.spec {
             StateSpec::Kv { .. } => plane / self.positions.max(1) as u64 * len.min(self.positions) as u64,
@@ -44,12 +44,12 @@ impl StatePlan {
         }
     }
 
-    /// Bytes of a plane that has places for the first `positions` positions. A ring has all of its places.
+    /// Returns the bytes of a plane for the first `positions` positions. A ring always has all slots.
     pub fn room(&self, plane: u64, positions: usize) -> u64 {
         if self.ring { plane } else { self.filled(plane, positions) }
     }
 
-    /// Bytes that a decode step at a position reads and writes of it.
+    /// Returns the bytes of the state that a decode step at `position` reads and writes.
     pub fn read(&self, position: usize) -> u64 {
         match self.spec {
             StateSpec::Kv { window, .. } => {
@@ -60,11 +60,11 @@ impl StatePlan {
         }
     }
 
-    /// The first position that a sequence can go back to, having come to `reached`: what later tokens read is still there.
+    /// Returns the earliest position to trim back to after `reached` tokens, with all later reads still stored.
     pub fn oldest(&self, reached: usize) -> usize {
         match self.spec {
             StateSpec::Kv { window, .. } if self.ring && reached > self.positions => {
-                // The keys of a row at `to` begin at `to + 1 - window`, those that are still there at `reached - positions`.
+                // A row at `to` reads keys from `to + 1 - window`; stored keys begin at `reached - positions`.
                 reached - self.positions + window - 1
             }
             StateSpec::Kv { .. } => 0,
@@ -73,8 +73,8 @@ impl StatePlan {
     }
 }
 
-/// The storage of all states of a graph, for sequences of `capacity` positions that are run in chunks. A layer with a
-/// window keeps the window and the rows of one step, whatever the capacity.
+/// Plans the storage of all states for sequences of `capacity` positions processed in chunks. A sliding-window layer
+/// stores the window plus one chunk, for any capacity.
 pub fn plan_states(graph: &Graph, kv: Kv, capacity: usize, chunk: usize) -> Vec<StatePlan> {
     let plan = |spec: &StateSpec| {
         let (positions, ring, planes) = match *spec {
@@ -112,7 +112,7 @@ mod tests {
         let plan = &plan_states(b.graph(), Kv::F32, 1000, 8)[0];
         assert_eq!((plan.positions, plan.ring), (16, true));
         assert_eq!(plan.oldest(16), 0);
-        // Positions 4 to 19 are there: a row at 11 reads 4 to 11.
+        // Positions 4 to 19 are stored: a row at 11 reads 4 to 11.
         assert_eq!(plan.oldest(20), 11);
         assert_eq!(plan.filled(160, 3), 30);
         assert_eq!(plan.filled(160, 300), 160);
@@ -126,7 +126,7 @@ mod tests {
         b.state(StateSpec::Matrix { heads: 2, rows: 4, cols: 8 });
         let plans = plan_states(b.graph(), Kv::F32, 1000, 8);
         let read = |position: usize| plans.iter().map(|plan| plan.read(position)).collect::<Vec<_>>();
-        // 64 bytes a position, keys and values; the row's own is among them.
+        // 64 bytes per position for keys and values, the row's own position included.
         assert_eq!(read(0), [64, 64, 160, 512]);
         assert_eq!(read(6), [448, 448, 160, 512]);
         assert_eq!(read(7), [512, 512, 160, 512]);

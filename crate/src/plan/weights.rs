@@ -1,4 +1,4 @@
-//! How each weight is stored: its layout, and the runs of rows it is cut into where it exceeds the device's limit.
+//! Weight storage: layout, and shards where a weight exceeds the device's buffer limit.
 
 use crate::format::layout::Layout;
 use crate::ir::{Graph, WeightId, WeightKind};
@@ -6,33 +6,33 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// The storage of one weight.
+/// Storage of one weight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WeightPlan {
     /// Layout of a matrix or table; vectors are f32.
     pub layout: Layout,
-    /// Rows of all parts that its buffers hold.
+    /// Rows that its buffers hold, over all shards.
     pub rows: usize,
-    /// Rows that there are; where the buffers hold fewer, those that are needed come from the file.
+    /// Rows of the weight. If the buffers hold fewer, missing rows are read from the file on demand.
     pub of: usize,
     /// Columns.
     pub cols: usize,
-    /// What it is used as.
+    /// Use of the weight.
     pub kind: WeightKind,
-    /// Rows of each buffer.
+    /// Row range of each shard.
     pub runs: Vec<Range<usize>>,
 }
 
 impl WeightPlan {
-    /// Whether its buffers hold some of its rows at a time.
+    /// Whether the buffers hold only some of the rows at a time.
     pub fn is_paged(&self) -> bool {
         self.rows < self.of
     }
 
-    /// Lets its buffers hold so many rows, `unit` of which belong together; says whether they can.
+    /// Limits the buffers to `rows` rows, in groups of `unit`. Returns whether the layout supports it.
     pub fn hold(&mut self, rows: usize, unit: usize, max_buffer: u64) -> bool {
         let runs = cut(rows, unit, self.cols, self.layout, max_buffer);
-        // Where rows share words of scales, what belongs together has to begin with a word.
+        // Layouts that share scale words between rows need groups that start at a word.
         let apart = self.layout != Layout::Mxfp4 || (unit * self.layout.padded_cols(self.cols) / 32).is_multiple_of(4);
         let Some(runs) = runs.filter(|_| apart && rows < self.of) else { return false };
         (self.rows, self.runs) = (rows, runs);
@@ -48,13 +48,13 @@ impl WeightPlan {
     }
 }
 
-/// The storage of all weights that a graph uses.
+/// Storage of all weights of a graph.
 pub type WeightPlans = SortedMap<WeightId, WeightPlan>;
 
-/// Decides the storage of every weight that a node of the graph uses.
+/// Plans the storage of every weight that a node uses.
 ///
 /// # Errors
-/// `OutOfMemory` when not even one row fits a buffer.
+/// `OutOfMemory` if a single row does not fit a buffer.
 pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffer: u64) -> Result<WeightPlans> {
     let mut plans = WeightPlans::new();
     for id in graph.used_weights() {
@@ -76,10 +76,10 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
     Ok(plans)
 }
 
-/// Runs of rows, so many together, whose planes all fit `max_buffer`, as equal as possible.
+/// Divides rows into equal shards of whole groups of `unit`, whose planes all fit `max_buffer`.
 fn cut(rows: usize, unit: usize, cols: usize, layout: Layout, max_buffer: u64) -> Option<Vec<Range<usize>>> {
     let largest = |rows: usize| layout.plane_bytes(rows, cols).into_iter().max().unwrap_or(0);
-    // Layouts that pack several rows' scales into a word want runs of whole words.
+    // Layouts that pack several rows' scales into a word need shards of whole words.
     let whole = (1..=4).map(|n| n * unit).find(|n| n.is_multiple_of(4)).unwrap_or(unit);
     let run = |count: usize| rows.div_ceil(count).next_multiple_of(if count > 1 { whole } else { 1 });
     let mut count = largest(rows).div_ceil(max_buffer.max(1)).max(1) as usize;

@@ -1,14 +1,14 @@
-//! Twin of shaders/altup: streams that lie side by side in a row, and what takes a whole row, in f64.
+//! CPU reference of shaders/altup: AltUp streams and whole-row operations, in f64.
 
 use super::elementwise::activate;
 
-/// What `modes` make of the numbers of each row of a table.
+/// Multiplies each row of a table by `modes`.
 fn coefs(table: &[f32], modes: &[f32]) -> Vec<f64> {
     let sum = |row: &[f32]| row.iter().zip(modes).map(|(c, m)| f64::from(*c) * f64::from(*m)).sum();
     table.chunks(modes.len()).map(sum).collect()
 }
 
-/// One row of streams, predicted: `added` joins all of them but the first before.
+/// Predicts one row of streams; `added` is first added to all streams but the first.
 pub fn predict(streams: &[f32], modes: &[f32], table: &[f32], added: Option<&[f32]>) -> Vec<f32> {
     let (count, cols) = (modes.len(), streams.len() / modes.len());
     let c = coefs(table, modes);
@@ -24,7 +24,7 @@ pub fn predict(streams: &[f32], modes: &[f32], table: &[f32], added: Option<&[f3
     (0..streams.len()).map(one).collect()
 }
 
-/// One row of streams, corrected by what the layer gives.
+/// Corrects one row of streams by the layer output.
 pub fn correct(streams: &[f32], modes: &[f32], table: &[f32], layer: &[f32]) -> Vec<f32> {
     let (c, cols) = (coefs(table, modes), layer.len());
     let one = |(at, x): (usize, &f32)| {
@@ -39,7 +39,7 @@ fn mean(x: impl ExactSizeIterator<Item = f64>) -> f64 {
     x.sum::<f64>() / count
 }
 
-/// One row at the magnitude of another, with a row added.
+/// Scales one row to the magnitude of another, then adds a row.
 pub fn matched(x: &[f32], like: &[f32], added: Option<&[f32]>) -> Vec<f32> {
     let square = |row: &[f32]| mean(row.iter().map(|v| f64::from(*v).powi(2)));
     let factor = square(like).sqrt() / square(x).max(1e-5).sqrt();
@@ -47,7 +47,7 @@ pub fn matched(x: &[f32], like: &[f32], added: Option<&[f32]>) -> Vec<f32> {
     x.iter().enumerate().map(one).collect()
 }
 
-/// `act(relu(gate - (mean + factor * deviation))) * up` of one row.
+/// Computes `act(relu(gate - (mean + factor * deviation))) * up` of one row.
 pub fn sparse(gate: &[f32], up: &[f32], act: u32, factor: f64) -> Vec<f32> {
     let middle = mean(gate.iter().map(|v| f64::from(*v)));
     let deviation = mean(gate.iter().map(|v| (f64::from(*v) - middle).powi(2))).sqrt();

@@ -1,29 +1,29 @@
-//! Twin of shaders/attention: norm of heads, rotation, softmax over the keys that a row sees, in f64. It knows no cache:
-//! all keys and values are given.
+//! CPU reference of shaders/attention: head norm, RoPE, softmax over visible keys, in f64. Takes all keys and values
+//! instead of a cache.
 
 use super::norm::rms_norm;
 use std::ops::Range;
 
-/// Heads and what is done to their scores.
+/// Attention heads and score modifiers.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention<'a> {
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Columns of a head.
+    /// Columns per head.
     pub head_dim: usize,
     /// Multiplies the scores.
     pub scale: f32,
     /// `cap * tanh(score / cap)`; 0 for none.
     pub softcap: f32,
-    /// One logit a query head that joins the softmax and has no value.
+    /// Attention sinks: one logit per query head that joins the softmax without a value.
     pub sinks: Option<&'a [f32]>,
-    /// `[32][heads]`, added to the scores by the bucket of the distance.
+    /// Relative position bias, `[32][heads]`, added to the scores by distance bucket.
     pub relative: Option<&'a [f32]>,
 }
 
-/// What a cache of 8 bits holds of heads: shares of each one's largest magnitude.
+/// Rounds heads as an 8-bit cache stores them: multiples of 1/127 of the largest magnitude.
 pub fn eight_bits(x: &[f32], head_dim: usize) -> Vec<f32> {
     let head = |head: &[f32]| {
         let most = head.iter().fold(0.0f32, |most, v| most.max(v.abs()));
@@ -33,7 +33,7 @@ pub fn eight_bits(x: &[f32], head_dim: usize) -> Vec<f32> {
     x.chunks(head_dim).flat_map(head).collect()
 }
 
-/// T5's bucket of a distance, both ways: of 32, half for keys that come later; exact up to 8, then by logarithm up to 128.
+/// Returns T5's bidirectional distance bucket. Half of the 32 are for later keys; exact up to 8, logarithmic up to 128.
 pub fn bucket(row: usize, key: usize) -> usize {
     let (side, far) = if key > row { (16, key - row) } else { (0, row - key) };
     let large = 8 + ((far.max(8) as f64 / 8.0).log2() / 4.0 * 8.0).floor() as usize;
@@ -41,7 +41,7 @@ pub fn bucket(row: usize, key: usize) -> usize {
 }
 
 impl Attention<'_> {
-    /// Attention of the rows of q over those rows of k and v that `visible` names. Not generic: compiled where it is optimised.
+    /// Computes attention of the rows of q over the `visible` rows of k and v. Not generic, so it compiles in an optimized crate.
     pub fn of(&self, q: &[f32], k: &[f32], v: &[f32], visible: &dyn Fn(usize) -> Range<usize>) -> Vec<f32> {
         let d = self.head_dim;
         let mut out = Vec::with_capacity(q.len());
@@ -71,8 +71,7 @@ impl Attention<'_> {
     }
 }
 
-/// Rotates the first `dim` columns of each head of `x`, whose rows stand at the positions of `table`'s rows (dim / 2 pairs of
-/// cosine and sine each).
+/// Applies RoPE to the first `dim` columns of each head of `x`. `table` has dim / 2 (cos, sin) pairs per row of `x`.
 pub fn rotate(x: &mut [f32], heads: usize, head_dim: usize, table: &[[f32; 2]], dim: usize, interleaved: bool) {
     for (row, pairs) in x.chunks_exact_mut(heads * head_dim).zip(table.chunks_exact(dim / 2)) {
         for head in row.chunks_exact_mut(head_dim) {
@@ -87,7 +86,7 @@ pub fn rotate(x: &mut [f32], heads: usize, head_dim: usize, table: &[[f32; 2]], 
     }
 }
 
-/// RMSNorm of each head.
+/// Applies RMSNorm to each head.
 pub fn norm_heads(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
     rms_norm(x, gain, offset, eps)
 }

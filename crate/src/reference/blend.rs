@@ -1,13 +1,13 @@
-//! Twins of shaders/embed/blend.wgsl and soft.wgsl.
+//! CPU references of shaders/embed/blend.wgsl and soft.wgsl.
 
-/// The sum of rows of a table `[_, cols]` for each list of (row, weight).
+/// Sums weighted rows of a table `[_, cols]` for each list of (row, weight).
 pub fn blend(table: &[f32], cols: usize, pairs: &[Vec<(u32, f32)>]) -> Vec<f32> {
     let one =
         |list: &[(u32, f32)], c: usize| list.iter().map(|(row, w)| w * table[*row as usize * cols + c]).sum::<f32>();
     pairs.iter().flat_map(|list| (0..cols).map(|c| one(list, c)).collect::<Vec<_>>()).collect()
 }
 
-/// Rows of `a`, with those of `soft` added where the id is `first` or more.
+/// Adds rows of `soft` to the rows of `a` whose id is `first` or more.
 pub fn soft(a: &[f32], cols: usize, ids: &[u32], rows: &[f32], first: u32) -> Vec<f32> {
     let row = |(row, id): (&[f32], &u32)| -> Vec<f32> {
         match id.checked_sub(first) {

@@ -1,24 +1,24 @@
-//! Twin of shaders/conv: a causal depthwise convolution, row by row in f64.
+//! CPU reference of shaders/conv: causal depthwise convolution, row by row in f64.
 
 use super::elementwise::activate;
 
-/// A convolution by its filters.
+/// Filters of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub struct Conv<'a> {
-    /// Rows that an output sees.
+    /// Kernel size.
     pub taps: usize,
-    /// `[channels][taps]`, the oldest row first.
+    /// `[channels][taps]`, oldest row first.
     pub weight: &'a [f32],
     /// `[channels]`.
     pub bias: Option<&'a [f32]>,
-    /// A number of shaders/common/activation.wgsl.
+    /// Activation code of shaders/common/activation.wgsl.
     pub act: u32,
-    /// What multiplies the inputs from a channel on, by the first channel, in order.
+    /// Input scales by first channel, in ascending order.
     pub scales: [(usize, f32); 3],
 }
 
 impl Conv<'_> {
-    /// The outputs of rows `[row][channels]`; `memory` has the `taps - 1` rows before them and then the last of them.
+    /// Computes the output rows `[row][channels]`. `memory` holds the `taps - 1` preceding rows and is updated.
     pub fn of(&self, x: &[f32], memory: &mut Vec<f32>) -> Vec<f32> {
         let channels = self.weight.len() / self.taps;
         let mut out = Vec::with_capacity(x.len());

@@ -1,10 +1,9 @@
-//! The CPU twin of shaders/weights/*.wgsl: a canonical layout back to f32, in the kernels' arithmetic.
-//! Knows nothing of where the weights came from.
+//! CPU reference of shaders/weights/*.wgsl: dequantizes a weight layout to f32 with the kernels' arithmetic.
 
 use crate::format::layout::{E2M1, Form, K_WORDS, Layout, Packed};
 use half::f16;
 
-/// The matrix as f32, row-major, rows × cols without padding; columns are in the order of the planes.
+/// Dequantizes the matrix to f32, row-major, rows × cols without padding. Columns keep the order of the planes.
 pub fn dequant(m: &Packed) -> Vec<f32> {
     let mut out = Vec::with_capacity(m.rows * m.cols);
     for row in 0..m.rows {
@@ -13,7 +12,7 @@ pub fn dequant(m: &Packed) -> Vec<f32> {
     out
 }
 
-/// The matrix as f32 with its columns in the order of the input, whatever order the planes hold them in.
+/// Dequantizes the matrix to f32 with columns in input order.
 pub fn dequant_in_order(m: &Packed) -> Vec<f32> {
     let stored = dequant(m);
     let Some(order) = &m.column_order else { return stored };
@@ -71,7 +70,7 @@ fn element(m: &Packed, row: usize, k: usize, code: u8) -> f32 {
     }
 }
 
-/// E2M1 times a power of two; half the power is applied to twice the value, so that E8M0's largest value does not overflow.
+/// Returns E2M1 times a power of two. Doubles the value and halves the power, so that E8M0's maximum does not overflow.
 fn mxfp4(code: u8, e: u8) -> f32 {
     let half = if e < 2 { 0x0020_0000u32 << e } else { u32::from(e - 1) << 23 };
     E2M1[usize::from(code & 15)] * 2.0 * f32::from_bits(half)

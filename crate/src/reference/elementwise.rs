@@ -1,12 +1,12 @@
-//! Twin of shaders/elementwise and of shaders/common/activation: one output from one or two inputs, in f64.
+//! CPU reference of shaders/elementwise and shaders/common/activation, in f64.
 
-/// The last of `rows` rows of `cols` columns.
+/// Returns the last of `rows` rows of `cols` columns.
 pub fn last_row(x: &[f32], cols: usize, rows: usize) -> Vec<f32> {
     x[(rows - 1) * cols..rows * cols].to_vec()
 }
 
-/// Heads put together of inputs of `cols` columns: of each its first head's first column, the columns to the next head's and
-/// how many are taken; the rest is zero.
+/// Builds zero-padded heads from inputs of `cols` columns. Each part gives its first column, the stride to the next
+/// head, and the column count.
 pub fn heads(parts: &[([usize; 3], &[f32])], cols: usize, [rows, heads, head_dim]: [usize; 3]) -> Vec<f32> {
     let mut out = vec![0.0; rows * heads * head_dim];
     for (at, head) in out.chunks_mut(head_dim).enumerate() {
@@ -20,7 +20,7 @@ pub fn heads(parts: &[([usize; 3], &[f32])], cols: usize, [rows, heads, head_dim
     out
 }
 
-/// The activation of that number in shaders/common/activation.wgsl.
+/// Applies the activation of that code in shaders/common/activation.wgsl.
 pub fn activate(kind: u32, x: f32) -> f32 {
     let x = f64::from(x);
     let y = match kind {
@@ -37,7 +37,7 @@ pub fn activate(kind: u32, x: f32) -> f32 {
     y as f32
 }
 
-/// The error function by its Maclaurin series below 3 and its continued fraction above, to f64's precision there.
+/// The error function in f64 precision: Maclaurin series below 3, continued fraction above.
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 3.0 {

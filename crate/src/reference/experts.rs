@@ -1,9 +1,9 @@
-//! Twin of shaders/experts and of the products of experts: routers' choices and gated experts, in f64.
+//! CPU reference of shaders/experts and the expert matmuls: top-k routing and gated experts, in f64.
 
 use super::elementwise::activate;
 use crate::kernels::experts::{Routing, Score};
 
-/// The experts of one row with their weights, best first; of equal scores the lower number comes first.
+/// Returns a row's selected experts with weights, best first; ties go to the lower id.
 pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B>) -> Vec<(usize, f64)> {
     let logits: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     if r.score == Score::Mixer {
@@ -12,7 +12,7 @@ pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B
     let top = logits.iter().copied().fold(f64::MIN, f64::max);
     let sum: f64 = logits.iter().map(|l| (l - top).exp()).sum();
     let score = |l: &f64| if r.score == Score::Softmax { (l - top).exp() / sum } else { 1.0 / (1.0 + (-l).exp()) };
-    // As the kernel has them: ties are those of single precision.
+    // Rounded to f32 like the kernel, so that ties agree.
     let scores: Vec<f32> = logits.iter().map(|l| score(l) as f32).collect();
     let mut order: Vec<f32> = scores.iter().enumerate().map(|(e, s)| s + bias.map_or(0.0, |b| b[e])).collect();
     if let Some(groups) = r.groups {
@@ -35,7 +35,7 @@ pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B
     chosen.into_iter().map(|e| (e, f64::from(scores[e]) * f64::from(r.scale) * gain(e) / divisor)).collect()
 }
 
-/// The places of the `count` largest.
+/// Returns the indices of the `count` largest values.
 fn first(values: &[f32], count: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..values.len()).collect();
     places.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
@@ -51,18 +51,18 @@ fn mixer<B>(logits: &[f64], r: &Routing<B>) -> Vec<(usize, f64)> {
         let near = |l: f64| most - l <= 2.0 * f64::from(r.eps) * l.abs().max(most);
         let sum: f64 = left.iter().filter(|(_, l)| near(*l)).map(|(_, l)| (l - most).exp()).sum();
         picks.push((best, f64::from(r.scale) / sum));
-        // Only the expert that was taken last is left out.
+        // Only the previously selected expert is excluded.
         left = logits.iter().copied().enumerate().filter(|(e, _)| *e != best).collect();
     }
     picks
 }
 
-/// The weights of experts, dense.
+/// Dense expert weights.
 #[derive(Debug, Clone)]
 pub struct Gated<'a> {
-    /// `[experts][2 * inner][cols]`, without gates `[experts][inner][cols]`.
+    /// `[experts][2 * inner][cols]`; without gates `[experts][inner][cols]`.
     pub gate_up: &'a [f32],
-    /// One for each of its rows.
+    /// One value per row of `gate_up`.
     pub gate_up_bias: Option<&'a [f32]>,
     /// `[experts][cols][inner]`.
     pub down: &'a [f32],
@@ -70,20 +70,20 @@ pub struct Gated<'a> {
     pub down_bias: Option<&'a [f32]>,
     /// Columns of x and of the result.
     pub cols: usize,
-    /// Columns in between.
+    /// Hidden columns of an expert.
     pub inner: usize,
     /// `act(gate) * up` rather than `act(up)`.
     pub gated: bool,
-    /// Whether the rows of gate and up take turns.
+    /// Whether gate and up rows are interleaved.
     pub turns: bool,
-    /// The activation.
+    /// Activation code.
     pub act: u32,
-    /// GPT-OSS's gate instead: its factor in the sigmoid and its limit.
+    /// GPT-OSS gate instead: its sigmoid factor and limit.
     pub clamp: Option<[f32; 2]>,
 }
 
 impl Gated<'_> {
-    /// The sum of the picked experts of one row by their weights.
+    /// Returns the weighted sum of one row's selected experts.
     pub fn of(&self, x: &[f32], picks: &[(usize, f64)]) -> Vec<f32> {
         let mut y = vec![0.0f64; self.cols];
         for &(expert, weight) in picks {

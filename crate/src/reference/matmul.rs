@@ -1,9 +1,9 @@
-//! Twin of shaders/matmul: products with all that is done to their input and output.
+//! CPU reference of shaders/matmul.
 
 pub use super::elementwise::activate;
 pub use super::norm::rms_norm;
 
-/// `x [rows, k] · wᵀ [n, k]`, summed in f64.
+/// Computes `x [rows, k] · wᵀ [n, k]`, summed in f64.
 pub fn product(x: &[f32], w: &[f32], rows: usize, n: usize, k: usize) -> Vec<f32> {
     let mut y = Vec::with_capacity(rows * n);
     for r in 0..rows {

@@ -1,4 +1,4 @@
-//! CPU twins of the kernels, plain and readable, in f64 where that costs nothing; for tests and diagnostics only.
+//! CPU references of the kernels, written for clarity, in f64 where it is cheap. Tests and diagnostics only.
 
 pub mod altup;
 pub mod attention;

@@ -1,14 +1,14 @@
-//! Twin of shaders/norm: RMSNorm and LayerNorm of rows, in f64, and rounding to 8 bits.
+//! CPU reference of shaders/norm: RMSNorm and LayerNorm in f64, and 8-bit quantization.
 
-/// A norm of rows of `cols` columns: `(x - mean) / sqrt(mean square + eps) * (gain + offset) + bias`, where the mean is that
-/// of the row for a layer norm and 0 for an RMS norm.
+/// A norm of rows of `cols` columns: `(x - mean) / sqrt(mean square + eps) * (gain + offset) + bias`. The mean is the
+/// row's for LayerNorm and 0 for RMSNorm.
 #[derive(Debug, Clone, Copy)]
 pub struct Norm<'a> {
-    /// Columns of a row.
+    /// Columns per row.
     pub cols: usize,
-    /// Whether the mean is subtracted.
+    /// Whether the mean is subtracted (LayerNorm).
     pub layer: bool,
-    /// `[cols]`; 1 - offset where there is none.
+    /// `[cols]`; None means 1 - offset.
     pub gain: Option<&'a [f32]>,
     /// `[cols]`.
     pub bias: Option<&'a [f32]>,
@@ -19,7 +19,7 @@ pub struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    /// The norm of each row.
+    /// Norms each row.
     pub fn of(&self, x: &[f32]) -> Vec<f32> {
         let mut y = Vec::with_capacity(x.len());
         for row in x.chunks_exact(self.cols) {
@@ -37,7 +37,7 @@ impl Norm<'_> {
     }
 }
 
-/// `(rest + normed + more) * scale`, number by number.
+/// Computes `(rest + normed + more) * scale` elementwise.
 pub fn added(normed: &[f32], rest: &[f32], more: &[f32], scale: f32) -> Vec<f32> {
     let more = more.iter().copied().chain(std::iter::repeat(0.0));
     normed.iter().zip(rest).zip(more).map(|((n, r), m)| (r + n + m) * scale).collect()
@@ -48,7 +48,7 @@ pub fn rms_norm(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
     Norm { cols: gain.len(), layer: false, gain: Some(gain), bias: None, offset, eps }.of(x)
 }
 
-/// Each row in whole steps of a 127th of its largest magnitude, as 8 bits would hold it.
+/// Rounds each row to 8 bits: multiples of 1/127 of its largest magnitude.
 pub fn rounded(x: &[f32], cols: usize) -> Vec<f32> {
     let row = |row: &[f32]| {
         let steps = 127.0 / row.iter().fold(1e-5f32, |most, v| most.max(v.abs()));

@@ -1,9 +1,9 @@
-//! Twin of shaders/pool: one row for each span of rows, in f64.
+//! CPU reference of shaders/pool: one row per row span, in f64.
 
 use crate::ir::Pooling;
 use std::ops::Range;
 
-/// The pooled row of each span of `x`, whose rows have `cols` columns.
+/// Pools each span of `x`, whose rows have `cols` columns.
 pub fn pool(x: &[f32], cols: usize, spans: &[Range<usize>], pooling: Pooling) -> Vec<f32> {
     let at = |row: usize, c: usize| f64::from(x[row * cols + c]);
     let one = |span: &Range<usize>, c: usize| {

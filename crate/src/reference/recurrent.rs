@@ -1,7 +1,7 @@
-//! Twin of shaders/recurrent and of shaders/norm/gated_norm: recurrences row by row in f64, as transformers'
-//! `torch_recurrent_gated_delta_rule` and `mamba2_selective_state_update` have them.
+//! CPU reference of shaders/recurrent and shaders/norm/gated_norm: row-by-row recurrences in f64. Follows transformers'
+//! `torch_recurrent_gated_delta_rule` and `mamba2_selective_state_update`.
 
-/// The rows' numbers of all heads.
+/// Inputs of all rows and heads.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
     /// `[row][key_heads][key_dim]`.
@@ -16,33 +16,33 @@ pub struct Rows<'a> {
     pub b: &'a [f32],
 }
 
-/// A recurrence of many heads.
+/// A multi-head recurrence.
 #[derive(Debug, Clone)]
 pub struct Recurrent<'a> {
-    /// Heads of values.
+    /// Value heads.
     pub heads: usize,
     /// Heads of queries and keys.
     pub key_heads: usize,
-    /// Heads in a row that share a query and a key; 1 where they take turns.
+    /// Consecutive heads that share a query and a key; 1 if they are interleaved.
     pub per_key: usize,
     /// Columns of a key.
     pub key_dim: usize,
-    /// Columns of a head's values.
+    /// Value columns per head.
     pub value_dim: usize,
-    /// Of each head the log of -rate.
+    /// log(-rate) per head.
     pub log_rate: &'a [f32],
-    /// Of each head the bias of dt.
+    /// Bias of dt per head.
     pub bias: &'a [f32],
-    /// Of each head the share of its values, which makes it Mamba-2's; without it is the delta rule.
+    /// Skip scale per head (Mamba-2); None for the delta rule.
     pub share: Option<&'a [f32]>,
-    /// The least and the largest dt of Mamba-2.
+    /// Minimum and maximum dt of Mamba-2.
     pub limits: [f32; 2],
     /// Multiplies dt before its bias.
     pub dt_scale: f32,
 }
 
 impl Recurrent<'_> {
-    /// What rows read, `[row][heads][value_dim]`; `memory`, `[heads][key_dim][value_dim]`, is moved on.
+    /// Computes the output `[row][heads][value_dim]` and updates `memory`, `[heads][key_dim][value_dim]`.
     pub fn of(&self, rows: Rows<'_>, memory: &mut [f64]) -> Vec<f32> {
         let count = rows.a.len() / self.heads;
         let mut out = Vec::with_capacity(rows.v.len());
@@ -86,14 +86,14 @@ impl Recurrent<'_> {
     }
 }
 
-/// Gives a vector this length.
+/// Scales a vector to this length.
 fn unit(x: &mut [f64], length: f64) {
     let factor = length / (x.iter().map(|v| v * v).sum::<f64>() + 1e-6).sqrt();
     x.iter_mut().for_each(|v| *v *= factor);
 }
 
-/// RMSNorm of runs of `cols` columns: `norm(x) · gain · silu(z)`, or with `first` `norm(x · silu(z)) · gain`; the gain has the
-/// columns of one run or of a row.
+/// RMSNorm of groups of `cols` columns: `norm(x) · gain · silu(z)`, or with `first` `norm(x · silu(z)) · gain`. The
+/// gain has the columns of one group or of a whole row.
 pub fn gated_norm(x: &[f32], z: &[f32], gain: &[f32], cols: usize, eps: f32, first: bool) -> Vec<f32> {
     let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
     let gated = |i: usize| f64::from(x[i]) * if first { silu(z[i]) } else { 1.0 };

@@ -1,5 +1,5 @@
-//! Twin of shaders/sample, and of `sample::Sampler`: the draw by sorting everything. Only what defines a probability
-//! (`sample::fixed`) and the random word are shared; sums of integers need no common order.
+//! CPU reference of shaders/sample and `sample::Sampler`: sampling by a full sort. Shares only the probability
+//! definition (`sample::fixed`) and the random word; integer sums need no common order.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use crate::sample::fixed::{GAP_LIMIT, fraction, gap, gap_scale, min_p_limit, sha
 use crate::sample::philox::random;
 use crate::sample::{Params, Penalty};
 
-/// The index of the largest logit, of equal ones the lowest; none when one is no number, or all of several are the same.
+/// Returns the index of the largest logit, the lowest on ties. None if a logit is NaN or several are all equal.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
     if logits.iter().any(|v| !v.is_finite()) || (logits.len() > 1 && logits.iter().all(|v| *v == logits[0])) {
         return None;
@@ -16,8 +16,8 @@ pub fn argmax(logits: &[f32]) -> Option<u32> {
     logits.iter().position(|v| *v == best).map(|i| i as u32)
 }
 
-/// The tokens that prompt lookup drafts to follow a text: what followed the longest of its endings that occurs before,
-/// at the latest place. A copy that comes to the text's end reads what it has copied.
+/// Drafts tokens by prompt lookup: those after the latest earlier occurrence of the longest matching suffix. A copy
+/// that reaches the end continues with the copied tokens.
 pub fn draft(history: &[u32], endings: (usize, usize), most: usize) -> Vec<u32> {
     let (longest, shortest) = endings;
     for length in (shortest..=longest).rev().filter(|n| *n < history.len()) {
@@ -31,7 +31,7 @@ pub fn draft(history: &[u32], endings: (usize, usize), most: usize) -> Vec<u32> 
     Vec::new()
 }
 
-/// The tokens that a step with drafts brings, from the best of each row; and whether the last of them ends it all.
+/// Returns the tokens accepted in a step with drafts, from each row's best token, and whether generation ends.
 pub fn accept(best: &[u32], drafts: &[u32], stops: &[u32], budget: usize) -> (Vec<u32>, bool) {
     let accepted = drafts.iter().zip(best).take_while(|(draft, best)| draft == best).count();
     let mut tokens = best[..(accepted + 1).min(budget)].to_vec();
@@ -41,7 +41,7 @@ pub fn accept(best: &[u32], drafts: &[u32], stops: &[u32], budget: usize) -> (Ve
     (tokens, stopped)
 }
 
-/// The scores that bias and penalties make of logits; `counts` as in `sample::Sampler::counts`.
+/// Applies bias and penalties to logits; `counts` as in `sample::Sampler::counts`.
 pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
     let penalty = Penalty::of(params);
     let adjust = |(id, &logit): (usize, &f32)| {
@@ -51,11 +51,11 @@ pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
     logits.iter().enumerate().map(adjust).collect()
 }
 
-/// The tokens that the filters keep, in the order of their ids, with their weights. Typical-p is not among the filters.
+/// Returns the tokens that pass the filters by id, with weights. Typical-p is not supported.
 pub fn kept(scores: &[f32], params: &Params) -> Vec<(u32, u32)> {
     let max = scores.iter().copied().fold(f32::MIN, f32::max);
     let scale = gap_scale(params.temperature);
-    // The most likely first; of equals the highest id, which top-p keeps longest.
+    // Most likely first; on ties the highest id, which top-p removes last.
     let mut tokens: Vec<(u32, Reverse<u32>)> =
         scores.iter().enumerate().map(|(id, &score)| (gap(max, score, scale), Reverse(id as u32))).collect();
     tokens.sort_unstable();
@@ -81,7 +81,7 @@ pub fn kept(scores: &[f32], params: &Params) -> Vec<(u32, u32)> {
     kept
 }
 
-/// The token that is drawn for this seed and step, or `None` if no token has weight.
+/// Samples a token for this seed and step, or `None` if no token has weight.
 pub fn draw(scores: &[f32], params: &Params, seed: u64, step: u32) -> Option<u32> {
     let kept = kept(scores, params);
     let mass = kept.iter().map(|&(_, weight)| u64::from(weight)).sum();

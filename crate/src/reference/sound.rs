@@ -1,9 +1,9 @@
-//! Twins of shaders/sound: convolutions over rows, snakes, norms over time and Whisper's log-mel features, in f64.
+//! CPU reference of shaders/sound: convolutions, Snake, group norm over time and Whisper's log-mel features, in f64.
 
 use crate::audio::mel::{BINS, FLOOR, HOP, WINDOW, filters, mirrored};
 use std::f64::consts::TAU;
 
-/// Features `[frames, mels]` of samples that zeros fill up to `total`, of which there is a frame for every 160.
+/// Computes log-mel features `[frames, mels]` of samples zero-padded to `total`, one frame per 160 samples.
 pub fn log_mel(samples: &[f32], total: usize, mels: usize) -> Vec<f32> {
     let filters = filters(mels);
     let turn: Vec<(f64, f64)> = (0..WINDOW).map(|i| (TAU * i as f64 / WINDOW as f64).sin_cos()).collect();
@@ -28,7 +28,7 @@ pub fn log_mel(samples: &[f32], total: usize, mels: usize) -> Vec<f32> {
     out.into_iter().map(|v| ((v.max(least) + 4.0) / 4.0) as f32).collect()
 }
 
-/// Power of one frequency.
+/// Returns the power of one frequency bin.
 fn bin(x: &[f64], turn: &[(f64, f64)], k: usize) -> f64 {
     let (mut re, mut im) = (0.0, 0.0);
     for (j, v) in x.iter().enumerate() {
@@ -39,18 +39,18 @@ fn bin(x: &[f64], turn: &[(f64, f64)], k: usize) -> f64 {
     re * re + im * im
 }
 
-/// A convolution over rows of `cols` columns, by its definition.
+/// A direct convolution over rows of `cols` columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Conv<'a> {
     /// Columns of the input.
     pub cols: usize,
-    /// Width of the kernel.
+    /// Kernel size.
     pub taps: usize,
-    /// Rows from a window to the next.
+    /// Stride between windows in rows.
     pub stride: usize,
-    /// Rows from one row of a window to the next.
+    /// Dilation in rows.
     pub dilation: usize,
-    /// Rows of zeros before and after the input.
+    /// Zero rows before and after the input.
     pub padding: [usize; 2],
     /// `[outputs][cols][taps]`.
     pub weight: &'a [f32],
@@ -59,7 +59,7 @@ pub struct Conv<'a> {
 }
 
 impl Conv<'_> {
-    /// Rows of its output.
+    /// Computes the output rows.
     pub fn of(&self, x: &[f32]) -> Vec<f32> {
         let rows = x.len() / self.cols;
         let span = (self.taps - 1) * self.dilation + 1;
@@ -84,7 +84,8 @@ impl Conv<'_> {
     }
 }
 
-/// A causal transposed convolution in `groups`: `weight [inputs][outputs / groups][taps]`; each row becomes `rate` rows.
+/// A causal grouped transposed convolution: `weight [inputs][outputs / groups][taps]`, `rate` output rows per input
+/// row.
 pub fn upsample(
     x: &[f32],
     inputs: usize,
@@ -110,7 +111,7 @@ pub fn upsample(
     y.into_iter().map(|v| v as f32).collect()
 }
 
-/// Snake of the first columns, one for each `alpha`; leaky ReLU of the others.
+/// Snake of the first columns, one per `alpha`; leaky ReLU of the others.
 pub fn snake(x: &[f32], cols: usize, alpha: &[f32]) -> Vec<f32> {
     let one = |(i, v): (usize, &f32)| {
         let v = f64::from(*v);
@@ -122,7 +123,7 @@ pub fn snake(x: &[f32], cols: usize, alpha: &[f32]) -> Vec<f32> {
     x.iter().enumerate().map(one).map(|v| v as f32).collect()
 }
 
-/// A norm over all rows of groups of columns.
+/// Norm of column groups over all rows.
 pub fn group_norm(x: &[f32], groups: usize, eps: f32, gain: &[f32], bias: &[f32]) -> Vec<f32> {
     let cols = gain.len();
     let wide = cols / groups;

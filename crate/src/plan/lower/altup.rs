@@ -1,4 +1,4 @@
-//! Lowers what Gemma 3n does with its streams.
+//! Lowers Gemma 3n AltUp operations.
 
 use super::{Lowering, Slot};
 use crate::ir::{AltUp, Node};

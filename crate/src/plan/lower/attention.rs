@@ -1,5 +1,5 @@
-//! Lowers attention: over the cache of a sequence, to the rows of another one, within packed texts. Knows which kernel serves
-//! which mask and how many rows.
+//! Lowers attention: over a KV cache, to another sequence, or within packed sequences. Selects the kernel by mask and
+//! row count.
 
 use super::{Lowering, RowsMode, Slot, dropped};
 use crate::format::layout::{Float, Layout};
@@ -55,7 +55,7 @@ impl Lowering<'_> {
             decode,
         };
         let q = self.view(node.inputs[0]);
-        // Without them, keys and values are those that another layer has written.
+        // Without k and v, the layer reads another layer's cache.
         let kv = (node.inputs.len() == 3).then(|| (self.view(node.inputs[1]), self.view(node.inputs[2])));
         let out = self.view(node.output);
         let rows = self.options.rows.tokens() as u64;
@@ -63,7 +63,7 @@ impl Lowering<'_> {
         if !many {
             self.scratch = self.scratch.max(kernel.scratch(rows as u32));
         }
-        // A single row needs nobody else's keys: heads are made ready where they are used.
+        // A single row prepares its own keys, so head norm and RoPE are fused into attention.
         let alone = !many && rows == 1 && self.options.fuse_heads;
         if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.fuses(&q, k, v)) {
             self.launches.extend(kernel.decode(&q, k, v, Slot::Scratch, &out));
@@ -74,7 +74,7 @@ impl Lowering<'_> {
                 Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::Rotated),
                 None => vec![kernel.rope_queries(&q, &Slot::Rotated)],
             });
-            // What serves few rows serves many.
+            // The kernel for few rows also serves many.
             let few = !many || (self.options.caps.frugal() && kernel.is_alone() && kernel.ends.is_none());
             self.launches.extend(if few {
                 kernel.few(Slot::Rotated, Slot::Scratch, &out)
@@ -85,7 +85,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Attention of few rows to the rows of another sequence, in runs.
+    /// Lowers cross attention of few rows, with KV splits.
     fn look(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
         if a.sinks.is_some() || a.relative.is_some() || a.head_norm.is_some() || a.rope.is_some() || a.state.is_some() {
             return Err(dropped(name, "what attention to another sequence has no part for"));
@@ -123,14 +123,14 @@ impl Lowering<'_> {
         Some(Rope { table: Slot::Rope(index), dim: spec.dim as u32, interleaved: spec.interleaved })
     }
 
-    /// Whether all matrices are f32: then what has no weights keeps that precision too.
+    /// Whether all matrices are f32; then attention also computes in f32.
     fn exact(&self) -> bool {
         let matrices = self.options.weights.values().filter(|w| w.kind == WeightKind::Matrix);
         let mut exact = matrices.map(|w| w.layout == Layout::Dense(Float::F32));
         exact.next().is_some_and(|first| first && exact.all(|f32| f32))
     }
 
-    /// Attention within packed texts.
+    /// Lowers attention within packed sequences.
     fn segments(
         &mut self,
         name: &str,

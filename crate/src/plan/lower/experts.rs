@@ -1,5 +1,5 @@
-//! Lowers mixtures of experts: a product for each pick where rows are few; where they are many, picks sorted by expert and
-//! products over tiles of them.
+//! Lowers mixtures of experts: one GEMV per selected expert in decode; in prefill, tiled matmuls over row-expert pairs
+//! sorted by expert.
 
 use super::{Lowering, Slot, memory};
 use crate::ir::{ExpertsIn, ExpertsOut, Node, Routing, WeightId, experts};
@@ -8,7 +8,7 @@ use crate::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
 use crate::kernels::matrix::MatrixChoice;
 use crate::{Error, Result};
 
-/// A run of a weight: its first expert, how many it has, its planes.
+/// A shard of an expert weight: first expert, expert count, planes.
 type Run = (u32, u32, Weight<Slot>);
 
 impl Lowering<'_> {
@@ -31,7 +31,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The first product, before it the sorting of the picks where rows are many.
+    /// Lowers the up matmul; in prefill it first sorts the row-expert pairs.
     pub(super) fn experts(&mut self, name: &str, e: &ExpertsIn, node: &Node) -> Result<()> {
         let (x, picks) = (self.view(node.inputs[0]), self.view(node.inputs[1]));
         let mut out = self.view(node.output);
@@ -75,7 +75,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The second product, summed over a row's picks.
+    /// Lowers the down matmul, summed over a row's selected experts.
     pub(super) fn mix(&mut self, name: &str, e: &ExpertsOut, node: &Node) -> Result<()> {
         let (mut x, picks, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
         let residual = e.residual.then(|| self.view(node.inputs[2]));
@@ -127,8 +127,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A product with the experts of a run. Where matrix units make it, its sums lie in the scratch buffer, as the choice
-    /// says; those of experts that come and go would not stay there from one run to the next.
+    /// Lowers a matmul with the experts of a shard. On subgroup matrices its sums go to the scratch buffer. Paged
+    /// experts cannot: their sums would not survive from one shard to the next.
     fn expert_product(
         &mut self,
         id: WeightId,
@@ -153,8 +153,8 @@ impl Lowering<'_> {
         choice
     }
 
-    /// How many numbers picks have: those of all experts; where the buffers hold some of them, the places there, and one
-    /// more for experts that are not among them.
+    /// Returns the number of distinct expert ids: all experts, or for paged experts the slots plus one for those not
+    /// loaded.
     fn numbers(&self, id: WeightId, rows: usize, count: usize) -> usize {
         match self.options.weights.get(&id) {
             Some(plan) if plan.is_paged() => plan.rows / rows + 1,
@@ -162,12 +162,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// The biases in the order of the weights in their buffers.
+    /// Returns the biases in the order of the weights in their buffers.
     fn expert_bias(&self, weight: WeightId, bias: WeightId) -> Slot {
         if self.paged(weight) { Slot::WeightQ(bias, 0) } else { Slot::Vector(bias) }
     }
 
-    /// The sorted picks of a step of many rows.
+    /// Returns the sorted row-expert pairs of a prefill step.
     fn buckets(&self, count: usize, each: usize) -> Option<Buckets<Slot>> {
         if matches!(self.options.rows, super::RowsMode::Few(_)) {
             return None;

@@ -1,5 +1,5 @@
-//! Lowers products with weights, whose rows may lie in several buffers. Knows which kernel serves few rows and which many, and what
-//! each can take along.
+//! Lowers matmuls whose weight rows may be sharded over several buffers. Selects the kernel by row count and the
+//! operations to fuse.
 
 use super::{Lowering, RowsMode, Slot, dropped};
 use crate::ir::{Dim, Linear, Node, ValueId};
@@ -7,7 +7,7 @@ use crate::kernels::matmul::{Matmul, NormPrologue, View};
 use crate::kernels::runs::Runs;
 use crate::{Error, Result};
 
-/// Elements of a matrix that is large for a processor.
+/// Elements of a matrix that is large for a software device.
 const LARGE: u32 = 1 << 17;
 
 impl Lowering<'_> {
@@ -27,7 +27,7 @@ impl Lowering<'_> {
         }
         let single = self.single(node.output);
         let many = !matches!(self.options.rows, RowsMode::Few(_)) && !single;
-        // Of large matrices tiles are soon worth their compilation.
+        // Large matrices soon repay the compilation of tiled kernels.
         let large = runs.iter().any(|(_, weight)| weight.rows * weight.cols >= LARGE);
         let tiled = many && (large || !self.options.caps.frugal());
         let norm = linear.norm.as_ref().map(|n| match n.gain {
@@ -42,7 +42,7 @@ impl Lowering<'_> {
         let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
         let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
         for (start, weight) in runs {
-            // The rows of this run that are used, and the columns that they make.
+            // The rows of this shard that are used, and their output columns.
             let (from, to) = (low.max(start), high.min(start + weight.rows));
             if from >= to {
                 continue;
@@ -88,7 +88,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether a product comes right behind what attention left of the step's rows, and nobody else reads that.
+    /// Whether a matmul directly follows the attention output and is its only reader.
     fn follows(&self, (value, launches, _): &(ValueId, usize, Runs), product: &Node) -> bool {
         *launches == self.launches.len()
             && product.inputs.first() == Some(value)

@@ -1,4 +1,4 @@
-//! Lowering of layers that keep a state of one size. Knows which kernel serves few rows and which many.
+//! Lowers operations with a state of constant size. Selects the kernel by row count.
 
 use super::{Lowering, RowsMode};
 use crate::ir::{self, Node, StateId};
@@ -10,7 +10,7 @@ use crate::plan::Slot;
 use crate::{Error, Result};
 
 impl Lowering<'_> {
-    /// Whether a step's rows are few; packed sequences have no state.
+    /// Whether the step has few rows; packed sequences have no state.
     fn stateful(&self, name: &str, id: StateId) -> Result<bool> {
         self.state(name, id)?;
         match self.options.rows {

@@ -1,4 +1,4 @@
-//! Lowers what convolutions and sound need: windows, upsampling, and what is done to samples and spectra.
+//! Lowers convolutions and audio operations: im2col windows, transposed convolution, norms, Snake.
 
 use super::{Lowering, Slot};
 use crate::ir::{Node, Op};
@@ -7,7 +7,7 @@ use crate::kernels::matmul::View;
 use crate::kernels::sound::{self, Unfold};
 
 impl Lowering<'_> {
-    /// What convolutions and sound need.
+    /// Lowers a convolution or audio node.
     pub(super) fn sound(&mut self, name: &str, node: &Node) {
         let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
         let (cols, wide) = (self.cols(node.inputs[0]), self.cols(node.output));

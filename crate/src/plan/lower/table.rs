@@ -1,4 +1,4 @@
-//! Lowers what reads rows of tables: embeddings, also of rows from outside, and blends.
+//! Lowers table lookups: embeddings, soft tokens and embedding bags.
 
 use super::{Lowering, RowsMode, Slot};
 use crate::ir::{Ids, Node, Soft, ValueId, WeightId};
@@ -42,7 +42,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether a weight's buffers hold some of its rows at a time.
+    /// Whether a weight's buffers hold only some of its rows at a time.
     pub(super) fn paged(&self, id: WeightId) -> bool {
         self.options.weights.get(&id).is_some_and(WeightPlan::is_paged)
     }
