@@ -1,5 +1,6 @@
-// What takes a whole row's numbers. MATCH: each run of `cols` columns of x at the magnitude (root of the mean square) of the row of y; with ADDED, a row of z is
-// added. Without: act(relu(x - (mean + factor · deviation))) · y, which leaves a share of the columns. A workgroup takes one run.
+// Row operations with whole-row statistics, one workgroup per column group. MATCH: scales each group of `cols` columns
+// of x to the magnitude (RMS) of the row of y; with ADDED, adds a row of z. Otherwise: act(relu(x - (mean + factor ·
+// deviation))) · y, a sparse gate.
 struct Params {
     cols: u32,
     runs: u32,
@@ -24,7 +25,7 @@ struct Params {
 
 #import common/total
 
-// The mean over the columns of what the threads have summed.
+// Mean over the columns, from each thread's sum.
 fn mean(lid: u32, value: f32) -> f32 {
     return total(lid, value) / f32(params.cols);
 }

@@ -1,5 +1,6 @@
-// Gemma 3n's streams, side by side in a row. Each output stream is a sum over all of them by coefficients that `modes` numbers of the row make.
-// Predict: stream i + Σ_j c[i, j] · stream j; with ADDED, a row is added to all streams but the first before. CORRECT: stream i + (1 + c[i]) · (y - stream 0).
+// Gemma 3n AltUp streams, side by side in a row. The coefficients c are table entries times the row's `modes`.
+// Predict: stream i + Σ_j c[i, j] · stream j; with SECOND, a row is first added to all streams but the first.
+// CORRECT: stream i + (1 + c[i]) · (y - stream 0).
 struct Params {
     cols: u32,
     count: u32,
@@ -20,7 +21,7 @@ struct Params {
 #endif
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 
-// What the row's modes make of `count` numbers of the table.
+// Multiplies `count` table entries by the row's modes.
 fn coef(index: u32, row: u32) -> f32 {
     var sum = 0.0;
     for (var p = 0u; p < params.count; p++) {

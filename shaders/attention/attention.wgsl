@@ -1,19 +1,18 @@
-// Softmax attention of many rows, over the cache or of packed texts over themselves (FlashAttention, arXiv 2205.14135). A
-// workgroup of 128 threads takes 32 rows of one query head and walks over keys 64 at a time with an online softmax. Scores and
-// outputs are made as GEMM makes its tiles: a thread has four rows by four keys of the scores, then four rows by four columns
-// of each SLAB of 64 of the output. ENDS: rows of a picture see all of it that no window hides.
+// Prefill attention over the cache, or over packed sequences (FlashAttention, arXiv 2205.14135).
+// A workgroup of 128 threads takes 32 rows of one query head and iterates over 64 keys at a time with an online
+// softmax. Tiles are as in GEMM: a thread computes 4 rows by 4 keys of the scores, then 4 rows by 4 columns of each
+// SLAB of 64 output columns. ENDS: attention within an image is bidirectional, inside the window.
 #import attention/many
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 
-// Of 16 columns at a time: [column][four of 64 keys], then [two columns][four of 32 queries]. The fours lie in another order
-// for each four columns, so that threads which bring different ones meet different banks.
-// Later the values of some keys: [key][slab][four columns].
+// 16 columns at a time: [column][four of 64 keys], then [two columns][four of 32 queries]. Groups of four are permuted
+// per four columns to avoid bank conflicts. Later, values of some keys: [key][slab][four columns].
 var<workgroup> tile: array<array<vec4<f32>, 16>, 24>;
-// [key][four rows]: the fours in another order for each four keys.
+// [key][four rows]; groups of four are permuted per four keys.
 var<workgroup> scores: array<array<vec4<f32>, 8>, 64>;
-// Of each row what four threads know: the largest score, at the end the sum of the weights.
+// Partial row statistics of four threads: the maximum score, finally the sum of the weights.
 var<workgroup> known: array<array<f32, 32>, 4>;
-// What is left of each row's sums under its new maximum.
+// Rescale factor of each row's sums under its new maximum.
 var<workgroup> kept: array<vec4<f32>, 8>;
 
 @compute @workgroup_size(128)
@@ -25,12 +24,12 @@ fn main(
     let d4 = params.head_dim / 4u;
     let head = wid.z;
     let kv_head = head / (params.heads / params.kv_heads);
-    // The last rows see the most keys: they come first.
+    // The last rows see the most keys, so they run first.
     let row0 = (groups.y - 1u - wid.y) * 32u;
     let last_row = min(row0 + 32u, state.rows) - 1u;
     let range = vec2<u32>(visible(row0).x, visible(last_row).y);
 
-    // What a thread brings: four columns of a query and of two keys, then four columns of some values.
+    // Loads per thread: four columns of a query and of two keys, then four columns of some values.
     let mine = lid / 4u;
     let part = lid % 4u;
     let swap = part * 2u;
@@ -39,10 +38,10 @@ fn main(
     let v_key$p = ($pu * 128u + lid) / (16u * SLABS);
     let v_col$p = ($pu * 128u + lid) % (16u * SLABS);
 #endfor
-    // What it makes: these four keys or columns, those four rows.
+    // Outputs per thread: four keys or columns, four rows.
     let kg = lid % 16u;
     let rg = lid / 16u;
-    // What it weighs: 16 keys of a row.
+    // Softmax per thread: 16 keys of a row.
     let own = lid % 32u;
     let key0 = lid / 32u * 16u;
     let seen = visible(min(row0 + own, last_row));
@@ -65,7 +64,7 @@ fn main(
     var k_most$p = k_most(k_first$p);
 #endfor
     for (var first = range.x; first < range.y; first += 64u) {
-        // Not left to the declaration: SwiftShader keeps what the round before left.
+        // Explicit zeros: SwiftShader keeps values of the previous iteration.
 #for r in 0..4
         var s$r = vec4<f32>(0.0);
 #endfor
@@ -85,7 +84,7 @@ fn main(
 #endfor
 #endfor
             workgroupBarrier();
-            // The columns after these, or the first ones of the keys after these.
+            // The next columns, or the first columns of the next keys.
             var column = c4 + 4u;
             var next = first;
             if (column >= d4) {
@@ -109,7 +108,7 @@ fn main(
             }
 #endfor
         }
-        // The first values are on their way while the scores are weighed.
+        // Loads of the first values overlap the softmax.
 #for p in 0..2
         let v_first$p = value_at(min(first + v_key$p, range.y - 1u), kv_head, d4);
         var v_next$p = v_cache[v_first$p + min(v_col$p, d4 - 1u)];

@@ -1,9 +1,10 @@
-// Softmax attention of many rows, over the cache or of packed texts over themselves (FlashAttention, arXiv 2205.14135), on
-// matrix units. A workgroup takes 16 rows of one query head for each of its TEAMS subgroups and walks over keys 32 at a time
-// with an online softmax. The sums of a subgroup stay in its registers: they are scaled only when a row's largest score has
-// grown by more than SLACK since they were, which after the first keys is seldom (FlashAttention-4's rule); until then weights
-// of at most exp(SLACK) are added. ENDS: rows of a picture see all of it that no window hides. APART: values and keys have
-// places of their own, so that the next keys are in theirs before a step ends; else each waits until the others are read.
+// Prefill attention on subgroup matrices, over the cache or over packed sequences (FlashAttention, arXiv 2205.14135).
+// A workgroup takes 16 rows of one query head per subgroup (SUBGROUP_COUNT) and iterates over 32 keys at a time with an
+// online softmax. Accumulators stay in registers. They are rescaled only if a row's maximum score has grown by more
+// than SLACK (FlashAttention-4's rule), which is rare after the first keys. Until then, weights of at most exp(SLACK)
+// are added.
+// ENDS: attention within an image is bidirectional, inside the window. APART: keys and values have separate workgroup
+// memory, so that the next keys are stored before a step ends; otherwise each waits until the others are read.
 #import attention/many
 #import common/kept
 @group(0) @binding(4) var<storage, read_write> out: array<Kept>;
@@ -20,7 +21,7 @@ fn main(
     let d4 = params.head_dim / 4u;
     let head = wid.z;
     let kv_head = head / (params.heads / params.kv_heads);
-    // The last rows see the most keys: they come first.
+    // The last rows see the most keys, so they run first.
     let row0 = (groups.y - 1u - wid.y) * ROWS;
     let last_row = min(row0 + ROWS, state.rows) - 1u;
     let range = vec2<u32>(visible(row0).x, visible(last_row).y);
@@ -29,10 +30,10 @@ fn main(
 #ifdef SPELLED
     lane = mine;
 #endif
-    // Its subgroup's rows, in `tile` and in `parts`.
+    // The subgroup's rows in `tile` and in `parts`.
     let slice = team * 16u / SIDE;
     let scores_at = team * 16u * SCORES;
-    // What a thread weighs: OWN keys of a row.
+    // Softmax per thread: OWN keys of a row.
     let own = lid / SHARES;
     let share = lid % SHARES;
     let own_key = share * OWN;
@@ -50,7 +51,7 @@ fn main(
 #endfor
     if (lid == 0u) { grown[0] = 0u; }
 
-    // Columns beyond the head's are zeros.
+    // Columns beyond the head's are zero.
     for (var i = lid; i < ROWS * WIDTH / 4u; i += THREADS) {
         let row = i / (WIDTH / 4u);
         let column = i % (WIDTH / 4u);
@@ -130,7 +131,7 @@ fn main(
 #endfor
         known[share][own] = best;
         if (best > top + SLACK) { grown[0] = 1u; }
-        // Nobody reads these keys any more, nor the values before.
+        // These keys and the previous values are no longer read.
 #for p in 0..WIDTH*8/TEAMS/LANES
         {
             var v = kv_read(v_next$p, v_most$p);
@@ -175,7 +176,7 @@ fn main(
             tile[FIRST_WEIGHT + own / SIDE][own % SIDE * PITCH + own_key + $iu] = Element(weight);
         }
 #endfor
-        // What is added to nothing needs no scale.
+        // Zero accumulators need no rescaling.
         if (scaled && first > range.x) {
 #for j in 0..WIDTH/SIDE
             workgroupBarrier();

@@ -1,4 +1,4 @@
-// Joins the runs of keys that decode attention left: a workgroup of 128 threads takes one query head of one row.
+// Reduces the KV splits of decode attention: a workgroup of 128 threads takes one query head of one row.
 struct Params {
     heads: u32,
     head_dim: u32,
@@ -20,8 +20,8 @@ struct Params {
 #endif
 #import attention/splits
 
-// At most 64 runs: their (maximum, sum), then their weights and what these make of their sums; the best and the sums of
-// eight at a time; and columns on their way to other threads.
+// At most 64 splits: their (maximum, sum), then their weights and weighted sums; maxima and sums of eight at a time;
+// and columns exchanged between threads.
 var<workgroup> tops: array<vec2<f32>, 64>;
 var<workgroup> weights: array<vec2<f32>, 64>;
 var<workgroup> bests: array<f32, 8>;
@@ -35,7 +35,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = wid.z;
     let count = splits_of(row).count;
     let base = (row * params.heads + h) * params.splits;
-    // CUTS threads share a column, each every CUTS-th run; the first are asked for before their weights are known.
+    // CUTS threads share a column, each every CUTS-th split. The first loads start before their weights are known.
     let cut = lid / d4;
     let column = lid % d4;
     let last = max(count, 1u) - 1u;
@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lid < count) { top = parts[(base + lid) * (d4 + 1u) + d4].xy; }
     if (lid < 64u) { tops[lid] = top; }
     workgroupBarrier();
-    // Eight threads look at eight runs each, then every thread at those eight.
+    // Eight threads reduce eight splits each, then every thread reduces those eight results.
     if (lid < 8u) {
         var best = tops[lid * 8u].x;
 #for i in 1..8

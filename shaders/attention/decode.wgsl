@@ -1,12 +1,11 @@
-// Attention of few rows over the cache (FlashDecoding): a workgroup of THREADS threads takes up to HEADS query heads of one
-// key-value head and a run of keys, TILE at a time with an online softmax; attention_reduce joins the runs.
-// FUSED takes q, k and v as the projection gives them: heads are normed and rotated here, and the workgroup that comes to
-// the new key writes it to the cache. It serves one row; more rows would see each other's keys, so rope_kv comes first.
-// MEMORY looks at the rows of another sequence instead, which lie k_stride and v_stride apart; each row sees those that
-// `memory` names.
-// ALONE takes all keys of a row, which are few, and leaves what attention is: nothing is to be joined.
-// D is the head's width where the text knows it, else 0; a head has at most WIDE groups of four columns. CUTS is into how many
-// parts the threads cut a tile's keys.
+// Decode attention over the cache (FlashDecoding). A workgroup of THREADS threads takes up to HEADS query heads of one
+// KV head and one KV split, TILE keys at a time with an online softmax; attention_reduce reduces the splits.
+// FUSED takes raw projections q, k and v: head norm and RoPE are applied here, and the workgroup that reaches the new
+// key writes it to the cache. It serves one row; several rows would read each other's keys, so rope_kv runs first.
+// CROSS attends to rows of another sequence with strides k_stride and v_stride; `memory` gives each row's range.
+// SINGLE_PASS takes all keys of a row and writes the final result, without a reduction.
+// D is the head width if specialized, else 0; a head has at most WIDE groups of four columns. CUTS is the number of
+// parts that the threads split a tile's keys into.
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -55,7 +54,7 @@ struct Params {
 #import attention/ring
 #import common/kv_scale
 
-// Where a position's key and value begin, in groups of four columns.
+// Start of a position's key and value, in groups of four columns.
 #ifdef MEMORY
 fn key_at(position: u32, kv_head: u32, d4: u32) -> u32 {
     return (params.k_offset + position * params.k_stride) / 4u + kv_head * d4;
@@ -74,19 +73,19 @@ fn value_at(position: u32, kv_head: u32, d4: u32) -> u32 {
 
 const NONE = -1e30;
 
-// The queries; at the end, sums on their way to other threads.
+// The queries; at the end, sums exchanged between threads.
 var<workgroup> pool: array<vec4<f32>, HEADS * WIDE>;
-// Of each head and key: the parts of a score, then the score and its weight.
+// Per head and key: partial scores, then the score and its weight.
 const SHARERS: u32 = THREADS / TILE;
 var<workgroup> scores: array<f32, HEADS * THREADS>;
-// Sixteen parts of each head's (and the key's, with VALUES the value's) sum of squares, then eight of its maximum.
+// Sixteen partial sums of squares per head (of q, of the key, with VALUES of the value), then eight partial maxima.
 #ifdef VALUES
 const NORMED: u32 = HEADS + 2u;
 #else
 const NORMED: u32 = HEADS + 1u;
 #endif
 var<workgroup> parts: array<f32, NORMED * 16u>;
-// Of each head: the maximum so far, and what is left of sums under the one before.
+// Per head: the maximum so far, and the rescale factor of earlier sums.
 var<workgroup> tops: array<vec2<f32>, HEADS>;
 var<workgroup> sums: array<f32, HEADS * CUTS>;
 #ifdef FUSED
@@ -135,7 +134,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let head0 = kv_head * group + (wid.x % tiles) * HEADS;
     let count = min(HEADS, (kv_head + 1u) * group - head0);
     let splits = splits_of(wid.z);
-    // A step may have fewer rows than its plan, and none once the generation has stopped.
+    // A step may have fewer rows than its plan, and none once generation has stopped.
     if (wid.y >= splits.count || wid.z >= state.rows) {
         return;
     }
@@ -158,7 +157,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             base += 16u;
         }
 #else
-        // All are asked for before any is waited for.
+        // All loads start before the first is used.
 #for i in 0..D/16
         let x$i = q[base + $iu * 16u];
 #endfor
@@ -243,13 +242,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum$r = 0.0;
 #endfor
     for (var first = begin; first < end; first += TILE) {
-        // The values come first and are asked for with the keys: nothing they wait for is theirs.
+        // Loads of the values start with those of the keys, since they do not depend on them.
 #for j in 0..TILE/CUTS
         let v_at$j = value_at(min(first + $ju * CUTS + cut, end - 1u), kv_head, d4);
         let v$j = v_cache[v_at$j + column];
         let v_most$j = v_most(v_at$j);
 #endfor
-        // Several threads score a key, each some of its columns.
+        // Several threads score a key, each with some of its columns.
         let key = first + lid / SHARERS;
         let sharer = lid % SHARERS;
 #for r in 0..HEADS

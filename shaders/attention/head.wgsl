@@ -1,5 +1,5 @@
-// A component of a head, normed by `factor` and rotated for a position. The including shader gives the raw component as
-// `component(base, i)`; `gain` is where the head's gain begins: q's at 0, k's after it.
+// A head component, normed by `factor` and rotated for a position (RoPE). The including shader provides
+// `component(base, i)`; `gain` is the start of the head's gain: 0 for q, then k's.
 #ifdef HEAD_NORM
 @group(0) @binding(8) var<storage, read> gains: array<f32>;
 #endif
@@ -7,7 +7,7 @@
 @group(0) @binding(9) var<storage, read> rope: array<vec2<f32>>;
 #endif
 
-// The gain comes before the rotation, or with NORM_AFTER_ROPE after it.
+// The gain precedes RoPE, or with NORM_AFTER_ROPE follows it.
 fn normed(base: u32, i: u32, factor: f32, gain: u32) -> f32 {
     var x = component(base, i) * factor;
 #ifdef HEAD_NORM
@@ -21,7 +21,7 @@ fn normed(base: u32, i: u32, factor: f32, gain: u32) -> f32 {
 fn rotated(base: u32, i: u32, pos: u32, factor: f32, gain: u32) -> f32 {
     var x = normed(base, i, factor, gain);
 #ifdef ROPE
-    // Columns that do not turn ask for places that are there: no load waits for a condition.
+    // Columns that are not rotated load a valid index too, so that no load depends on a condition.
     let half = params.rope_dim / 2u;
 #ifdef INTERLEAVED
     let pair = i / 2u;

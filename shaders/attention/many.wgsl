@@ -1,7 +1,7 @@
-// What attention of many rows is given and which keys a row sees; the kernel binds `out` (4) as it writes it.
-// VIEWS: keys and values are f32 rows like the queries, seen within packed texts, and no cache. A row sees rows of its own
-// text, from `before` rows before it to `after` rows after it. BIAS adds to each score what the head learned for the distance
-// (T5's buckets, both ways, 32 of them up to 128).
+// Inputs and mask of prefill attention; the kernel binds `out` (4) itself. VIEWS: keys and values are f32 rows like the
+// queries, within packed sequences, without a cache. A row sees its own sequence, from `before` rows before it to
+// `after` rows after it. BIAS adds T5's relative position bias to each score (32 bidirectional buckets up to distance
+// 128).
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -51,11 +51,11 @@ struct Params {
 
 const NONE = -1e30;
 
-// The keys [x, y) that a row sees. Neither falls from row to row.
+// The visible keys [x, y) of a row. Neither bound decreases from row to row.
 fn visible(row: u32) -> vec2<u32> {
 #ifdef VIEWS
     let own = segments[row];
-    // Rows of another sequence may be fewer than those that look.
+    // Another sequence may have fewer rows than the queries.
     return vec2<u32>(max(own.x, row - min(row, params.before)), min(own.y, row + 1u + min(params.after, own.y)));
 #else
     var end = state.pos + row + 1u;
@@ -68,7 +68,7 @@ fn visible(row: u32) -> vec2<u32> {
 #endif
 }
 
-// Where a head begins: of a query, of the key and of the value at a position.
+// Start of a head of a query, and of the key and value at a position.
 #ifdef VIEWS
 fn query_at(row: u32, head: u32, d4: u32) -> u32 { return (params.q_offset + row * params.q_stride) / 4u + head * d4; }
 fn key_at(row: u32, head: u32, d4: u32) -> u32 { return (params.k_offset + row * params.k_stride) / 4u + head * d4; }
@@ -79,7 +79,7 @@ fn key_at(position: u32, head: u32, d4: u32) -> u32 { return kv_at(place(positio
 fn value_at(position: u32, head: u32, d4: u32) -> u32 { return key_at(position, head, d4); }
 #endif
 
-// A score of a query and a key, before what is hidden goes.
+// Score of a query and a key, before masking.
 fn scored(dots: f32, row: u32, key: u32, head: u32) -> f32 {
     var score = dots;
 #ifdef SOFTCAP

@@ -1,4 +1,4 @@
-// What the TEAMS subgroups of a workgroup of attention_matrix take, and where it lies in their memory.
+// Workgroup memory of attention_matrix for SUBGROUP_COUNT subgroups.
 const ROWS: u32 = TEAMS * 16u;
 const KEYS: u32 = 32u;
 const THREADS: u32 = TEAMS * LANES;
@@ -6,23 +6,23 @@ const SCORES: u32 = KEYS + 4u;
 #import common/matrix
 alias Slice = array<Element, LENGTH>;
 const UNIT: u32 = 1u;
-// Keys, values, then rows of q, in whose place, once they are loaded, weights come.
+// Keys, values, then rows of q, whose memory is reused for weights once they are loaded.
 const FIRST_VALUE: u32 = APART * KEYS / SIDE;
 const FIRST_ROW: u32 = FIRST_VALUE + KEYS / SIDE;
 #ifdef SPELLED
-// Nothing is ever loaded.
+// q is never loaded to registers, so weights need separate memory.
 const FIRST_WEIGHT: u32 = FIRST_ROW + ROWS / SIDE;
 #else
 const FIRST_WEIGHT: u32 = FIRST_ROW;
 #endif
 var<workgroup> tile: array<Slice, FIRST_WEIGHT + ROWS / SIDE>;
-// Scores, and sums that are on their way.
+// Scores, and sums exchanged between threads.
 var<workgroup> parts: array<f32, (ROWS + 1u) * SCORES>;
-// What the lanes of a row know each: the largest score, at the end the sum of the weights.
+// Partial row statistics per lane: the maximum score, finally the sum of the weights.
 const SHARES: u32 = LANES / 16u;
 const OWN: u32 = KEYS / SHARES;
 var<workgroup> known: array<array<f32, ROWS>, SHARES>;
-// What is left of each row's sums under its new maximum, at the end what divides them.
+// Rescale factor of each row's sums, finally their divisor.
 var<workgroup> kept: array<f32, ROWS>;
-// Whether the sums are to be scaled; four, as what begins behind a single word is not aligned as matrices in memory must be.
+// Whether the sums need rescaling. Four words, because matrices in memory must be aligned.
 var<workgroup> grown: array<u32, 4>;

@@ -1,5 +1,5 @@
-// The place of a position in the cache. RING: a layer with a window keeps no more than that and a step's rows, and positions
-// take turns.
+// Cache slot of a position. RING: a sliding-window layer stores the window plus one step's rows; its slots are reused
+// cyclically.
 fn place(position: u32) -> u32 {
 #ifdef RING
     return position % params.ring;

@@ -1,6 +1,6 @@
-// Heads of q, k and v: optional RMSNorm, rotation; q goes to its own buffer, k and v into the cache at their positions.
-// A workgroup of 64 threads takes one head of one row. ALL reads the three from one buffer, queries first;
-// QUERIES and KEYS take them apart, since all bindings together would be more than eight.
+// Optional RMSNorm and RoPE of the heads of q, k and v. Writes q to its own buffer, and k and v to the cache. A
+// workgroup of 64 threads takes one head of one row. ALL reads q, k and v from one buffer, queries first. QUERIES and
+// KEYS read them separately, since all bindings together would exceed eight.
 struct Params {
     heads: u32,
     kv_heads: u32,
@@ -39,7 +39,7 @@ struct Params {
 var<workgroup> largest: array<f32, 64>;
 #endif
 
-// Four elements as the cache keeps them: of a value as they are, or normed with VALUES, of a key normed and rotated.
+// Four elements as stored in the cache: of a value unchanged, or normed with VALUES; of a key normed and rotated.
 fn kept(is_v: bool, i: u32, pos: u32, factor: f32) -> vec4<f32> {
 #ifdef VALUES
     if (is_v) { return vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]) * factor; }
@@ -53,13 +53,13 @@ fn kept(is_v: bool, i: u32, pos: u32, factor: f32) -> vec4<f32> {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
-    // A plan for few rows always has workgroups for all of them; rows that the step has not must not reach the cache.
+    // A decode plan dispatches its maximum rows; rows beyond the step's must not write the cache.
     if (row >= state.rows) {
         return;
     }
     let pos = state.pos + row;
     let d = params.head_dim;
-    // Heads count through queries, keys, values.
+    // Head index over queries, keys, values.
     var index = wid.x;
 #ifdef KEYS
     index += params.heads;

@@ -1,5 +1,5 @@
-// Heads of q and k of packed texts: optional RMSNorm, rotation by each row's own position, into rows of all queries and then
-// all keys. A workgroup of 64 threads takes one head of one row.
+// Optional RMSNorm and RoPE of the heads of q and k of packed sequences, by each row's own position. Output rows hold
+// all queries, then all keys. A workgroup of 64 threads takes one head of one row.
 struct Params {
     heads: u32,
     kv_heads: u32,

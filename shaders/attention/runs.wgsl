@@ -1,12 +1,12 @@
-// What decode attention left of one row in RUNS runs of params.tile keys, [head][run][columns, then (maximum, sum)], joined where
-// a product takes it for x: two groups of four columns of one head.
+// Reduces the KV splits of one row when a matmul loads them as x: two groups of four columns of one head. The KV_SPLITS
+// splits of params.tile keys are [head][split][columns, then (maximum, sum)].
 fn joined(first: u32, second: u32) -> array<vec4<f32>, 2> {
     let d4 = params.head_dim / 4u;
     let last = (params.k - 1u) / 4u;
     let base = min(first, last) / d4 * RUNS * (d4 + 1u);
     let a_at = base + min(first, last) % d4;
     let b_at = base + min(second, last) % d4;
-    // All is asked for before any of it is waited for, also runs that are not there.
+    // All loads start before the first is used, including those of unused splits.
 #for r in 0..RUNS
     let top$r = x[base + $ru * (d4 + 1u) + d4].xy;
     let a$r = x[a_at + $ru * (d4 + 1u)];

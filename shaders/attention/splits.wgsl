@@ -1,4 +1,5 @@
-// How a row's keys are shared out: its visible keys [first, end), those of another sequence with MEMORY, in `splits` runs of `length` keys, at most params.splits.
+// Division of a row's visible keys [first, end) into at most params.splits splits of `length` keys. With CROSS, the
+// keys are another sequence's.
 struct Splits {
     first: u32,
     end: u32,

@@ -1,4 +1,4 @@
-// A head in memory of a workgroup of 64 threads, for kernels that write it normed and rotated with attention/head.
+// A head in the memory of a 64-thread workgroup, for kernels that apply norm and RoPE with attention/head.
 var<workgroup> head: array<f32, 512>;
 #ifdef HEAD_NORM
 var<workgroup> squares: array<f32, 64>;
@@ -9,7 +9,7 @@ fn component(base: u32, i: u32) -> f32 {
     return head[base + i];
 }
 
-// The factor of the head's RMSNorm, once each thread has stored its share of the head.
+// RMSNorm factor of the head, after each thread has stored its share.
 fn staged_factor(lid: u32) -> f32 {
     workgroupBarrier();
     var factor = 1.0;

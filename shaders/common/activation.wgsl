@@ -1,6 +1,5 @@
-// Activation functions by number: 0 none, 1 SiLU, 2 GELU (tanh), 3 GELU (erf), 4 ReLU, 5 sigmoid, 6 tanh, 7 ReLU²,
-// 8 GELU (sigmoid).
-// Arguments of exp and tanh are clamped: Metal's fast math turns their overflow into NaN.
+// Activation functions by code: 0 none, 1 SiLU, 2 GELU (tanh), 3 GELU (erf), 4 ReLU, 5 sigmoid, 6 tanh, 7 ReLU², 8 GELU
+// (sigmoid). Arguments of exp and tanh are clamped: Metal's fast math turns their overflow into NaN.
 fn sigmoid(x: f32) -> f32 {
     return 1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0)));
 }
@@ -9,7 +8,7 @@ fn safe_tanh(x: f32) -> f32 {
     return tanh(clamp(x, -15.0, 15.0));
 }
 
-// Abramowitz and Stegun 7.1.26 has 1.5e-7 of error; its sum runs from the small terms up.
+// Abramowitz and Stegun 7.1.26, error 1.5e-7; summed from the small terms up.
 fn erf(x: f32) -> f32 {
     let a = abs(x);
     let t = 1.0 / (1.0 + 0.3275911 * a);

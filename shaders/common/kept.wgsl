@@ -1,5 +1,5 @@
-// How an output is kept. HALVES: as halves, where only products read it whose matrix units take halves; values beyond their range,
-// which no model is known to need, end there and not in infinity.
+// Output storage. F16_IO: f16, if only f16 subgroup-matrix matmuls read it. Values beyond the f16 range, which no known
+// model needs, saturate instead of becoming infinite.
 #ifdef HALVES
 alias Kept = f16;
 

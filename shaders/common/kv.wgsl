@@ -1,4 +1,5 @@
-// The KV cache by its element type: f32, f16, two halves packed in a word, or 8 bits. Indices count groups of four elements. `most` is what kv_scale gives.
+// KV cache access by element type: f32, f16, two f16 packed in a word, or 8 bits. Indices count groups of four
+// elements. `most` comes from kv_scale.
 #ifdef KV_F32
 alias Kv4 = vec4<f32>;
 fn kv_unpack(v: Kv4) -> vec4<f32> { return v; }
@@ -15,7 +16,7 @@ fn kv_unpack(v: Kv4) -> vec4<f32> { return vec4<f32>(unpack2x16float(v.x), unpac
 fn kv_pack(v: vec4<f32>) -> Kv4 { return vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw)); }
 #endif
 #ifdef KV_INT8
-// Shares of the largest magnitude of the head, which comes before its elements.
+// Multiples of the head's largest magnitude, which is stored before its elements.
 alias Kv4 = u32;
 const KV_FIRST = 1u;
 fn kv_read(v: Kv4, most: f32) -> vec4<f32> { return unpack4x8snorm(v) * most; }
@@ -26,5 +27,5 @@ const KV_FIRST = 0u;
 fn kv_read(v: Kv4, most: f32) -> vec4<f32> { return kv_unpack(v); }
 fn kv_write(v: vec4<f32>, most: f32) -> Kv4 { return kv_pack(v); }
 #endif
-// Where the elements of a head of `d4` groups begin.
+// Start of a head's `d4` groups of elements.
 fn kv_at(head: u32, d4: u32) -> u32 { return head * (d4 + KV_FIRST) + KV_FIRST; }

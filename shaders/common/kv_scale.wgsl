@@ -1,4 +1,4 @@
-// What elements of a head that begin at `at` are shares of, in the caches that the including shader has.
+// Scale of the head whose elements begin at `at`, in the caches of the including shader.
 fn k_most(at: u32) -> f32 {
 #ifdef KV_INT8
     return bitcast<f32>(k_cache[at - 1u]);

@@ -1,18 +1,18 @@
-// Matrices of SIDE by SIDE that the lanes of a subgroup hold together, multiplied by the device's matrix units, in the words
-// of each implementation: COOP is naga's (VK_KHR_cooperative_matrix), CHROMIUM and STANDARD are gpuweb's draft
-// proposals/subgroup-matrix.md, SPELLED is plain arithmetic with the same results, for tests on devices without such units.
-// Factors come from `tile`, Slices of SIDE rows of WIDTH Elements in workgroup memory, UNIT of them in each place of a slice's
-// array (1 but for COOP); load_left2 takes the third matrix of a slice, and so on: browsers guard each load whose place in its
-// array is no constant, which costs a third of a product's speed. Sums go to `parts`, of f32 wherever it is, `pitch` from row to
-// row, and come back from there. A right factor is read as it lies (rows of K) or turned, as rows of W are.
+// Subgroup matrices of SIDE by SIDE in the dialect of each implementation. COOP is naga's (VK_KHR_cooperative_matrix).
+// CHROMIUM and STANDARD are gpuweb's draft proposals/subgroup-matrix.md. EMULATED is plain arithmetic with the same
+// results, for tests on devices without subgroup matrices.
+// Factors come from `tile`: Slices of SIDE rows of WIDTH Elements in workgroup memory, UNIT Elements per array entry (1
+// except for COOP). load_left2 loads the third matrix of a slice, and so on: browsers bounds-check loads at
+// non-constant indices, which costs a third of a matmul's speed. Sums are stored to and loaded from `parts`, always
+// f32, with row stride `pitch`. A right factor is loaded row-major (rows of K) or transposed (rows of W).
 #ifdef F16
 alias Element = f16;
 #else
 alias Element = f32;
 #endif
-// Rows begin in other banks.
+// Padding: rows start in different banks.
 const PITCH: u32 = WIDTH + 8u;
-// Of a slice. A row more than is used: browsers want a whole pitch behind a matrix's last row.
+// Length of a slice, plus one row: browsers require a whole pitch after a matrix's last row.
 const LENGTH: u32 = (SIDE + 1u) * PITCH;
 
 #ifdef COOP
@@ -57,7 +57,7 @@ fn load_turned$u(slice: u32) -> Right { return Right(slice, $uu * SIDE, 1u, PITC
 fn multiply(a: Left, b: Right, sum: Sum) -> Sum {
     var sums = sum;
     let column = b.at + lane % SIDE * b.across;
-    // Between numbers that no compiler knows: a loop that it writes out takes it long, and a tile has many.
+    // Non-constant bounds: compilers would unroll the loop, which is slow with a tile's many loops.
     for (var at = lane; at < lane + SIDE; at++) {
         let k = at - lane;
         let right = f32(tile[b.slice][column + k * b.down]);
@@ -106,7 +106,7 @@ fn store_sum(sum: Sum, at: u32, pitch: u32) { subgroupMatrixStore<row_major>(&pa
 #endif
 #endif
 
-// Values beyond the range of halves, which no model is known to need, end there and not in infinity.
+// Values beyond the f16 range, which no known model needs, saturate instead of becoming infinite.
 #ifdef F16
 fn elements(v: vec4<f32>) -> vec4<f16> { return vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0))); }
 #else

@@ -1,4 +1,4 @@
-// Where a step stands. Decode steps advance it on the GPU, so that nothing is written by the CPU between tokens.
+// Step state. Decode steps advance it on the GPU, so the CPU writes nothing between tokens.
 struct State {
     // Position of the first row of this step.
     pos: u32,
@@ -6,7 +6,7 @@ struct State {
     rows: u32,
     // Tokens sampled since the state was set.
     step: u32,
-    // 1 after a stop token: later steps change nothing.
+    // 1 after a stop token: later steps have no effect.
     stopped: u32,
     // Tokens that may still be sampled.
     budget: u32,

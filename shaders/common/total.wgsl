@@ -1,4 +1,4 @@
-// The sum over a workgroup of 256; every thread gets it. Two barriers: another sum may follow at once.
+// Sum over a workgroup of 256, returned to every thread. Two barriers: another sum may follow directly.
 var<workgroup> partial: array<f32, 256>;
 var<workgroup> sixteenths: array<f32, 16>;
 

@@ -1,8 +1,7 @@
-// Causal depthwise convolution over TAPS rows. `memory` keeps the last TAPS - 1 inputs of the rows before this step, oldest
-// first, and counts as zeros at position 0. A thread takes one channel and some rows with its inputs in registers.
-// FEW runs over all rows of the step and moves the memory on; MANY takes a tile of rows and leaves it; ADVANCE, which comes
-// after MANY, only moves it on. GATED multiplies the inputs by `gate_in` and the outputs by `gate_out`. Three runs of channels
-// have a scale each, which multiplies their inputs.
+// Causal depthwise convolution of TAPS rows. `memory` holds the last TAPS - 1 inputs before this step, oldest first,
+// and is read as zeros at position 0. A thread takes one channel and some rows, with inputs in registers.
+// FEW processes all rows and updates the memory. MANY processes a tile of rows; ADVANCE then updates the memory. GATED
+// multiplies inputs by `gate_in` and outputs by `gate_out`. Three channel ranges have an input scale each.
 struct Params {
     channels: u32,
     tile: u32,
@@ -90,7 +89,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (c >= params.second) { scale = params.second_scale; }
     if (c >= params.third) { scale = params.third_scale; }
 #endif
-    // The inputs of the window, oldest first; the last one is the row's own.
+    // Window inputs, oldest first; the last is the current row's.
     var window: array<f32, TAPS>;
 #for i in 1..TAPS
     window[$iu] = before(first, TAPS - $iu, c);

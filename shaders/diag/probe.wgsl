@@ -1,5 +1,5 @@
-// What a device reaches at best. FILL: content that no memory compresses. READ: reads all of it, four loads in flight.
-// CHAIN: next to no work, but it has to wait for the dispatch before it.
+// Measures the device's peak rates. FILL: writes incompressible content. READ: reads all of it, four loads in flight.
+// CHAIN: almost no work, but depends on the previous dispatch.
 struct Params {
     // Vectors of four words in x.
     count: u32,

@@ -1,7 +1,6 @@
-// One output element from one or two input elements: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0],
-// 7 a between b[0] and b[1].
-// Rows of inputs may lie in wider rows (views); one column of a may serve all of b's (a_step 0). More rows than a grid is high lie
-// side by side in it: those behind the last are left out where the output ends.
+// Elementwise operation: OP 0 a + b, 1 a * b, 2 act(a) * b, 3 act(a), 4 a * scale, 5 asinh(a * exp(b[0])), 6 a * b[0],
+// 7 clamp(a, b[0], b[1]). Inputs may be views of wider rows; with a_step 0 one column of a is broadcast. Rows beyond
+// the grid's height continue along z; those past the end of the output are skipped.
 struct Params {
     cols: u32,
     a_offset: u32,

@@ -1,4 +1,4 @@
-// Columns of a row in another order: the input of a product whose weights keep the inputs of a group together.
+// Reorders a row's columns, for matmuls whose weights are sorted by quantization group.
 struct Params {
     cols: u32,
     a_offset: u32,

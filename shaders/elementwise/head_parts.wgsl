@@ -1,5 +1,5 @@
-// Heads put together anew: each of D columns from a's and then b's columns of that head, the rest zero. A head of an input
-// begins `step` columns after the one before, 0 for one that all share.
+// Builds heads of D columns: a's columns of the head, then b's, then zeros. An input's heads are `step` columns apart;
+// 0 if all heads share the columns.
 struct Params {
     cols: u32,
     head_dim: u32,

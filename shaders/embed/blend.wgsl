@@ -1,5 +1,5 @@
-// Sums of rows of a table. With PAIRS a row of x is `taps` pairs of a row's number and its weight: positions read between the
-// learned ones. Without, its columns weigh all rows of the table, which is a product with a matrix stored [in, out].
+// Weighted sums of table rows (embedding bag). With PAIRS, a row of x holds `taps` pairs of row index and weight, as
+// for interpolated positions. Without, its columns weight all table rows: a matmul with a matrix stored [in, out].
 struct Params {
     k: u32,
     k_blocks: u32,

@@ -1,6 +1,6 @@
-// Rows of a table by id, scaled. A table that is split over several buffers takes one dispatch for each: a dispatch
-// serves the ids in row0..row0+n and leaves the others' rows alone. With PLACES, a row's number is its position in the
-// sequence; with PAST, ids from the table's end on, which are pictures', mean one of its rows.
+// Scaled table rows by id. A table sharded over several buffers takes one dispatch per shard: a dispatch serves ids in
+// row0..row0+n and leaves other rows unchanged. With POSITIONS, the index is the row's position in the sequence. With
+// SOFT, ids past the table's end (image tokens) read one fixed row.
 struct Params {
     k: u32,
     k_blocks: u32,

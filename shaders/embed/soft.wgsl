@@ -1,5 +1,5 @@
-// Rows from outside at the rows whose id lies past the table, where pictures are in a prompt. ADD adds them to rows of a, the
-// features of a picture's deeper layers; without, they take the place of what a lookup left.
+// Copies soft tokens (image embeddings) to rows whose id is past the table. ADD adds them to rows of a instead, for
+// features of deeper vision layers.
 struct Params {
     cols: u32,
     a_offset: u32,

@@ -1,6 +1,7 @@
-// Sorts a step's picks by expert, in one workgroup: `buckets` gets the count of tiles, then four words for each tile
-// (expert, first place, end of its bucket), then from order_at on the picks in the order of their experts, and from place_at on
-// the row of each pick when tiles lie one under another. A pick's number is row * each + its place in the row. Which pick comes first within a bucket is open; no result depends on it.
+// Sorts a step's row-expert pairs by expert, in one workgroup. `buckets` gets the tile count, then four words per tile
+// (expert, first pair, end of its bucket). From order_at on: the pairs sorted by expert. From place_at on: the tile row
+// of each pair, with tiles stacked. A pair's index is row * each + its rank in the row. The order within a bucket is
+// unspecified and does not affect results.
 struct Params {
     experts: u32,
     each: u32,
@@ -20,7 +21,7 @@ const WG: u32 = 256u;
 const MOST: u32 = 512u;
 var<workgroup> counts: array<atomic<u32>, MOST>;
 var<workgroup> firsts: array<u32, MOST>;
-// From places to rows of tiles.
+// Offset from sorted index to tile row.
 var<workgroup> shifts: array<u32, MOST>;
 
 fn expert(pick: u32) -> u32 {

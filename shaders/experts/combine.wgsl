@@ -1,4 +1,4 @@
-// Adds what the picked experts of a row made, each times its weight. PARTS: `y` are the rows of tiles that matrix units left
+// Sums the outputs of a row's selected experts by their weights. PARTS: `y` holds tile rows from subgroup matrices
 // (shaders/experts/bucket.wgsl), without the experts' biases.
 struct Params {
     cols: u32,
@@ -28,7 +28,7 @@ struct Params {
 #endif
 #endif
 
-// What a pick of a row made.
+// Output of a row's selected expert.
 fn made(row: u32, p: u32, c: u32) -> f32 {
     let pick = row * params.each + p;
 #ifdef PARTS

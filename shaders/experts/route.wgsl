@@ -1,18 +1,17 @@
-// The experts of each row from the router's logits, one workgroup a row: `picks` numbers of experts, best first, then their
-// weights. Of equal scores the lower number is first. A score's rank is how many are before it, so that no thread waits
-// for another pick.
+// Top-k router, one workgroup per row: maps logits to `picks` expert ids, best first, then their weights. Ties go to
+// the lower id. The rank of a score is the number of scores before it, so that all selections run in parallel.
 struct Params {
     experts: u32,
     picks: u32,
     x_offset: u32,
     x_stride: u32,
     out_stride: u32,
-    // Groups of experts, and how many of them are kept.
+    // Expert groups, and how many of them are selected.
     group_count: u32,
     group_keep: u32,
     // 1 to divide the weights by their sum.
     renormalize: u32,
-    // Added to that sum; the mixer's tolerance.
+    // Added to that sum; for the mixer, its tolerance.
     eps: f32,
     scale: f32,
 }
@@ -30,9 +29,9 @@ struct Params {
 const WG: u32 = 128u;
 const MOST: u32 = 512u;
 const LOWEST: f32 = -3.0e38;
-// What weighs an expert, and what it is chosen by.
+// Weight of an expert, and its selection score.
 var<workgroup> scores: array<f32, MOST>;
-// With room for what fills the last eight.
+// Padded to a multiple of eight.
 var<workgroup> order: array<f32, MOST + 8u>;
 var<workgroup> groups: array<f32, MOST>;
 var<workgroup> partial: array<f32, WG>;
@@ -47,7 +46,7 @@ fn load(row: u32, e: u32) -> f32 {
 }
 
 #ifdef SOFTMAX
-// The largest of what the threads have, or with `adds` its sum; every thread gets it. Two barriers: another may follow at once.
+// Workgroup maximum, or with `adds` sum, returned to every thread. Two barriers: another may follow directly.
 fn whole(lid: u32, value: f32, adds: bool) -> f32 {
     partial[lid] = value;
     workgroupBarrier();
@@ -67,7 +66,7 @@ fn whole(lid: u32, value: f32, adds: bool) -> f32 {
 }
 #endif
 
-// How many experts come before e; what fills the last eight is before none.
+// Number of experts ranked before e; padding ranks before none.
 fn rank(e: u32) -> u32 {
     let own = order[e];
     var before = 0u;
@@ -80,7 +79,7 @@ fn rank(e: u32) -> u32 {
 }
 
 #ifdef MIXER
-// The weight of the best expert but `taken` among those whose logits are within the tolerance of its own.
+// Weight of the best expert except `taken`, by softmax over the logits within its tolerance.
 fn mixed(taken: u32) -> vec2<f32> {
     var best = 0u;
     var most = LOWEST;
@@ -142,7 +141,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
     }
     workgroupBarrier();
 #ifdef GROUPS
-    // A group stands for its best expert, or with PAIRS for the sum of its two best.
+    // A group's score is its best expert's, or with PAIRS the sum of its two best.
     let size = params.experts / params.group_count;
     for (var g = lid; g < params.group_count; g += WG) {
         var first = LOWEST;

@@ -1,4 +1,4 @@
-// What shaders/matmul/experts.wgsl and the end of a product take of Params.
+// `Params` fields of shaders/matmul/experts.wgsl and of the epilogue.
 #ifdef EXPERTS
     each: u32,
     pick_offset: u32,

@@ -1,8 +1,9 @@
-// Which row of W makes an output. EXPERTS: experts lie one under another in W, expert_rows each, and these planes hold
-// expert_count of them from first_expert on; a workgroup along z makes one pick of a row of x, or with MIXED a row's sum
-// of all its picks, each times its weight. The picks of a row lie `span` elements apart in `out`, with MIXED in x.
+// Selects the weight row of an output. EXPERTS: experts are stacked in W, expert_rows each; these planes hold
+// expert_count of them from first_expert on. A workgroup along z computes one selected expert of a row of x, or with
+// SUM_EXPERTS the weighted sum of all of them. A row's selected experts are `span` elements apart in `out`, with
+// SUM_EXPERTS in x.
 #ifdef EXPERTS
-// Numbers of a row's experts, then their weights (shaders/experts/route.wgsl).
+// Expert ids of a row, then their weights (shaders/experts/route.wgsl).
 @group(0) @binding(9) var<storage, read> picks: array<f32>;
 var<private> expert_row: u32;
 var<private> bias_row: u32;
@@ -16,12 +17,12 @@ fn picked(row: u32, pick: u32) -> u32 {
     return u32(max(picks[params.pick_offset + row * params.pick_stride + pick], 0.0));
 }
 
-// Whether these planes hold an expert: a smaller number than the first wraps round.
+// Whether these planes hold an expert; smaller ids than first_expert wrap around.
 fn holds(expert: u32) -> bool {
     return expert - params.first_expert < params.expert_count;
 }
 
-// Makes ready for one pick; false where another launch has its expert.
+// Loads one selected expert; false if another launch has it.
 fn take(row: u32, pick: u32) -> bool {
     let expert = picked(row, pick);
     expert_row = (expert - params.first_expert) * params.expert_rows;
@@ -31,7 +32,7 @@ fn take(row: u32, pick: u32) -> bool {
 }
 
 #ifdef MIXED
-// The weight of a pick; nothing where another launch has its expert.
+// Weight of a selected expert; 0 if another launch has it.
 fn share_of(row: u32, pick: u32) -> f32 {
     if (!holds(picked(row, pick))) {
         return 0.0;
@@ -39,7 +40,7 @@ fn share_of(row: u32, pick: u32) -> f32 {
     return picks[params.pick_offset + row * params.pick_stride + params.each + pick];
 }
 
-// The first row of W of its expert.
+// First weight row of the selected expert.
 fn shift_of(row: u32, pick: u32) -> u32 {
     let expert = picked(row, pick);
     if (!holds(expert)) {

@@ -1,4 +1,4 @@
-// What is done to a product on its way out: scale, bias, activation or gate, softcap, residual (or what multiplies it).
+// Matmul epilogue: scale, bias, activation or gate, softcap, residual (or multiplier).
 #import common/activation
 #import common/kept
 @group(0) @binding(4) var<storage, read_write> out: array<Kept>;
@@ -10,11 +10,11 @@
 #endif
 
 #ifdef BIAS
-// The bias of an output, `up` rows further down.
+// Bias of an output, `up` rows further down.
 fn bias_of(row: u32, n: u32, up: u32) -> f32 {
 #ifdef MIXED
     var sum = 0.0;
-    // Four picks are waited for together.
+    // Four selected experts are loaded together.
     for (var first = 0u; first < params.each; first += 4u) {
 #for i in 0..4
         let pick$i = min(first + $iu, params.each - 1u);
@@ -35,7 +35,7 @@ fn bias_of(row: u32, n: u32, up: u32) -> f32 {
 }
 #endif
 
-// What an output takes besides its sum.
+// Inputs of an output other than its sum.
 struct Ending {
     bias: f32,
     up_bias: f32,

@@ -1,8 +1,8 @@
-// y = x Wᵀ for many rows of x (prefill): a workgroup makes a tile of BM rows by BN columns, each thread 8 by 8 of it in
-// registers, from tiles of 16 elements of K in workgroup memory, dequantized once per tile. The next tiles are on their
-// way from memory while one is worked on: nothing is done with them before they are needed. Sums are f32.
-// UNROLL of the 16 elements are written out: all are the fastest, fewer are compiled sooner.
-// Where tiles are too few to fill a device, the workgroups of one tile (along z) share K, and gemm_join adds their parts.
+// GEMM y = x Wᵀ for many rows of x (prefill). A workgroup computes a tile of BM rows by BN columns, each thread 8 by 8
+// of it in registers, from tiles of 16 elements of K in workgroup memory, dequantized once per tile. The next tiles are
+// loaded while one is computed. Sums are f32. UNROLL of the 16 elements are unrolled: all is fastest, fewer compile
+// sooner. With too few tiles to fill a device, the workgroups of one tile (along z) split K, and splitk_reduce adds
+// their partial sums.
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -20,7 +20,7 @@ struct Params {
     scale: f32,
     softcap: f32,
 #ifdef EXPERTS
-    // Picks that share a row of x, and where their order begins.
+    // Selected experts per row of x, and the start of their order.
     each: u32,
     order_at: u32,
     first_expert: u32,
@@ -38,11 +38,11 @@ struct Params {
 #import matmul/finish
 #import matmul/inside
 #ifdef EXPERTS
-// Picks sorted by expert and cut into tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's picks.
+// Row-expert pairs sorted by expert, in tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's pairs.
 @group(0) @binding(7) var<storage, read> buckets: array<u32>;
 var<private> expert_row: u32;
 var<private> bias_row: u32;
-// Row `pick` of out is a pick's own.
+// Each pair has its own row of out.
 const out_first: u32 = 0u;
 #else
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
@@ -54,12 +54,12 @@ const BM4: u32 = BM / 4u;
 const BN4: u32 = BN / 4u;
 const THREADS: u32 = BM * BN / 64u;
 
-// [k][row / 4] and [k][column / 4]: what is known of an index before the program runs costs nothing. The rows of each four
-// of K lie in another order, so that threads which bring different ones meet different banks.
+// [k][row / 4] and [k][column / 4]; constant indices are free. Rows are permuted per four elements of K to avoid bank
+// conflicts.
 var<workgroup> xt: array<array<vec4<f32>, BM4>, TK>;
 var<workgroup> wt: array<array<vec4<f32>, BN4>, TK>;
 
-// The row of W that makes column c of this tile; with GATED each 64 columns are 32 of the gate and theirs of up.
+// Weight row of column c of this tile. With GATED, each 64 columns are 32 of the gate and the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
     let n = min(tile * (BN / 2u) + c / 64u * 32u + c % 32u, params.n - 1u);
@@ -83,8 +83,8 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lid: u32,
 ) {
-    // Each 32 threads make 32 rows by 64 columns, a thread two fours of rows, 16 apart, by two fours of columns, 32 apart.
-    // Neighbours share rows or columns, two by two, which halves what they read together.
+    // 32 threads compute 32 rows by 64 columns: a thread two groups of four rows, 16 apart, by two groups of four
+    // columns, 32 apart. Neighbours share rows or columns in pairs, which halves their combined reads.
     let block = lid / 32u;
     let r0 = block / (BN / 64u) * 8u + ((lid & 1u) | ((lid >> 2u) & 2u));
     let c0 = block % (BN / 64u) * 16u + (((lid >> 1u) & 3u) | ((lid >> 2u) & 4u));
@@ -107,7 +107,7 @@ fn main(
     let share = (tiles + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, tiles);
-    // Of W a thread brings units of eight elements of one row; of x four elements of some rows.
+    // Loads per thread: units of eight elements of one row of W, four elements of some rows of x.
     let k4 = lid % 4u;
 #for p in 0..256/BN
     let xr$p = ($pu * THREADS + lid) / 4u;

@@ -1,6 +1,6 @@
-// Adds the parts that the workgroups of a split GEMM left; a thread has a column of ROWS rows, so that it waits for memory once
-// for all of them. EXPERTS: what they left are tiles of
-// one expert's picks (shaders/experts/bucket.wgsl), in one part; wid.y is the tile.
+// Adds the partial sums of a split-K GEMM and applies the epilogue. A thread takes one column of ROWS rows, so that
+// their loads overlap. EXPERTS: the inputs are tiles of one expert's pairs (shaders/experts/bucket.wgsl), unsplit;
+// wid.y is the tile.
 struct Params {
     n: u32,
     tiles: u32,
@@ -28,7 +28,7 @@ struct Params {
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
 #import matmul/finish
-// Tiles have a multiple of them.
+// Divides the tile height.
 const ROWS: u32 = 4u;
 @group(0) @binding(7) var<storage, read> parts: array<f32>;
 #ifdef EXPERTS
@@ -62,7 +62,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (n >= params.n || rows == 0u) {
         return;
     }
-    // As GridSpec::Split has it.
+    // Must match GridSpec::SplitK.
     let row_tiles = (state.rows + params.tile_rows - 1u) / params.tile_rows;
     let tiles = params.tiles * row_tiles;
     var splits = clamp(params.target_groups / tiles, 1u, params.max_splits);
@@ -89,7 +89,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var up$r = 0.0;
 #endfor
     for (var s = 0u; s < splits; s++) {
-        // A tile has as many lines as are read, whether there are rows or not.
+        // A tile stores all its lines, with or without rows.
         let at = (s * lines + line) * width + column;
 #for r in 0..4
         sum$r += parts[at + $ru * width];

@@ -1,10 +1,10 @@
-// y = x Wᵀ for many rows of x on matrix units: a workgroup makes a tile of BM rows by BN columns, its subgroups, DOWN of them
-// by ACROSS, an equal share each, from WIDTH elements of K at a time in workgroup memory, dequantized on the way there. The next
-// ones are on their way from memory meanwhile. Products are of halves where the units take halves, sums are f32. HALVES: x is kept as
-// halves, in whole blocks of K.
-// All sums go to `parts`, and gemm_join finishes them: the text, which takes drivers long to compile, is the same for every
-// product of a layout. Where tiles are too few to fill a device, the workgroups of one tile (along z) share K.
-// EXPERTS: rows of x are those of a tile's picks, rows of W those of their expert (shaders/experts/bucket.wgsl).
+// GEMM y = x Wᵀ for many rows of x on subgroup matrices. A workgroup computes a tile of BM rows by BN columns; DOWN by
+// ACROSS subgroups take equal shares. It loads WIDTH elements of K at a time to workgroup memory, dequantized on the
+// way, while the previous ones are computed. Factors are f16 if the device multiplies f16; sums are f32. F16_IO: x is
+// stored as f16, in whole blocks of K.
+// All sums go to `parts`, and splitk_reduce finishes them. So the code, which is slow to compile, is the same for every
+// matmul of a layout. With too few tiles to fill a device, the workgroups of one tile (along z) split K. EXPERTS: rows
+// of x are those of a tile's pairs, rows of W those of their expert (shaders/experts/bucket.wgsl).
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -13,10 +13,10 @@ struct Params {
     row0: u32,
     x_offset: u32,
     x_stride: u32,
-    // Rows from the gate to the up projection; 0 where there is none.
+    // Row offset from the gate to the up projection; 0 without a gate.
     up_row: u32,
 #ifdef EXPERTS
-    // Picks that share a row of x, and where their order begins.
+    // Selected experts per row of x, and the start of their order.
     each: u32,
     order_at: u32,
     first_expert: u32,
@@ -51,17 +51,17 @@ fn output_row(n: u32) -> u32 { return params.row0 + n; }
 const THREADS: u32 = DOWN * ACROSS * LANES;
 #import common/matrix
 #ifdef COOP
-// Four at a time go to memory together.
+// Stored four at a time.
 alias Slice = array<vec4<Element>, LENGTH / 4u>;
 const UNIT: u32 = 4u;
 #else
-// Browsers load matrices from arrays of numbers only.
+// Browsers load matrices only from arrays of scalars.
 alias Slice = array<Element, LENGTH>;
 #endif
 // Rows of x, then of W.
 var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;
 
-// The row of W that makes column c of a tile; with a gate each 64 columns are 32 of it and theirs of up.
+// Weight row of column c of a tile. With a gate, each 64 columns are 32 of the gate and the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
     if (params.up_row == 0u) {
         return output_row(min(tile * BN + c, params.n - 1u));
@@ -77,7 +77,7 @@ fn main(
     @builtin(local_invocation_index) lid: u32,
 ) {
     let subgroup = lid / LANES;
-    // Where the subgroup's share of the tile begins.
+    // Start of the subgroup's share of the tile.
     let r0 = subgroup / ACROSS * (BM / DOWN);
     let c0 = subgroup % ACROSS * (BN / ACROSS);
 #ifdef SPELLED
@@ -101,7 +101,7 @@ fn main(
     let share = (blocks + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, blocks);
-    // Of x a thread brings four elements of some rows, of W units of eight.
+    // Loads per thread: four elements of some rows of x, units of eight of W.
     const FOURS = WIDTH / 4u;
     const UNITS = WIDTH / 8u;
     let k4 = lid % FOURS * 4u;
@@ -178,7 +178,7 @@ fn main(
 #endfor
 #endfor
     }
-    // As GridSpec::Split has it.
+    // Must match GridSpec::SplitK.
     let width = groups.x * BN;
     let at = ((wid.z * groups.y + wid.y) * BM + r0) * width + wid.x * BN + c0;
 #for i in 0..BM/DOWN/SIDE

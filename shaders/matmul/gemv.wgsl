@@ -1,8 +1,7 @@
-// y = x Wᵀ for few rows of x (decode, verification): a workgroup takes ROWS rows of W, read once for COLS rows of x; its
-// threads go through K in units of eight, neighbours in memory side by side, UNROLL units at a time to have more loads
-// under way. Sums are f32.
-// NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
-// GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
+// GEMV y = x Wᵀ for few rows of x (decode, verification). A workgroup takes ROWS rows of W, read once for COLS rows of
+// x. Its threads stride through K in units of eight, adjacent threads in adjacent memory, with UNROLL units in flight.
+// Sums are f32. NORM computes y = rmsnorm(x) Wᵀ: the norm only scales the dot product, so its sum of squares is
+// accumulated alongside. GATED computes act(x Gᵀ) * (x Uᵀ), with U params.up_row rows below G in the same planes.
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -37,7 +36,7 @@ struct Params {
 @group(0) @binding(8) var<storage, read> state: State;
 #endif
 
-// The sums of a row of x: ROWS products, then its squares.
+// Sums per row of x: ROWS dot products, then the squares.
 const SLOTS: u32 = COLS * (ROWS + 1u);
 #ifdef SUBGROUPS
 // A subgroup has at least four threads.
@@ -79,7 +78,7 @@ fn main(
 #endif
     let last4 = (params.k - 1u) / 4u;
 #for r in 0..ROWS
-    // Rows past the end repeat the last one: cheaper than a branch around the loads.
+    // Rows past the end repeat the last one, which is cheaper than branching around the loads.
 #ifdef GATED
     let row$r = output_row(min(first + $ru % PER, params.n - 1u)) + ($ru / PER) * params.up_row;
 #else
@@ -93,7 +92,7 @@ fn main(
     for (var base = lid; base < all; base += WG * UNROLL) {
 #for s in 0..UNROLL
 #ifdef MIXED
-        // The picks one after another, as if K were that much longer.
+        // The selected experts are processed in sequence, as if K were that much longer.
         let flat$s = min(base + $su * WG, all - 1u);
         let pick$s = flat$s / units;
         let unit$s = flat$s % units;

@@ -1,11 +1,11 @@
-// y = x Wᵀ for one row of x (decode) or COLS of a few (verification) and weights in blocks of 32: each thread keeps a block
-// of each row of x in registers and goes through rows of W, four at a time while the next four are on their way. A team of
-// TEAM threads has all of K (in turns where K is longer) and `share` outputs; TEAMS of them in a workgroup read x together.
-// Sums are f32.
-// NORM computes y = rmsnorm(x) Wᵀ: as the norm only scales the dot product, its sum of squares runs along.
-// ROUND rounds x, or its norm, to whole numbers up to 127 of its largest magnitude (shaders/norm/norm.wgsl); K is one turn.
-// RUNS takes x as decode attention leaves it in so many runs of keys, and joins them.
-// GATED computes act(x Gᵀ) * (x Uᵀ) with U params.up_row rows below G in the same planes.
+// Block GEMV y = x Wᵀ for one row of x (decode) or COLS of a few (verification), with weights in blocks of 32. Each
+// thread keeps one block of each row of x in registers and iterates over rows of W, four at a time, while the next four
+// load. ROW_THREADS threads share all of K (looping if K is longer) and `share` outputs; ROW_GROUPS such groups per
+// workgroup share the reads of x. Sums are f32.
+// NORM computes y = rmsnorm(x) Wᵀ: the norm only scales the dot product, so its sum of squares is accumulated
+// alongside. ROUND quantizes x, or its norm, to integers up to 127 of its largest magnitude (shaders/norm/norm.wgsl); K
+// takes one iteration. KV_SPLITS loads x from that many KV splits of decode attention and reduces them. GATED computes
+// act(x Gᵀ) * (x Uᵀ), with U params.up_row rows below G in the same planes.
 struct Params {
     k: u32,
     k_blocks: u32,
@@ -52,7 +52,7 @@ struct Params {
 #endif
 
 const WG: u32 = TEAM * TEAMS;
-// Rows of W for an output.
+// Weight rows per output.
 #ifdef GATED
 const EACH: u32 = 2u;
 #else
@@ -61,22 +61,22 @@ const EACH: u32 = 1u;
 
 #import matmul/hand_out
 
-// [row of a team][row of x][subgroup of the workgroup]
+// [row of a group][row of x][subgroup of the workgroup]
 var<workgroup> sums: array<f32, SUMS>;
 // [row of x][subgroup]; a subgroup has at least four threads.
 var<workgroup> squares: array<f32, COLS * WG / 4u>;
 #ifdef ROUND
-// The same of its largest magnitude, before the norm divides it.
+// Likewise the largest magnitude of x, before the norm.
 var<workgroup> tops: array<f32, COLS * WG / 4u>;
 #endif
 
-// The row of W behind a team's item: outputs in turn, with GATED the gate's and the up projection's row of each.
+// Weight row of a group's item: consecutive outputs, with GATED the gate row and the up row of each.
 fn weight_row(item: u32) -> u32 {
     return output_row(min(item / EACH, params.n - 1u)) + (item % EACH) * params.up_row;
 }
 
 #ifdef MIXED
-// The same of a row of picks one after another, each times its weight.
+// Loads from the outputs of a row's selected experts in sequence, each times its weight.
 fn mixed(row: u32, from4: u32, all: u32, column: u32) -> vec4<f32> {
     let flat = min(column / 8u, all - 1u);
     let pick = flat / params.k_blocks;
@@ -89,7 +89,7 @@ fn mixed(row: u32, from4: u32, all: u32, column: u32) -> vec4<f32> {
 }
 #endif
 
-// Thread i of four gets the sum of the i-th of four values over the subgroup.
+// Subgroup sums of four values; thread i of each four returns the i-th.
 fn turn(a: f32, b: f32, c: f32, d: f32, lane: u32, subgroup_size: u32) -> f32 {
     var ab = vec2<f32>(a, b);
     var cd = vec2<f32>(c, d);
@@ -106,7 +106,7 @@ fn turn(a: f32, b: f32, c: f32, d: f32, lane: u32, subgroup_size: u32) -> f32 {
     return sum;
 }
 
-// A product's sum over the subgroups of its team.
+// Sum of a dot product over the subgroups of its group.
 fn whole(product: u32, part: u32, each: u32, subgroups: u32) -> f32 {
     var sum = 0.0;
     for (var i = 0u; i < each; i++) {
@@ -115,7 +115,7 @@ fn whole(product: u32, part: u32, each: u32, subgroups: u32) -> f32 {
     return sum;
 }
 
-// What the norm of a row of x multiplies it by.
+// Norm factor of a row of x.
 fn norm_of(c: u32, subgroups: u32) -> f32 {
 #ifdef NORM
     var total = 0.0;
@@ -129,7 +129,7 @@ fn norm_of(c: u32, subgroups: u32) -> f32 {
 }
 
 #ifdef ROUND
-// What a whole number of the rounded row stands for.
+// Scale of the quantized row's integers.
 fn unit_of(c: u32, subgroups: u32, factor: f32) -> f32 {
     var most = 0.0;
     for (var j = 0u; j < subgroups; j++) {
@@ -182,7 +182,7 @@ fn main(
 #endfor
     let outputs = TEAMS * params.share * COLS;
 #ifndef EXPERTS
-    // Asked for before all else: of few outputs a thread has one. What an expert adds waits for the router's picks.
+    // Loaded first: with few outputs, a thread has one. An expert's bias depends on the router's selection.
     let own = wid.x * TEAMS * params.share + lid / COLS;
     var early: Ending;
 #if COLS == 1
@@ -206,7 +206,7 @@ fn main(
         var codes$r = w_codes(weight_row(first + $ru) + shift, block);
         var bits$r = w_bits(weight_row(first + $ru) + shift, block * 32u);
 #endfor
-        // All of x is asked for before any of it is waited for.
+        // All loads of x start before the first is used.
 #if RUNS != 0
 #for j in 0..4/TEAMS
         let both$j = joined(column(base, 0u, lid + $ju * WG), column(base, 1u, lid + $ju * WG));
@@ -313,7 +313,7 @@ fn main(
             let line$r = w_line(bits$r, block);
             let now$r = codes$r;
 #endfor
-            // The next rows are asked for before these are worked on.
+            // Loads of the next rows start before these are computed.
             if (item + 4u < items) {
 #for r in 0..4
                 codes$r = w_codes(weight_row(first + item + 4u + $ru) + shift, block);

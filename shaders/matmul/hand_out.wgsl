@@ -1,17 +1,17 @@
-// How the threads of a workgroup hand out x: each brings some of it from memory, and gets all of its own block. It lies
-// shuffled, so that neither side's threads share a bank.
+// Redistributes x within a workgroup: each thread loads a part of it and receives its whole block. Shuffled to avoid
+// bank conflicts on both sides.
 #if DOT == 1
-// As octets, packed by who brings them: [octet of a block][block].
+// Octets, packed by the loading thread: [octet of a block][block].
 var<workgroup> octets: array<XOctet, 4u * TEAM>;
-// The unit of each block, and its sum.
+// Scale and sum of each block.
 var<workgroup> block_lines: array<vec2<f32>, TEAM>;
 
-// The vec4 of x that comes first or second in the octet of a place.
+// The first or second vec4 of x in the octet of a slot.
 fn column(base: u32, half: u32, place: u32) -> u32 {
     return (base + place / 4u) * 8u + place % 4u * 2u + half;
 }
 
-// Four threads side by side have a block.
+// Four adjacent threads load a block.
 fn hold(place: u32, a: vec4<f32>, b: vec4<f32>) {
     let both = a + b;
     var sum = (both.x + both.y) + (both.z + both.w);
@@ -43,7 +43,7 @@ fn held(block: u32) -> XBlock {
     let octet$i = octets[$iu * TEAM + (block ^ ($iu * 2u))];
 #endfor
 #if BITS == 2
-    // The codes of a word come in turn: every fourth one, of which the first three are skipped, then two, one and none.
+    // Codes are extracted every fourth of a word at a time; x is transposed to the same order.
     let low_a = x_turned(vec4<u32>(octet0.xy, octet1.xy));
     let low_b = x_turned(vec4<u32>(octet2.xy, octet3.xy));
     x.low0 = low_a.xy;
@@ -69,10 +69,10 @@ fn held(block: u32) -> XBlock {
     return x;
 }
 #else
-// Half of each block of a team's x: [vec4 of the half][block].
+// Half of each block of a group's x: [vec4 of the half][block].
 var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
 
-// The vec4 of x that comes to a place of half_x: the places go along x, for loads side by side.
+// The vec4 of x for a slot of half_x; slots follow x, so that loads are adjacent.
 fn column(base: u32, half: u32, place: u32) -> u32 {
     return (base + place / 4u) * 8u + half * 4u + place % 4u;
 }

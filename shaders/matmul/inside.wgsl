@@ -1,4 +1,4 @@
-// Columns of x beyond K are zero, whatever the buffer holds there: four from column k on.
+// Zeroes columns of x beyond K, whatever the buffer holds: four from column k on.
 fn inside(v: vec4<f32>, k: u32) -> vec4<f32> {
     var kept = v;
     if (k >= params.k) { kept.x = 0.0; }

@@ -1,5 +1,6 @@
-// RMSNorm of runs of a row's columns with a gate, in place or with APART into `out`: norm(x) · gain · silu(z), or with GATE_FIRST norm(x · silu(z)) ·
-// gain. A workgroup takes one run of one row, whose gain lies gain_step columns behind that of the run before.
+// Gated RMSNorm of column groups, in place or with APART into `out`: norm(x) · gain · silu(z), or with GATE_FIRST
+// norm(x · silu(z)) · gain. A workgroup takes one group of one row; the gains of consecutive groups are gain_step
+// columns apart.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -42,7 +43,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let gain_at = params.gain_offset + wid.x * params.gain_step;
     let gate = params.z_offset + wid.y * params.z_stride + run;
     var squares = 0.0;
-    // Four columns at a time are on their way together.
+    // Four columns are loaded together.
     for (var first = lid; first < params.cols; first += 4u * WG) {
 #for i in 0..4
         var v$i = 0.0;

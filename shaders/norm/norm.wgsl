@@ -1,6 +1,6 @@
-// RMSNorm, or LayerNorm with LAYER, of each row, or of each of `groups` parts of a row: one workgroup each. With ROUND the row is then rounded to whole numbers up
-// to 127 of its largest magnitude, as 8 bits would hold it; PLAIN leaves the norm out. With ADD the result is (rest + norm + more) · scale · by.
-// EACH is how many columns a thread keeps, so that 256 of them have all.
+// RMSNorm, or LayerNorm with LAYER, of each row or each of `groups` column groups; one workgroup each. ROUND then
+// quantizes to integers up to 127 of the row's largest magnitude (8 bits); PLAIN omits the norm. ADD computes (rest +
+// norm + more) · scale · by. EACH is the number of columns per thread, with 256 threads.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -39,7 +39,7 @@ struct Params {
 
 #import common/total
 
-// The largest of what the threads have.
+// Maximum over the workgroup.
 fn highest(lid: u32, value: f32) -> f32 {
     partial[lid] = value;
     workgroupBarrier();
@@ -54,7 +54,7 @@ fn highest(lid: u32, value: f32) -> f32 {
     return most;
 }
 
-// What a column's norm is multiplied by, and what is added.
+// Gain and offset of a column.
 fn line(c: u32) -> vec2<f32> {
     var line = vec2<f32>(1.0, 0.0);
 #ifdef GAIN
@@ -66,7 +66,7 @@ fn line(c: u32) -> vec2<f32> {
     return line;
 }
 
-// What a column's norm is added to.
+// Residual of a column.
 fn beside(row: u32, c: u32) -> f32 {
     var sum = 0.0;
 #ifdef ADD
@@ -86,7 +86,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let base = params.x_offset + row * params.x_stride + first;
     var mean = 0.0;
     var factor = 1.0;
-    // All is asked for before any of it is waited for: beside a single row nothing hides what a second reading takes.
+    // All loads start before the first is used: with a single row, nothing else hides the latency of a second read.
 #for i in 0..EACH
     let c$i = lid + $iu * 256u;
     let near$i = min(c$i, params.cols - 1u);

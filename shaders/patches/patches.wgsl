@@ -1,6 +1,6 @@
-// Pixels of 8 bits as rows of patches: what each value of a color becomes. Number c of a row is that of pixel c / of_pixel, color c / of_color
-// and frame c / of_frame, each counted round. `starts` has for each row, by frame, the byte of its first pixel and the bytes from a line of
-// pixels to the next; a row without any is zeros.
+// Extracts patch rows from 8-bit pixels through a lookup table per color. Column c is pixel c / of_pixel, color c /
+// of_color and frame c / of_frame, each modulo its count. `starts` gives, per row and frame, the byte of the first
+// pixel and the bytes per pixel line; rows without a start are zero.
 struct Params {
     side: u32,
     frames: u32,

@@ -1,5 +1,5 @@
-// One row for each text of a packed step, from the rows of its span: MODE 0 mean, 1 first, 2 last, 3 largest, 4 sum over the
-// root of the count, 5 mean weighted by place. A workgroup of 256 threads takes 64 columns of one text, four rows at a time.
+// Pools each sequence of a packed step to one row: MODE 0 mean, 1 first, 2 last, 3 maximum, 4 sum over the root of the
+// count, 5 position-weighted mean. A workgroup of 256 threads takes 64 columns of one sequence, four rows at a time.
 struct Params {
     cols: u32,
     x_offset: u32,

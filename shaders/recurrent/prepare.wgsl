@@ -1,9 +1,10 @@
-// What the rows of a chunk of 32 are to each other, before the chunks follow one another in recurrent/scan: the scores of
-// queries against the chunk's own keys, and with DELTA the keys and values that the rows write once each has seen those
-// before it: (I + tril(beta K Kᵀ · decay))⁻¹ of beta exp(decay) K and of beta V (the WY form of arXiv 2412.06464), by forward
-// substitution, a column to a thread. A workgroup of 128 threads takes a head of a chunk.
-// Of each row, `parts` gets W [dk] and U [dv] (DELTA only), 32 scores, and four factors: of the query and of the key against
-// the memory, of the value, and the chunk's whole decay. Rows that the last chunk lacks weigh nothing.
+// Computes the interactions within a chunk of 32 rows, before recurrent/scan runs over the chunks: scores of queries
+// against the chunk's own keys. With DELTA, also the keys and values that rows write after seeing earlier rows: (I +
+// tril(beta K Kᵀ · decay))⁻¹ of beta exp(decay) K and of beta V (WY form of arXiv 2412.06464), by forward substitution,
+// one column per thread.
+// A workgroup of 128 threads takes a head of a chunk. Per row, `parts` gets W [dk] and U [dv] (DELTA only), 32 scores,
+// and four factors: of the query and of the key against the memory, of the value, and the chunk's total decay. Missing
+// rows of the last chunk have zero weight.
 struct Params {
     heads: u32,
     key_heads: u32,
@@ -35,15 +36,15 @@ struct Params {
 #endif
 #import recurrent/rates
 
-// Of 16 columns at a time: [column][four of 32 rows], keys and then queries.
+// 16 columns at a time: [column][four of 32 rows], keys, then queries.
 var<workgroup> tile: array<vec4<f32>, 256>;
 #ifdef DELTA
-// What each row takes off for the rows before it: [row][four of 32 rows].
+// Coefficients that each row subtracts for earlier rows: [row][four of 32 rows].
 var<workgroup> lower: array<vec4<f32>, 256>;
-// Sums of squares of queries and of keys, in four parts for each row.
+// Sums of squares of queries and keys, four partial sums per row.
 var<workgroup> squares: array<f32, 256>;
 #endif
-// Of each row: log of the decay, what its values are multiplied by; decay since the chunk began; factors of query and key.
+// Per row: log of the decay, factor of its values; decay since the chunk start; factors of query and key.
 var<workgroup> rate: array<vec2<f32>, 32>;
 var<workgroup> since: array<f32, 32>;
 var<workgroup> factor: array<vec2<f32>, 32>;
@@ -62,7 +63,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     let dk = params.dk;
     let key_head = head / params.per_key % params.key_heads;
-    // A thread brings a quarter of a row.
+    // Loads per thread: a quarter of a row.
     let own = lid / 4u;
     let quarter = lid % 4u;
     let start = min(row0 + own, rows - 1u) * params.x_stride + key_head * dk;
@@ -103,7 +104,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         factor[lid] = factors;
     }
-    // What a thread makes: four rows by two columns of Q Kᵀ and of K Kᵀ.
+    // Outputs per thread: four rows by two columns of Q Kᵀ and of K Kᵀ.
     let rg = lid / 16u;
     let cg = lid % 16u;
 #for c in 0..2

@@ -1,7 +1,7 @@
-// What a row's numbers make of a head: the log of its decay, and what its new values are multiplied by. `gains` begins with
-// each head's A (its log, or with `raw` the negative rate itself) and each head's bias of dt.
+// Log decay of a head and factor of its new values, from a row's inputs. `gains` begins with each head's A (its log, or
+// with `raw` the negative rate) and each head's bias of dt.
 
-// log(1 + exp(x)); the series serves where 1 + u would lose u's digits.
+// log(1 + exp(x)); the series is used where 1 + u would lose digits of u.
 fn softplus(x: f32) -> f32 {
     let u = exp(-min(abs(x), 80.0));
     var log1p = log(1.0 + u);

@@ -1,7 +1,7 @@
-// The chunks of a linear recurrence one after another, from what recurrent/prepare made of each: a workgroup of 128 threads
-// takes 16 columns of a head's values and keeps their memory [keys][16] in workgroup memory from the first chunk to the last.
-// Heads with more keys than there is room for take a launch for each run of keys from `first_key` on; all but the first add
-// what they read to `out`. Not so with DELTA, whose rows must see the whole memory before they write.
+// Scans the chunks of a linear recurrence, prepared by recurrent/prepare. A workgroup of 128 threads takes 16 value
+// columns of a head and keeps their memory [keys][16] in workgroup memory from the first chunk to the last. Heads with
+// too many keys take one launch per range of keys from `first_key` on; all but the first add to `out`. DELTA does not
+// support this, since its rows read the whole memory before they write.
 struct Params {
     heads: u32,
     key_heads: u32,
@@ -31,12 +31,12 @@ struct Params {
 
 // [key][four of 16 columns].
 var<workgroup> kept: array<vec4<f32>, 512>;
-// What the chunk's rows write: [row][four of 16 columns].
+// Values that the chunk's rows write: [row][four of 16 columns].
 var<workgroup> fresh: array<vec4<f32>, 128>;
-// Of 16 keys: W and queries, [key][four of 32 rows] each; then scores, [row before][four of 32 rows];
-// then of 32 keys: [row][four keys].
+// Of 16 keys: W and queries, [key][four of 32 rows] each; then scores, [earlier row][four of 32 rows]; then of 32 keys:
+// [row][four keys].
 var<workgroup> tile: array<vec4<f32>, 256>;
-// The rows' factors.
+// Row factors.
 var<workgroup> factors: array<vec4<f32>, 32>;
 
 @compute @workgroup_size(128)
@@ -59,7 +59,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let width = 9u;
     let scores = 0u;
 #endif
-    // The memory is brought and taken away by four columns of 32 keys at a time.
+    // The memory is loaded and stored by four columns of 32 keys at a time.
     let own_key = lid / 4u;
     let own4 = first4 + lid % 4u;
     for (var key = own_key; key < 128u; key += 32u) {
@@ -69,7 +69,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         kept[key * 4u + lid % 4u] = value;
     }
-    // What a thread brings: a quarter of 16 columns of a row; what it makes: a column of four rows.
+    // Loads per thread: a quarter of 16 columns of a row. Outputs per thread: a column of four rows.
     let own = lid / 4u;
     let quarter = lid % 4u;
     let rg = lid / 16u;
@@ -83,7 +83,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (lid < 32u) { factors[lid] = parts[base + lid * width + scores + 8u]; }
         workgroupBarrier();
         let mine = factors[own];
-        // What is wanted at the end comes on its way with the first columns, and columns one tile ahead.
+        // Loads for the end start with the first columns; columns load one tile ahead.
         var value = vec4<f32>(0.0);
         if (own4 < dv4) {
 #ifdef DELTA
@@ -132,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 y += tile[128u + j * 8u + rg] * held;
             }
         }
-        // Each row's new values, less what the memory holds for its key already.
+        // Each row's new values, minus what the memory already holds for its key.
         fresh[own * 4u + quarter] = value;
         workgroupBarrier();
 #ifdef DELTA
@@ -140,20 +140,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         fresh[(rg * 4u + $eu) * 4u + column / 4u][column % 4u] -= seen[$e];
 #endfor
 #endif
-        // The scores, turned; the tile is read no more.
+        // The scores, transposed; the tile is no longer read.
 #for h in 0..2
 #for e in 0..4
         tile[((quarter + $hu * 4u) * 4u + $eu) * 8u + own / 4u][own % 4u] = score$h[$e];
 #endfor
 #endfor
-        // The first keys that the memory will take in.
+        // First keys for the memory update.
         let k_at = params.k_offset / 4u + start + quarter;
 #for h in 0..2
         var key$h = vec4<f32>(0.0);
         if (quarter + $hu * 4u < dk4) { key$h = x[k_at + $hu * 4u]; }
 #endfor
         workgroupBarrier();
-        // Scores are of all keys, so that one launch takes them in.
+        // Scores cover all keys, so only one launch adds them.
         for (var j = 0u; j < 32u && params.first_key == 0u; j++) {
             y += tile[j * 8u + rg] * fresh[j * 4u + column / 4u][column % 4u];
         }
@@ -172,7 +172,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
         }
 #endfor
-        // The memory takes in what the rows write.
+        // Updates the memory with the rows' values.
         for (var k4 = 0u; k4 < dk4; k4 += 8u) {
             workgroupBarrier();
 #for h in 0..2

@@ -1,6 +1,6 @@
-// Few rows of a linear recurrence, one after another: a workgroup takes a head, whose memory [dk][dv] its threads hold in
-// registers, EACH rows of keys by four values each. DELTA is the gated delta rule (arXiv 2412.06464) with the gated norm of
-// its output; without it, it is Mamba-2's state update (arXiv 2405.21060). The memory counts as zeros at position 0.
+// Decode step of a linear recurrence, row by row. A workgroup takes a head, whose memory [dk][dv] its threads hold in
+// registers, EACH key rows by four values each. DELTA is the gated delta rule (arXiv 2412.06464) with the gated norm of
+// its output; without it, Mamba-2's state update (arXiv 2405.21060). The memory is read as zeros at position 0.
 struct Params {
     heads: u32,
     key_heads: u32,
@@ -40,13 +40,13 @@ struct Params {
 #endif
 #import recurrent/rates
 
-// The row's query, then its key, each as long as the slices of all threads together, with zeros behind.
+// The row's query, then its key, zero-padded to the slices of all threads.
 var<workgroup> qk: array<f32, 512>;
-// Eight parts of q·k, q·q and k·k.
+// Eight partial sums of q·k, q·q and k·k.
 var<workgroup> parts: array<f32, 24>;
-// What the slices read of the memory, by key and by query.
+// Memory reads of the slices, by key and by query.
 var<workgroup> reads: array<vec4<f32>, 512>;
-// With room for zeros behind the last.
+// Zero-padded.
 var<workgroup> squares: array<f32, 72>;
 
 fn dot_of(which: u32) -> f32 {
@@ -69,7 +69,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let slice = lid / dv4;
     let busy = slice < slices;
     let first = slice * EACH;
-    // Asked for before it is known whether there are rows; threads without a part ask for the last one's.
+    // Loaded before the row count is known; threads without a slice load the last one's.
     let base = head * dk * dv4 + column;
 #for i in 0..EACH
     let held$i = memory[base + min(first + $iu, dk - 1u) * dv4];
@@ -88,7 +88,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     for (var row = 0u; row < rows; row++) {
         let at = row * params.x_stride;
-        // What is wanted later is asked for before the first barrier.
+        // Later inputs are loaded before the first barrier.
         let rate = rates(row, head);
         let start = params.v_offset + at + head * params.dv + column * 4u;
         let value = vec4<f32>(x[start], x[start + 1u], x[start + 2u], x[start + 3u]);

@@ -1,6 +1,6 @@
-// Takes what a step with drafted rows brings: the best of the first row is the next token; while the draft in the row
-// after it is that token, that row's best is the next one. State, ring and stop as in sample/advance; two more words
-// after the ring count the rows that were drafted and the accepted drafts.
+// Accepts the tokens of a step with drafted rows. The first row's argmax is the next token. While the following row's
+// draft equals that token, that row's argmax is accepted too. State, ring and stop as in sample/advance; two more words
+// after the ring count drafted rows and accepted drafts.
 struct Params {
     slices: u32,
     stops: u32,
@@ -17,10 +17,10 @@ struct Params {
 
 #import sample/best
 
-// Threads of a row, eight rows in all.
+// Threads per row, eight rows in all.
 const SHARERS: u32 = 32u;
 
-// Of each row: whether its logits differ at all, and whether its token ends the generation.
+// Per row: whether its logits differ at all, and whether its token ends the generation.
 var<workgroup> spread: array<atomic<u32>, 8>;
 var<workgroup> ends: array<atomic<u32>, 8>;
 

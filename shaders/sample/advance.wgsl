@@ -1,9 +1,10 @@
-// Takes the best of the slices as the next token and moves the state on: the token becomes the input of the next step,
-// whose position follows this step's rows. After a stop token, or when the budget is spent, nothing changes any more.
-// Two words after the ring say how many tokens there are and whether it stopped: one readback tells all. A stopped state
-// has no rows, so that steps behind it leave the cache alone. Logits without any spread are as bad as NaN: a device that left
-// work out makes them. HISTORY keeps the token at its position for sample/draft.
-// LOGITS picks among all logits itself, four at a time, where a dispatch less is worth more than many workgroups.
+// Takes the best of the slices as the next token and advances the state: the token becomes the next step's input, at
+// the position after this step's rows. After a stop token, or with the budget spent, nothing changes any more. Two
+// words after the ring hold the token count and whether it stopped, so one readback suffices. A stopped state has no
+// rows, so later steps leave the cache unchanged. All-equal logits are treated like NaN: devices that skip work produce
+// them.
+// HISTORY stores the token at its position for sample/draft. LOGITS finds the maximum of all logits itself, four at a
+// time, for devices where saving a dispatch beats parallelism.
 struct Params {
     slices: u32,
     stops: u32,
@@ -42,7 +43,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     let head = logits[0].x;
     var differs = params.vocab == 1u;
     for (var first = lid; first < fours; first += 1024u) {
-        // Asked for together; behind the end the last ones again, which change nothing.
+        // Loaded together; past the end the last ones repeat, without effect.
 #for j in 0..4
         let at$j = min(first + $ju * 256u, fours - 1u);
         let four$j = logits[at$j];

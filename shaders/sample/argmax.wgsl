@@ -1,5 +1,5 @@
-// The largest logit of each slice of the vocabulary: (value, index) pairs; the lowest index wins a tie. A slice that
-// holds a value that is no number gives the index NOT_FINITE, one without any spread has FLAT in it. ROWS takes each row of the step, else there is one.
+// Maximum logit of each vocabulary slice as (value, index) pairs; ties go to the lowest index. A slice with NaN gives
+// the index NOT_FINITE; one with all-equal logits sets FLAT in it. ROWS takes each row of the step instead of one.
 struct Params {
     vocab: u32,
     slice: u32,

@@ -5,7 +5,7 @@ struct Best {
 }
 const NONE: u32 = 0xffffffffu;
 const NOT_FINITE: u32 = 0xfffffffeu;
-// Set in the index of a slice whose logits are all the same.
+// Set in the index of a slice with all-equal logits.
 const FLAT: u32 = 0x80000000u;
 
 var<workgroup> values: array<f32, 256>;

@@ -1,4 +1,4 @@
-// 1024 sums of 64 bits in workgroup memory, and where their running total reaches a goal. For workgroups of 256.
+// 1024 64-bit sums in workgroup memory, and the bin where their running total reaches a goal. For workgroups of 256.
 var<workgroup> bins_low: array<atomic<u32>, 1024>;
 var<workgroup> bins_high: array<atomic<u32>, 1024>;
 var<workgroup> part: array<vec2<u32>, 256>;
@@ -6,7 +6,7 @@ var<workgroup> group: array<vec2<u32>, 16>;
 var<workgroup> found_bin: u32;
 var<workgroup> found_missing: vec2<u32>;
 
-// A carry may be added late, by whoever saw the low word wrap: the sum is right once all have passed a barrier.
+// Any thread that sees the low word wrap may add the carry late: the sum is correct after the next barrier.
 fn add_to_bin(bin: u32, value: u32) {
     let old = atomicAdd(&bins_low[bin], value);
     if (old + value < old) {
@@ -21,7 +21,7 @@ fn clear_bins(lid: u32) {
     }
 }
 
-// The sum of one value per thread over all threads before this one; the sum of all in found_missing. Three barriers.
+// Exclusive prefix sum over threads; the total goes to found_missing. Three barriers.
 fn sum_before(lid: u32, value: vec2<u32>) -> vec2<u32> {
     part[lid] = value;
     workgroupBarrier();
@@ -59,13 +59,13 @@ fn own_bins(lid: u32) -> vec2<u32> {
     return sum;
 }
 
-// The total of all bins, for all threads.
+// Total of all bins, for all threads.
 fn total_of_bins(lid: u32) -> vec2<u32> {
     sum_before(lid, own_bins(lid));
     return workgroupUniformLoad(&found_missing);
 }
 
-// The first bin whose running total reaches goal, into found_bin, and what is missing before it, into found_missing.
+// Finds the first bin whose running total reaches goal (found_bin), and the remainder before it (found_missing).
 fn find_bin(lid: u32, goal: vec2<u32>) {
     var before = sum_before(lid, own_bins(lid));
     if (lid == 0u) {

@@ -1,6 +1,6 @@
-// Drafts the tokens to come by prompt lookup (Saxena, 2023): the last tokens are looked up in the text so far, and what
-// followed them there becomes rows of this step, after the last token. Of all places the one with the longest common
-// ending counts, of equally long ones the latest. Where the text there runs into its own end, it goes on as a repetition.
+// Drafts tokens by prompt lookup (Saxena, 2023): matches the last tokens in the sequence so far, and copies the tokens
+// that followed to this step's rows, after the last token. The longest matching suffix wins, on ties the latest. A copy
+// that reaches the end of the sequence continues with the copied tokens.
 struct Params {
     longest: u32,
     shortest: u32,
@@ -12,7 +12,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> state: State;
 @group(0) @binding(3) var<storage, read_write> ids: array<u32>;
 
-// The length of the common ending in the upper 4 bits, its last position below; 0 where there is none.
+// Suffix length in the upper 4 bits, its last position below; 0 without a match.
 var<workgroup> best: atomic<u32>;
 const PLACE: u32 = 0xfffffffu;
 
@@ -46,7 +46,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     if (found != 0u) {
         let at = found & PLACE;
         if (lid < params.most) { ids[lid + 1u] = token(at + 1u + lid % (pos - at)); }
-        // No more rows than tokens may come: the budget also keeps them inside the cache.
+        // No more rows than the token budget, which also keeps them inside the cache.
         rows = min(params.most + 1u, state.budget);
     }
     if (lid == 0u) { state.rows = rows; }

@@ -1,15 +1,15 @@
-// Probabilities as integers, word for word as crate/src/sample/fixed.rs: sums are exact, so neither their order nor a
-// compiler's liberties with floating point can change which token is drawn. u64 is vec2<u32>(low, high).
+// Probabilities as integers, identical to crate/src/sample/fixed.rs. Sums are exact, so neither their order nor
+// floating-point optimizations can change the sampled token. u64 is vec2<u32>(low, high).
 
-// What a request asks for; written once, before its first token.
+// Sampling parameters of a request, written once before its first token.
 struct Sampling {
-    // Gap per difference of scores.
+    // Gap per logit difference.
     scale: f32,
     // 0: all.
     top_k: u32,
     // Share of the mass in 1/2^32; all ones: all.
     top_p: u32,
-    // The largest gap that min-p keeps.
+    // Maximum gap that passes min-p.
     min_p_limit: u32,
     seed_low: u32,
     seed_high: u32,
@@ -17,27 +17,27 @@ struct Sampling {
     repetition_inverse: f32,
     frequency: f32,
     presence: f32,
-    // Zero, which no compiler knows.
+    // Zero, unknown to compilers.
     zero: u32,
 }
 
-// What the kernels of one draw hand on.
+// Data between the kernels of one sampling.
 struct Work {
     largest: f32,
-    // 0 good, else one of the STATUS_ constants.
+    // 0 for success, else one of the STATUS_ constants.
     status: u32,
     // Entries of list.
     listed: atomic<u32>,
-    // Top-p without top-k: the mass that is missing below the listed gaps.
+    // Top-p without top-k: the remaining mass before the listed gaps.
     missing: vec2<u32>,
     // Sums over all tokens with the same upper 10 bits of the gap.
     sums_low: array<atomic<u32>, 1024>,
     sums_high: array<atomic<u32>, 1024>,
-    // Kept mass of 1024 tokens each, less that of listed tokens.
+    // Passing mass of 1024 tokens each, without listed tokens.
     blocks: array<vec2<u32>, 1024>,
-    // Of 1024 tokens each: largest score, largest and smallest logit (as ordered words), whether one is no number.
+    // Per 1024 tokens: largest adjusted logit, largest and smallest logit (as ordered words), whether one is NaN.
     partials: array<vec4<u32>, 1024>,
-    // Tokens that the filters must look at one by one: id and gap.
+    // Tokens that the filters check individually: id and gap.
     list: array<vec2<u32>>,
 }
 
@@ -48,12 +48,12 @@ const STATUS_NOT_FINITE: u32 = 1u;
 const STATUS_CONSTANT: u32 = 2u;
 const STATUS_ALL_BANNED: u32 = 3u;
 
-// The same number, out of the compiler's sight: what follows is not fused or reassociated with what came before.
+// Hides a value from the compiler, so that later operations are not fused or reassociated with earlier ones.
 fn opaque(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) ^ sampling.zero);
 }
 
-// The upper half of a product.
+// Upper half of a 64-bit product.
 fn mul_high(a: u32, b: u32) -> u32 {
     let a0 = a & 0xffffu;
     let a1 = a >> 16u;
@@ -91,7 +91,7 @@ fn at_least_one(mass: vec2<u32>) -> vec2<u32> {
 
 fn gap_of(largest: f32, score: f32) -> u32 {
     let difference = opaque(min(opaque(largest - score), 1e20));
-    // The second limit holds even where a logit is no number.
+    // The second limit holds even for a NaN logit.
     return min(u32(min(opaque(difference * sampling.scale), 1073741760.0)), GAP_LIMIT);
 }
 
@@ -111,7 +111,7 @@ fn weight_of(gap: u32) -> u32 {
     return (mantissa + ((1u << octave) >> 1u)) >> octave;
 }
 
-// A word that orders as its float does.
+// A word that orders like its float.
 fn ordered(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
     if ((bits & 0x80000000u) != 0u) {
@@ -127,7 +127,7 @@ fn from_ordered(word: u32) -> f32 {
     return bitcast<f32>(~word);
 }
 
-// The first word of Philox 4x32-10 for (step, 0, 0, 0) under the seed.
+// First word of Philox 4x32-10 for (step, 0, 0, 0) under the seed.
 fn random_word(step: u32) -> u32 {
     var c = vec4(step, 0u, 0u, 0u);
     var key = vec2(sampling.seed_low, sampling.seed_high);

@@ -1,11 +1,11 @@
-// Third of a draw: lists the tokens that may lie at a filter's border, and sums up, in blocks of 1024 tokens, the mass
-// of those that are kept whatever the border. One workgroup per block.
+// Sampling kernel 3 of 4: lists the tokens near a filter's boundary, and sums the mass of those certain to pass, in
+// blocks of 1024 tokens. One workgroup per block.
 #import sample/fixed
 #import sample/bins
 
 struct Params {
     count: u32,
-    // The first score.
+    // First adjusted logit.
     offset: u32,
 }
 
@@ -16,7 +16,7 @@ struct Params {
 
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lid: u32, @builtin(workgroup_id) wid: vec3<u32>) {
-    // Bins below first are kept for sure, bins from first to last are listed.
+    // Bins below first always pass; bins from first to last are listed.
     var first = 1024u;
     var last = 1024u;
     if (sampling.top_k != 0u || sampling.top_p != NO_TOP_P) {

@@ -1,10 +1,10 @@
-// Second of a draw: the largest score; how many tokens (for top-k) or how much mass (for top-p) each bin of gaps holds.
+// Sampling kernel 2 of 4: the largest adjusted logit, and the token count (top-k) or mass (top-p) of each bin of gaps.
 #import sample/fixed
 #import sample/bins
 
 struct Params {
     count: u32,
-    // The first score.
+    // First adjusted logit.
     offset: u32,
 }
 
@@ -13,7 +13,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> sampling: Sampling;
 @group(0) @binding(3) var<storage, read_write> work: Work;
 
-// 4096 tokens to a workgroup: few enough flushes, enough workgroups.
+// 4096 tokens per workgroup: few flushes, enough workgroups.
 const TOKENS: u32 = 4096u;
 
 var<workgroup> largest: atomic<u32>;

@@ -1,10 +1,10 @@
-// First of a draw: bias and penalties turn logits into scores; each workgroup finds the extremes of its 1024 tokens.
-// Also clears what the next kernels add to.
+// Sampling kernel 1 of 4: applies bias and penalties to the logits; each workgroup finds the extremes of its 1024
+// tokens. Also clears the sums of the next kernels.
 #import sample/fixed
 
 struct Params {
     count: u32,
-    // The first logit.
+    // First logit.
     offset: u32,
 }
 
@@ -13,7 +13,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read> sampling: Sampling;
 @group(0) @binding(3) var<storage, read_write> work: Work;
 #ifdef ADJUST
-// How often each token was generated; the highest bit: it is in the prompt.
+// Generated count of each token; highest bit: occurs in the prompt.
 @group(0) @binding(4) var<storage, read> counts: array<u32>;
 // Added to each logit.
 @group(0) @binding(5) var<storage, read> bias: array<f32>;

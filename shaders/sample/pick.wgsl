@@ -1,12 +1,12 @@
-// Last of a draw, one workgroup: finds the borders of top-k and top-p exactly, then the token at the random point of the
-// kept mass, in the order of the ids. Each search is a radix search: 1024 sums over ten bits of a key at a time.
+// Sampling kernel 4 of 4, one workgroup: finds the exact boundaries of top-k and top-p, then the token at the random
+// point of the passing mass, in id order. Each search is a radix search: 1024 sums over ten bits of a key at a time.
 #import common/state
 #import sample/fixed
 #import sample/bins
 
 struct Params {
     count: u32,
-    // The first score.
+    // First adjusted logit.
     offset: u32,
 }
 
@@ -15,14 +15,14 @@ struct Params {
 @group(0) @binding(2) var<storage, read> sampling: Sampling;
 @group(0) @binding(3) var<storage, read_write> work: Work;
 @group(0) @binding(4) var<storage, read> state: State;
-// Score and token, as a slice's best is written by argmax, and a status that is 0 when all is well.
+// Value and token, as written by argmax, and a status (0 for success).
 @group(0) @binding(5) var<storage, read_write> picked: array<u32>;
 #ifdef ADJUST
-// How often each token was generated; the highest bit: it is in the prompt.
+// Generated count of each token; highest bit: occurs in the prompt.
 @group(0) @binding(6) var<storage, read_write> counts: array<u32>;
 #endif
 
-// In the place of the token when there is none, as in best.wgsl.
+// Replaces a missing token, as in best.wgsl.
 const NOT_FINITE: u32 = 0xfffffffeu;
 // Keys of listed tokens: the gap of those up to a limit; of those at the limit the id, highest first.
 const BY_GAP: u32 = 0u;
@@ -34,7 +34,7 @@ struct Border {
     missing: vec2<u32>,
 }
 
-// The smallest key at which the sum over listed tokens reaches goal; each counts as one, or as its weight.
+// Smallest key at which the sum over listed tokens reaches goal; each counts as one, or as its weight.
 fn border(lid: u32, by: u32, limit: u32, count_each: bool, start: vec2<u32>) -> Border {
     let listed = atomicLoad(&work.listed);
     var result = Border(0u, start);
@@ -67,7 +67,7 @@ fn border(lid: u32, by: u32, limit: u32, count_each: bool, start: vec2<u32>) -> 
     return result;
 }
 
-// The mass of listed tokens up to a limit.
+// Mass of listed tokens up to a limit.
 fn listed_mass(lid: u32, limit: u32) -> vec2<u32> {
     let listed = atomicLoad(&work.listed);
     var mass = vec2(0u, 0u);
@@ -85,7 +85,7 @@ fn is_kept(id: u32, gap: u32, limit: u32, first_id: u32) -> bool {
     return gap < limit || (gap == limit && id >= first_id);
 }
 
-// The token at the random point of the kept mass: first its block, then itself.
+// The token at the random point of the passing mass: first its block, then itself.
 fn draw(lid: u32, limit: u32, first_id: u32) -> u32 {
     let blocks = (params.count + BLOCK - 1u) / BLOCK;
     for (var i = lid; i < 1024u; i += 256u) {

@@ -1,4 +1,4 @@
-// Adds to each row that of a table at its position in the sequence. A workgroup takes 256 elements.
+// Adds to each row the table row of its position in the sequence. A workgroup takes 256 elements.
 struct Params {
     cols: u32,
     x_offset: u32,

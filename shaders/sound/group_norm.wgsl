@@ -1,4 +1,4 @@
-// Norm over all rows of each group of columns, from the sums of its slabs. A workgroup takes 1024 elements of one group.
+// Norm of each column group over all rows, from its slab sums. A workgroup takes 1024 elements of one group.
 struct Params {
     cols: u32,
     groups: u32,
@@ -23,7 +23,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let unit = wid.x + wid.y * groups.x;
     let group = unit % params.groups;
     let size = f32(state.rows * wide);
-    // Few slabs: every thread joins them.
+    // Few slabs: every thread reduces all of them.
     var mean = 0.0;
     for (var s = 0u; s < params.slabs; s++) {
         let count = f32(((s + 1u) * state.rows / params.slabs - s * state.rows / params.slabs) * wide);

@@ -1,4 +1,4 @@
-// Mean and squares about it of a slab of rows of a group of columns: workgroup (slab, group) writes mean and sum of squares.
+// Mean and centered sum of squares of a slab of rows of a column group, by workgroup (slab, group).
 struct Params {
     cols: u32,
     groups: u32,

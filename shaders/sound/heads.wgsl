@@ -1,4 +1,4 @@
-// Heads with other widths: zeros in new columns, old ones dropped. A workgroup takes 256 elements.
+// Widens heads with zero columns, or narrows them. A workgroup takes 256 elements.
 struct Params {
     cols: u32,
     wide: u32,

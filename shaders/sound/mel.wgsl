@@ -1,8 +1,8 @@
-// Logarithms of a frame's energies in the bands of a filter bank: one workgroup a frame. 400 samples, centred on every 160th,
-// ends mirrored, are weighted by a window and transformed as 16 interleaved transforms of 25 samples, whose error is that of
-// a fast transform; the largest logarithm of each frame goes to `peaks`.
+// Log-mel energies of a frame, one workgroup per frame. 400 samples, centered on every 160th with mirrored ends, are
+// windowed and transformed as 16 interleaved transforms of 25 samples, with the error of an FFT. The largest logarithm
+// of each frame goes to `peaks`.
 struct Params {
-    // Samples that there are, and with the zeros after them.
+    // Mel bands; samples with and without the trailing zeros.
     mels: u32,
     total: u32,
     x_stride: u32,
@@ -12,9 +12,9 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 // Its rows count frames.
 @group(0) @binding(1) var<storage, read> state: State;
-// Rows of 160 samples; those after the last are zeros.
+// Rows of 160 samples; later ones are zeros.
 @group(0) @binding(2) var<storage, read> x: array<f32>;
-// Cosine, sine and weight of each of 400 places.
+// Cosine, sine and window weight of each of 400 samples.
 @group(0) @binding(3) var<storage, read> table: array<f32>;
 // [mels][201]
 @group(0) @binding(4) var<storage, read> filters: array<f32>;

@@ -1,5 +1,5 @@
-// Log-mel features as Whisper has them: not more than 8 under the largest of all frames, then (y + 4) / 4, in place. One
-// workgroup a frame.
+// Normalizes log-mel features like Whisper, in place: at most 8 below the maximum of all frames, then (y + 4) / 4. One
+// workgroup per frame.
 struct Params {
     mels: u32,
     frames: u32,

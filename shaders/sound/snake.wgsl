@@ -1,4 +1,5 @@
-// Snake of the first columns, x + sin(a x)² / a with an `a` for each; leaky ReLU of the others. A workgroup takes 256 elements.
+// Snake, x + sin(a x)² / a with an `a` per column, of the first columns; leaky ReLU of the others. A workgroup takes
+// 256 elements.
 struct Params {
     cols: u32,
     snakes: u32,
@@ -14,7 +15,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> alpha: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-// The square of the sine: a device's own sine may be wrong by 2^-11. It repeats at each multiple of pi, here in two parts.
+// sin², because a device's sine may be off by 2^-11. Reduces modulo pi, split into two parts.
 fn sin_squared(x: f32) -> f32 {
     let turns = round(x * 0.31830988618);
     let r = (x - turns * 3.140625) - turns * 9.67653589793e-4;

@@ -1,13 +1,13 @@
-// The windows of a convolution over rows, one after another: a product with them is the convolution. Zeros stand before the
-// first row (`left`) and after the last one. Columns of a window: channel by channel as checkpoints have them, or with
-// BY_TAP row by row. A workgroup takes 256 elements.
+// Im2col windows of a convolution over rows, the input of its matmul. Zeros precede the first row (`left`) and follow
+// the last. Window columns are ordered by channel as in checkpoints, or with BY_TAP by tap. A workgroup takes 256
+// elements.
 struct Params {
     cols: u32,
     taps: u32,
     step: u32,
     dilation: u32,
     left: u32,
-    // Rows of zeros on both sides less those that a window spans.
+    // Zero rows on both sides minus the rows that a window spans.
     margin: i32,
     x_offset: u32,
     x_stride: u32,

@@ -1,6 +1,6 @@
-// Transposed convolution over rows in groups: each row becomes `rate` rows, of which the taps before it also read the rows
-// before. What reaches beyond the last row's own is cut, so that it is causal. weight [inputs][outputs of a group][taps].
-// A workgroup takes 256 elements.
+// Causal grouped transposed convolution over rows: each row becomes `rate` rows, which also read earlier rows through
+// the remaining taps. Outputs past the last row's own are cut. weight [inputs][outputs of a group][taps]. A workgroup
+// takes 256 elements.
 struct Params {
     cols: u32,
     inputs: u32,

@@ -1,5 +1,5 @@
-// Codes that fill nibbles or bytes. SOURCE: 0 mxfp4, E2M1 with an E8M0 byte per 32; 1 nvfp4, E2M1 with an E4M3 byte per 16,
-// which indexes a table of half the scales; 2 signed bytes with a scale per row (group 1) or one for all (group 0).
+// 4-bit and 8-bit codes. SOURCE: 0 mxfp4, E2M1 with an E8M0 byte per 32; 1 nvfp4, E2M1 with an E4M3 byte per 16, which
+// indexes a table of half the scales; 2 signed bytes with a scale per row (group 1) or one for all (group 0).
 #import transcode/codes
 #ifdef SCALE_BYTES
 @group(0) @binding(3) var<storage, read_write> out_s: array<atomic<u32>>;

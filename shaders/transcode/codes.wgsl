@@ -1,5 +1,5 @@
-// Blocks of codes: the including shader gives `code_bits()`, `code(row, k)` of an element of the source's row, and
-// `scales(row, source, block)`, which writes what belongs to the block beside its codes.
+// Blocks of codes. The including shader provides `code_bits()`, `code(row, k)` of an element of the source's row, and
+// `scales(row, source, block)`, which writes the block's scales.
 #import transcode/pack
 
 fn make_block(row: u32, source: u32, block: u32) {

@@ -1,4 +1,4 @@
-// Blocks of a GGUF file to their layouts. KIND is ggml's number of the type.
+// Transcodes GGUF blocks to their layouts. KIND is ggml's type number.
 #import transcode/pack
 #ifdef SCALE_BYTES
 @group(0) @binding(3) var<storage, read_write> out_s: array<atomic<u32>>;
@@ -18,7 +18,7 @@ fn iq4(code: u32) -> u32 {
     return (four >> ((code % 4u) * 8u)) & 255u;
 }
 
-// Element e of a TQ1_0 block: five ternary digits per byte, multiplied out of a fraction of 256.
+// Element e of a TQ1_0 block: five ternary digits per byte, stored as a fraction of 256.
 fn tq1(b: u32, e: u32) -> u32 {
     var at = e % 32u;
     var digit = e / 32u;
@@ -72,7 +72,7 @@ fn code(b: u32, j: u32, i: u32) -> u32 {
     if (KIND == 34u) { return tq1(b, j * 32u + i); }
     if (KIND == 35u) { return (byte(b + j / 4u * 32u + i) >> (2u * (j % 4u))) & 3u; }
     if (KIND == 39u) {
-        // Negative zero is not among ggml's values.
+        // ggml's values have no negative zero.
         let n = nibble(b + 1u, i);
         if (n == 8u) { return 0u; }
         return n;
@@ -103,7 +103,7 @@ fn negated(x: f32) -> u32 {
     return bitcast<u32>(x) ^ 0x80000000u;
 }
 
-// The scales of the block at byte b, of which this thread holds sub-block j.
+// Scales of the block at byte b, of which this thread holds sub-block j.
 fn scales(row: u32, block: u32, b: u32, j: u32) {
 #ifdef SCALE_BYTES
     // Four blocks share a word, which is zero before the load.
@@ -158,7 +158,7 @@ fn scales(row: u32, block: u32, b: u32, j: u32) {
         out_s[2u * (at + block)] = bitcast<u32>(half_at(b) * f32(pair.x));
         out_s[2u * (at + block) + 1u] = negated(half_at(b + 2u) * f32(pair.y));
     } else if (j == 0u) {
-        // Five words per 256: the halves, then sixteen bytes.
+        // Five words per 256: the f16 values, then sixteen bytes.
         let to = (at + block / 8u) * 5u;
         var bytes: array<u32, 4>;
         if (KIND == 12u) {
@@ -188,7 +188,7 @@ fn scales(row: u32, block: u32, b: u32, j: u32) {
 }
 
 fn make_block(row: u32, source: u32, block: u32) {
-    // Sub-blocks per block: 1 or 8; the source has no padding, for K is whole blocks.
+    // Sub-blocks per block: 1 or 8. The source has no padding, since K is whole blocks.
     let j = block % SUBS;
     let b = params.src_at + (source * (params.blocks / SUBS) + block / SUBS) * BLOCK_BYTES;
     for (var i = 0u; i < 32u; i++) {

@@ -1,6 +1,6 @@
-// Integer codes with scales in tensors of their own (MLX, GPTQ, AWQ, MLC, compressed-tensors) to the affine layout.
-// SOURCE: 0 a bit stream per row with biases (MLX); 1 GPTQ; 2 AWQ; 3 MLC by rows; 4 MLC transposed;
-// 5 a bit stream per row with zero points packed along the rows (compressed-tensors).
+// Transcodes integer codes with separate scale tensors (MLX, GPTQ, AWQ, MLC, compressed-tensors) to the affine layout.
+// SOURCE: 0 a bit stream per row with biases (MLX); 1 GPTQ; 2 AWQ; 3 MLC by rows; 4 MLC transposed; 5 a bit stream per
+// row with zero points packed along the rows (compressed-tensors).
 #import transcode/codes
 @group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
 @group(0) @binding(4) var<storage, read> src_s: array<u32>;
@@ -8,11 +8,11 @@
 @group(0) @binding(5) var<storage, read> src_z: array<u32>;
 #endif
 #ifdef ORDER
-// Column of the source for each column of the output: act-order, sorted by group.
+// Source column of each output column: act-order, sorted by group.
 @group(0) @binding(6) var<storage, read> order: array<u32>;
 #endif
 
-// Bits at bit position `at` of the source, over the border of words.
+// Bits at bit position `at` of the source, across word boundaries.
 fn stream(at: u32) -> u32 {
     let w = at >> 5u;
     let shift = at & 31u;
@@ -54,12 +54,12 @@ fn code(row: u32, column: u32) -> u32 {
     if (SOURCE == 4u) {
         return (src[base + (k / 8u) * params.n + row] >> ((k % 8u) * 4u)) & 15u;
     }
-    // A row of a stream is whole words.
+    // A stream's row is whole words.
     let row_words = (params.cols * BITS + 31u) / 32u;
     return stream((base + row * row_words) * 32u + k * BITS);
 }
 
-// The bits of element i of a tensor of the scales' type.
+// Bits of element i of a scale tensor.
 fn scale_bits(i: u32) -> u32 {
     if (SCALE == 2u) {
         return src_s[(params.scale_at >> 2u) + i];

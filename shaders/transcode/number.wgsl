@@ -1,4 +1,4 @@
-// Element i of a source of plain numbers. FROM: 0 f16, 1 bf16, 2 f32.
+// Element i of a dense source. FROM: 0 f16, 1 bf16, 2 f32.
 fn number_bits(i: u32) -> u32 {
     if (FROM == 2u) {
         return src[(params.src_at >> 2u) + i];

@@ -1,6 +1,6 @@
-// What all transcoders share: the entry point, bytes of the source, and 32 codes to the words of a block.
-// One thread makes one block of 32 elements of one row with the including shader's `make_block(row, source, block)`, where
-// `source` is the source's row; the first thread of a group also writes the group's pair.
+// Shared by all transcoders: the entry point, source bytes, and packing of 32 codes into a block. One thread makes one
+// block of 32 elements of one row with the including shader's `make_block(row, source, block)`, where `source` is the
+// source's row. The first thread of a group also writes the group's pair.
 struct Params {
     // Rows and columns of this dispatch.
     rows: u32,
@@ -8,29 +8,29 @@ struct Params {
     // Blocks per output row (padding included) and pairs per output row.
     blocks: u32,
     groups: u32,
-    // The source row of the first row; rows of a block in which parts take turns, 0 for none, and each part's run.
+    // The source row of the first row; rows of a block with interleaved parts, 0 for none, and each part's rows.
     first_row: u32,
     order_rows: u32,
     run0: u32,
     run1: u32,
     run2: u32,
     run3: u32,
-    // The first output row.
+    // First output row.
     out_row: u32,
-    // Rows of the whole source (the line length of transposed formats).
+    // Rows of the whole source (the row length of transposed formats).
     n: u32,
-    // Bytes before the weight's, scales' and zeros' (or biases') data in their buffers.
+    // Byte offsets of the weight, scales and zeros (or biases) in their buffers.
     src_at: u32,
     scale_at: u32,
     zero_at: u32,
     // Elements per group of the source (columns of a block where rows share scales too).
     group: u32,
-    // Rows that share a scale; scales per scale of the second level.
+    // Rows per scale; scales per second-level scale.
     block_rows: u32,
     nested: u32,
-    // BitNet's scale, or what is added to the second level of scales.
+    // BitNet's scale, or the offset of second-level scales.
     constant: f32,
-    // Always 0: what is or'ed with it cannot be fused with what follows.
+    // Always 0: OR with it prevents fusion with later operations.
     nothing: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -45,7 +45,7 @@ fn half_bits(i: u32) -> u32 {
     return byte(i) | (byte(i + 1u) << 8u);
 }
 
-// The source row of a row: in a block of the source a run of each part comes in turn, here each part as a whole.
+// Source row of a row: the source interleaves parts within a block; the output stores each part contiguously.
 fn source_row(row: u32) -> u32 {
     if (params.order_rows == 0u) {
         return params.first_row + row;
@@ -64,7 +64,7 @@ fn source_row(row: u32) -> u32 {
     return params.first_row + row / params.order_rows * params.order_rows + rest / run * group + before + rest % run;
 }
 
-// f32 to f16, to nearest even, in integers: pack2x16float's rounding is the device's choice.
+// f32 to f16, to nearest even, in integers: the rounding of pack2x16float is device-specific.
 fn f16_bits(x: f32) -> u32 {
     let u = bitcast<u32>(x);
     let sign = (u >> 16u) & 0x8000u;
@@ -94,7 +94,7 @@ fn f16_bits(x: f32) -> u32 {
     return sign | ((r + 0xfffu + ((r >> 13u) & 1u)) >> 13u);
 }
 
-// f16 to f32 in integers: subnormals are flushed by some devices' conversions.
+// f16 to f32 in integers: some devices' conversions flush subnormals.
 fn f16_value(bits: u32) -> f32 {
     let sign = (bits & 0x8000u) << 16u;
     let e = (bits >> 10u) & 31u;

@@ -1,5 +1,5 @@
-// Blocks of plain numbers: the including shader gives `bits_at(row, k)`, the bits of an element of the source's row in the
-// type TO: 0 f16, 1 bf16, 2 f32. Columns beyond the last are zero.
+// Blocks of dense elements. The including shader provides `bits_at(row, k)`, the bits of an element of the source's row
+// in the type TO: 0 f16, 1 bf16, 2 f32. Columns beyond the last are zero.
 #import transcode/pack
 #import transcode/round
 

@@ -1,18 +1,18 @@
-// Plain numbers to affine codes of 4 or 8 bits, groups of 32, f16 scale and bias: quantization on load.
-// The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either end; with 4 bits each clipping's codes are
-// then fitted by a line, whose codes are fitted again, up to three times. The pair of least squared error wins. Every choice is made by comparing integers or exact
-// products, so that the result is the CPU twin's bit for bit.
+// Quantizes dense rows on load to affine codes of 4 or 8 bits: groups of 32, f16 scale and bias. A group's range is
+// clipped by 0, 1, 2 or 4 quarters of a step at either end. With 4 bits, a line is fitted to each clipping's codes, up
+// to three times. The pair of least squared error wins. All comparisons use integers or exact products, so the result
+// equals the CPU reference bit for bit.
 #import transcode/pack
 #import transcode/number
 @group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
 
-// How often the codes of a clipping are fitted, each time those of the line before.
+// Line fits per clipping, each to the codes of the previous line.
 const FITS: u32 = 3u;
 const STEPS: u32 = (1u << BITS) - 1u;
 const STEP: f32 = 1.0 / f32(STEPS);
 var<private> x: array<f32, 32>;
 
-// The code whose value is nearest to v, the smaller of two as near.
+// Code of the value nearest to v; ties go to the smaller code.
 fn nearest(v: f32, scale: f32, bias: f32, inverse: f32) -> u32 {
     let guess = i32(clamp(round((v - bias) * inverse), 0.0, f32(STEPS)));
     var best = u32(max(guess - 1, 0));
@@ -37,7 +37,7 @@ fn inverse_of(scale: f32) -> f32 {
 var<private> best_error: u32;
 var<private> best: vec2<u32>;
 
-// Keeps a pair (as f16 bits) when its error is the least so far; errors are counted in units of 1 / unit.
+// Stores a pair (as f16 bits) if its error is the least so far; errors are in units of 1 / unit.
 fn offer(bits: vec2<u32>, n: u32, unit: f32) {
     let scale = f16_value(bits.x);
     let bias = f16_value(bits.y);
@@ -54,8 +54,7 @@ fn offer(bits: vec2<u32>, n: u32, unit: f32) {
     }
 }
 
-// The line of least squared error through the codes that a pair gives, in integers of 1 / unit above low; the pair itself
-// where there is none.
+// Least-squares line through the codes of a pair, in integers of 1 / unit above low; the pair itself if there is none.
 fn fitted(bits: vec2<u32>, n: u32, unit: f32, inverse_unit: f32, low: f32) -> vec2<u32> {
     let scale = f16_value(bits.x);
     let bias = f16_value(bits.y);
@@ -104,7 +103,7 @@ fn make_block(row: u32, source: u32, block: u32) {
     let range = high - low;
     let step = range * STEP;
     let quarter = step * 0.25;
-    // Errors are counted in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
+    // Errors are in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
     let exponent = bitcast<u32>(range) >> 23u;
 #if BITS == 8
     const FINE = 16u;
@@ -120,7 +119,7 @@ fn make_block(row: u32, source: u32, block: u32) {
         let high_c = high - f32((1u << clip.y) >> 1u) * quarter;
         var bits = vec2<u32>(f16_bits((high_c - low_c) * STEP), f16_bits(low_c));
         offer(bits, n, unit);
-        // Sums of 8-bit codes would not fit 32 bits; 8 bits do not need the fit.
+        // Sums of 8-bit codes would overflow 32 bits; 8 bits do not need the fit.
         if (BITS == 4u && exponent >= 32u && exponent < 223u) {
             for (var fit = 0u; fit < FITS; fit++) {
                 let better = fitted(bits, n, unit, bitcast<f32>((exponent - 12u) << 23u), low);

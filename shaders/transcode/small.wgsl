@@ -1,6 +1,6 @@
-// Small floats and table codes with scales to plain numbers, each rounded once from the f32 product.
-// SOURCE: 0 E4M3 with a scale per block, row or tensor; 1 E4M3 with E8M0 bytes (MLX's mxfp8). TABLE: bitsandbytes' 4 bits;
-// NESTED: with scales that are codes of a second table.
+// Small floats and table codes with scales, to dense layouts; each is rounded once from the f32 product. SOURCE: 0 E4M3
+// with a scale per block, row or tensor; 1 E4M3 with E8M0 bytes (MLX's mxfp8). TABLE: bitsandbytes 4-bit; NESTED:
+// scales are codes of a second table.
 #import transcode/plain
 @group(0) @binding(4) var<storage, read> src_s: array<u32>;
 #ifdef TABLE
@@ -45,7 +45,7 @@ fn e4m3(code: u32) -> f32 {
 fn value(row: u32, k: u32) -> f32 {
     let i = row * params.cols + k;
 #ifdef TABLE
-    // The high nibble is the first of the two.
+    // The high nibble comes first.
     let code = (byte(params.src_at + i / 2u) >> (4u - 4u * (i & 1u))) & 15u;
     let block = i / params.group;
 #ifdef NESTED

@@ -1,6 +1,6 @@
-// Affine quantized weights of BITS bits: blocks of 32 along K take BITS words, first the 4-bit part (4 words), then the
-// 2-bit part (2 words), then the 1-bit part (1 word), 8 bits as bytes; the 4-bit part holds the low bits.
-// A group has a pair: w = q * scale + bias, or (q - zero) * scale when ZERO.
+// Affine weights of BITS bits. A block of 32 along K takes BITS words: first the 4-bit part (4 words), then the 2-bit
+// part (2 words), then the 1-bit part (1 word); 8 bits are bytes. The 4-bit part holds the low bits. Each group has a
+// pair: w = q * scale + bias, or (q - zero) * scale with ZERO.
 #if BITS == 8
 @group(0) @binding(2) var<storage, read> w_q: array<vec2<u32>>;
 #else
@@ -17,7 +17,7 @@ fn w_scaled(q: vec4<f32>, row: u32, k: u32) -> vec4<f32> {
 #endif
 }
 
-// Both halves of a unit of eight lie in one group.
+// Both halves of a unit of eight are in one group.
 fn w_scaled8(a: vec4<f32>, b: vec4<f32>, row: u32, unit: u32) -> X8 {
     let pair = w_affine(row, unit * 8u);
 #if ZERO == 1
@@ -27,8 +27,8 @@ fn w_scaled8(a: vec4<f32>, b: vec4<f32>, row: u32, unit: u32) -> X8 {
 #endif
 }
 
-// Integers become floats by writing them into the mantissa of 2^23 and subtracting it: exact, and one operation where
-// a conversion runs at a quarter of the rate.
+// Integers become floats by writing them into the mantissa of 2^23 and subtracting it: exact, and one operation, while
+// conversions run at a quarter of the rate.
 const MAGIC_BITS = vec4<u32>(0x4b000000u);
 const MAGIC = vec4<f32>(8388608.0);
 
@@ -51,7 +51,7 @@ fn w_load8(row: u32, unit: u32) -> X8 {
     return w_scaled8(low, high, row, unit);
 }
 
-// w_dot8 leaves the integers where they lie in their word, so x is divided by their place values once.
+// w_dot8 does not shift the integers within their word, so x is divided by their place values once.
 fn w_prepare8(x: X8) -> X8 {
     const PLACE = vec4<f32>(1.0, 0.0625, 0.00390625, 0.000244140625);
     return X8(x.a * PLACE, x.b * PLACE);

@@ -1,7 +1,7 @@
-// The file of the layout at hand. Each offers, over the planes w_q and w_s:
-//   w_load4(row, k): four weights from column k (a multiple of 4) of a row on;
+// Imports the current weight layout. Each layout provides, over the planes w_q and w_s:
+//   w_load4(row, k): four weights of a row from column k (a multiple of 4) on;
 //   w_load8(row, unit): columns 8 * unit to 8 * unit + 7;
-//   w_dot8(row, unit, x, sum): the product of columns 8 * unit to 8 * unit + 7 with w_prepare8(x), `sum` the sum of x.
+//   w_dot8(row, unit, x, sum): dot product of these eight columns with w_prepare8(x); `sum` is the sum of x.
 struct X8 {
     a: vec4<f32>,
     b: vec4<f32>,

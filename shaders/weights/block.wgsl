@@ -1,5 +1,6 @@
-// Blocks of 32 weights, whole, against a block of x that a thread has made ready: up to sixteen bytes at a load, one scale
-// and bias for all. For affine weights of 4 or 8 bits in groups of at least 32, Q4_K, MXFP4 and ternary weights (BITS is 2).
+// Dot products of whole blocks of 32 weights with a prepared block of x: loads of up to sixteen bytes, one scale and
+// bias for all. For affine weights of 4 or 8 bits in groups of at least 32, Q4_K, MXFP4 and ternary weights (BITS is
+// 2).
 #if BITS == 2
 @group(0) @binding(2) var<storage, read> w_q: array<vec2<u32>>;
 #else
@@ -24,7 +25,7 @@ fn w_bits(row: u32, k: u32) -> PairBits {
 }
 #endif
 
-// Four octets of codes: each a word of nibbles, or two of bytes; of 2 bits, two are in a word.
+// Four octets of codes: each a word of nibbles, or two words of bytes; with 2 bits, two octets share a word.
 #if BITS == 8
 alias Octet = vec2<u32>;
 #else
@@ -83,12 +84,13 @@ fn w_bytes(octet: Octet) -> vec2<u32> {
 #endif
 #if BITS == 4
 #ifdef W_MXFP4
-    // All eight at once: 0 1 2 3 4 6 8 12 in their nibbles, of values below 0 what they lack to 16, then the bits above.
+    // All eight at once: 0 1 2 3 4 6 8 12 in their nibbles; for negative values their complement to 16, then the upper
+    // bits.
     let code = octet & 0x77777777u;
-    // Not of -0, as 16 has no place in a nibble.
+    // Except -0, since 16 does not fit a nibble.
     let below = (octet & (code + 0x77777777u) & 0x88888888u) >> 3u;
     let ones = below * 15u;
-    // From 4 on the lower two bits count twice; both together bring two more.
+    // From 4 on, the lower two bits count twice; both together add two more.
     let again = octet & (((octet >> 2u) & 0x11111111u) * 3u);
     let size = code + again + (again & (again << 1u) & 0x22222222u);
     let value = (size ^ ones) + below;
@@ -104,8 +106,8 @@ fn w_bytes(octet: Octet) -> vec2<u32> {
 }
 
 #if DOT == 1
-// x as integers of 16 bits times `unit`, their low and high bytes packed to match four codes: products of four bytes are
-// one operation, and the error is 2^-16 of the block's largest element. With ROUND x is whole numbers, which are the low bytes.
+// x as 16-bit integers times `unit`, with low and high bytes packed to match four codes. A dot product of four bytes is
+// one operation; the error is 2^-16 of the block's largest element. With ROUND, x is integers, stored in the low bytes.
 struct XBlock {
     sum: f32,
     unit: f32,
@@ -116,7 +118,7 @@ struct XBlock {
 #endif
 #endfor
 }
-// An octet of it: low bytes, then high ones.
+// An octet of x: low bytes, then high ones.
 #ifdef ROUND
 alias XOctet = vec2<u32>;
 #else
@@ -124,9 +126,9 @@ alias XOctet = vec4<u32>;
 #endif
 
 const TOP: f32 = 32512.0;
-// Added to a float of less than 2^22, it leaves the nearest whole number in the lowest bits: conversions are slow.
+// Added to a float below 2^22, it leaves the nearest integer in the lowest bits: conversions are slow.
 const WHOLE: f32 = 12582912.0;
-// Bytes are signed there: codes of 8 bits come as 128 less.
+// Dot products take signed bytes: 8-bit codes are stored minus 128.
 #if BITS == 8
 const OFFSET: f32 = 128.0;
 #else
@@ -139,8 +141,8 @@ fn x_bytes(v: vec4<u32>) -> u32 {
     return (b.x | (b.y << 8u)) | ((b.z << 16u) | (b.w << 24u));
 }
 
-// Elements 8i to 8i + 3 and the next four, times `inverse`, against each half of an octet's codes; of nibbles, the first half
-// are the even ones.
+// Elements 8i to 8i + 3 and the next four, times `inverse`, matching each half of an octet's codes; of nibbles, the
+// first half are the even ones.
 fn x_octet(a: vec4<f32>, b: vec4<f32>, inverse: f32) -> XOctet {
     let p = bitcast<vec4<u32>>(fma(a, vec4<f32>(inverse), vec4<f32>(WHOLE)));
     let q = bitcast<vec4<u32>>(fma(b, vec4<f32>(inverse), vec4<f32>(WHOLE)));
@@ -154,7 +156,7 @@ fn x_octet(a: vec4<f32>, b: vec4<f32>, inverse: f32) -> XOctet {
 #ifdef ROUND
     return vec2<u32>(x_bytes(first), x_bytes(second));
 #else
-    // The low bytes are signed: half of one goes up.
+    // The low bytes are signed: half of one rounds up.
     let up = vec4<u32>(128u);
     let high = vec2<u32>(x_bytes((first + up) >> vec4<u32>(8u)), x_bytes((second + up) >> vec4<u32>(8u)));
     return vec4<u32>(x_bytes(first), x_bytes(second), high);
@@ -162,7 +164,7 @@ fn x_octet(a: vec4<f32>, b: vec4<f32>, inverse: f32) -> XOctet {
 }
 
 #if BITS == 2
-// Four words' first bytes, then their second ones, and so on.
+// Transposes bytes: the first bytes of four words, then the second ones, and so on.
 fn x_turned(v: vec4<u32>) -> vec4<u32> {
     let even = vec2<u32>(0x00ff00ffu);
     let a = (v.xz & even) | ((v.yw & even) << vec2<u32>(8u));
@@ -210,8 +212,8 @@ fn x_sum(x: X32) -> vec4<f32> {
     return ((x.a0 + x.b0) + (x.a1 + x.b1)) + ((x.a2 + x.b2) + (x.a3 + x.b3));
 }
 
-// Codes are written into the mantissa of 1, where no conversion is needed: x is multiplied by the place that a code comes
-// to, and what the ones add (`places`) is subtracted at the end.
+// Codes are written into the mantissa of 1, without conversion. x is multiplied by each code's place value, and the
+// contribution of the ones (`places`) is subtracted at the end.
 struct XBlock {
     sum: f32,
     places: f32,
@@ -225,7 +227,7 @@ const MASK = vec4<u32>(0x00018000u, 0x00060000u, 0x00180000u, 0x00600000u);
 #endif
 #if BITS == 4
 #ifdef W_MXFP4
-// Five bits: a value and 16.
+// Five bits: a value plus 16.
 const OFFSET: f32 = -16.0;
 const PLACE = vec4<f32>(32.0);
 const MASK = vec4<u32>(0x007c0000u);

@@ -1,4 +1,4 @@
-// Weights of 16 or 32 bits: rows padded with zeros to a multiple of 32 elements.
+// Weights of 16 or 32 bits: rows zero-padded to a multiple of 32 elements.
 @group(0) @binding(2) var<storage, read> w_q: array<vec4<u32>>;
 
 fn w_prepare8(x: X8) -> X8 {

@@ -1,4 +1,4 @@
-// MXFP4: codes of a sign and E2M1, and a byte per block of 32: w = e2m1(q) * 2^(byte - 127).
+// MXFP4: sign and E2M1 codes, with a scale byte per block of 32: w = e2m1(q) * 2^(byte - 127).
 @group(0) @binding(2) var<storage, read> w_q: array<u32>;
 #import weights/mxfp4_scales
 

@@ -1,7 +1,7 @@
-// The scales of MXFP4: a byte per block of 32, four to a word through the whole matrix.
+// Scales of MXFP4: a byte per block of 32, four to a word across the whole matrix.
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
-// The word that holds a block's byte, and where in it.
+// The word that holds a block's byte, and its offset in it.
 alias PairBits = vec2<u32>;
 
 fn w_bits(row: u32, k: u32) -> PairBits {

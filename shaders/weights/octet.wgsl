@@ -1,5 +1,5 @@
-// Eight weights of a row as matrix units take them: columns 8 * unit to 8 * unit + 7. NIBBLES: made in halves of affine weights of 4
-// bits whose pairs are halves: two are one operation.
+// Eight weights of a row for subgroup matrices: columns 8 * unit to 8 * unit + 7. NIBBLES: computed in f16, two per
+// operation, for affine weights of 4 bits with f16 pairs.
 struct Octet {
     a: vec4<Element>,
     b: vec4<Element>,
@@ -9,7 +9,7 @@ struct Octet {
 fn octet_of(row: u32, unit: u32) -> Octet {
     let word = w_q[row * params.k_blocks * 4u + unit];
     let pair = vec2<f16>(w_affine(row, unit * 8u));
-    // A code in the lowest bits of 1024 is 1024 more than it.
+    // A code in the lowest bits of f16 1024 adds its value.
 #for i in 0..4
     let code$i = vec2<f16>(unpack2x16float(((word >> ($iu * 4u)) & 0xf000fu) | 0x64006400u)) - vec2<f16>(1024.0h);
 #if ZERO == 1

@@ -1,4 +1,4 @@
-// The scales of Q4_K: five words per 256 weights: d and dmin as halves, eight scale bytes, eight minimum bytes.
+// Scales of Q4_K, five words per 256 weights: d and dmin as f16, eight scale bytes, eight minimum bytes.
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
 // The words that hold d and dmin, the scale and the minimum of a block of 32.

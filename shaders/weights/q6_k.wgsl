@@ -1,5 +1,5 @@
-// Q6_K: 6-bit codes (4 bits, then 2), and five words per 256: d as a half, sixteen signed scale bytes, one per 16.
-// w = (d * scale) * (q - 32).
+// Q6_K: 6-bit codes (4 bits, then 2), and five words per 256: d as f16, sixteen signed scale bytes, one per 16. w = (d
+// * scale) * (q - 32).
 @group(0) @binding(2) var<storage, read> w_q: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
@@ -12,12 +12,12 @@ fn w_scales(row: u32, block: u32) -> vec2<f32> {
     let at = (row * params.groups + (block >> 3u)) * 5u;
     let sub = (block & 7u) * 2u;
     let bytes = w_s[at + 1u + (sub >> 2u)] << ((2u - (sub & 2u)) * 8u);
-    // The two bytes lie at the top now: an arithmetic shift keeps their signs.
+    // The two bytes are at the top now: an arithmetic shift keeps their signs.
     let scales = vec2<i32>(i32(bytes << 8u) >> 24u, i32(bytes) >> 24u);
     return unpack2x16float(w_s[at]).x * vec2<f32>(scales);
 }
 
-// That of element k of the block.
+// Scale of element k of the block.
 fn w_scale(row: u32, block: u32, k: u32) -> f32 {
     let scales = w_scales(row, block);
     if ((k & 16u) != 0u) { return scales.y; }

@@ -1,5 +1,5 @@
-// The pairs of affine quantized weights in w_s, one for each GROUP elements of a row: (scale, bias), or (scale, zero) when
-// ZERO, as two halves (SCALE 0), two bfloat16 (1) or two f32 (2).
+// Pairs of affine weights in w_s, one for each GROUP elements of a row: (scale, bias), or (scale, zero) with ZERO. Two
+// f16 (SCALE 0), two bf16 (1) or two f32 (2).
 @group(0) @binding(3) var<storage, read> w_s: array<u32>;
 
 #if SCALE == 2
@@ -8,7 +8,7 @@ alias PairBits = vec2<u32>;
 alias PairBits = u32;
 #endif
 
-// The pair of the group that holds element k of a row, as it lies in memory.
+// Raw bits of the pair for element k of a row.
 fn w_bits(row: u32, k: u32) -> PairBits {
     let at = row * params.groups + k / GROUP;
 #if SCALE == 2

@@ -41,7 +41,7 @@ pub fn bucket(row: usize, key: usize) -> usize {
 }
 
 impl Attention<'_> {
-    /// Computes attention of the rows of q over the `visible` rows of k and v. Not generic, so it compiles in an optimized crate.
+    /// Computes attention of the rows of q over the `visible` rows of k and v. Not generic, to compile optimized.
     pub fn of(&self, q: &[f32], k: &[f32], v: &[f32], visible: &dyn Fn(usize) -> Range<usize>) -> Vec<f32> {
         let d = self.head_dim;
         let mut out = Vec::with_capacity(q.len());
