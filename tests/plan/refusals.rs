@@ -82,26 +82,26 @@ fn attention_computes_all_that_its_node_says() {
     assert_eq!(attend(PACKED, |b, a| a.relative = Some(b.vector("r", 128))), Ok(()));
     assert_eq!(attend(RowsMode::Few(1), causal), Ok(()));
     let sinks = |b: &mut Builder, a: &mut Attention| a.sinks = Some(b.vector("sinks", 4));
-    refused(attend(PACKED, sinks), "the sinks");
-    refused(attend(PACKED, |b, a| a.state = kept(b, 4, 0)), "the keys and values");
+    refused(attend(PACKED, sinks), "attention sinks in packed attention");
+    refused(attend(PACKED, |b, a| a.state = kept(b, 4, 0)), "a KV cache in packed attention");
     let relative = |b: &mut Builder, a: &mut Attention| {
         causal(b, a);
         a.relative = Some(b.vector("r", 128));
     };
-    refused(attend(RowsMode::Few(1), relative), "the bias by distance");
-    refused(attend(RowsMode::Many(64), relative), "the bias by distance");
-    refused(attend(RowsMode::Few(1), |_, a| a.mask = Mask::Causal { window: 0 }), "without keys and values");
+    refused(attend(RowsMode::Few(1), relative), "relative position bias");
+    refused(attend(RowsMode::Many(64), relative), "relative position bias");
+    refused(attend(RowsMode::Few(1), |_, a| a.mask = Mask::Causal { window: 0 }), "without a KV cache");
 }
 
 #[test]
 fn a_product_takes_the_norm_of_its_input_along_or_is_refused() {
     let with = |b: &mut Builder, l: &mut Linear| l.norm = Some(norm(b));
     assert_eq!(multiply(RowsMode::Few(1), with), Ok(()));
-    refused(multiply(RowsMode::Many(64), with), "tiles do not take one along");
+    refused(multiply(RowsMode::Many(64), with), "a norm fused into a tiled matmul");
     let plain = |_: &mut Builder, l: &mut Linear| {
         l.norm = Some(Norm { gain: None, bias: None, layer: false, offset: 0.0, eps: 1e-5 });
     };
-    refused(multiply(RowsMode::Few(1), plain), "no gain");
+    refused(multiply(RowsMode::Few(1), plain), "a norm without a gain");
     let layer = |b: &mut Builder, l: &mut Linear| l.norm = Some(Norm { layer: true, ..norm(b) });
     refused(multiply(RowsMode::Few(1), layer), "the mean or the bias");
     let bias = |b: &mut Builder, l: &mut Linear| l.norm = Some(Norm { bias: Some(b.vector("b", COLS)), ..norm(b) });
@@ -110,16 +110,16 @@ fn a_product_takes_the_norm_of_its_input_along_or_is_refused() {
 
 #[test]
 fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
-    refused(attend(PACKED, |_, a| a.rope = Some(3)), "rotation 3");
+    refused(attend(PACKED, |_, a| a.rope = Some(3)), "RoPE table 3");
     let wide = RopeSpec { dim: 32, base: 1e4, scaling: RopeScaling::Default, interleaved: false };
     refused(attend(PACKED, |b, a| a.rope = Some(b.rope(wide))), "wider than a head of 16");
     let state = |heads: usize, kept_window: usize, window: usize| {
         attend(RowsMode::Few(1), |b, a| (a.mask, a.state) = (Mask::Causal { window }, kept(b, heads, kept_window)))
     };
     assert_eq!(state(4, 32, 32), Ok(()));
-    refused(state(2, 0, 0), "keeps 2 heads");
-    refused(state(4, 32, 0), "keeps 32 positions");
-    refused(state(4, 32, 64), "keeps 32 positions, 64");
+    refused(state(2, 0, 0), "stores 2 heads");
+    refused(state(4, 32, 0), "stores 32 positions");
+    refused(state(4, 32, 64), "stores 32 positions, 64");
     refused(
         attend(RowsMode::Few(1), |_, a| (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(StateId(5)))),
         "state 5",
@@ -127,17 +127,17 @@ fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
     let conv = |b: &mut Builder, a: &mut Attention| {
         (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(b.state(StateSpec::Conv { channels: 4, taps: 3 })));
     };
-    refused(attend(RowsMode::Few(1), conv), "no keys and values");
+    refused(attend(RowsMode::Few(1), conv), "not a KV cache");
     let gains = |b: &mut Builder, a: &mut Attention| {
         a.head_norm =
             Some(HeadNorm { gains: b.vector("g", 16), offset: 0.0, eps: 1e-5, after_rope: false, values: false });
     };
-    refused(attend(PACKED, gains), "g has 16 elements, not 32");
-    refused(multiply(RowsMode::Few(1), |b, l| l.bias = Some(b.vector("bias", 3))), "bias has 3 elements, not 64");
+    refused(attend(PACKED, gains), "g has 16 elements, expected 32");
+    refused(multiply(RowsMode::Few(1), |b, l| l.bias = Some(b.vector("bias", 3))), "bias has 3 elements, expected 64");
     refused(multiply(RowsMode::Few(1), |b, l| l.weight = b.vector("v", COLS)), "v is a Vector");
     refused(multiply(RowsMode::Few(1), |b, l| l.weight = b.matrix("narrow", 32, COLS)), "32 × 64");
     let few = graph(|b, x| b.node("sum", Op::Add, &[x], COLS)).map(|_| ()).map_err(|e| e.to_string());
-    refused(few, "has 1 inputs, 2 are read");
+    refused(few, "has 1 inputs, expected 2");
     let rows = graph(|b, x| {
         let last = b.node("last", Op::LastRow, &[x], COLS);
         b.node("sum", Op::Add, &[x, last], COLS)

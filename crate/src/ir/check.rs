@@ -21,7 +21,7 @@ impl Graph {
             let fault = |what: String| Error::Internal(format!("graph {}: {name}: {what}", self.name));
             for input in &node.inputs {
                 if !made[self.root(*input).0.0] {
-                    return Err(fault(format!("reads {} before it is made", self.value(*input).name)));
+                    return Err(fault(format!("reads {} before it is computed", self.value(*input).name)));
                 }
             }
             self.check_node(node).map_err(fault)?;
@@ -33,10 +33,10 @@ impl Graph {
     /// Validates one node.
     fn check_node(&self, node: &Node) -> Sound {
         if let Some(id) = node.op.weights().into_iter().find(|id| id.0 >= self.weights.len()) {
-            return Err(format!("names weight {} of {}", id.0, self.weights.len()));
+            return Err(format!("references weight {}, but the graph has {}", id.0, self.weights.len()));
         }
         if let Some(id) = node.op.state().filter(|id| id.0 >= self.states.len()) {
-            return Err(format!("names state {} of {}", id.0, self.states.len()));
+            return Err(format!("references state {}, but the graph has {}", id.0, self.states.len()));
         }
         let wanted = match &node.op {
             Op::Embed { .. } | Op::Input(_) => 0,
@@ -67,7 +67,7 @@ impl Graph {
             Op::AltUp(a) => a.inputs(node.inputs.len()),
         };
         if node.inputs.len() != wanted {
-            return Err(format!("has {} inputs, {wanted} are read", node.inputs.len()));
+            return Err(format!("has {} inputs, expected {wanted}", node.inputs.len()));
         }
         let cols = |i: usize| node.inputs.get(i).map_or(0, |v| self.value(*v).cols);
         let out = self.value(node.output).cols;
@@ -208,14 +208,14 @@ impl Graph {
         if fits {
             return Ok(());
         }
-        Err(format!("the shapes of its inputs ({}, {}) do not give {out} columns", cols(0), cols(1)))
+        Err(format!("input columns ({}, {}) do not match {out} output columns", cols(0), cols(1)))
     }
 
     fn check_recurrent(&self, r: &Recurrent, inputs: &[ValueId], out: usize) -> std::result::Result<bool, String> {
         let delta = matches!(r.rule, Rule::Delta { .. });
         self.check_vector(r.gains, 2 * r.heads + if delta { r.value_dim } else { r.heads })?;
         if r.key_heads == 0 || !r.heads.is_multiple_of(r.key_heads) {
-            return Err(format!("{} heads do not share {} of keys", r.heads, r.key_heads));
+            return Err(format!("{} heads are not a multiple of {} key heads", r.heads, r.key_heads));
         }
         let cols = |i: usize| inputs.get(i).map_or(0, |v| self.value(*v).cols);
         let [q, k, v] = r.columns;
@@ -232,7 +232,7 @@ impl Graph {
         let part = !l.gated && l.bias.is_none() && l.row0 + rows <= w.rows();
         if w.cols != cols || !((l.row0 == 0 && w.rows() == rows) || part) {
             let (n, k) = (w.rows(), w.cols);
-            return Err(format!("a weight of {n} × {k} from row {} does not take {cols} columns to {out}", l.row0));
+            return Err(format!("weight of {n} × {k} from row {} does not map {cols} columns to {out}", l.row0));
         }
         if let Some(norm) = &l.norm {
             self.check_norm(norm, cols)?;
@@ -255,40 +255,40 @@ impl Graph {
             id.map_or(Ok(()), |id| self.check_vector(id, len))?;
         }
         if a.kv_heads == 0 || !a.heads.is_multiple_of(a.kv_heads) {
-            return Err(format!("{} heads do not share {} of keys", a.heads, a.kv_heads));
+            return Err(format!("{} heads are not a multiple of {} key heads", a.heads, a.kv_heads));
         }
         if let Some(rope) = a.rope
             && self.ropes.get(rope).is_none_or(|spec| spec.dim > a.head_dim)
         {
-            return Err(format!("rotation {rope} is not there or wider than a head of {}", a.head_dim));
+            return Err(format!("RoPE table {rope} is missing or wider than a head of {}", a.head_dim));
         }
         let Some(id) = a.state else { return Ok(()) };
         let window = a.mask.causal().map_or(0, |(window, _)| window);
         match self.states[id.0] {
             StateSpec::Kv { kv_heads, head_dim, .. } if (kv_heads, head_dim) != (a.kv_heads, a.head_dim) => {
-                Err(format!("state {} keeps {kv_heads} heads of {head_dim}", id.0))
+                Err(format!("state {} stores {kv_heads} heads of {head_dim}, unlike the attention", id.0))
             }
             StateSpec::Kv { window: kept, .. } if kept > 0 && (window == 0 || window > kept) => {
-                Err(format!("state {} keeps {kept} positions, {window} are read (0 for all)", id.0))
+                Err(format!("state {} stores {kept} positions, {window} are needed (0 for all)", id.0))
             }
             StateSpec::Kv { .. } => Ok(()),
-            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => Err(format!("state {} has no keys and values", id.0)),
+            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => Err(format!("state {} is not a KV cache", id.0)),
         }
     }
 
     fn check_kind(&self, id: WeightId, kinds: &[WeightKind]) -> Sound {
         let weight = self.weight(id);
-        let named = || weight.parts.first().map_or("a weight of no parts", |part| part.0.as_str());
+        let named = || weight.parts.first().map_or("a weight without parts", |part| part.0.as_str());
         if kinds.contains(&weight.kind) && !weight.parts.is_empty() {
             return Ok(());
         }
-        Err(format!("{} is a {:?}, wanted is one of {kinds:?}", named(), weight.kind))
+        Err(format!("{} is a {:?}, expected one of {kinds:?}", named(), weight.kind))
     }
 
     fn check_vector(&self, id: WeightId, len: usize) -> Sound {
         self.check_kind(id, &[WeightKind::Vector])?;
         let weight = self.weight(id);
         let found = weight.rows() * weight.cols;
-        if found == len { Ok(()) } else { Err(format!("{} has {found} elements, not {len}", weight.parts[0].0)) }
+        if found == len { Ok(()) } else { Err(format!("{} has {found} elements, expected {len}", weight.parts[0].0)) }
     }
 }

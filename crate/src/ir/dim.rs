@@ -82,7 +82,7 @@ impl Dim {
 
     fn then(self, times: usize, plus: i64, per: usize) -> Self {
         let Self::Rows(s) = self else { return self };
-        debug_assert!(times == 1 || s.per == 1, "an upsampling after a division has no such form");
+        debug_assert!(times == 1 || s.per == 1, "a transposed convolution cannot follow a strided one");
         // floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for integers.
         let plus = i64::from(s.plus) * times as i64 + plus * i64::from(s.per);
         Self::Rows(Stride { times: s.times * times as u32, plus: plus as i32, per: s.per * per as u32 })

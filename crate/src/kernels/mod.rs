@@ -242,7 +242,7 @@ impl<B: Clone> Launch<B> {
     /// `Error::Internal` if a binding or parameter is missing or unknown, which is a bug in the kernel module.
     pub fn resolve(&self, shader: &Shader) -> Result<Resolved<B>> {
         let fault =
-            |what: &str, name: &str| Error::Internal(format!("{} ({}): {what} {name}", self.label, self.variant));
+            |what: &str, name: &str| Error::Internal(format!("{} ({}): {what} '{name}'", self.label, self.variant));
         let mut buffers = Vec::with_capacity(self.binds.len());
         let mut uniform = None;
         for decl in &shader.bindings {
@@ -251,16 +251,16 @@ impl<B: Clone> Launch<B> {
                 continue;
             }
             let found = self.binds.iter().find(|(n, _)| *n == decl.name);
-            let (_, buffer) = found.ok_or_else(|| fault("nothing is bound to", &decl.name))?;
+            let (_, buffer) = found.ok_or_else(|| fault("no buffer is bound to", &decl.name))?;
             buffers.push((decl.binding, buffer.clone()));
         }
         if let Some((name, _)) = self.binds.iter().find(|(n, _)| shader.bindings.iter().all(|d| d.name != *n)) {
-            return Err(fault("the shader does not bind", name));
+            return Err(fault("the shader has no binding", name));
         }
         let mut words = Vec::with_capacity(shader.params.len());
         for (name, _) in &shader.params {
             let found = self.params.iter().find(|(n, _)| n == name);
-            words.push(found.ok_or_else(|| fault("no value for the parameter", name))?.1);
+            words.push(found.ok_or_else(|| fault("no value for parameter", name))?.1);
         }
         if let Some((name, _)) = self.params.iter().find(|(n, _)| shader.params.iter().all(|(p, _)| p != n)) {
             return Err(fault("the shader has no parameter", name));

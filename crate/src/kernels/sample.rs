@@ -164,7 +164,7 @@ impl<B: Clone> Sample<B> {
     /// Returns the sampling kernels in order.
     pub fn launches(&self) -> Result<[Launch<B>; 4]> {
         if self.vocabulary as usize > MAX_VOCABULARY {
-            let reason = format!("a vocabulary of {} is larger than {MAX_VOCABULARY}", self.vocabulary);
+            let reason = format!("vocabulary of {} exceeds the sampling limit of {MAX_VOCABULARY}", self.vocabulary);
             return Err(Error::Internal(reason));
         }
         let pick = self.after_adjustment("pick", Kernel::SamplePick, 1).bind("state", self.state.clone());
@@ -266,6 +266,6 @@ pub fn status(word: u32, step: u32) -> Result<()> {
         NOT_FINITE => broken(crate::sample::NOT_FINITE_HINT),
         CONSTANT => broken(crate::sample::CONSTANT_HINT),
         ALL_BANNED => Err(crate::sample::all_banned()),
-        _ => Err(Error::Internal(format!("a draw ended with the unknown status {word}"))),
+        _ => Err(Error::Internal(format!("sampling returned the unknown status {word}"))),
     }
 }

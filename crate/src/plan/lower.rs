@@ -180,7 +180,7 @@ impl Lowering<'_> {
     }
 
     fn state(&self, name: &str, id: StateId) -> Result<&StatePlan> {
-        let missing = || Error::Internal(format!("{name}: state {} has no plan", id.0));
+        let missing = || Error::Internal(format!("{name}: no storage for state {}", id.0));
         self.options.states.get(id.0).ok_or_else(missing)
     }
 
@@ -189,7 +189,7 @@ impl Lowering<'_> {
         let first = self.launches.len();
         match &node.op {
             Op::Norm(_) | Op::NormAdd(_) | Op::Round(_) if self.cols(node.output) > norm::MOST_COLUMNS => {
-                return Err(Error::Internal(format!("{name}: a norm of {} columns", self.cols(node.output))));
+                return Err(Error::Internal(format!("{name}: no kernel norms {} columns", self.cols(node.output))));
             }
             Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
             // External inputs need no launch.
@@ -315,7 +315,7 @@ impl Lowering<'_> {
     /// Returns the shards of a weight with their first rows.
     fn runs(&self, id: WeightId) -> Result<Vec<(u32, Weight<Slot>)>> {
         let plan =
-            self.options.weights.get(&id).ok_or_else(|| Error::Internal(format!("weight {id:?} has no plan")))?;
+            self.options.weights.get(&id).ok_or_else(|| Error::Internal(format!("no storage for weight {id:?}")))?;
         let run = |(index, rows): (usize, &std::ops::Range<usize>)| {
             let s = (plan.layout.plane_bytes(1, plan.cols)[1] > 0).then_some(Slot::WeightS(id, index));
             let weight = Weight {
@@ -339,7 +339,7 @@ impl Lowering<'_> {
 
 /// Returns the error for a part of a node that no kernel supports.
 fn dropped(name: &str, what: &str) -> Error {
-    Error::Internal(format!("{name}: lowering would leave out {what}"))
+    Error::Internal(format!("{name}: no kernel supports {what}"))
 }
 
 fn row_norm(n: &ir::Norm) -> norm::Norm<Slot> {

@@ -68,7 +68,7 @@ pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> Layout, max_buffe
                 what: format!("{unit} row{} of {}", if unit == 1 { "" } else { "s" }, weight.parts[0].0),
                 needed: layout.bytes(unit, cols),
                 limit: max_buffer,
-                hint: "This device cannot hold the model.".into(),
+                hint: "This device cannot run the model; choose a smaller one.".into(),
             })?;
         }
         plans.insert(id, WeightPlan { layout, rows, of: rows, cols, kind: weight.kind, runs });

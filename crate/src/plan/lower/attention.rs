@@ -24,13 +24,13 @@ impl Lowering<'_> {
             (Mask::Memory, _) => {
                 return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Memory, node);
             }
-            _ => return Err(Error::Internal(format!("{name}: causal attention without keys and values"))),
+            _ => return Err(Error::Internal(format!("{name}: causal attention without a KV cache"))),
         };
         if a.relative.is_some() {
-            return Err(dropped(name, "the bias by distance, which only attention of packed sequences adds"));
+            return Err(dropped(name, "relative position bias, except in packed attention"));
         }
         if pictures && a.sinks.is_some() {
-            return Err(dropped(name, "the sinks, beside pictures that are seen both ways"));
+            return Err(dropped(name, "attention sinks with bidirectional images"));
         }
         let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32);
         let kept = self.state(name, id)?;
@@ -88,7 +88,7 @@ impl Lowering<'_> {
     /// Lowers cross attention of few rows, with KV splits.
     fn look(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
         if a.sinks.is_some() || a.relative.is_some() || a.head_norm.is_some() || a.rope.is_some() || a.state.is_some() {
-            return Err(dropped(name, "what attention to another sequence has no part for"));
+            return Err(dropped(name, "norm, RoPE, sinks, bias or a KV cache in cross attention"));
         }
         let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
         let kernel = Attention {
@@ -140,16 +140,13 @@ impl Lowering<'_> {
         node: &Node,
     ) -> Result<()> {
         if a.sinks.is_some() {
-            return Err(dropped(name, "the sinks, which only causal attention has"));
+            return Err(dropped(name, "attention sinks in packed attention"));
         }
         if a.head_norm.as_ref().is_some_and(|n| n.values) {
-            return Err(dropped(name, "the norm of values, which only attention over a cache has"));
+            return Err(dropped(name, "a norm of values without a KV cache"));
         }
         if a.state.is_some() {
-            return Err(dropped(
-                name,
-                "the keys and values it keeps, which attention of packed sequences does not write",
-            ));
+            return Err(dropped(name, "a KV cache in packed attention"));
         }
         let most = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let kernel = Segments {

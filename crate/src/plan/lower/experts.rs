@@ -14,7 +14,7 @@ type Run = (u32, u32, Weight<Slot>);
 impl Lowering<'_> {
     pub(super) fn route(&mut self, name: &str, r: &Routing, node: &Node) -> Result<()> {
         if r.experts > kernels::MOST_EXPERTS || r.picks > kernels::MOST_PICKS || r.picks > r.experts {
-            return Err(Error::Internal(format!("{name}: {} of {} experts", r.picks, r.experts)));
+            return Err(Error::Internal(format!("{name}: no kernel selects {} of {} experts", r.picks, r.experts)));
         }
         let routing = kernels::Routing {
             experts: r.experts as u32,
@@ -37,7 +37,7 @@ impl Lowering<'_> {
         let mut out = self.view(node.output);
         let buckets = self.buckets(self.numbers(e.weight, e.rows(), e.count), e.each);
         if buckets.is_some() && e.norm.is_some() {
-            return Err(Error::Internal(format!("{name}: products of many rows take no norm along")));
+            return Err(Error::Internal(format!("{name}: no kernel fuses a norm into a prefill matmul of experts")));
         }
         if let Some(buckets) = &buckets {
             self.sorted = self.sorted.max(buckets.bytes());

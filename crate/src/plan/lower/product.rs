@@ -15,14 +15,14 @@ impl Lowering<'_> {
         let runs = self.runs(linear.weight)?;
         let split = runs.len() > 1;
         if split && linear.gated {
-            return Err(Error::Internal(format!("{name}: a split weight cannot be gated")));
+            return Err(Error::Internal(format!("{name}: a sharded weight cannot be gated")));
         }
         if split && linear.bias.is_some() {
             return Err(Error::OutOfMemory {
-                what: format!("{name}, which has a bias,"),
+                what: format!("{name} (a matmul with bias must fit one buffer)"),
                 needed: self.options.weights.get(&linear.weight).map_or(0, |w| w.bytes()),
                 limit: self.options.caps.max_weight_buffer(),
-                hint: "Load a more strongly quantized checkpoint: weights: 'q4'.".into(),
+                hint: "Load the model with weights: 'q4', or choose a more strongly quantized checkpoint.".into(),
             });
         }
         let single = self.single(node.output);
@@ -31,9 +31,9 @@ impl Lowering<'_> {
         let large = runs.iter().any(|(_, weight)| weight.rows * weight.cols >= LARGE);
         let tiled = many && (large || !self.options.caps.frugal());
         let norm = linear.norm.as_ref().map(|n| match n.gain {
-            _ if many => Err(dropped(name, "the norm of its input: tiles do not take one along")),
-            _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of its input's norm")),
-            None => Err(dropped(name, "the norm of its input, which has no gain")),
+            _ if many => Err(dropped(name, "a norm fused into a tiled matmul")),
+            _ if n.layer || n.bias.is_some() => Err(dropped(name, "the mean or the bias of a fused norm")),
+            None => Err(dropped(name, "a norm without a gain in a matmul")),
             Some(gain) => Ok(NormPrologue { gain: Slot::Vector(gain), offset: n.offset, eps: n.eps }),
         });
         let norm = norm.transpose()?;
@@ -71,7 +71,7 @@ impl Lowering<'_> {
             product.softcap = linear.softcap;
             let rows = self.options.rows.of(self.graph.value(node.output).rows);
             if linear.round && (tiled || !product.rounds(self.options.caps, rows)) {
-                return Err(dropped(name, "the rounding of its input, which its kernel does not make"));
+                return Err(dropped(name, "8-bit rounding fused into this matmul"));
             }
             if let Some((.., runs)) = left.filter(|_| product.takes_runs(self.options.caps)) {
                 self.launches.pop();

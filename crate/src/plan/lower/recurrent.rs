@@ -16,7 +16,7 @@ impl Lowering<'_> {
         match self.options.rows {
             RowsMode::Few(_) => Ok(true),
             RowsMode::Many(_) => Ok(false),
-            RowsMode::Packed { .. } => Err(Error::Internal(format!("{name}: packed sequences keep no state"))),
+            RowsMode::Packed { .. } => Err(Error::Internal(format!("{name}: packed sequences have no state"))),
         }
     }
 
@@ -52,7 +52,7 @@ impl Lowering<'_> {
         let rule = match (r.rule, &inputs[..]) {
             (ir::Rule::Delta { eps }, [_, _, b, z]) => Rule::Delta { b: b.clone(), z: z.clone(), eps },
             (ir::Rule::Ssm { limits, dt_scale }, [_, _]) => Rule::Ssm { limits, dt_scale },
-            _ => return Err(Error::Internal(format!("{name}: {} inputs do not fit its rule", inputs.len()))),
+            _ => return Err(Error::Internal(format!("{name}: {} inputs do not match its rule", inputs.len()))),
         };
         let kernel = Recurrent {
             label: name.to_string(),

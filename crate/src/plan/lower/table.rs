@@ -51,10 +51,10 @@ impl Lowering<'_> {
         let runs = self.runs(table)?;
         let [(_, run)] = &runs[..] else {
             return Err(Error::OutOfMemory {
-                what: format!("{name}, whose table lies in one buffer,"),
+                what: format!("{name} (its table must fit one buffer)"),
                 needed: self.options.weights.get(&table).map_or(0, |w| w.bytes()),
                 limit: self.options.caps.max_weight_buffer(),
-                hint: "This device cannot hold the model.".into(),
+                hint: "This device cannot run the model; choose a smaller one.".into(),
             });
         };
         let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
