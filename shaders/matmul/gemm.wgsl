@@ -84,7 +84,7 @@ fn main(
     @builtin(local_invocation_index) lid: u32,
 ) {
     // 32 threads compute 32 rows by 64 columns: a thread two groups of four rows, 16 apart, by two groups of four
-    // columns, 32 apart. Neighbours share rows or columns in pairs, which halves their combined reads.
+    // columns, 32 apart. Adjacent threads share rows or columns in pairs, which halves their reads.
     let block = lid / 32u;
     let r0 = block / (BN / 64u) * 8u + ((lid & 1u) | ((lid >> 2u) & 2u));
     let c0 = block % (BN / 64u) * 16u + (((lid >> 1u) & 3u) | ((lid >> 2u) & 4u));

@@ -10,7 +10,7 @@ struct Params {
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
-// Its rows count frames.
+// State that counts frames as rows.
 @group(0) @binding(1) var<storage, read> state: State;
 // Rows of 160 samples; later ones are zeros.
 @group(0) @binding(2) var<storage, read> x: array<f32>;

@@ -1,4 +1,5 @@
-// BitNet's packed safetensors to the ternary layout: bits 2i and 2i+1 of byte row r hold row i * n / 4 + r, value plus one.
+// Transcodes BitNet's packed safetensors to the ternary layout. Bits 2i and 2i+1 of byte row r hold the value plus one
+// of row i * n / 4 + r.
 #import transcode/codes
 @group(0) @binding(3) var<storage, read_write> out_s: array<u32>;
 

@@ -43,7 +43,7 @@ pub struct InputId(pub usize);
 pub struct Input {
     /// Name, unique in the graph.
     pub name: String,
-    /// Its rows.
+    /// Row count.
     pub rows: Dim,
     /// Columns, f32. Rows start at multiples of four.
     pub cols: usize,
@@ -54,9 +54,9 @@ pub struct Input {
 pub struct Value {
     /// Name for plan dumps.
     pub name: String,
-    /// Its rows.
+    /// Row count.
     pub rows: Dim,
-    /// Its columns.
+    /// Column count.
     pub cols: usize,
     /// For a column range of another value: that value and the first column.
     pub view: Option<(ValueId, usize)>,

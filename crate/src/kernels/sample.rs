@@ -181,7 +181,7 @@ impl<B: Clone> Sample<B> {
         ])
     }
 
-    /// Returns the first kernel: bias, penalties and the extremes of the logits. Greedy decoding with penalties runs
+    /// Returns the first kernel: bias, penalties and extremes of the logits. Greedy decoding with penalties runs
     /// only this and takes the largest adjusted logit.
     pub fn adjustment(&self) -> Launch<B> {
         let variant = Variant::new(Kernel::SamplePenalty).flag_if("ADJUST", self.adjust.is_some());
