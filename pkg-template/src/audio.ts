@@ -1,4 +1,4 @@
-/** OpenAI's `audio`: what hears and what speaks. */
+/** OpenAI's `audio` endpoints: transcriptions, translations and speech. */
 
 import type { ModelInfo } from "./contract.js";
 import type { Backend } from "./host.js";
@@ -7,11 +7,11 @@ import { Transcriptions } from "./transcribe.js";
 
 /** OpenAI's `audio`. */
 export class Audio {
-  /** Sound to text. */
+  /** Transcribes audio in its own language. */
   readonly transcriptions: Transcriptions;
-  /** Sound to English text. */
+  /** Transcribes audio into English. */
   readonly translations: Transcriptions;
-  /** Text to sound. */
+  /** Synthesizes speech from text. */
   readonly speech: Speech;
 
   /** @internal */

@@ -1,25 +1,26 @@
-/** Decides where the engine runs: a dedicated worker, or this thread where a worker cannot. Does not know what it will be asked. */
+/** Chooses where the engine runs: in a dedicated worker, or on this thread when no worker is available. */
 
 import { checked, mustBe } from "./check.js";
 import { missingAsset } from "./errors.js";
 import type { Backend } from "./host.js";
 import { Remote } from "./wire.js";
 
-/** Where files of the package lie, when they are not beside its script: for bundlers that do not move them along, and for other servers. */
+/** URLs of the package's files, for bundlers that do not copy them next to the script and for other servers. */
 export interface AssetUrls {
-  /** The address of jerboa_bg.wasm. */
+  /** URL of jerboa_bg.wasm. */
   wasmUrl?: string | URL;
-  /** The address of worker.js, or of a bundle of it. */
+  /** URL of worker.js, or of a bundle of it. */
   workerUrl?: string | URL;
 }
 
-/** The checks of {@link AssetUrls}. */
+/** Validators of {@link AssetUrls}. */
 export const ASSETS = { wasmUrl: mustBe.url, workerUrl: mustBe.url };
 
 let assets: AssetUrls = {};
 
 /**
- * Says where the package's files lie, for all calls that follow. Bundlers that understand `new URL(…, import.meta.url)` need none of it.
+ * Sets the URLs of the package's files for all later calls. Not needed with bundlers that understand `new URL(…,
+ * import.meta.url)`.
  *
  * ```js
  * configure({ wasmUrl: "/assets/jerboa_bg.wasm", workerUrl: "/assets/jerboa-worker.js" });
@@ -29,16 +30,16 @@ export function configure(urls: AssetUrls): void {
   assets = { ...assets, ...checked("configure", urls, ASSETS) };
 }
 
-/** A backend, and why it is not in a worker when that was wanted. */
+/** A backend, with a warning when it runs on this thread although a worker was requested. */
 export interface Opened {
   backend: Backend;
   warning?: string;
 }
 
-/** How long a worker may take to start before this thread takes over. */
+/** Milliseconds that a worker may take to start before this thread is used instead. */
 const HELLO_MS = 20_000;
 
-/** Opens the engine in a worker, or on this thread when `worker` is false or no worker can be had. */
+/** Opens the engine in a worker, or on this thread when `worker` is false or no worker can start. */
 export async function openBackend(worker: boolean, given: AssetUrls = {}): Promise<Opened> {
   const { wasmUrl, workerUrl } = { ...assets, ...given };
   const wasm = absolute(wasmUrl);
@@ -52,14 +53,14 @@ export async function openBackend(worker: boolean, given: AssetUrls = {}): Promi
       return { backend: remote };
     }
     await remote.close();
-    return { backend: await local(wasm), warning: onThisThread("this browser gives WebGPU to pages but not to workers") };
+    return { backend: await local(wasm), warning: onThisThread("this browser supports WebGPU in pages but not in workers") };
   } catch (thrown) {
     void remote.close();
     return { backend: await local(wasm), warning: onThisThread(thrown instanceof Error ? thrown.message : String(thrown)) };
   }
 }
 
-/** A worker has no page's address to complete a path with. */
+/** Resolves a path against the page's URL; a worker has no page URL to resolve it with. */
 function absolute(url: string | URL | undefined): string | undefined {
   return url === undefined ? undefined : new URL(url, typeof document === "undefined" ? (globalThis.location?.href ?? import.meta.url) : document.baseURI).href;
 }
@@ -76,11 +77,11 @@ async function local(wasm: string | undefined): Promise<Backend> {
   return host;
 }
 
-/** A worker, or why there is none. */
+/** Starts a worker; returns the reason as a string when that fails. */
 function startWorker(url: string | undefined): Remote | string {
-  if (typeof Worker === "undefined") return "this place has no Worker";
+  if (typeof Worker === "undefined") return "Worker is not available here";
   try {
-    // Bundlers look for this very expression.
+    // Bundlers match this exact expression.
     const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }) : workerAt(url);
     return new Remote(worker, () => worker.terminate());
   } catch (thrown) {
@@ -90,7 +91,10 @@ function startWorker(url: string | undefined): Remote | string {
   }
 }
 
-/** A page may only start workers of its own origin: a script that imports one from elsewhere is of its own. */
+/**
+ * Starts a worker from any origin. Pages may only start same-origin workers, so other origins are imported from a blob
+ * script.
+ */
 function workerAt(url: string): Worker {
   const options = { type: "module", name: "jerboa" } as const;
   if (new URL(url).origin === location.origin) return new Worker(url, options);
@@ -98,13 +102,13 @@ function workerAt(url: string): Worker {
   try {
     return new Worker(script, options);
   } finally {
-    // The browser has begun to read it.
+    // By then the browser has read the script.
     setTimeout(() => URL.revokeObjectURL(script), 60_000);
   }
 }
 
 function onThisThread(reason: string): string {
-  return `The model runs on the page's own thread, which may stutter, because no worker could be started: ${reason.replace(/\.$/, "")}.`;
+  return `The model runs on the page's main thread, which may make the page stutter: the worker could not be started: ${reason.replace(/\.$/, "")}.`;
 }
 
 function within<T>(ms: number, promise: Promise<T>): Promise<T> {

@@ -1,21 +1,24 @@
-/** Finds how many dispatches a device takes at once: some compute wrongly with more, some end the page. Knows the order and the notes; not the device. */
+/**
+ * Finds how many dispatches a device can run per command buffer: with too many, some devices compute wrong results and
+ * some crash the page. Persists what it finds.
+ */
 
 import { alone, caughtUp, untilDone, type Notes } from "./notes.js";
 
-/** Dispatches in one command buffer. */
+/** Dispatches per command buffer. */
 export type Group = "all" | "64" | "8" | "1";
 
-/** From the fastest to the one that every device can do. */
+/** Ordered from the fastest to the one that works on every device. */
 export const GROUPS: readonly Group[] = ["all", "64", "8", "1"];
 
 /**
- * What is known of this browser's device. `testing` and `running` are written before what may kill the page: found again, they tell that it
- * did. `right` came out right in a test, `proven` ran a model.
+ * What is known about this browser's device. `testing` and `running` are written before an action that may crash the
+ * page; finding one of them later means it did. `right`: passed a test. `proven`: ran a model.
  */
 export interface Calibrated {
-  /** The user agent: another version begins again. */
+  /** The user agent; a new version starts over. */
   agent: string;
-  /** The place in {@link GROUPS}. */
+  /** Index into {@link GROUPS}. */
   rung: number;
   state: "open" | "testing" | "right" | "running" | "proven";
 }
@@ -29,7 +32,7 @@ function lower({ agent, rung }: Calibrated): Calibrated {
   return { agent, rung: next, state: next === LAST ? "proven" : "open" };
 }
 
-/** What a note says at the start of a page. */
+/** The state at page start, derived from the stored note. */
 export function reopened(note: Calibrated | undefined, agent: string): Calibrated {
   const known = note?.agent === agent && Number.isInteger(note.rung) && note.rung >= 0 && note.rung <= LAST;
   if (!known) return { agent, rung: 0, state: "open" };
@@ -46,7 +49,7 @@ export class Calibration {
     this.#now = reopened(notes.read<Calibrated>(NOTE), agent);
   }
 
-  /** The group to use now. */
+  /** The current group. */
   get group(): Group {
     return GROUPS[this.#now.rung]!;
   }
@@ -56,7 +59,10 @@ export class Calibration {
     return this.#notes.write(NOTE, next);
   }
 
-  /** Does what may kill the page, written down before; nothing where that cannot be written. A page that goes away in good order takes it back. */
+  /**
+   * Runs an action that may crash the page, with a note written first; returns undefined if the note cannot be stored.
+   * The note is reverted when the page closes normally.
+   */
   async #noted<T>(state: "testing" | "running", before: Calibrated["state"], action: () => Promise<T>): Promise<T | undefined> {
     if (!this.#write({ ...this.#now, state })) return undefined;
     const done = untilDone(() => this.#write({ ...this.#now, state: before }));
@@ -67,22 +73,24 @@ export class Calibration {
     }
   }
 
-  /** Tests groups from the largest that may be right on, until one is: `test` says whether it came out right. */
+  /**
+   * Tests groups from the current one to smaller ones until one passes; `test` returns whether its result was correct.
+   */
   async settle(test: (group: Group) => Promise<boolean>): Promise<Group> {
     while (this.#now.state === "open" && this.#now.rung < LAST) {
       const right = await this.#noted("testing", "open", () => test(this.group).catch(() => false));
-      // What cannot be written down must not be tried: a page that it kills would try it again.
+      // Without a note the test must not run: a page that it crashes would run it again.
       if (right === undefined) this.#now = { ...this.#now, rung: LAST, state: "proven" };
       else this.#write(right ? { ...this.#now, state: "right" } : lower(this.#now));
     }
     return this.group;
   }
 
-  /** Runs a model's work; the first that is done proves the group. A device that is lost over it is as good as a killed page. */
+  /** Runs a model's work; the first that completes proves the group. A lost device counts as a crashed page. */
   run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#now.state !== "right") return work();
     return alone(NOTE, async (only) => {
-      // Another tab is at it.
+      // Another tab is calibrating.
       if (!only || this.#now.state !== "right") return work();
       let after = this.#now;
       const result = await this.#noted("running", "right", async () => {
@@ -103,7 +111,10 @@ export class Calibration {
   }
 }
 
-/** The calibration of this page, with its group settled; where another tab is at it, the group that is safe everywhere and nothing noted. */
+/**
+ * The calibration of this page with its group chosen; undefined while another tab calibrates, where callers use group
+ * 1.
+ */
 export function calibrated(notes: Notes, agent: string, test: (group: Group) => Promise<boolean>): Promise<Calibration | undefined> {
   return alone(NOTE, async (only) => {
     if (!only) return undefined;

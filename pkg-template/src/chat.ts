@@ -1,4 +1,4 @@
-/** OpenAI's chat completions over the engine: request and response shapes, streaming, tool calls. Does not know any model. */
+/** OpenAI's chat completions: request and response types, streaming, tool calls. */
 
 import { checked, describe, mustBe } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow, Speculation } from "./contract.js";
@@ -10,13 +10,13 @@ import { withoutPictures, withPictures } from "./pictures.js";
 import { misused } from "./tasks.js";
 import { type Piece, ToolCallParser } from "./tools.js";
 
-/** A request of `chat.completions.create`: OpenAI's, with the sampling options of local models beside. */
+/** A request of `chat.completions.create`: OpenAI's fields plus the sampling options of local models. */
 export interface ChatCompletionCreateParams {
   messages: ChatMessage[];
-  /** Ignored but for being a string: there is one model. */
+  /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   stream?: boolean | null;
-  /** With `include_usage`, a last chunk without choices carries the usage. */
+  /** With `include_usage`, a final chunk without choices carries the usage. */
   stream_options?: { include_usage?: boolean } | null;
   max_tokens?: number | null;
   max_completion_tokens?: number | null;
@@ -30,9 +30,9 @@ export interface ChatCompletionCreateParams {
   presence_penalty?: number | null;
   frequency_penalty?: number | null;
   tools?: Tool[] | null;
-  /** `none` hides the tools from the model. A choice cannot be forced. */
+  /** `none` hides the tools from the model. Forcing a tool call is not supported. */
   tool_choice?: "auto" | "none" | null;
-  /** One answer is all there is. */
+  /** Only one answer per request is supported. */
   n?: 1 | null;
   top_k?: number | null;
   min_p?: number | null;
@@ -40,29 +40,29 @@ export interface ChatCompletionCreateParams {
   repetition_penalty?: number | null;
   /** What to do when the context is full; `error` by default. */
   overflow?: Overflow | null;
-  /** `prompt-lookup` drafts what the text repeats and verifies it, at temperature 0; `off` by default. */
+  /** `prompt-lookup` drafts tokens from repeated text and verifies them, at temperature 0; `off` by default. */
   speculation?: Speculation | null;
-  /** Opens the assistant's turn behind the messages; true by default, unless the last one is continued. */
+  /** Opens the assistant's turn after the messages; true by default, unless the last message is continued. */
   add_generation_prompt?: boolean | null;
-  /** Goes on with the text of the last message, as the beginning of an answer, instead of answering it. */
+  /** Continues the last message's text instead of answering it. */
   continue_final_message?: boolean | null;
-  /** More variables for the chat template, such as `{ enable_thinking: false }`. */
+  /** Extra variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
-  /** Text is all there is; other formats are refused. */
+  /** Only text is supported; other formats are refused. */
   response_format?: { type: "text" } | null;
-  /** Ignored, as are OpenAI's other fields about its own service: `store`, `metadata`, `service_tier`, … */
+  /** Ignored, like OpenAI's other service fields: `store`, `metadata`, `service_tier`, … */
   user?: string | null;
   metadata?: Record<string, string> | null;
   store?: boolean | null;
   parallel_tool_calls?: boolean | null;
 }
 
-/** The same with `stream: true`. */
+/** A request with `stream: true`. */
 export interface ChatCompletionCreateParamsStreaming extends ChatCompletionCreateParams {
   stream: true;
 }
 
-/** The same without. */
+/** A request without streaming. */
 export interface ChatCompletionCreateParamsNonStreaming extends ChatCompletionCreateParams {
   stream?: false | null;
 }
@@ -70,20 +70,20 @@ export interface ChatCompletionCreateParamsNonStreaming extends ChatCompletionCr
 /** Why an answer ended. */
 export type FinishReason = "stop" | "length" | "tool_calls";
 
-/** The same of a stream. `abort` is ours: the caller stopped it. */
+/** Why a streamed answer ended. `abort` (the caller stopped it) is an extension of OpenAI's API. */
 export type StreamFinishReason = FinishReason | "abort";
 
-/** Tokens that a request took. */
+/** Token counts of a request. */
 export interface CompletionUsage {
   prompt_tokens: number;
   completion_tokens: number;
   total_tokens: number;
   prompt_tokens_details: { cached_tokens: number };
-  /** Of speculation: accepted and rejected drafts. */
+  /** Accepted and rejected draft tokens of speculation. */
   completion_tokens_details?: { accepted_prediction_tokens: number; rejected_prediction_tokens: number };
 }
 
-/** A token with its log-probability, in OpenAI's shape. */
+/** A token with its log-probability, in OpenAI's format. */
 export interface ChatTokenLogprob {
   token: string;
   logprob: number;
@@ -97,15 +97,15 @@ export interface ChatLogprobs {
   refusal: null;
 }
 
-/** Milliseconds to the first token and from there to the last: ours, not OpenAI's. */
+/** Time to first token and decode time in milliseconds; an extension of OpenAI's API. */
 export interface Timings {
   prefill_ms: number;
   decode_ms: number;
-  /** Milliseconds in which pictures were encoded before, where any were. */
+  /** Milliseconds spent encoding images before the prefill; absent when none were encoded. */
   encode_ms?: number;
 }
 
-/** An answer as a whole. */
+/** A complete answer. */
 export interface ChatCompletion {
   id: string;
   object: "chat.completion";
@@ -128,7 +128,7 @@ export interface ChatDelta {
   tool_calls?: ({ index: number } & ToolCall)[];
 }
 
-/** A piece of a streamed answer. */
+/** A chunk of a streamed answer. */
 export interface ChatCompletionChunk {
   id: string;
   object: "chat.completion.chunk";
@@ -136,22 +136,22 @@ export interface ChatCompletionChunk {
   model: string;
   choices: { index: 0; delta: ChatDelta; logprobs: ChatLogprobs | null; finish_reason: StreamFinishReason | null }[];
   usage?: CompletionUsage | null;
-  /** On the chunk that ends the answer. */
+  /** Set on the chunk that ends the answer. */
   timings?: Timings;
 }
 
-/** A streamed answer: an async iterable that can be stopped, by `abort()` or by leaving the loop. */
+/** A streamed answer: an async iterable. `abort()` or leaving the loop stops it. */
 export interface ChatStream extends AsyncIterable<ChatCompletionChunk> {
-  /** Stops it; a last chunk with `finish_reason: "abort"` follows. */
+  /** Stops the answer; a final chunk with `finish_reason: "abort"` follows. */
   abort(): void;
 }
 
-/** What goes with a request and not to the model. */
+/** Options of a request that are not sent to the model. */
 export interface RequestOptions {
   signal?: AbortSignal;
 }
 
-/** Fields of OpenAI's requests that mean nothing to a model in a page, and change no answer. */
+/** OpenAI request fields that have no effect on a local model. */
 export const IGNORED = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity", "reasoning_effort"] as const;
 
 const SPEC = {
@@ -172,7 +172,7 @@ const SPEC = {
   frequency_penalty: mustBe.number(-2, 2),
   tools: mustBe.array,
   tool_choice: mustBe.oneOf("auto", "none"),
-  n: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
+  n: (v: unknown) => (v === 1 ? undefined : "1 (several answers per request are not supported)"),
   top_k: mustBe.integer(0),
   min_p: mustBe.number(0, 1),
   typical_p: mustBe.number(0, 1),
@@ -182,10 +182,10 @@ const SPEC = {
   add_generation_prompt: mustBe.boolean,
   continue_final_message: mustBe.boolean,
   chat_template_kwargs: mustBe.object,
-  // OpenAI's about its own service: nothing here depends on them.
+  // Fields about OpenAI's own service; ignored.
   ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
-  response_format: (v: unknown) => plain(v, "type", "text") ? undefined : "left out or { type: 'text' }: answers in JSON cannot be forced",
-  modalities: (v: unknown) => (Array.isArray(v) && v.every((m) => m === "text") ? undefined : "left out or ['text']"),
+  response_format: (v: unknown) => plain(v, "type", "text") ? undefined : "{ type: 'text' } (structured output is not supported)",
+  modalities: (v: unknown) => (Array.isArray(v) && v.every((m) => m === "text") ? undefined : "['text'] (the model generates text only)"),
 };
 
 function plain(value: unknown, name: string, wanted: string): boolean {
@@ -214,7 +214,7 @@ export class Completions {
     this.#info = info;
   }
 
-  /** Answers a conversation, chunk by chunk. */
+  /** Answers a conversation as a stream of chunks. */
   create(params: ChatCompletionCreateParamsStreaming, options?: RequestOptions): Promise<ChatStream>;
   /** Answers a conversation. An abort rejects with code `aborted`. */
   create(params: ChatCompletionCreateParamsNonStreaming, options?: RequestOptions): Promise<ChatCompletion>;
@@ -233,7 +233,7 @@ export class Completions {
     return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => chunks(head, generation, parser, usage) };
   }
 
-  /** A template that knows no tools drops them without a word: the model would never hear of them. */
+  /** Refuses tools that the chat template would ignore: the model would never see them. */
   async #refuseUnreadTools({ messages = [], tools, chatTemplate }: EngineRequest): Promise<void> {
     const bare = await withoutPictures(messages);
     const render = (more: object): Promise<string> => this.#backend.call("renderChat", [bare, { addGenerationPrompt: true, ...chatTemplate, ...more }]);
@@ -244,7 +244,7 @@ export class Completions {
     );
   }
 
-  /** The engine's request of an OpenAI one, or the sentence that refuses it. */
+  /** Builds the engine request of an OpenAI request. @throws {@link JerboaError} naming the field at fault. */
   #request(p: Given): EngineRequest {
     const info = this.#info;
     if (this.#backend.closed) throw unloaded();
@@ -252,14 +252,14 @@ export class Completions {
     if (info.hasChatTemplate === false) {
       throw new JerboaError(
         "chat_template",
-        `${info.model} has no chat template: it continues texts and was not made for conversations. Use model.generate(prompt).`,
+        `${info.model} has no chat template: it is a base model that continues text. Call model.generate(prompt) instead.`,
       );
     }
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
-      throw refused(`${WHERE}: 'max_tokens' and 'max_completion_tokens' mean the same and differ here; give one.`);
+      throw refused(`${WHERE}: 'max_tokens' and 'max_completion_tokens' are synonyms and have different values. Set one of them.`);
     }
     for (const tool of p.tools ?? []) {
-      if (tool?.type !== "function") throw refused(`${WHERE}: a tool of type ${describe(tool?.type)} cannot be used; only functions can.`);
+      if (tool?.type !== "function") throw refused(`${WHERE}: a tool of type ${describe(tool?.type)} is not supported. Use tools of type 'function'.`);
     }
     if (p.continue_final_message && p.add_generation_prompt) throw refused(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
     if (p.top_logprobs && !p.logprobs) throw refused(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
@@ -294,7 +294,7 @@ export class Completions {
 
 const WHERE = "chat.completions.create";
 
-/** A checked request: what is not set is absent. */
+/** A validated request; fields that are not set are absent. */
 type Given = { messages: ChatMessage[] } & { [K in Exclude<keyof ChatCompletionCreateParams, "messages">]?: NonNullable<ChatCompletionCreateParams[K]> };
 
 interface Head {
@@ -351,7 +351,7 @@ async function* chunks(head: Head, generation: Generation, parser: ToolCallParse
   for await (const event of generation.events()) {
     let logprobs = logprobsOf(event);
     const pieces: Piece[] = parser ? parser.push(event.text) : event.text ? [{ text: event.text }] : [];
-    // Log-probabilities travel even when their token's text is still held back.
+    // Emit log-probabilities even while their token's text is held back.
     if (pieces.length === 0 && logprobs) pieces.push({ text: "" });
     for (const piece of pieces) {
       yield chunk(delta(piece), null, logprobs);
@@ -368,7 +368,7 @@ function reason({ finishReason }: GenerationResult, calls: number): StreamFinish
   return calls > 0 && finishReason === "stop" ? "tool_calls" : finishReason;
 }
 
-/** Tokens in OpenAI's shape. */
+/** Token counts in OpenAI's format. */
 export function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
   const drafts = { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens };
   return {
@@ -380,7 +380,7 @@ export function usageOf({ promptTokens, completionTokens, cachedTokens, draftedT
   };
 }
 
-/** Milliseconds in our shape. */
+/** Timings in the response format. */
 export function timingsOf({ encodeMs, prefillMs, decodeMs }: GenerationResult): Timings {
   return { prefill_ms: prefillMs, decode_ms: decodeMs, ...(encodeMs > 0 ? { encode_ms: encodeMs } : {}) };
 }
@@ -393,7 +393,7 @@ function tokenLogprob({ token, logprob, bytes, top }: ChosenLogprob): ChatTokenL
   return { token, logprob, bytes, top_logprobs: top.map(({ token, logprob, bytes }) => ({ token, logprob, bytes })) };
 }
 
-/** The object without the names that are not set. */
+/** Drops fields that are not set. */
 export function defined<T extends object>(object: T): T {
   return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as T;
 }

@@ -1,17 +1,17 @@
-/** Checks what callers pass in and refuses it with a sentence. Knows shapes of values; not what the options mean. */
+/** Validates arguments from callers; failures become readable errors. */
 
 import { refused } from "./errors.js";
 
-/** Says what a value must be when it is not that, else nothing. */
+/** Returns what the value must be when it is invalid, else undefined. */
 export type Check = (value: unknown) => string | undefined;
 
-/** The options that a function takes, by name. */
+/** The options of a function, by name. */
 export type Spec = Readonly<Record<string, Check>>;
 
 const integerText = (min: number, max: number): string =>
   max === Infinity ? `a whole number from ${min} up` : `a whole number from ${min} to ${max}`;
 
-/** The checks that more than one function needs. */
+/** The shared validators. */
 export const mustBe = {
   any: (): undefined => undefined,
   boolean: (v: unknown) => (typeof v === "boolean" ? undefined : "true or false"),
@@ -39,7 +39,7 @@ export const mustBe = {
     (v) =>
       names.includes(v as string) ? undefined : `one of ${names.map((n) => `'${n}'`).join(", ")}`,
   url: (v: unknown) => (typeof v === "string" || v instanceof URL ? undefined : "an address, as a string or a URL"),
-  /** Token ids to numbers within OpenAI's bounds. */
+  /** Token ids mapped to numbers within OpenAI's bounds. */
   biases: (v: unknown) =>
     typeof v === "object" &&
     v !== null &&
@@ -49,8 +49,8 @@ export const mustBe = {
 } as const;
 
 /**
- * Refuses options that are unknown or of the wrong kind, and gives back those that are set: `undefined` and `null`
- * count as not set, as OpenAI's clients have it.
+ * Validates options: refuses unknown names and wrong types. Returns those that are set; `undefined` and `null` count as
+ * not set, as in OpenAI's clients.
  */
 export function checked<T extends object>(where: string, given: T | undefined | null, spec: Spec): T {
   const result: Record<string, unknown> = {};
@@ -67,7 +67,7 @@ export function checked<T extends object>(where: string, given: T | undefined | 
   return result as T;
 }
 
-/** A short picture of a value for a message. */
+/** A short description of a value for an error message. */
 export function describe(value: unknown): string {
   if (typeof value === "string") return value.length > 40 ? "a long string" : `'${value}'`;
   if (value === null || typeof value !== "object") return typeof value === "function" ? "a function" : String(value);
@@ -77,7 +77,7 @@ export function describe(value: unknown): string {
 function unknown(where: string, name: string, names: string[]): string {
   const key = (s: string): string => s.toLowerCase().replaceAll("_", "");
   const near = names.find((n) => key(n) === key(name)) ?? names.find((n) => distance(key(n), key(name)) <= 2);
-  return `${where}: there is no option '${name}'. ${near ? `Did you mean '${near}'?` : `There are: ${names.join(", ")}.`}`;
+  return `${where}: unknown option '${name}'. ${near ? `Did you mean '${near}'?` : `Supported options: ${names.join(", ")}.`}`;
 }
 
 /** Levenshtein distance, for "did you mean". */

@@ -1,4 +1,4 @@
-/** OpenAI's older `completions`: a text is continued. Request and response shapes over the engine; does not know any model. */
+/** OpenAI's legacy `completions`: request and response types for text continuation. */
 
 import { defined, IGNORED, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, mustBe } from "./check.js";
@@ -10,11 +10,11 @@ import { misused } from "./tasks.js";
 
 /** A request of `completions.create`. */
 export interface TextCompletionCreateParams {
-  /** The text to continue, or its token ids; or several, which are continued one after another, each as a choice of its own. */
+  /** A prompt as text or token ids, or several; several run one after another, one choice each. */
   prompt: string | number[] | string[] | number[][];
-  /** Turns special tokens that the prompt spells, such as `<|fim_prefix|>`, into such; false by default. */
+  /** Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; false by default. */
   parse_special?: boolean | null;
-  /** Ignored but for being a string: there is one model. */
+  /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   stream?: boolean | null;
   stream_options?: { include_usage?: boolean } | null;
@@ -26,29 +26,29 @@ export interface TextCompletionCreateParams {
   logit_bias?: Record<string, number> | null;
   presence_penalty?: number | null;
   frequency_penalty?: number | null;
-  /** How many alternatives each token's log-probability has, up to 20. */
+  /** Number of alternatives in each token's log-probabilities, up to 20. */
   logprobs?: number | null;
-  /** One answer to a prompt is all there is. */
+  /** Only one answer per prompt is supported. */
   n?: 1 | null;
   best_of?: 1 | null;
-  /** Nothing can follow the answer: fill-in-the-middle is written into the prompt, with `parse_special`. */
+  /** Not supported: write fill-in-the-middle tokens into the prompt, with `parse_special`. */
   suffix?: "" | null;
-  /** Puts the prompt before the answer. */
+  /** Prepends the prompt to the answer. */
   echo?: boolean | null;
   user?: string;
 }
 
-/** The log-probabilities of a choice's tokens, each in a list of its own. */
+/** The log-probabilities of a choice's tokens, as parallel arrays. */
 export interface TextLogprobs {
   tokens: string[];
   token_logprobs: number[];
-  /** The likeliest tokens with their log-probabilities; none where no alternatives were asked for. */
+  /** The most likely tokens with their log-probabilities; null when no alternatives were requested. */
   top_logprobs: Record<string, number>[] | null;
-  /** Where each token's text begins in the choice's. */
+  /** Offset of each token's text in the choice's text. */
   text_offset: number[];
 }
 
-/** An answer, or a piece of one: both have the same shape. */
+/** An answer or a chunk of one; both have the same format. */
 export interface TextCompletion {
   id: string;
   object: "text_completion";
@@ -59,7 +59,7 @@ export interface TextCompletion {
   timings?: Timings;
 }
 
-/** A streamed answer, which ends when its loop is left. */
+/** A streamed answer; leaving the loop stops it. */
 export interface TextCompletionStream extends AsyncIterable<TextCompletion> {
   abort(): void;
 }
@@ -80,9 +80,9 @@ const SPEC = {
   presence_penalty: mustBe.number(-2, 2),
   frequency_penalty: mustBe.number(-2, 2),
   logprobs: mustBe.integer(0, 20),
-  n: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
-  best_of: (v: unknown) => (v === 1 ? undefined : "1: a model in a page gives one answer at a time"),
-  suffix: (v: unknown) => (v === "" ? undefined : "left out: write the model's fill-in-the-middle tokens into the prompt and set parse_special: true"),
+  n: (v: unknown) => (v === 1 ? undefined : "1 (several answers per prompt are not supported)"),
+  best_of: (v: unknown) => (v === 1 ? undefined : "1 (several answers per prompt are not supported)"),
+  suffix: (v: unknown) => (v === "" ? undefined : "omitted (write the model's fill-in-the-middle tokens into 'prompt' and set parse_special: true)"),
   echo: mustBe.boolean,
   ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
 };
@@ -98,9 +98,9 @@ export class TextCompletions {
     this.#info = info;
   }
 
-  /** Continues a text, piece by piece. */
+  /** Continues a prompt as a stream of chunks. */
   create(params: TextCompletionCreateParams & { stream: true }, options?: RequestOptions): Promise<TextCompletionStream>;
-  /** Continues a text. An abort rejects with code `aborted`. */
+  /** Continues a prompt. An abort rejects with code `aborted`. */
   create(params: TextCompletionCreateParams & { stream?: false | null }, options?: RequestOptions): Promise<TextCompletion>;
   create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream>;
   async create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream> {
@@ -108,10 +108,10 @@ export class TextCompletions {
     const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
     if (this.#backend.closed) throw unloaded();
     if (this.#info.task !== "generate") throw misused(this.#info, "cannot generate text");
-    if (p.prompt === undefined) throw refused(`${WHERE}: there is no 'prompt'.`);
+    if (p.prompt === undefined) throw refused(`${WHERE}: 'prompt' is missing.`);
     const prompts = promptsOf(p.prompt);
-    if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw refused(`${WHERE}: 'echo' needs the prompt as a text.`);
-    if (p.echo && typeof p.logprobs === "number") throw refused(`${WHERE}: 'logprobs' are of generated tokens and cannot be combined with 'echo'.`);
+    if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw refused(`${WHERE}: 'echo' requires a text prompt, not token ids.`);
+    if (p.echo && typeof p.logprobs === "number") throw refused(`${WHERE}: 'logprobs' cannot be combined with 'echo', because prompt tokens have none. Set one of them.`);
     const head = { id: `cmpl-${crypto.randomUUID()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const controller = new AbortController();
     const stop = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
@@ -119,7 +119,7 @@ export class TextCompletions {
       const request = engineRequest(p, prompt);
       return new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), stop);
     };
-    // The first begins at once, the others each when the one before is done.
+    // The first prompt starts now, each other one when its predecessor is done.
     const [first = "", ...others] = prompts;
     const started: Started = { begun: [first, start(first)], others, start, echo: p.echo === true };
     if (p.stream) {
@@ -147,7 +147,7 @@ export class TextCompletions {
 
 type Prompt = string | number[];
 
-/** Prompts on their way. */
+/** The prompts of a request, the first already started. */
 interface Started {
   begun: [prompt: Prompt, generation: Generation];
   others: Prompt[];
@@ -155,7 +155,7 @@ interface Started {
   echo: boolean;
 }
 
-/** The prompts of a request; none where it is of another kind. */
+/** The prompts of a request; empty for an invalid value. */
 function promptsOf(value: unknown): Prompt[] {
   const isIds = (v: unknown): v is number[] => Array.isArray(v) && v.length > 0 && v.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
   const one = (v: unknown): v is Prompt => typeof v === "string" || isIds(v);
@@ -163,27 +163,27 @@ function promptsOf(value: unknown): Prompt[] {
   return Array.isArray(value) && value.every(one) ? value : [];
 }
 
-/** What is shown before an answer, and the answer, one prompt after another. */
+/** The echoed text and the generation of each prompt, in order. */
 function* each({ begun, others, start, echo }: Started): Generator<[before: string, generation: Generation], void, undefined> {
   const before = (prompt: Prompt): string => (echo ? String(prompt) : "");
   yield [before(begun[0]), begun[1]];
   for (const prompt of others) yield [before(prompt), start(prompt)];
 }
 
-/** What two answers took together. */
+/** The sum of two results' counters. */
 function sum(a: GenerationResult, b: GenerationResult): GenerationResult {
   const all = { ...b };
   for (const name of ["promptTokens", "completionTokens", "cachedTokens", "draftedTokens", "acceptedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] = a[name] + b[name];
   return all;
 }
 
-/** Log-probabilities so far, and the length of their tokens' text and what is before it. */
+/** The log-probabilities so far, and the length of the text up to here. */
 interface Scored {
   logprobs: TextLogprobs | null;
   length: number;
 }
 
-/** Adds the log-probabilities of an event, or of several. */
+/** Appends an event's log-probabilities. */
 function score(scored: Scored, chosen: ChosenLogprob[] | undefined): void {
   for (const { token, logprob, top } of chosen ?? []) {
     const all = (scored.logprobs ??= { tokens: [], token_logprobs: [], top_logprobs: null, text_offset: [] });

@@ -1,44 +1,44 @@
-/** The part of the contract that is about the device and the cache: reports, checks, numbers. Knows names and types; nothing runs here. */
+/** Types of the contract about the device and the cache: reports, checks, measurements. */
 
-/** What the engine's cache holds of one source: `endpoint/org/name@revision`, or a folder's URL. */
+/** What the engine's cache stores of one source: `endpoint/org/name@revision`, or a folder's URL. */
 export interface CachedSource {
   source: string;
-  /** Its files, complete or not. */
+  /** Number of files, complete or not. */
   files: number;
-  /** Bytes that they take. */
+  /** Size in bytes. */
   bytes: number;
-  /** True when every file that was begun is there as a whole. */
+  /** True when every file that was started is complete. */
   complete: boolean;
 }
 
-/** A model that is in the browser's cache. */
+/** A model in the browser's cache. */
 export interface CachedModel extends CachedSource {
-  /** The name or URL that `loadModel` takes. */
+  /** The name or URL to pass to `loadModel`. */
   model: string;
-  /** Of a repository. */
+  /** The revision, for a repository. */
   revision?: string;
-  /** Of a repository on another server than huggingface.co. */
+  /** The server, for a repository outside huggingface.co. */
   endpoint?: string;
 }
 
-/** What this browser and GPU can do, for a bug report or a page about the device. */
+/** Capabilities of this browser and GPU, for bug reports and device pages. */
 export interface DeviceReport {
-  /** The GPU as the browser names it. */
+  /** The GPU's names as the browser reports them. */
   vendor: string;
   architecture: string;
   description: string;
-  /** True for a renderer on the processor: everything works there, slowly. */
+  /** True for a software renderer: everything runs on the CPU, slowly. */
   software: boolean;
-  /** Features that the engine will use. */
+  /** Features that the engine uses. */
   f16: boolean;
   subgroups: boolean;
   /** The engine's version. */
   engine: string;
-  /** Limits and more features. */
+  /** Limits and further features. */
   [more: string]: unknown;
 }
 
-/** A small computation whose outcome is known. */
+/** The result of a check with a known answer. */
 export interface Check {
   name: string;
   ok: boolean;
@@ -47,41 +47,44 @@ export interface Check {
   fault?: string;
 }
 
-/** Bytes in use now. */
+/** Current memory use in bytes. */
 export interface MemoryUse {
   /** The WebAssembly heap. */
   wasmBytes: number;
-  /** Buffers on the GPU. */
+  /** GPU buffers. */
   gpuBytes: number;
 }
 
-/** What `measure` looks at. */
+/** What `measure` measures. */
 export interface MeasureOptions {
-  /** The context's length at which a decode step is looked at; 0 by default. */
+  /** Context length at which a decode step is measured; 0 by default. */
   position?: number;
-  /** Numbers of tokens whose steps are profiled; 1 is a decode step. */
+  /** Step sizes in tokens to profile; 1 is a decode step. */
   profile?: number[];
-  /** Measures what the device reaches at best. */
+  /** Measures the device's limits. */
   limits?: boolean;
-  /** Decode steps over which the host's cost is taken. */
+  /** Number of decode steps for measuring the host overhead. */
   steps?: number;
-  /** Decode steps that verify drafts (`speculation`), likewise: they need eight positions of the context each. */
+  /** Number of speculative steps (`speculation`) for the same; each needs eight positions of the context. */
   drafts?: number;
 }
 
-/** Numbers about how a model runs on this device. */
+/** How a model performs on this device. */
 export interface Measurement {
   dispatchesPerToken: number;
-  /** Bytes that a decode step reads at `position`. */
+  /** Bytes that a decode step at `position` reads. */
   bytesPerToken: number;
   position: number;
-  /** What the device reaches at best: 10^9 bytes per second of a plain read, the cost of a dispatch that waits for the one before. */
+  /**
+   * Device limits: read bandwidth in 10^9 bytes per second, and the cost of a dispatch that depends on the previous
+   * one.
+   */
   limits: { readGbs: number; readBytes: number; dispatchUs: number; readbackMs: number } | null;
-  /** What the host spends on a decode step, and how many WebGPU objects `steps` of them made. */
+  /** Host overhead of a decode step, and how many WebGPU objects `steps` of them created. */
   host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
-  /** The same of steps that verify drafts. */
+  /** The same for speculative steps. */
   drafting: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
-  /** Milliseconds on the GPU by kernel, each dispatch timed by itself; empty where the device has no timestamps. */
+  /** GPU milliseconds by kernel, each dispatch timed separately; empty on devices without timestamps. */
   profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
   /** Bytes of all GPU buffers. */
   bytesAlive: number;

@@ -1,6 +1,6 @@
-/** The part of the contract that is about sound. Knows names and types; nothing runs here. */
+/** Types of the contract about audio: transcription, listening and speech synthesis. */
 
-/** How sound is written down. */
+/** Options of a transcription. */
 export interface EngineTranscribeOptions {
   language?: string;
   translate?: boolean;
@@ -17,7 +17,7 @@ export interface EngineTranscribeOptions {
   partials?: boolean;
 }
 
-/** A stretch of a transcript that will not change any more, and how far it has come, in seconds. */
+/** A final segment of a transcript, and the progress so far (`done` of `total`), in seconds. */
 export interface HeardEvent {
   text: string;
   start: number;
@@ -26,18 +26,18 @@ export interface HeardEvent {
   total: number;
 }
 
-/** All text behind the last settled stretch, as far as it is decoded. It takes the place of the partial text before it. */
+/** The text decoded after the last final segment; replaces the previous partial text. */
 export interface PartialEvent extends HeardEvent {
-  /** The beginning of `text` that will not change any more. */
+  /** The prefix of `text` that will not change. */
   stable: string;
 }
 
-/** All that was heard: OpenAI's `verbose_json`, and its subtitles. */
+/** A complete transcript: the fields of OpenAI's `verbose_json`, plus subtitles. */
 export interface Transcript {
   task: "transcribe" | "translate";
-  /** Code of the language, where it is known. */
+  /** Language code, if known. */
   language: string | null;
-  /** Seconds. */
+  /** Duration in seconds. */
   duration: number;
   text: string;
   segments: {
@@ -46,30 +46,30 @@ export interface Transcript {
     end: number;
     text: string;
     tokens: number[];
-    /** Null where they were not asked for. */
+    /** Null when log-probabilities were not requested. */
     avg_logprob: number | null;
     compression_ratio: number;
     no_speech_prob: number | null;
   }[];
   words?: { word: string; start: number; end: number }[];
-  /** From and to in seconds, where voice detection found speech and the model no words. */
+  /** [start, end] in seconds where voice detection found speech but the model returned no words. */
   unheard?: [number, number][];
-  /** English name of the language, where it is known. */
+  /** English name of the language, if known. */
   languageName: string | null;
   srt: string;
   vtt: string;
 }
 
-/** What came of the last samples of a stream; places count samples at 16 kHz. */
+/** The voice activity in the latest samples of a stream; positions count samples at 16 kHz. */
 export interface ListenTurn {
   level: number;
-  /** Where the utterance under way begins. */
+  /** Start of the current utterance. */
   start: number | null;
-  /** Utterances that are over. */
+  /** Start and end of each finished utterance. */
   ended: [number, number][];
 }
 
-/** How a text is spoken. */
+/** Options of a speech synthesis. */
 export interface EngineSpeakOptions {
   input: string;
   ids?: number[];
@@ -84,10 +84,10 @@ export interface EngineSpeakOptions {
   seed?: number;
 }
 
-/** What a speech came to. */
+/** The result of a speech synthesis. */
 export interface Spoken {
   frames: number;
-  /** Frames that were left out because their codes came out of turn. */
+  /** Frames dropped because their codec tokens were out of order. */
   dropped: number;
   seconds: number;
   finishReason: "stop" | "length";

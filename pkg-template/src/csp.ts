@@ -1,8 +1,8 @@
-/** Tells which directive of a Content-Security-Policy is behind a failure: browsers tell scripts nothing but that something failed. */
+/** Finds the Content-Security-Policy directive behind a failure: browsers tell scripts only that something failed. */
 
 import { JerboaError } from "./errors.js";
 
-/** Addresses that the policy has blocked on this thread. */
+/** Origins that the policy has blocked on this thread. */
 const blocked = new Set<string>();
 
 (globalThis as Partial<typeof globalThis>).addEventListener?.("securitypolicyviolation", (event) => {
@@ -10,7 +10,7 @@ const blocked = new Set<string>();
   if (effectiveDirective === "connect-src") blocked.add(origin(blockedURI));
 });
 
-/** The same error, or the one that names what the policy must allow. */
+/** Returns the error, or one that names the directive to change. */
 export function explained(error: JerboaError): JerboaError {
   const said = `${error.message} ${error.cause instanceof Error ? error.cause.message : ""}`;
   if (error.code === "assets" && /wasm-unsafe-eval|unsafe-eval|Content Security Policy/i.test(said)) {

@@ -1,29 +1,29 @@
-/** Decodes pictures with the browser's own decoder and hands their rows to the engine, a strip at a time; frames of a video likewise. Does not know what they are for. */
+/** Decodes images and video frames with the browser's decoder and uploads their rows to the engine in strips. */
 
 import type { Engine, EngineModule, EngineRows, SeenImage } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
 import type { GivenImage } from "./pictures.js";
 import type { GivenVideo } from "./video.js";
 
-/** Pixels of a strip: what is copied to the engine at a time. */
+/** Pixels per strip that is copied to the engine. */
 const STRIP = 1 << 18;
-/** Bytes of a file that are looked at first; most headers end there. */
+/** Bytes of a file that are read first; most image headers end there. */
 const HEAD = 1 << 18;
-/** The most pixels of a picture, as the engine has it for files. */
+/** Maximum pixels of an image; the engine has the same limit for files. */
 const MOST = 1e8;
 
-/** The pictures that an engine was shown, by their keys. */
+/** The images that an engine has encoded, by key. */
 export class Shown {
   readonly #known = new Map<number, number>();
 
-  /** Shows the engine a picture, unless it was shown before and is still there. */
+  /** Encodes an image, unless it was encoded before and is still cached. */
   async see(module: EngineModule, engine: Engine, given: GivenImage): Promise<SeenImage> {
     const seen = await decoded(module, engine, given);
     if (given.key !== undefined) this.#known.set(given.key, seen.picture);
     return seen;
   }
 
-  /** The conversation with the numbers of its pictures in their places. */
+  /** Replaces the images of a conversation by their ids. */
   async numbered(module: EngineModule, engine: Engine, messages: unknown[]): Promise<unknown[]> {
     const numbered = [];
     for (const message of messages) {
@@ -57,10 +57,10 @@ export class Shown {
   }
 }
 
-/** No seconds: a picture. */
+/** Frame times of an image: none. */
 const STILL = new Float64Array();
 
-/** Frames become as large as the first, where they are not. */
+/** Encodes video frames; frames of another size are scaled to the first one's. */
 async function watched(module: EngineModule, engine: Engine, frames: GivenVideo["frames"], seconds: Float64Array): Promise<SeenImage> {
   let rows: EngineRows | undefined;
   let size = { width: 0, height: 0 };
@@ -99,11 +99,11 @@ async function decoded(module: EngineModule, engine: Engine, { image }: GivenIma
 async function bitmapOf(module: EngineModule, image: Blob | ImageData): Promise<ImageBitmap> {
   if (image instanceof Blob) await examined(module, image);
   return createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" }).catch((thrown) => {
-    throw refused(`The picture could not be decoded: its file is damaged. (${thrown instanceof Error ? thrown.message : thrown})`);
+    throw refused(`The image could not be decoded; the file may be damaged (${thrown instanceof Error ? thrown.message : thrown}).`);
   });
 }
 
-/** Refuses by its header what would cost more than any picture should. */
+/** Checks an image's header; refuses images that are too large to decode. */
 async function examined(module: EngineModule, file: Blob): Promise<void> {
   for (let size = HEAD; ; size *= 16) {
     try {
@@ -111,7 +111,7 @@ async function examined(module: EngineModule, file: Blob): Promise<void> {
       return;
     } catch (thrown) {
       const error = JerboaError.from(thrown);
-      // Long comments and previews may come before the size.
+      // Long comments and previews may precede the size.
       if (size >= file.size || !error.message.includes("breaks off")) throw error;
     }
   }
@@ -138,27 +138,27 @@ async function drawn(engine: Engine, bitmap: ImageBitmap): Promise<SeenImage> {
 }
 
 function sizeOf({ width, height }: ImageBitmap): { width: number; height: number } {
-  if (!(width > 0 && height > 0) || width * height > MOST) throw refused(`The picture has ${width}x${height} pixels; between 1 and ${MOST / 1e6} million are decoded.`);
+  if (!(width > 0 && height > 0) || width * height > MOST) throw refused(`The image has ${width}x${height} pixels; the limit is ${MOST / 1e6} million. Use a smaller image.`);
   return { width, height };
 }
 
-/** Hands the rows of a picture over, in this size. */
+/** Uploads the rows of an image, scaled to this size. */
 function draw(rows: EngineRows, bitmap: ImageBitmap, { width, height }: { width: number; height: number }): void {
   const most = Math.min(height, Math.max(1, Math.floor(STRIP / width)));
   const canvas = new OffscreenCanvas(width, most);
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  if (!context) throw refused("This browser gives no canvas to read pictures with.");
+  if (!context) throw refused("Canvas is not available in this browser, so the image's pixels cannot be read.");
   try {
     for (let y = 0; y < height; y += most) {
       const count = Math.min(most, height - y);
       context.clearRect(0, 0, width, most);
-      // Strips of the whole, drawn in its size.
+      // Draws one strip of the scaled image at a time.
       context.drawImage(bitmap, 0, -y, width, height);
       const { data } = context.getImageData(0, 0, width, count);
       rows.push(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
     }
   } catch (thrown) {
-    if (thrown instanceof DOMException) throw refused(`The picture cannot be read: ${thrown.message}. Pictures of other sites need CORS.`);
+    if (thrown instanceof DOMException) throw refused(`The image cannot be read: ${thrown.message}. Images from other sites need CORS.`);
     throw thrown;
   }
 }

@@ -1,11 +1,14 @@
-/** A value without what JSON has no word for: members that are undefined or functions are left out, at any depth. The engine takes a member that is there for given. */
+/**
+ * Drops what JSON cannot hold: undefined values and functions, at any depth. The engine treats a member that is present
+ * as set.
+ */
 export function defined<T>(value: T): T;
 export function defined(value: unknown): unknown {
   if (Array.isArray(value)) return value.map((item: unknown) => defined(item));
   if (typeof value !== "object" || value === null) return value;
   const { toJSON } = value as { toJSON?: unknown };
   if (typeof toJSON === "function") return toJSON.call(value);
-  // Typed arrays, Maps and Blobs cross as they are; a plain object may be of another realm.
+  // Typed arrays, Maps and Blobs pass unchanged; a plain object may come from another realm.
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) return value;
   const members = Object.entries(value).filter(([, member]) => member !== undefined && typeof member !== "function");

@@ -1,4 +1,4 @@
-/** Vectors of texts and pictures and the order of documents, in our own shapes and in OpenAI's. Does not know how they are computed. */
+/** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
 import { checked, describe, mustBe } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
@@ -7,38 +7,41 @@ import type { Backend } from "./host.js";
 import { misused } from "./tasks.js";
 import { given, type ImageSource } from "./pictures.js";
 
-/** What is embedded: a text, or a picture where `info.capabilities` have `image`. An address is a text: give a picture's as a `URL`. */
+/**
+ * An input to embed: text, or an image if `info.capabilities` includes `image`. Strings are text; pass an image's
+ * address as a `URL`.
+ */
 export type EmbedInput = string | Exclude<ImageSource, string>;
 
 /** Options of `model.embed`. Defaults come from the model's own configuration. */
 export interface EmbedOptions {
-  /** The name of one of the model's prompts, such as `query` or `document`. */
+  /** Name of one of the model's prompts, such as `query` or `document`. */
   task?: string;
-  /** A text to set before each input, instead of a named prompt. */
+  /** A prefix for each input, instead of a named prompt. */
   prompt?: string;
-  /** Scales vectors to length 1. */
+  /** Normalizes vectors to length 1. */
   normalize?: boolean;
-  /** Keeps the first so many numbers of each vector (Matryoshka), before scaling. */
+  /** Truncates each vector to its first components (Matryoshka), before normalizing. */
   truncateDim?: number;
-  /** Hears how many texts are done; pictures come after them. */
+  /** Receives how many texts are done; images follow them. */
   onProgress?: (progress: { done: number; total: number }) => void;
-  /** Gives it up. */
+  /** Cancels the call. */
   signal?: AbortSignal;
 }
 
 /** Options of `model.rerank`. */
 export interface RerankOptions {
-  /** Keeps the best so many. */
+  /** Returns only the best documents. */
   topN?: number;
-  /** What counts as relevant, for models that take an instruction. */
+  /** Definition of relevance, for models that take an instruction. */
   instruction?: string;
-  /** Gives it up. */
+  /** Cancels the call. */
   signal?: AbortSignal;
 }
 
 /** A document with its score. */
 export interface Ranked {
-  /** Its place in the list that was given. */
+  /** Index in the list of documents. */
   index: number;
   score: number;
   document: string;
@@ -46,17 +49,17 @@ export interface Ranked {
 
 /** A request of `model.embeddings.create`. */
 export interface EmbeddingCreateParams {
-  /** Texts, or token ids, which are taken as they are. */
+  /** Texts, or token ids, which are used unchanged. */
   input: string | string[] | number[] | number[][];
-  /** Ignored but for being a string: there is one model. */
+  /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   dimensions?: number;
   encoding_format?: "float" | "base64";
-  /** Ignored: nobody else sees the request. */
+  /** Ignored: requests stay on this device. */
   user?: string;
 }
 
-/** OpenAI's answer; `E` is `string`, base64 of little-endian 32-bit floats, when that was asked for. */
+/** OpenAI's response; `E` is `string` (base64 of little-endian f32) when that was requested. */
 export interface CreateEmbeddingResponse<E extends number[] | string = number[]> {
   object: "list";
   data: { object: "embedding"; index: number; embedding: E }[];
@@ -75,7 +78,7 @@ export class Embeddings {
     this.#info = info;
   }
 
-  /** Embeds texts; vectors as base64. */
+  /** Embeds texts; returns vectors as base64. */
   create(params: EmbeddingCreateParams & { encoding_format: "base64" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<string>>;
   /** Embeds texts. */
   create(params: EmbeddingCreateParams & { encoding_format?: "float" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse>;
@@ -101,13 +104,13 @@ export class Embeddings {
   }
 }
 
-/** Embeds texts and pictures. */
+/** Embeds texts and images. */
 export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
   const sees = info.capabilities?.includes("image");
   return embedAll(backend, info, sees ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input), options);
 }
 
-/** Embeds texts, token ids and pictures. */
+/** Embeds texts, token ids and images. */
 async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput | Uint32Array)[], options?: EmbedOptions): Promise<Float32Array[]> {
   const spec = {
     task: mustBe.string,
@@ -123,7 +126,7 @@ async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput |
   const pictures = inputs.filter((each): each is Exclude<EmbedInput, string> => !plain(each));
   if (backend.closed) throw unloaded();
   if (info.task !== "embed") throw misused(info, "cannot embed");
-  if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: give 'task' or 'prompt', not both.");
+  if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: 'task' and 'prompt' exclude each other. Set one of them.");
   if (signal?.aborted) throw aborted("Embedding");
   const engineOptions = rest satisfies EngineEmbedOptions;
   const ofTexts = texts.length === 0 ? [] : await backend.call("embed", [texts, engineOptions], { signal, onEvent: onProgress });
@@ -147,9 +150,9 @@ export async function rerank(backend: Backend, info: ModelInfo, query: string, d
   return ranked.sort((a, b) => b.score - a.score || a.index - b.index).slice(0, topN);
 }
 
-/** The cosine of the angle between two vectors: 1 for the same direction, 0 for unrelated ones. */
+/** Cosine similarity of two vectors: 1 for the same direction, 0 for unrelated ones. */
 export function similarity(a: ArrayLike<number>, b: ArrayLike<number>): number;
-/** The cosine of one vector with each of many. */
+/** Cosine similarity of one vector with each of many. */
 export function similarity(a: ArrayLike<number>, b: readonly ArrayLike<number>[]): number[];
 export function similarity(a: ArrayLike<number>, b: ArrayLike<number> | readonly ArrayLike<number>[]): number | number[] {
   if (Array.isArray(b) && typeof b[0] === "object") return (b as ArrayLike<number>[]).map((each) => cosine(a, each));
@@ -157,7 +160,7 @@ export function similarity(a: ArrayLike<number>, b: ArrayLike<number> | readonly
 }
 
 function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  if (a.length !== b.length) throw refused(`similarity: the vectors have ${a.length} and ${b.length} numbers; they must be of one model and one truncateDim.`);
+  if (a.length !== b.length) throw refused(`similarity: the vectors have ${a.length} and ${b.length} components; they must come from the same model with the same truncateDim.`);
   let dot = 0;
   let aa = 0;
   let bb = 0;
@@ -174,7 +177,7 @@ function textsOf(where: string, input: unknown): string[] {
   return typeof input === "string" ? [input] : (input as string[]);
 }
 
-/** Texts, or lists of token ids: a list of numbers is one. */
+/** Texts, or lists of token ids; a list of numbers is one input. */
 function textsOrIds(where: string, input: unknown): (string | Uint32Array)[] {
   const isIds = (each: unknown): each is number[] => Array.isArray(each) && each.length > 0 && each.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
   if (isIds(input)) return [Uint32Array.from(input)];

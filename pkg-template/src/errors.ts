@@ -1,8 +1,8 @@
-/** The one error class of the package. Knows codes and sentences; not who throws them. */
+/** The package's only error class, with its codes and shared messages. */
 
 /**
- * The stable name of an error. The engine's own codes come from the wasm module unchanged; `unloaded`, `worker` and `assets` are
- * the facade's, `store…` and `model_mismatch` the memory's.
+ * The stable code of an error. The engine's codes pass from the wasm module unchanged; `unloaded`, `worker` and
+ * `assets` belong to the facade, `store…` and `model_mismatch` to the memory.
  */
 export type JerboaErrorCode =
   // names, network, cache
@@ -22,19 +22,21 @@ export type JerboaErrorCode =
   // codes of newer engines
   | (string & {});
 
-/** Everything that this package throws: `code` is for programs and stays the same, `message` is for people and says what to do. */
+/**
+ * Every error of this package. `code` is stable and meant for programs; `message` is for people and says what to do.
+ */
 export class JerboaError extends Error {
   override readonly name = "JerboaError";
-  /** The stable name of what went wrong. */
+  /** The stable error code. */
   readonly code: JerboaErrorCode;
 
   constructor(code: JerboaErrorCode, message: string, options?: ErrorOptions) {
-    // What a browser or a server said may end a sentence of ours with a stop of its own.
+    // Text from a browser or server may end with a period of its own; avoid two.
     super(message.replace(/([^.])\.\.(?=\s|$)/g, "$1."), options);
     this.code = code;
   }
 
-  /** Makes a `JerboaError` of whatever was thrown: the engine's plain objects, a browser's exception, a string. */
+  /** Converts anything thrown to a `JerboaError`: the engine's plain objects, a browser's exception, a string. */
   static from(thrown: unknown): JerboaError {
     if (thrown instanceof JerboaError) return thrown;
     if (typeof thrown === "object" && thrown !== null) {
@@ -47,43 +49,43 @@ export class JerboaError extends Error {
   }
 }
 
-/** The error of an operation that its caller gave up. */
+/** The error of a cancelled operation. */
 export function aborted(what: string): JerboaError {
   return new JerboaError("aborted", `${what} was aborted.`);
 }
 
-/** The error of a call on a model that is gone. */
+/** The error of a call on an unloaded model. */
 export function unloaded(): JerboaError {
-  return new JerboaError("unloaded", "There is no model here: it was unloaded. Call loadModel again.");
+  return new JerboaError("unloaded", "The model was unloaded. Call loadModel again.");
 }
 
-/** The error of a call on a session that is gone. */
+/** The error of a call on a disposed session. */
 export function disposed(): JerboaError {
-  return new JerboaError("unloaded", "This session is gone: it was disposed of. Call model.createSession() for another.");
+  return new JerboaError("unloaded", "This session was disposed. Call model.createSession() for a new one.");
 }
 
-/** The error of a file of the package that could not be fetched or run. */
+/** The error of a package file that could not be fetched or run. */
 export function missingAsset(what: string, reason: unknown): JerboaError {
   const said = reason instanceof Error ? reason.message : String(reason);
-  const advice = "Serve the package's files as they are beside each other, or name their addresses: configure({ wasmUrl, workerUrl }).";
+  const advice = "Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).";
   return new JerboaError("assets", `${what} could not be loaded: ${sentence(said)} ${advice}`, { cause: reason });
 }
 
-/** The error of a place without WebGPU that is no browser. */
+/** The error of an environment without WebGPU that is not a browser. */
 export function noBrowser(): JerboaError {
-  return new JerboaError("no_webgpu", "There is no WebGPU here: this is not a web page or a worker of one. In Node, jerboa/memory works; models run in browsers.");
+  return new JerboaError("no_webgpu", "WebGPU is not available: models run only in web pages and their workers. In Node, use jerboa/memory only.");
 }
 
-/** The error of a request that contradicts itself or names something unknown. */
+/** The error of an invalid request: contradictory options or unknown names. */
 export function refused(message: string): JerboaError {
   return new JerboaError("request", message);
 }
 
 function internal(name: string, message: string): string {
-  return `${name}: ${sentence(message)} This is a fault of jerboa; load the model again and please report it.`;
+  return `${name}: ${sentence(message)} This is a bug in jerboa. Load the model again and please report it.`;
 }
 
-/** A text with one full stop at its end. */
+/** Ends a text with exactly one period. */
 function sentence(text: string): string {
   return /[.!?]\s*$/.test(text) ? text.trimEnd() : `${text}.`;
 }

@@ -1,20 +1,20 @@
-/** A `fetch` that answers OpenAI's HTTP API from a loaded model, for clients that know that API. Knows paths, statuses and streams; not what a request means. */
+/** A `fetch` that serves OpenAI's HTTP API from a loaded model: paths, status codes and streams. */
 
 import { JerboaError } from "./errors.js";
 import type { Model } from "./model.js";
 
-/** What answers at a path: the parsed body goes in, a value or a stream of values comes out. */
+/** A request handler: takes the parsed body, returns a value or a stream of values. */
 type Handler = (body: never, signal: AbortSignal) => Promise<unknown>;
 
 /**
- * A `fetch` whose server is the model. The official client works with it as it is:
+ * Creates a `fetch` whose server is the model. The official client works with it unchanged:
  *
  * ```js
  * const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: createFetch(model), dangerouslyAllowBrowser: true });
  * ```
  *
- * It answers `chat/completions`, `completions`, `embeddings`, `audio/transcriptions`, `audio/translations`, `audio/speech` and `models` at any address, streamed where that is
- * asked for, and sends nothing anywhere.
+ * Serves `chat/completions`, `completions`, `embeddings`, `audio/transcriptions`, `audio/translations`, `audio/speech`
+ * and `models` at any base URL, streamed on request. Nothing is sent over the network.
  */
 export function createFetch(model: Model): typeof fetch {
   const handlers: Record<string, Handler> = {
@@ -31,8 +31,8 @@ export function createFetch(model: Model): typeof fetch {
     try {
       if (request.method === "GET") return models(model, pathname);
       const handler = Object.entries(handlers).find(([path]) => pathname.endsWith(`/${path}`))?.[1];
-      if (!handler || request.method !== "POST") return failure(404, "not_found", `${request.method} ${pathname} is not answered here.`);
-      // One of our own: the answer outlives the call, and leaving its stream must end it.
+      if (!handler || request.method !== "POST") return failure(404, "not_found", `${request.method} ${pathname} is not supported. Supported: chat/completions, completions, embeddings, audio/transcriptions, audio/translations, audio/speech, models.`);
+      // A separate controller: the response outlives the call, and cancelling its stream must stop the model.
       const controller = new AbortController();
       request.signal.addEventListener("abort", () => controller.abort());
       const answer = await handler((await bodyOf(request)) as never, controller.signal);
@@ -47,18 +47,18 @@ export function createFetch(model: Model): typeof fetch {
   };
 }
 
-/** Of requests that are wrong by themselves; another attempt at them is of no use. */
+/** Status codes of invalid requests; retrying them cannot help. */
 const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, unloaded: 410, aborted: 499 };
 
 async function bodyOf(request: Request): Promise<unknown> {
   try {
     return /^multipart/.test(request.headers.get("content-type") ?? "") ? fields(await request.formData()) : await request.json();
   } catch {
-    throw new JerboaError("request", "The request's body is neither JSON nor a form.");
+    throw new JerboaError("request", "The request body is neither JSON nor form data.");
   }
 }
 
-/** A form's fields, whose values are texts and files, as the same request in JSON has them. */
+/** Converts form fields (texts and files) to the equivalent JSON body. */
 function fields(form: FormData): Record<string, unknown> {
   const body: Record<string, unknown> = {};
   for (const name of new Set(form.keys())) {
@@ -73,10 +73,10 @@ function models(model: Model, pathname: string): Response {
   const entry = { id: model.info.model, object: "model", created: 0, owned_by: "jerboa" };
   if (/\/models\/?$/.test(pathname)) return Response.json({ object: "list", data: [entry] });
   if (pathname.includes("/models/")) return Response.json(entry);
-  return failure(404, "not_found", `GET ${pathname} is not answered here.`);
+  return failure(404, "not_found", `GET ${pathname} is not supported. Supported: GET /models and GET /models/{id}.`);
 }
 
-/** An error as OpenAI's servers tell it. The header keeps clients from trying again: the model would say the same. */
+/** An error in OpenAI's format. The header stops clients from retrying: the result would be the same. */
 function failure(status: number, code: string, message: string): Response {
   const error = { message, code, param: null, type: status < 500 ? "invalid_request_error" : "server_error" };
   return Response.json({ error }, { status, headers: { "x-should-retry": "false" } });
@@ -86,7 +86,7 @@ function isStream(answer: unknown): answer is AsyncIterable<unknown> {
   return typeof answer === "object" && answer !== null && Symbol.asyncIterator in answer;
 }
 
-/** Values as server-sent events. */
+/** Encodes values as server-sent events. */
 function streamed(values: AsyncIterable<unknown>, controller: AbortController, signal: AbortSignal): Response {
   const iterator = values[Symbol.asyncIterator]();
   const encoder = new TextEncoder();

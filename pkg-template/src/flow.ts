@@ -1,8 +1,8 @@
-/** Values that come one by one from a call, read as they come. Knows a queue; not what the values are. */
+/** A queue of values from a running call, exposed as an async iterable. */
 
 import { JerboaError } from "./errors.js";
 
-/** Values on their way; leaving its loop stops what makes them. */
+/** Values from a running call; leaving the loop stops it. */
 export class Flow<T> implements AsyncIterable<T> {
   readonly #values: T[] = [];
   readonly #controller = new AbortController();
@@ -10,7 +10,7 @@ export class Flow<T> implements AsyncIterable<T> {
   #over = false;
   #error: unknown;
 
-  /** `start` hands values over until its promise settles. */
+  /** `start` pushes values until its promise settles. */
   constructor(start: (push: (value: T) => void, signal: AbortSignal) => Promise<void>, signal?: AbortSignal) {
     const given = signal ? AbortSignal.any([signal, this.#controller.signal]) : this.#controller.signal;
     const push = (value: T): void => {
@@ -20,7 +20,7 @@ export class Flow<T> implements AsyncIterable<T> {
     start(push, given)
       .catch((thrown: unknown) => {
         const error = JerboaError.from(thrown);
-        // Who stopped it does not want to hear of it.
+        // A caller who aborted does not need the abort error.
         if (!(this.#controller.signal.aborted && error.code === "aborted")) this.#error = error;
       })
       .finally(() => {
@@ -29,7 +29,7 @@ export class Flow<T> implements AsyncIterable<T> {
       });
   }
 
-  /** Stops it; what has come stays. */
+  /** Stops the call; values already received stay readable. */
   abort(): void {
     this.#controller.abort();
   }

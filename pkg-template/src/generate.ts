@@ -1,4 +1,4 @@
-/** What `generate` takes and how it begins, on a model or in a session. Does not know which. */
+/** Options of `generate`, and how a generation starts on a model or in a session. */
 
 import { checked, describe, mustBe } from "./check.js";
 import type { EngineRequest, ModelInfo, Overflow, Speculation } from "./contract.js";
@@ -9,47 +9,50 @@ import { misused } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
 export interface GenerateOptions {
-  /** The most tokens to generate. */
+  /** Maximum number of generated tokens. */
   maxTokens?: number;
-  /** 0 takes the most likely token each time. */
+  /** Sampling temperature; 0 selects the most likely token. */
   temperature?: number;
-  /** Keeps the k most likely tokens. */
+  /** Samples from the k most likely tokens. */
   topK?: number;
-  /** Keeps the most likely tokens that together reach this probability. */
+  /** Samples from the most likely tokens up to this total probability. */
   topP?: number;
-  /** Drops tokens less likely than this share of the most likely one. */
+  /** Drops tokens whose probability is below this fraction of the most likely one's. */
   minP?: number;
   /** Locally typical sampling. */
   typicalP?: number;
-  /** Above 1 makes tokens that were there less likely. */
+  /** Values above 1 make tokens that already occurred less likely. */
   repetitionPenalty?: number;
-  /** From -2 to 2, off tokens that were generated at all. */
+  /** From -2 to 2; subtracted from the logits of tokens that were generated before. */
   presencePenalty?: number;
-  /** From -2 to 2, off tokens by how often they were generated. */
+  /** From -2 to 2; subtracted from the logits of generated tokens, times their count. */
   frequencyPenalty?: number;
-  /** Added to the logits of these token ids. */
+  /** Values added to the logits of these token ids. */
   logitBias?: Record<number, number>;
-  /** The same seed gives the same tokens. */
+  /** The same seed samples the same tokens. */
   seed?: number;
-  /** Texts that end the generation; they are not part of the result. */
+  /** Strings that end the generation; they are not part of the result. */
   stop?: string | string[];
-  /** Log-probabilities of the generated tokens, in the events. */
+  /** Adds log-probabilities of the generated tokens to the events. */
   logprobs?: boolean;
-  /** How many alternatives come with each, up to 20. */
+  /** Number of alternatives per token, up to 20. */
   topLogprobs?: number;
   /** What to do when the context is full; `error` by default. */
   overflow?: Overflow;
-  /** Turns special tokens that the prompt spells, such as `<|fim_prefix|>`, into such; false by default: for prompts that no stranger has written. */
+  /**
+   * Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; false by default. Enable it for trusted
+   * prompts only.
+   */
   parseSpecial?: boolean;
-  /** Goes on after the end-of-text token. */
+  /** Continues after the end-of-text token. */
   ignoreEos?: boolean;
-  /** `"prompt-lookup"` drafts what the text repeats and verifies it; `"off"` by default. */
+  /** `"prompt-lookup"` drafts tokens from repeated text and verifies them; `"off"` by default. */
   speculation?: Speculation;
-  /** Stops it. */
+  /** Stops the generation. */
   signal?: AbortSignal;
 }
 
-/** The checks of the options of a generation. */
+/** Validators of the generation options. */
 export const SAMPLING = {
   maxTokens: mustBe.integer(1),
   temperature: mustBe.number(0, 100),
@@ -72,33 +75,33 @@ export const SAMPLING = {
   signal: mustBe.signal,
 };
 
-/** The engine's request of options, still without a prompt, and what gives it up. */
+/** Builds the engine request of the options, without a prompt; returns it with the abort signal. */
 export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined] {
   if (backend.closed) throw unloaded();
   if (info.task !== "generate") throw misused(info, "cannot generate text");
   const { signal, stop, ...rest } = checked(where, options, SAMPLING);
-  if (rest.topLogprobs && !rest.logprobs) throw refused(`${where}: 'topLogprobs' needs logprobs: true.`);
+  if (rest.topLogprobs && !rest.logprobs) throw refused(`${where}: 'topLogprobs' requires logprobs: true.`);
   const request: EngineRequest = { ...rest };
   if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
   return [request, signal];
 }
 
-/** Starts a generation, in whatever session the backend stands for. What is wrong with the request rejects, as what the engine refuses does. */
+/** Starts a generation in the backend's session. Invalid requests reject, like errors of the engine. */
 export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
   return Generation.of(() => {
     const [request, signal] = requestOf(backend, info, "generate", options);
     if (typeof prompt === "string") request.prompt = prompt;
     else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
-    else throw refused(`generate takes a text or a list of token ids, not ${describe(prompt)}.`);
+    else throw refused(`generate: the prompt must be a string or a list of token ids, not ${describe(prompt)}.`);
     return new Generation((onEvent, s) => backend.call("generate", [request], { signal: s, onEvent }), signal);
   });
 }
 
-/** Token ids that a caller gave. */
+/** Validates token ids from a caller. */
 export function ids(where: string, tokens: ArrayLike<number>): Uint32Array {
   const list = typeof tokens === "object" && tokens !== null && "length" in tokens ? Array.from(tokens) : undefined;
   if (!list || !list.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32)) {
-    throw refused(`${where} takes token ids: whole numbers from 0 up. Texts become ids by model.tokenize(text).`);
+    throw refused(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
   }
   return Uint32Array.from(list);
 }

@@ -1,9 +1,9 @@
-/** A running generation, to be awaited as a whole or read as it comes. Knows a queue of events; not what made them. */
+/** A running generation: await the whole text or iterate over it. */
 
 import type { GenerationEvent, GenerationResult } from "./contract.js";
 import { aborted, JerboaError, refused } from "./errors.js";
 
-/** Starts a generation: hands over where events go and what gives it up. */
+/** Starts a generation with an event callback and an abort signal. */
 export type Start = (onEvent: (event: GenerationEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;
 
 /**
@@ -15,11 +15,11 @@ export type Start = (onEvent: (event: GenerationEvent) => void, signal: AbortSig
  * const { finishReason } = await model.generate(prompt).details;   // with ids, reason and times
  * ```
  *
- * Leaving the loop stops the generation. When it is aborted, a loop ends, `details` says `finishReason: "abort"` with
- * the text so far, and awaiting the text rejects with code `aborted`.
+ * Leaving the loop stops the generation. When it is aborted, the loop ends, `details` resolves with `finishReason:
+ * "abort"` and the text so far, and awaiting the text rejects with code `aborted`.
  */
 export class Generation implements PromiseLike<string>, AsyncIterable<string> {
-  /** All there is to know once it has ended. */
+  /** The complete result, once it has ended. */
   readonly details: Promise<GenerationResult>;
   readonly #events: GenerationEvent[] = [];
   readonly #controller = new AbortController();
@@ -41,7 +41,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
     this.details.catch(() => {});
   }
 
-  /** @internal What `make` makes; a generation that fails where it throws. */
+  /** @internal Calls `make`; if it throws, returns a generation that rejects with that error. */
   static of(make: () => Generation): Generation {
     try {
       return make();
@@ -50,7 +50,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
     }
   }
 
-  /** Stops it; what was generated stays. */
+  /** Stops the generation; text generated so far is kept. */
   abort(): void {
     this.#controller.abort();
   }
@@ -68,24 +68,24 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
       .then(onText, onError);
   }
 
-  /** As a promise's `catch`. */
+  /** Like a promise's `catch`. */
   catch<B = never>(onError?: ((reason: JerboaError) => B | PromiseLike<B>) | null): Promise<string | B> {
     return this.then(undefined, onError);
   }
 
-  /** As a promise's `finally`. */
+  /** Like a promise's `finally`. */
   finally(done?: (() => void) | null): Promise<string> {
     return this.then().finally(done);
   }
 
-  /** The pieces of text as they come. */
+  /** Iterates over the text as it is generated. */
   async *[Symbol.asyncIterator](): AsyncGenerator<string, void, undefined> {
     for await (const { text } of this.events()) if (text) yield text;
   }
 
-  /** The pieces with their ids and log-probabilities. It can be read once. */
+  /** Iterates over text with ids and log-probabilities. It can be consumed once. */
   async *events(): AsyncGenerator<GenerationEvent, void, undefined> {
-    if (this.#read) throw refused("This generation has been read already. Call generate again for another.");
+    if (this.#read) throw refused("This generation was already consumed. Call generate again for a new one.");
     this.#read = true;
     try {
       for (;;) {
@@ -100,7 +100,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
     }
   }
 
-  /** Runs it; an abort is a result like any other, whether the engine noticed it or the call never reached it. */
+  /** Runs the generation; an abort is a result too, whether the engine saw it or the call never started. */
   async #run(start: Start): Promise<GenerationResult> {
     const seen: GenerationEvent[] = [];
     const onEvent = (event: GenerationEvent): void => {

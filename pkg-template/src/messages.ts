@@ -1,50 +1,53 @@
-/** Conversations in OpenAI's shape, made ready for chat templates. Does not know any template. */
+/** Converts conversations from OpenAI's format to the input of chat templates. */
 
 import { describe } from "./check.js";
 import { refused } from "./errors.js";
 import type { ImagePartSource, ImageSource } from "./pictures.js";
 import type { VideoPartSource, VideoSource } from "./video.js";
 
-/** A part of a message's content. */
+/** A text part of a message. */
 export interface TextPart {
   type: "text";
   text: string;
 }
 
-/** A picture in OpenAI's shape: an address that the page can read, or a `data:` one. */
+/** An image in OpenAI's format: a URL that the page can fetch, or a `data:` URL. */
 export interface ImageUrlPart {
   type: "image_url";
   image_url: { url: string; detail?: "auto" | "low" | "high" };
 }
 
-/** A picture that the page has. */
+/** An image as an object of the page. */
 export interface ImagePart {
   type: "image";
   image: ImageSource;
 }
 
-/** A video at an address, as OpenAI's shape has pictures; `fps` frames of a second are taken, as many as the model's settings say by default. */
+/**
+ * A video at a URL, analogous to OpenAI's images. `fps` frames per second are sampled, by default as the model's
+ * settings say.
+ */
 export interface VideoUrlPart {
   type: "video_url";
   video_url: { url: string; fps?: number };
 }
 
-/** A video that the page has, or its frames, of which `fps` show in a second (2 by default), or each at one of the `timestamps` in seconds. */
+/** A video object, or its frames: `fps` of them per second (2 by default), or at `timestamps` in seconds. */
 export type VideoPart =
   | { type: "video"; video: VideoSource; fps?: number }
   | { type: "video"; frames: ImageSource[]; fps?: number; timestamps?: number[] };
 
-/** A part of an answer that declined, as OpenAI's models have it; it is read as text. */
+/** A refusal of OpenAI's models; treated as text. */
 export interface RefusalPart {
   type: "refusal";
   refusal: string;
 }
 
-/** A call of a function that the model asked for. */
+/** A function call that the model requested. */
 export interface ToolCall {
   id: string;
   type: "function";
-  /** `arguments` is JSON text. */
+  /** `arguments` is a JSON string. */
   function: { name: string; arguments: string };
 }
 
@@ -63,8 +66,8 @@ export type ChatMessage =
 const ROLES = ["system", "developer", "user", "assistant", "tool"];
 
 /**
- * Checks a conversation and gives templates what they expect: text content, parts where there are pictures, `system`, arguments as objects. `takes` is what the
- * model takes.
+ * Validates a conversation and converts it to what templates expect: text content, or parts when there are images; role
+ * `system` for `developer`; tool arguments as objects. `takes` lists the model's input types.
  */
 export function engineMessages(where: string, messages: ChatMessage[], takes: readonly string[] = []): unknown[] {
   if (!Array.isArray(messages) || messages.length === 0) throw refused(`${where}: 'messages' must be an array of at least one message.`);
@@ -86,7 +89,7 @@ export function engineMessages(where: string, messages: ChatMessage[], takes: re
 type Part = TextPart | RefusalPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart;
 type Made = TextPart | ImagePartSource | VideoPartSource;
 
-/** The text of a message; with pictures in it, its parts. */
+/** The text of a message, or its parts if it contains images. */
 function contentOf(at: string, content: string | Part[], takes: readonly string[]): string | Made[] {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
@@ -103,24 +106,24 @@ function enginePart(at: string, part: Part, takes: readonly string[]): Made {
   if (sees && part?.type === "image_url") {
     const url = typeof part.image_url === "string" ? part.image_url : part.image_url?.url;
     if (typeof url === "string" && url) return { type: "image", source: url };
-    throw refused(`${at}: a part of type 'image_url' needs image_url: { url }.`);
+    throw refused(`${at}: a part of type 'image_url' requires image_url: { url }.`);
   }
   const watches = takes.includes("video");
   if (watches && part?.type === "video_url") {
     const { url, ...rest } = part.video_url ?? {};
     if (typeof url === "string" && url) return { type: "video", source: url, ...rest };
-    throw refused(`${at}: a part of type 'video_url' needs video_url: { url }.`);
+    throw refused(`${at}: a part of type 'video_url' requires video_url: { url }.`);
   }
   if (watches && part?.type === "video") {
     const { type, ...rest } = part;
     if ("video" in rest && rest.video) return { type, source: rest.video, ...(rest.fps === undefined ? {} : { fps: rest.fps }) };
     if ("frames" in rest && Array.isArray(rest.frames) && rest.frames.length > 0) return { type, ...rest };
-    throw refused(`${at}: a part of type 'video' needs a video, or frames.`);
+    throw refused(`${at}: a part of type 'video' requires 'video' or 'frames'.`);
   }
-  throw refused(`${at}: a part of type ${describe((part as TextPart | undefined)?.type)} cannot be read by this model; only ${watches ? "text, pictures and videos" : sees ? "text and pictures" : "text"} can.`);
+  throw refused(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${watches ? "text, images and videos" : sees ? "text and images" : "text"}.`);
 }
 
-/** Templates write arguments out themselves: they want the object. Text that is no JSON goes through as it is. */
+/** Parses tool arguments: templates format the object themselves. Text that is not JSON passes unchanged. */
 function parsed(call: ToolCall): unknown {
   try {
     return typeof call.function?.arguments === "string" ? JSON.parse(call.function.arguments) : call.function?.arguments;

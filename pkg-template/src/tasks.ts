@@ -1,9 +1,9 @@
-/** What a model is for, in words. Knows the names of tasks; not how they are done. */
+/** Names of tasks, and the error for calling a model with the wrong one. */
 
 import type { ModelInfo } from "./contract.js";
 import { JerboaError, refused } from "./errors.js";
 
-/** Of each task: what a model for it is, and how it is called. */
+/** Per task: a description of such a model, and the method to call. */
 const TASKS: Record<string, readonly [is: string, call: string]> = {
   generate: ["a text-generation model", "model.generate"],
   embed: ["an embedding model", "model.embed"],
@@ -12,7 +12,7 @@ const TASKS: Record<string, readonly [is: string, call: string]> = {
   speak: ["a text-to-speech model", "model.audio.speech.create"],
 };
 
-/** The error of a model that is asked for what another kind of model does. */
+/** The error of calling a model for a task that it does not support. */
 export function misused(info: ModelInfo, cannot: string): JerboaError {
   const [is, call] = TASKS[info.task] ?? [`a model for '${info.task}'`, "what it is for"];
   return refused(`${info.model} ${cannot}: it is ${is}, call ${call} instead.`);

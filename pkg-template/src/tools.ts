@@ -1,19 +1,22 @@
-/** Finds function calls in what a model writes: `<tool_call>{"name", "arguments"}</tool_call>`, as Qwen, Hermes and SmolLM3 do. */
+/**
+ * Parses tool calls in generated text: `<tool_call>{"name", "arguments"}</tool_call>`, as Qwen, Hermes and SmolLM3
+ * write them.
+ */
 
 import type { ToolCall } from "./messages.js";
 
 const OPEN = "<tool_call>";
 const CLOSE = "</tool_call>";
 
-/** A piece of the answer: text, or a whole call. */
+/** A part of the answer: text, or a complete tool call. */
 export type Piece = { text: string } | { call: ToolCall };
 
-/** Splits a stream of text into text and calls. Text that might be the start of a call waits for the next piece. */
+/** Splits a stream of text into text and tool calls. A possible start of a call is held until more text arrives. */
 export class ToolCallParser {
   #buffer = "";
   #count = 0;
 
-  /** Takes the next piece of text. */
+  /** Takes the next text. */
   push(text: string): Piece[] {
     this.#buffer += text;
     const pieces: Piece[] = [];
@@ -33,14 +36,14 @@ export class ToolCallParser {
       }
       const call = this.#call(this.#buffer.slice(open + OPEN.length, close));
       const end = close + CLOSE.length;
-      // What is no call stays in the text as the model wrote it.
+      // Invalid calls stay in the text unchanged.
       this.#emit(pieces, this.#buffer.slice(0, call ? open : end));
       if (call) pieces.push({ call });
       this.#buffer = this.#buffer.slice(end);
     }
   }
 
-  /** Takes the end of the text; a call that was not closed counts when it is complete. */
+  /** Ends the text; an unclosed call counts if it is complete. */
   finish(): Piece[] {
     const rest = this.#buffer;
     this.#buffer = "";
@@ -51,7 +54,7 @@ export class ToolCallParser {
     return pieces;
   }
 
-  /** Blank text between calls is layout, not content. */
+  /** Whitespace between calls is formatting, not content. */
   #emit(pieces: Piece[], text: string): void {
     if (text && !(this.#count > 0 && !text.trim())) pieces.push({ text });
   }
@@ -73,7 +76,7 @@ export class ToolCallParser {
   }
 }
 
-/** How many characters at the end of the text may be the start of a call. */
+/** The length of the longest suffix that may be the start of a call. */
 function partial(text: string): number {
   for (let n = Math.min(OPEN.length - 1, text.length); n > 0; n--) if (text.endsWith(OPEN.slice(0, n))) return n;
   return 0;

@@ -145,7 +145,7 @@ test("a file is turned upright and its header is read before it is decoded", opt
   const said = {
     bomb: /^request: .*60000x60000 pixels, more than the 100 million/,
     cmyk: /^request: .*CMYK/,
-    damaged: /^request: The picture could not be decoded: its file is damaged/,
+    damaged: /^request: The image could not be decoded; the file may be damaged/,
     cut: /^request: .*breaks off/,
     empty: /^request: .*empty/,
     text: /^request: .*JPEG, PNG, WebP and GIF are read/,
@@ -154,8 +154,8 @@ test("a file is turned upright and its header is read before it is decoded", opt
     long: /^request: .*times as long as wide/,
     data: /^request: .*the data: address is damaged/,
     thing: /^request: .*is no picture/,
-    part: /^request: .*needs image_url: \{ url \}/,
-    sound: /^request: .*only text, pictures and videos can/,
+    part: /^request: .*requires image_url: \{ url \}/,
+    sound: /^request: .*does not support parts of type .*Supported: text, images and videos/,
   };
   for (const [name, pattern] of Object.entries(said)) assert.match(found[name], pattern, name);
 });
@@ -214,11 +214,11 @@ test("a video is cut into frames, whatever it comes as", options, async () => {
   assert.ok(prompt("frames") > 3 * 12 && prompt("frames") < 3 * 12 + 100, String(prompt("frames")));
   assert.equal(prompt("slow"), prompt("frames"));
   assert.match(found.times, /^request: .*'timestamps' must be growing numbers of seconds, one for each of the 5 frames/);
-  assert.match(found.none, /^request: .*needs a video, or frames/);
+  assert.match(found.none, /^request: .*requires 'video' or 'frames'/);
   assert.match(found.rate, /^request: .*'fps' of a video must be a positive number, not -1/);
   assert.match(found.damaged, /^request: The video cannot be played by this browser/);
   assert.match(found.thing, /^request: .*is no video/);
-  assert.match(found.part, /^request: .*needs video_url: \{ url \}/);
+  assert.match(found.part, /^request: .*requires video_url: \{ url \}/);
   assert.match(found.rendered, /<\|vision_start\|><\|video_pad\|><\|vision_end\|>What moves\?/);
 });
 

@@ -89,7 +89,7 @@ test("where no worker can be made the model runs on the page's thread and says w
   });
   const one = await refused.evaluate(async () => (await jerboa.loadModel("a/b")).info);
   assert.equal(one.worker, false);
-  assert.match(one.warnings[0], /page's own thread.*the policy forbids it/);
+  assert.match(one.warnings[0], /page's main thread.*the policy forbids it/);
 
   const missing = await open(() => {
     const Real = Worker;
@@ -102,7 +102,7 @@ test("where no worker can be made the model runs on the page's thread and says w
     return { info: model.info, text: await model.generate("still works") };
   });
   assert.equal(two.info.worker, false);
-  assert.match(two.info.warnings[0], /page's own thread.*could not be loaded/);
+  assert.match(two.info.warnings[0], /page's main thread.*could not be loaded/);
   assert.equal(two.text, "still works");
   await refused.close();
   await missing.close();
