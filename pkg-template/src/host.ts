@@ -1,4 +1,4 @@
-/** Runs the engine's calls on whatever thread it lives, one at a time on the GPU. Does not know who calls or over what wire. */
+/** Runs engine calls on the current thread, one GPU call at a time per queue. Does not depend on the transport. */
 
 import type {
   CachedSource, Check, DeviceReport, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, EngineSpeakOptions, EngineTranscribeOptions,
@@ -14,15 +14,15 @@ import { retelling } from "./replay.js";
 /** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
 export interface Methods {
   load(options: EngineLoadOptions): EngineInfo;
-  /** Answers with all warnings of the load when what it fetched is in the cache. */
+  /** All warnings of the load, once its files are cached. */
   stored(): string[];
   tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
   tokenizeChat(messages: unknown[], options: object): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
-  /** In a session, or in the model's own where none is named. */
+  /** Generates in a session, or in the model's own sequence without `session`. */
   generate(request: EngineRequest, session?: number): GenerationResult;
-  /** Makes a session and tells its number. */
+  /** Creates a session; returns its id. */
   createSession(): number;
   forkSession(session: number): number;
   disposeSession(session: number): void;
@@ -56,22 +56,22 @@ export interface Methods {
 /** The name of a call. */
 export type Method = keyof Methods;
 
-/** What a call may carry besides its arguments. */
+/** Options of a call, besides its arguments. */
 export interface CallOptions {
-  /** Gives the call up. */
+  /** Cancels the call. */
   signal?: AbortSignal | undefined;
-  /** Gets what the call reports on its way. */
+  /** Receives events while the call runs. */
   onEvent?: ((event: never) => void) | undefined;
 }
 
-/** Something that takes the engine's calls: the engine on this thread, or a worker that holds it. */
+/** A target of engine calls: the engine on this thread, or a worker that runs it. */
 export interface Backend {
   /** True when calls go to a dedicated worker. */
   readonly worker: boolean;
-  /** True once it was closed or broke: calls reject. */
+  /** True once the backend was closed or has failed; calls then reject. */
   readonly closed: boolean;
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>>;
-  /** Frees the engine; calls under way reject. */
+  /** Frees the engine; running calls reject. */
   close(): Promise<void>;
 }
 
@@ -82,19 +82,22 @@ export class Host implements Backend {
   #input: unknown;
   #ready: Promise<unknown> | undefined;
   #life: Life | undefined;
-  /** How the model was loaded, so that it can be had again when the device was lost or its memory given back. */
+  /** Options of the load, to reload the model after a lost device or a release. */
   #loaded: EngineLoadOptions | undefined;
   #restoring: Promise<Life> | undefined;
-  /** What {@link Methods.stored} answers with. */
+  /** The result of {@link Methods.stored}. */
   #stored: Promise<string[]> | undefined;
   #closing = new AbortController();
-  /** The tails of the queues of calls that need the GPU: the model's own, and one for each session. Calls of one queue take turns. */
+  /** The last call of each GPU queue: the model's own, and one per session. Calls of one queue run in order. */
   readonly #last = new Map<number, Promise<unknown>>();
-  /** The numbers of the sessions that there are. What one holds is gone with the engine that it was made on; then it begins empty on the next, as its prompts say all. */
+  /**
+   * Ids of the open sessions. A session's tokens are lost with its engine; on the next one it starts empty, since every
+   * prompt is complete.
+   */
   readonly #sessions = new Set<number>();
   #nextSession = 1;
 
-  /** `input` is what the module's `init` takes; without it the module finds its wasm file beside itself. */
+  /** `input` is passed to the module's `init`; without it the module looks for the wasm file next to itself. */
   constructor(module: EngineModule, input?: unknown) {
     this.#module = module;
     this.#input = input;
@@ -104,7 +107,7 @@ export class Host implements Backend {
     return this.#closing.signal.aborted;
   }
 
-  /** Takes the wasm file from another address; before the first call. */
+  /** Sets the URL of the wasm file; call it before the first call. */
   useWasm(url: string): void {
     this.#input = { module_or_path: url };
   }
@@ -129,7 +132,7 @@ export class Host implements Backend {
     try {
       await this.#module.default(this.#input);
     } catch (thrown) {
-      // The next call tries again: the network may be back.
+      // The next call retries: the network may be back.
       this.#ready = undefined;
       throw "process" in globalThis && !("document" in globalThis) ? noBrowser() : missingAsset("The engine's wasm file", thrown);
     }
@@ -148,7 +151,7 @@ export class Host implements Backend {
     this.#life = undefined;
   }
 
-  /** Runs a call, and once more with the model loaded anew where the device was lost over it or before. */
+  /** Runs a call; if the device was lost before or during it, reloads the model and runs it once more. */
   async #recovering(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     if (!RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
     const replay = retelling(method, onEvent);
@@ -159,9 +162,9 @@ export class Host implements Backend {
       return await used.during(() => this.#runIn(used, method, given, signal, heard));
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
-      // Another call may have had it loaded anew by now.
+      // Another call may have reloaded it already.
       if (this.#life === used) this.#drop();
-      // Where no device comes back, the loss is what ended the call.
+      // If no device is available, report the loss.
       const next = await this.#restored(method, signal).catch((error: unknown) => {
         throw signal.aborted ? error : thrown;
       });
@@ -172,7 +175,7 @@ export class Host implements Backend {
     }
   }
 
-  /** The engine; where it is gone, as it was loaded: the model's files are in the cache. */
+  /** The engine; reloaded with the same options if it is gone, since its files are cached. */
   async #restored(method: Method, signal: AbortSignal): Promise<Life> {
     if (this.#life) return this.#life;
     if (!this.#loaded) throw unloaded();
@@ -189,7 +192,7 @@ export class Host implements Backend {
     return life;
   }
 
-  /** Waits for the calls before this one; an abort while waiting leaves the queue as it is. */
+  /** Waits for earlier calls of the queue; an abort while waiting does not affect the queue. */
   #enqueue(queue: number, method: Method, run: () => unknown, signal: AbortSignal): Promise<unknown> {
     const before = this.#last.get(queue) ?? Promise.resolve();
     const turn = before.catch(() => {}).then(() => {
@@ -200,7 +203,10 @@ export class Host implements Backend {
     return turn;
   }
 
-  /** A session in a life of the engine: made there when it is first used. The model's own sequence must be at hand for that. */
+  /**
+   * The session with this id in the current engine, created on first use. Waits for the model's own sequence, from
+   * which it is created.
+   */
   async #session(life: Life, id: number, signal: AbortSignal): Promise<EngineSession> {
     if (!this.#sessions.has(id)) throw disposed();
     const found = life.session(id);
@@ -208,11 +214,11 @@ export class Host implements Backend {
     const make = (): Promise<void> => life.during(async () => life.keep(id, await life.engine.createSession()));
     await this.#enqueue(OWN, "createSession", make, signal);
     const made = life.session(id);
-    if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was opened.");
+    if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was created. Run the request again.");
     return made;
   }
 
-  /** Gives a session its number: objects of the engine do not cross to another thread. */
+  /** Assigns a session id: engine objects cannot cross threads. */
   async #keep(life: Life, made: EngineSession | Promise<EngineSession>): Promise<number> {
     const id = this.#nextSession++;
     life.keep(id, await made);
@@ -255,7 +261,7 @@ export class Host implements Backend {
     return this.#runIn(life, method, args, signal, onEvent);
   }
 
-  /** Calls of a loaded engine. */
+  /** Runs a call on a loaded engine. */
   async #runIn(life: Life, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     const { engine } = life;
     switch (method) {
@@ -343,23 +349,23 @@ export class Host implements Backend {
   }
 }
 
-/** Calls that hold the model's own sequence, or the whole engine, while they run. */
+/** Calls that use the model's own sequence, or the whole engine, while they run. */
 const QUEUED: ReadonlySet<Method> = new Set<Method>([
   "load", "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "verify", "release",
 ]);
 /** The queue of the model's own sequence. */
 const OWN = 0;
 
-/** In which queue a call waits for those before it: calls of different sessions run side by side. */
+/** The queue of a call; calls of different sessions run concurrently. */
 function queueOf(method: Method, args: unknown[]): number | undefined {
   if (method === "generate") return (args[1] as number | undefined) ?? OWN;
   if (method === "forkSession" || method === "disposeSession") return args[0] as number;
-  // A session is made of the model's own sequence, which must be at hand.
+  // A session is created from the model's own sequence, so it waits in that queue.
   if (method === "createSession") return OWN;
   return QUEUED.has(method) ? OWN : undefined;
 }
 
-/** Calls that a model and its sessions answer also when it was given back or its device was lost. */
+/** Calls of a model or session that reload a released or lost model. */
 const RECOVERED: ReadonlySet<Method> = new Set<Method>([
   "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",

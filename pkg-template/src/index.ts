@@ -1,4 +1,4 @@
-/** The public face of the package. Holds nothing of its own. */
+/** The public API of the package. */
 
 export { cachedModels, deleteModel, deviceReport, diagnose, loadModel } from "./load.js";
 export { configure } from "./backend.js";

@@ -1,4 +1,4 @@
-/** Stands for wasm-pack's output, which lies beside this file's neighbours in the built package. */
+/** Type declarations of wasm-pack's output, which is next to these files in the built package. */
 
 import type { EngineModule } from "./contract.js";
 

@@ -1,31 +1,31 @@
-/** Loads that killed the page: the next one asks for less. Knows the notes and what a load may give up; not how models are loaded. */
+/** Retries a load that crashed the page with smaller requirements, based on notes of earlier attempts. */
 
 import type { EngineLoadOptions } from "./contract.js";
 import { JerboaError } from "./errors.js";
 import { caughtUp, untilDone, type Notes } from "./notes.js";
 
-/** How a model's loads went so far in this browser. */
+/** The last load attempt of a model in this browser. */
 interface Attempt {
   agent: string;
-  /** How much is given up: a place in {@link STEPS}. */
+  /** Index into {@link STEPS}. */
   step: number;
   state: "loading" | "loaded";
-  /** When, in milliseconds since 1970. */
+  /** Time in milliseconds since 1970. */
   at: number;
 }
 
-/** What a load asks for. */
+/** The options of a load. */
 export interface Wanted {
   worker: boolean;
   options: EngineLoadOptions;
 }
 
-/** The context of a load that gives some up. */
+/** Context length of the reduced load. */
 const SMALL_CONTEXT = 1024;
-/** How long a killed page is remembered, in milliseconds. */
+/** How long a crash is remembered, in milliseconds. */
 const MEMORY = 86_400_000;
 
-/** What is given up one after the other, each with all before it. */
+/** The reductions in order; each includes all earlier ones. */
 const STEPS: readonly { what: string; change(wanted: Wanted): Wanted }[] = [
   { what: "", change: (wanted) => wanted },
   { what: "on another thread", change: (wanted) => ({ ...wanted, worker: !wanted.worker }) },
@@ -36,23 +36,24 @@ const STEPS: readonly { what: string; change(wanted: Wanted): Wanted }[] = [
   { what: "with its weights at 4 bits", change: ({ worker, options }) => ({ worker, options: { ...options, weights: "q4" } }) },
 ];
 
-/** A load that is noted until it is over. */
+/** A load attempt that is noted until it is over. */
 export interface Rung {
   wanted: Wanted;
-  /** What is given up, for `model.info.warnings`. */
+  /** The reductions applied, for `model.info.warnings`. */
   warning?: string;
-  /** Call it before what may kill the page. */
+  /** Call it before the action that may crash the page. */
   begin(): void;
-  /** Call it when the load is over: loaded, or failed in good order. */
+  /** Call it when the load is over: `loaded`, or failed normally. */
   over(loaded: boolean): void;
 }
 
-/** Waits for what another tab noted of its load of this model, which is over. */
+/** Waits for another tab's final note of its finished load of this model. */
 export const othersNoted = (notes: Notes, model: string): Promise<void> => caughtUp(() => notes.read<Attempt>(`load:${model}`)?.state === "loading");
 
 /**
- * How a model is to be loaded, as its last loads here ended. No other tab may load it meanwhile: so a load that was not over killed its page.
- * @throws {@link JerboaError} `out_of_memory` when there is nothing left to give up.
+ * Chooses the options of the next load from the notes of earlier ones. No other tab may be loading this model, so an
+ * unfinished load means a crash.
+ * @throws {@link JerboaError} `out_of_memory` when no reduction is left.
  */
 export function rung(notes: Notes, model: string, agent: string, wanted: Wanted, now = Date.now()): Rung {
   const note = `load:${model}`;
@@ -63,8 +64,8 @@ export function rung(notes: Notes, model: string, agent: string, wanted: Wanted,
     notes.write(note, { agent, step, state: "loaded", at: known?.at ?? now } satisfies Attempt);
     throw new JerboaError(
       "out_of_memory",
-      `Loading ${model} ended this page ${step} times, at last with a small context and 4-bit weights: it needs more memory than this browser gives a page. ` +
-        "Load a smaller model. It is tried again after a day.",
+      `Loading ${model} crashed this page ${step} times, the last time with a small context and 4-bit weights: it needs more memory than this browser allows a page. ` +
+        "Load a smaller model. This model is retried after 24 hours.",
     );
   }
   const taken = STEPS.slice(0, step + 1);
@@ -72,7 +73,7 @@ export function rung(notes: Notes, model: string, agent: string, wanted: Wanted,
   let done = (): void => {};
   return {
     wanted: taken.reduce((so, { change }) => change(so), wanted),
-    ...(step > 0 ? { warning: `Loading this model ended the page before; it was loaded ${taken.slice(1).map((t) => t.what).join(", ")}.` } : {}),
+    ...(step > 0 ? { warning: `Loading this model crashed the page before, so it was loaded ${taken.slice(1).map((t) => t.what).join(", ")}.` } : {}),
     begin() {
       if (notes.write(note, { agent, step, state: "loading", at: now } satisfies Attempt)) done = untilDone(restore);
     },

@@ -1,12 +1,15 @@
-/** One load of the engine, with the sessions that were made on it. Knows when it may be freed; not why it ends. */
+/** One load of the engine with its sessions; frees them when no call is running. */
 
 import type { Engine, EngineSession } from "./contract.js";
 import { Shown } from "./decode.js";
 
-/** A loaded engine. Once it has ended it is freed, as soon as no call is under way in it: an object of the engine must outlive its calls. */
+/**
+ * A loaded engine. After `end` it is freed as soon as no call is running, since an engine object must outlive its
+ * calls.
+ */
 export class Life {
   readonly engine: Engine;
-  /** The pictures that it was shown. */
+  /** The images that this engine has encoded. */
   readonly shown = new Shown();
   readonly #sessions = new Map<number, EngineSession>();
   #calls = 0;
@@ -27,12 +30,12 @@ export class Life {
     }
   }
 
-  /** A session by its number; none where it was not made in this life. */
+  /** The session with this id, if it was created on this engine. */
   session(id: number): EngineSession | undefined {
     return this.#sessions.get(id);
   }
 
-  /** Keeps a session under a number. */
+  /** Stores a session under an id. */
   keep(id: number, session: EngineSession): void {
     if (this.#ended) session.free();
     else this.#sessions.set(id, session);
@@ -44,7 +47,7 @@ export class Life {
     this.#sessions.delete(id);
   }
 
-  /** No further call will come. */
+  /** Marks the end: no further calls will start. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;

@@ -1,4 +1,4 @@
-/** A microphone to text, while somebody speaks. Knows samples, pauses and texts; not how they are heard. */
+/** Live transcription of a microphone: collects samples, detects pauses, emits partial and final texts. */
 
 import { checked, describe, mustBe } from "./check.js";
 import type { ModelInfo } from "./contract.js";
@@ -10,30 +10,30 @@ import { hear, hears, type TranscribeOptions } from "./transcribe.js";
 
 /** Options of `model.listen`. */
 export interface ListenOptions extends Pick<TranscribeOptions, "language" | "translate" | "prompt" | "signal"> {
-  /** Milliseconds from a partial text to the next; 500 by default. */
+  /** Milliseconds between partial texts; 500 by default. */
   interval?: number;
-  /** Hears how loud it is, from 0 to 1, some times a second. */
+  /** Receives the input level from 0 to 1, several times per second. */
   onLevel?: (level: number) => void;
 }
 
-/** What was heard of an utterance. */
+/** The transcript of one utterance, so far. */
 export interface Heard {
-  /** Counts utterances. */
+  /** Number of the utterance. */
   id: number;
-  /** All of it so far. */
+  /** The text so far. */
   text: string;
-  /** The beginning of `text` that the last two texts agree on: it will hardly change. */
+  /** The prefix of `text` that the last two results agree on; it rarely changes. */
   stable: string;
-  /** True at the pause that ends it: the text is as good as it gets. */
+  /** True for the final text, at the pause that ends the utterance. */
   final: boolean;
-  /** Seconds from the beginning of listening. */
+  /** Seconds since listening started. */
   start: number;
   end: number;
 }
 
-/** Samples of a block that the browser hands over. */
+/** Samples per block from the browser. */
 const BLOCK = 2048;
-/** Hands over blocks of one channel. */
+/** An AudioWorklet that posts blocks of one channel. */
 const WORKLET = `registerProcessor("jerboa-ear", class extends AudioWorkletProcessor {
   #block = new Float32Array(${BLOCK}); #count = 0;
   process([input]) {
@@ -48,7 +48,7 @@ const WORKLET = `registerProcessor("jerboa-ear", class extends AudioWorkletProce
   }
 });`;
 
-/** Listens until the loop is left, the stream ends or the signal says so. What is wrong with the request ends the loop. */
+/** Transcribes until the loop is left, the stream ends or the signal aborts. Invalid requests reject the loop. */
 export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): Flow<Heard> {
   try {
     return listening(backend, info, stream, options);
@@ -61,28 +61,28 @@ function listening(backend: Backend, info: ModelInfo, stream: MediaStream, optio
   const spec = { language: mustBe.string, translate: mustBe.boolean, prompt: mustBe.string, signal: mustBe.signal, interval: mustBe.integer(100), onLevel: mustBe.func };
   const given = checked("listen", options, spec);
   hears(backend, info);
-  if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw refused(`listen takes a MediaStream, such as navigator.mediaDevices.getUserMedia gives, not ${describe(stream)}.`);
-  if (stream.getAudioTracks().length === 0) throw refused("listen: the stream has no sound.");
+  if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw refused(`listen: the input must be a MediaStream, as from navigator.mediaDevices.getUserMedia, not ${describe(stream)}.`);
+  if (stream.getAudioTracks().length === 0) throw refused("listen: the stream has no audio track.");
   return new Flow<Heard>((push, signal) => new Listener(backend, given, push, signal).run(stream), given.signal);
 }
 
-/** What a stream has brought so far. */
+/** The state of one audio stream. */
 class Listener {
   readonly #backend: Backend;
   readonly #options: ListenOptions;
   readonly #push: (heard: Heard) => void;
   readonly #signal: AbortSignal;
-  /** Samples at 16 kHz, and the number of the first of them. */
+  /** Buffered samples at 16 kHz, and the position of the first one. */
   #kept: Float32Array[] = [];
   #first = 0;
   #count = 0;
-  /** The beginning of the utterance under way. */
+  /** Start of the current utterance. */
   #start: number | undefined;
   #id = 0;
   #before: string[] = [];
   #partial = 0;
   #hearing = false;
-  /** Everything that happens, one after another. */
+  /** Runs all processing steps in order. */
   #chain: Promise<void> = Promise.resolve();
   #failed: ((thrown: unknown) => void) | undefined;
 
@@ -114,7 +114,7 @@ class Listener {
       ear.port.onmessage = null;
       source.disconnect();
     } catch (thrown) {
-      throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: this browser gives no samples of the stream: ${String((thrown as Error)?.message ?? thrown)}`, { cause: thrown });
+      throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: the browser cannot read samples from the stream: ${String((thrown as Error)?.message ?? thrown)}`, { cause: thrown });
     } finally {
       void context.close();
     }
@@ -124,7 +124,7 @@ class Listener {
     for (const [start, end] of ended) await this.#final(start, end);
   }
 
-  /** A block of the stream. */
+  /** Takes a block of samples. */
   #take(block: Float32Array, rate: number): void {
     this.#chain = this.#chain
       .then(async () => {
@@ -142,7 +142,7 @@ class Listener {
       .catch((thrown) => this.#failed?.(thrown));
   }
 
-  /** The text of what is being said, while more comes. */
+  /** Transcribes the current utterance while it continues. */
   async #peek(start: number): Promise<void> {
     const id = this.#id;
     if (this.#hearing || this.#count - start < RATE / 2) return;
@@ -150,7 +150,7 @@ class Listener {
     this.#partial = performance.now();
     try {
       const text = await this.#text(start, this.#count);
-      // The pause may have come meanwhile.
+      // The utterance may have ended meanwhile.
       if (id === this.#id && text) this.#tell(text, start, this.#count, false);
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "aborted") this.#failed?.(thrown);
@@ -192,15 +192,15 @@ class Listener {
     return out;
   }
 
-  /** Drops what lies before a sample. */
+  /** Drops samples before a position. */
   #forget(before: number): void {
     while (this.#kept.length > 0 && this.#first + this.#kept[0]!.length <= before) this.#first += this.#kept.shift()!.length;
   }
 }
 
-/** A context at the rate of models where the browser lets a microphone into one. */
+/** An audio context at the models' sample rate, if the browser supports that for a microphone. */
 function contextOf(): AudioContext {
-  if (typeof AudioContext === "undefined") throw refused("listen: this place has no Web Audio; call it on a page.");
-  // Firefox takes streams in their own rate alone.
+  if (typeof AudioContext === "undefined") throw refused("listen: Web Audio is not available here. Call it in a page, not in a worker.");
+  // Firefox supports streams at their own rate only.
   return /firefox/i.test(navigator.userAgent) ? new AudioContext() : new AudioContext({ sampleRate: RATE });
 }

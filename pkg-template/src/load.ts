@@ -1,4 +1,4 @@
-/** Turns a name, an address or picked files into a loaded model. Does not know what a model can do. */
+/** Loads a model from a name, a URL or selected files; also the cache and device functions of the package. */
 
 import { ASSETS, type AssetUrls, openBackend, type Opened } from "./backend.js";
 import { calibrated, type Calibration } from "./calibration.js";
@@ -14,28 +14,29 @@ import { keepStorage } from "./storage.js";
 /** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints" | "vad">, AssetUrls {
   /**
-   * Silero VAD's weights (safetensors), as bytes or their address: models that hear then know speech from noise. Without them pauses are told by loudness,
-   * and sound longer than the model hears at once is cut in windows that overlap.
+   * Silero VAD weights (safetensors), as bytes or URL: speech-to-text models then distinguish speech from noise.
+   * Without them pauses are detected by loudness, and audio longer than the model's window is cut into overlapping
+   * windows.
    */
   vad?: string | URL | Uint8Array;
-  /** Hears what arrives, with bytes, rate and time left. */
+  /** Receives progress: bytes, rate and time left. */
   onProgress?: (progress: LoadProgress) => void;
-  /** Aborts the load; downloaded parts stay cached and the next load resumes them. */
+  /** Cancels the load; downloaded parts stay cached and the next load resumes them. */
   signal?: AbortSignal;
-  /** False runs the model on this thread. True by default; where no worker can be had, `model.info` says so. */
+  /** False runs the model on this thread. True by default; if no worker is available, `model.info.warnings` says so. */
   worker?: boolean;
 }
 
-/** A file that the user picked, under the name that it has in the repository. */
+/** A selected file with its name in the repository. */
 export interface NamedFile {
   name: string;
   file: File;
 }
 
 /**
- * What {@link loadModel} takes: a repository (`org/name`), the address of a folder, one .gguf file of either
- * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files — as an `<input type="file">` or a drop
- * gives them.
+ * What {@link loadModel} accepts: a repository (`org/name`), a folder's URL, one .gguf file of either
+ * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files from an `<input type="file">` or a
+ * drop.
  */
 export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
 
@@ -64,7 +65,7 @@ const OPTIONS = {
   cache: mustBe.boolean,
   task: mustBe.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
   codec: mustBe.string,
-  vad: (v: unknown) => (v instanceof Uint8Array || !mustBe.url(v) ? undefined : "an address or a Uint8Array"),
+  vad: (v: unknown) => (v instanceof Uint8Array || !mustBe.url(v) ? undefined : "a URL or a Uint8Array"),
 };
 const FEATURES = {
   subgroups: mustBe.boolean,
@@ -76,14 +77,14 @@ const FEATURES = {
 };
 
 /**
- * Loads a model and gives it back ready to run.
+ * Loads a model.
  *
  * ```js
  * const model = await loadModel("Qwen/Qwen3-0.6B", { onProgress: (p) => console.log(p.phase, p.loaded, p.total) });
  * console.log(await model.generate("Once upon a time", { maxTokens: 50 }));
  * ```
  *
- * Of a list of names, the first that fits this device is taken:
+ * Given a list of names, loads the first model that fits this device:
  *
  * ```js
  * const model = await loadModel(["Qwen/Qwen3-1.7B", "Qwen/Qwen3-0.6B", "HuggingFaceTB/SmolLM2-135M-Instruct"]);
@@ -105,7 +106,7 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   refuseContradictions(model, rest);
   if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
 
-  const name = typeof model === "string" ? model : "the picked files";
+  const name = typeof model === "string" ? model : "the selected files";
   const notes = new Notes();
   const attempt = async (): Promise<Model> => {
     await othersNoted(notes, name);
@@ -131,7 +132,7 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   return loaded;
 }
 
-/** The bytes of small weights. */
+/** The bytes of small weights, fetched if given as a URL. */
 async function weights(given: string | URL | Uint8Array, signal: AbortSignal | undefined): Promise<Uint8Array> {
   if (given instanceof Uint8Array) return given;
   try {
@@ -140,11 +141,11 @@ async function weights(given: string | URL | Uint8Array, signal: AbortSignal | u
     return new Uint8Array(await response.arrayBuffer());
   } catch (thrown) {
     if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
-    throw new JerboaError("network", `loadModel: 'vad' could not be fetched from ${String(given)}: ${(thrown as Error).message}.`, { cause: thrown });
+    throw new JerboaError("network", `loadModel: 'vad' could not be fetched from ${String(given)}: ${(thrown as Error).message}. Check the URL, and that its server allows this page (CORS).`, { cause: thrown });
   }
 }
 
-/** Loads a model in a backend, with what is known of this device. */
+/** Loads a model in a backend, with this device's calibration. */
 async function load({ backend, warning }: Opened, { wanted, warning: given, begin }: Rung, notes: Notes, call: CallOptions): Promise<Model> {
   const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
   const options: EngineLoadOptions = { ...wanted.options, touchPoints };
@@ -157,28 +158,28 @@ async function load({ backend, warning }: Opened, { wanted, warning: given, begi
   begin();
   const info = await backend.call("load", [options], call);
   const warnings = [...(info.warnings ?? []), ...[warning, given, ...faults].filter((w) => w !== undefined)];
-  // A backend that is closed or breaks meanwhile has stored what it could by its end.
+  // If the backend closes or fails meanwhile, storing has ended too.
   const stored = backend.call("stored", []).then((all) => void warnings.push(...all.filter((w) => !warnings.includes(w))), () => backend.close());
   storing.add(stored);
   void stored.then(() => storing.delete(stored));
   return new Model(calibration ? proving(backend, calibration) : backend, { ...info, warnings, worker: backend.worker }, stored);
 }
 
-/** Loads of this page that have ended, and still write to the cache. */
+/** Finished loads that are still writing to the cache. */
 const storing = new Set<Promise<void>>();
 
-/** What the checks of a device find: made once for each version of a browser, before it runs its first model. */
+/** Failures of the device checks, run once per browser version before its first model. */
 async function firstLook(backend: Backend, notes: Notes, touchPoints: number): Promise<string[]> {
   const seen = notes.read<{ agent: string; faults: string[] }>("device");
   if (!notes.kept || seen?.agent === agent()) return seen?.faults ?? [];
   const checks = await backend.call("diagnose", [touchPoints, true]).catch(() => undefined);
   if (!checks) return [];
-  const faults = checks.filter((check) => !check.ok).map(({ name, fault }) => `This device computes wrongly (${name}: ${fault}). What models say here may be nonsense; a newer browser or driver may help.`);
+  const faults = checks.filter((check) => !check.ok).map(({ name, fault }) => `A GPU check failed (${name}: ${fault}). Model output may be wrong on this device. Update the browser or the graphics driver.`);
   notes.write("device", { agent: agent(), faults });
   return faults;
 }
 
-/** A backend whose first work proves that a calibration holds. */
+/** A backend whose first work proves the calibration. */
 function proving(backend: Backend, calibration: Calibration): Backend {
   const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "transcribe", "speak"]);
   const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
@@ -195,17 +196,20 @@ function proving(backend: Backend, calibration: Calibration): Backend {
   };
 }
 
-/** What this browser calls itself; notes hold for it alone. */
+/** The browser's user agent; stored notes apply to it only. */
 function agent(): string {
   return globalThis.navigator?.userAgent ?? "";
 }
 
-/** What says that another model may do better: it does not fit here, is not known here, or is not to be had. */
+/**
+ * Error codes after which the next model of a list is tried: this one does not fit, is not supported, or is not
+ * available.
+ */
 const GO_ON: ReadonlySet<string> = new Set([
   "out_of_memory", "unknown_architecture", "unsupported_option", "unsupported_encoding", "not_found", "gated", "config", "malformed",
 ]);
 
-/** The first of some models that can be had and fits; `info.warnings` says why those before it were not taken. */
+/** Loads the first model that is available and fits; `info.warnings` says why earlier ones were skipped. */
 async function loadFirst(sources: readonly (string | URL)[], options: LoadOptions): Promise<Model> {
   const reasons: string[] = [];
   for (const [i, source] of sources.entries()) {
@@ -216,30 +220,30 @@ async function loadFirst(sources: readonly (string | URL)[], options: LoadOption
       return model;
     } catch (thrown) {
       const error = JerboaError.from(thrown);
-      reasons.push(`${source} was not taken: ${error.message}`);
+      reasons.push(`${source} was skipped: ${error.message}`);
       if (last || !GO_ON.has(error.code)) throw reasons.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: error }) : error;
     }
   }
   throw refused("loadModel got an empty list. Name at least one model.");
 }
 
-/** Names are a list of models; files are one model. */
+/** Names and URLs form a list of models; files form one model. */
 function isList(source: ModelSource | readonly (string | URL)[]): source is readonly (string | URL)[] {
   return Array.isArray(source) && source.length > 0 && source.every((each) => typeof each === "string" || each instanceof URL);
 }
 
-/** Options that go with a repository's name, against what was given. */
+/** Refuses options that do not apply to this source. */
 function refuseContradictions(model: EngineLoadOptions["model"], { revision, endpoint, token }: LoadOptions): void {
   if (typeof model !== "string") {
     const name = Object.entries({ revision, endpoint, token }).find(([, value]) => value !== undefined)?.[0];
-    if (name) throw refused(`loadModel: '${name}' goes with a download, not with picked files.`);
+    if (name) throw refused(`loadModel: '${name}' applies to downloads, not to selected files.`);
     return;
   }
   const folder = model.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(model);
   const name = Object.entries({ revision, endpoint }).find(([, value]) => value !== undefined)?.[0];
-  if (folder && name) throw refused(`loadModel: '${name}' goes with a repository's name, not with the address of a folder.`);
+  if (folder && name) throw refused(`loadModel: '${name}' applies to a repository name, not to a folder's URL.`);
   const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model.replace(/\/[^/]+\.gguf$/i, "")) ?? [];
-  if (inName && revision && inName !== revision) throw refused(`loadModel: the name says revision '${inName}' and the options say '${revision}'; give one.`);
+  if (inName && revision && inName !== revision) throw refused(`loadModel: the name has revision '${inName}', the options '${revision}'. Set one of them.`);
 }
 
 /** The models in this browser's cache. */
@@ -248,9 +252,9 @@ export async function cachedModels(): Promise<CachedModel[]> {
   return once(async (backend) => (await backend.call("cachedModels", [])).map(cachedModel));
 }
 
-/** Removes a model from this browser's cache: the revision that is named, or all of them. */
+/** Removes a model from this browser's cache: the given revision, or all of them. */
 export async function deleteModel(model: string, options?: { revision?: string; endpoint?: string }): Promise<void> {
-  if (mustBe.string(model)) throw refused(`deleteModel takes the model's name, not ${describe(model)}.`);
+  if (mustBe.string(model)) throw refused(`deleteModel: the model's name must be a string, not ${describe(model)}.`);
   const { revision, endpoint } = checked("deleteModel", options, { revision: mustBe.string, endpoint: mustBe.string });
   await Promise.all(storing);
   const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
@@ -264,27 +268,27 @@ export async function deleteModel(model: string, options?: { revision?: string; 
 
 const HUB = "https://huggingface.co";
 
-/** A source of the cache as `loadModel` names it. */
+/** Parses a cache source into the name that `loadModel` takes. */
 function cachedModel(entry: CachedSource): CachedModel {
   const [, endpoint, model, revision] = /^(.+)\/([^/]+\/[^/@]+)@(.+)$/.exec(entry.source) ?? [];
   if (!endpoint || !model || !revision) return { ...entry, model: entry.source };
   return { ...entry, model, revision, ...(endpoint === HUB ? {} : { endpoint }) };
 }
 
-/** What this browser and its GPU can do: adapter, features, limits, and what the engine makes of them. */
+/** Reports this browser and its GPU: adapter, features, limits, and what the engine uses of them. */
 export function deviceReport(): Promise<DeviceReport> {
   return once((backend) => backend.call("deviceReport", [globalThis.navigator?.maxTouchPoints ?? 0]));
 }
 
 /**
- * Runs small computations on this browser's GPU whose outcome is known, from one kernel to hundreds of dependent ones, in well under a second: the first that is wrong
- * tells what the device or its driver cannot do. Needs no model.
+ * Runs small GPU computations with known results, from one kernel to hundreds of dependent ones, in well under a
+ * second. The first failure shows what the device or its driver cannot do. Needs no model.
  */
 export function diagnose(): Promise<Check[]> {
   return once((backend) => backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]));
 }
 
-/** Runs one call in a backend of its own. */
+/** Runs one call in a temporary backend. */
 async function once<T>(call: (backend: Backend) => Promise<T>): Promise<T> {
   const { backend } = await openBackend(true);
   try {
@@ -298,18 +302,18 @@ function sourceOf(source: ModelSource): EngineLoadOptions["model"] {
   if (typeof source === "string" && source.trim()) return source.trim();
   if (source instanceof URL) return source.href;
   if (typeof source !== "object" || source === null) {
-    throw refused(`loadModel takes 'org/name', the URL of a folder or a .gguf file, or files; it got ${source === "" ? "an empty string" : describe(source)}.`);
+    throw refused(`loadModel: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
   }
   const files = Array.from(source as Iterable<File | NamedFile>, named);
-  if (files.length === 0) throw refused("loadModel got an empty list of files. Pick config.json, tokenizer.json and the weights.");
+  if (files.length === 0) throw refused("loadModel: the list of files is empty. Select config.json, tokenizer.json and the weights.");
   return files;
 }
 
-/** A picked file under its path inside the picked folder. */
+/** A selected file with its path inside the selected folder. */
 function named(entry: File | NamedFile): NamedFile {
   if (!(entry instanceof File)) {
     if (typeof entry?.name === "string" && entry.file instanceof File) return { name: entry.name, file: entry.file };
-    throw refused(`loadModel: a list of files holds File objects or { name, file }, not ${describe(entry)}.`);
+    throw refused(`loadModel: a list of files must contain File objects or { name, file }, not ${describe(entry)}.`);
   }
   const path = entry.webkitRelativePath;
   return { name: path ? path.slice(path.indexOf("/") + 1) : entry.name, file: entry };

@@ -1,9 +1,9 @@
-/** The engine on the calling thread, in a module of its own so that bundlers load it only where it is wanted. */
+/** The engine on the calling thread; a separate module so that bundlers load it only when needed. */
 
 import * as engine from "./jerboa.js";
 import { Host } from "./host.js";
 
-/** A host on this thread. */
+/** Creates a host on this thread. */
 export function localHost(): Host {
   return new Host(engine);
 }

@@ -1,4 +1,4 @@
-/** A loaded model as programs see it. Checks and shapes requests; everything else happens in the engine. */
+/** The public API of a loaded model: validates requests and passes them to the engine. */
 
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
@@ -19,7 +19,7 @@ import type { AudioInput } from "./sound.js";
 import { misused } from "./tasks.js";
 import { transcribe, type TranscribeOptions } from "./transcribe.js";
 
-/** Bytes of weights that are compared with their files at most. */
+/** Maximum bytes of weights that `diagnose` compares with their files. */
 const WEIGHTS = 256 << 20;
 
 /** Options of {@link Model.renderChat}. */
@@ -30,49 +30,49 @@ export interface RenderChatOptions {
   addGenerationPrompt?: boolean;
   /** Ends with the last message's text, to be continued. */
   continueFinalMessage?: boolean;
-  /** More variables for the template, such as `enable_thinking`. */
+  /** Extra variables for the template, such as `enable_thinking`. */
   kwargs?: Record<string, unknown>;
 }
 
-/** Options of {@link Model.tokenize} and, for texts, of {@link Model.countTokens}. */
+/** Options of {@link Model.tokenize} and, for text, of {@link Model.countTokens}. */
 export interface TokenizeOptions {
-  /** Puts the special tokens around the text that the model expects; true by default. */
+  /** Adds the special tokens that the model expects around the text; true by default. */
   addSpecialTokens?: boolean;
-  /** Turns special tokens that the text spells into such; false by default. */
+  /** Parses special tokens in the text; false by default. */
   parseSpecial?: boolean;
 }
 
-/** What a picture becomes for the language model. */
+/** The image embeddings (soft tokens) of an image. */
 export interface EncodedImage {
-  /** A row of `cols` numbers for each token, tile after tile, each row by row. */
+  /** The embeddings, [tokens, cols], tile after tile, row by row in each tile. */
   data: Float32Array;
-  /** How many tokens. */
+  /** Number of tokens. */
   tokens: number;
-  /** Numbers of a row: the width of the language model. */
+  /** Width of an embedding: the language model's hidden size. */
   cols: number;
-  /** Tokens down and across of each tile. */
+  /** Tokens per tile, rows by columns. */
   grids: [number, number][];
-  /** Columns and rows of each tile in pixels, after resizing. */
+  /** Width and height of each tile in pixels, after resizing. */
   tiles: [number, number][];
-  /** Milliseconds of encoding; 0 where it was encoded before. */
+  /** Milliseconds of encoding; 0 if it was encoded earlier. */
   ms: number;
 }
 
-/** A loaded model. `loadModel` makes it. */
+/** A loaded model, created by `loadModel`. */
 export class Model {
-  /** What it is, what it costs, and what it runs on. */
+  /** Properties of the model, its cost, and the device it runs on. */
   readonly info: ModelInfo;
   /** OpenAI's chat completions. */
   readonly chat: Chat;
-  /** OpenAI's older completions: a text is continued. */
+  /** OpenAI's legacy completions: text continuation. */
   readonly completions: TextCompletions;
   /** OpenAI's embeddings. */
   readonly embeddings: Embeddings;
   /** OpenAI's audio: transcriptions, translations, speech. */
   readonly audio: Audio;
   /**
-   * Resolves when the files are in the browser's cache, or could not be kept, as `info.warnings` says then: a load ends some moments
-   * before, so that the model can answer. From then on it loads without a network.
+   * Resolves when the model's files are in the browser's cache; if they could not be cached, `info.warnings` says why.
+   * A load may finish earlier, so that the model can answer. Afterwards the model loads without a network.
    */
   readonly stored: Promise<void>;
   readonly #backend: Backend;
@@ -89,7 +89,7 @@ export class Model {
   }
 
   /**
-   * Continues a text, or a list of token ids.
+   * Continues a prompt: text or token ids.
    *
    * ```js
    * for await (const piece of model.generate("Once upon a time", { temperature: 0 })) output.append(piece);
@@ -100,12 +100,13 @@ export class Model {
   }
 
   /**
-   * A sequence of its own on this model: its own context, the same weights. Requests of one session take turns, those of several run side by side.
+   * Creates a session: a separate context on the same weights. Requests of one session run in order, those of several
+   * sessions concurrently.
    *
    * ```js
    * const session = await model.createSession();
    * await session.generate("Once upon a time");
-   * const other = await session.fork();              // goes on from the same place, otherwise
+   * const other = await session.fork();              // same context, continues separately
    * await Promise.all([session.dispose(), other.dispose()]);
    * ```
    */
@@ -115,31 +116,31 @@ export class Model {
     return new Session(this.#backend, this.info, await this.#backend.call("createSession", []));
   }
 
-  /** The token ids of a text, with the special tokens that the model expects around it unless told otherwise. */
+  /** Tokenizes text, by default with the special tokens that the model expects around it. */
   async tokenize(text: string, options?: TokenizeOptions): Promise<Uint32Array> {
-    if (mustBe.string(text)) throw refused(`tokenize takes a string, not ${describe(text)}.`);
+    if (mustBe.string(text)) throw refused(`tokenize: the text must be a string, not ${describe(text)}.`);
     const { addSpecialTokens = true, parseSpecial = false } = checked("tokenize", options, { addSpecialTokens: mustBe.boolean, parseSpecial: mustBe.boolean });
     return this.#backend.call("tokenize", [text, addSpecialTokens, parseSpecial]);
   }
 
-  /** The text of token ids. */
+  /** Decodes token ids to text. */
   async detokenize(tokens: ArrayLike<number>, options?: { skipSpecialTokens?: boolean }): Promise<string> {
     const { skipSpecialTokens = true } = checked("detokenize", options, { skipSpecialTokens: mustBe.boolean });
     return this.#backend.call("detokenize", [ids("detokenize", tokens), skipSpecialTokens]);
   }
 
-  /** How many tokens a text is, or a conversation as `chat.completions` gives it to the model. */
+  /** Counts the tokens of a text, or of a conversation as `chat.completions` renders it. */
   async countTokens(input: string | ChatMessage[], options?: TokenizeOptions): Promise<number> {
     if (typeof input === "string") return (await this.tokenize(input, options)).length;
     return (await this.#backend.call("tokenizeChat", await this.#conversation("countTokens", input))).length;
   }
 
-  /** The text that the model's chat template makes of a conversation. */
+  /** Renders a conversation with the model's chat template. */
   async renderChat(messages: ChatMessage[], options?: RenderChatOptions): Promise<string> {
     return this.#backend.call("renderChat", await this.#conversation("renderChat", messages, options));
   }
 
-  /** A conversation and the template's variables, as the engine takes them. */
+  /** A conversation and the template's variables, in the engine's format. */
   async #conversation(where: string, messages: ChatMessage[], options?: RenderChatOptions): Promise<[unknown[], object]> {
     const spec = { tools: mustBe.array, addGenerationPrompt: mustBe.boolean, continueFinalMessage: mustBe.boolean, kwargs: mustBe.object };
     const { kwargs, ...rest } = checked(where, options, spec);
@@ -148,16 +149,16 @@ export class Model {
   }
 
   /**
-   * Answers a question about a picture, by default what it shows.
+   * Answers a question about an image; by default describes it.
    *
    * ```js
    * const text = await model.describe(file, "What is on the table?");
    * ```
    */
-  describe(image: ImageSource, prompt = "Describe this picture.", options?: GenerateOptions): Generation {
+  describe(image: ImageSource, prompt = "Describe this image.", options?: GenerateOptions): Generation {
     return Generation.of(() => {
       this.#mustSee("describe");
-      if (mustBe.string(prompt)) throw refused(`describe: the question must be a string, not ${describe(prompt)}.`);
+      if (mustBe.string(prompt)) throw refused(`describe: the prompt must be a string, not ${describe(prompt)}.`);
       const [request, signal] = requestOf(this.#backend, this.info, "describe", options);
       return new Generation(async (onEvent, s) => {
         const picture = { type: "image", ...(await given("describe", image)) };
@@ -167,26 +168,26 @@ export class Model {
     });
   }
 
-  /** What the language model gets for a picture. It stays encoded for questions that come. */
+  /** Encodes an image to embeddings for the language model. They stay cached for later questions. */
   async encodeImage(image: ImageSource): Promise<EncodedImage> {
     this.#mustSee("encodeImage");
     const { picture: _, data, ...rest } = await this.#backend.call("encodeImage", [await given("encodeImage", image)]);
     return { data, cols: data.length / rest.tokens, ...rest };
   }
 
-  /** Gives the memory of the part that sees back; the next picture loads it again. Pictures of conversations stay encoded. */
+  /** Frees the vision encoder; the next image reloads it. Images of conversations stay encoded. */
   async unloadTower(): Promise<void> {
     return this.#backend.call("unloadTower", []);
   }
 
   #mustSee(where: string): void {
-    if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} has no image input; model.info.capabilities says what a model takes.`);
+    if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} has no image input. Load a model whose info.capabilities include 'image'.`);
   }
 
-  /** The vector of a text, or of a picture where `info.capabilities` have `image` (CLIP, SigLIP): both lie in one space. */
+  /** Embeds a text, or an image if `info.capabilities` includes `image` (CLIP, SigLIP); both share one vector space. */
   embed(input: EmbedInput, options?: EmbedOptions): Promise<Float32Array>;
   /**
-   * The vectors of texts and pictures, in their order.
+   * Embeds texts and images; returns the vectors in the same order.
    *
    * ```js
    * const [picture, text] = await model.embed([file, "a red bird"]);
@@ -205,7 +206,7 @@ export class Model {
   }
 
   /**
-   * Writes down what is said: a file in any format that the browser decodes, an `AudioBuffer`, or samples.
+   * Transcribes audio: a file in any format that the browser decodes, an `AudioBuffer`, or samples.
    *
    * ```js
    * const { text, segments } = await model.transcribe(file, { timestamps: "segment" });
@@ -216,7 +217,7 @@ export class Model {
   }
 
   /**
-   * Writes down what a microphone hears: a text every half second while somebody speaks, its last form at a pause.
+   * Transcribes a microphone live: a partial text every half second while speech continues, the final text at a pause.
    *
    * ```js
    * const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
@@ -227,57 +228,58 @@ export class Model {
     return listen(this.#backend, this.info, stream, options);
   }
 
-  /** @internal Milliseconds of a window of sound and of a token. */
+  /** @internal Measures milliseconds per audio window and per token. */
   async measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }> {
     return this.#backend.call("measureHearing", [samples, tokens]);
   }
 
-  /** @internal Times a speech of so many codes, whatever they are. */
+  /** @internal Times a synthesis of `tokens` codec tokens, ignoring their values. */
   async measureSpeaking(tokens: number): Promise<Spoken> {
     const start = this.info.vocabSize - 1;
     return this.#backend.call("speak", [{ input: "", ids: [1, Math.max(2, start >> 1)], maxTokens: tokens, temperature: 1, seed: 1, ignoreEnd: true }]);
   }
 
-  /** The logits after the last of these ids, or after each of them: rows of `info.vocabSize` numbers. */
+  /** The logits after the last id, or after each one with `all`: [rows, `info.vocabSize`]. */
   async logits(tokens: ArrayLike<number>, options?: { all?: boolean }): Promise<Float32Array> {
     const { all = false } = checked("logits", options, { all: mustBe.boolean });
     return this.#backend.call("logits", [ids("logits", tokens), all]);
   }
 
-  /** Bytes in use now. */
+  /** Current memory use in bytes. */
   async memory(): Promise<MemoryUse> {
     return this.#backend.call("memory", []);
   }
 
-  /** Numbers about how the model runs here: time by kernel, the device's limits, the host's cost of a step. For benchmarks. */
+  /** Measures performance for benchmarks: time per kernel, device limits, host overhead per step. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
     const spec = { position: mustBe.integer(0), profile: mustBe.array, limits: mustBe.boolean, steps: mustBe.integer(0), drafts: mustBe.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 
   /**
-   * Puts the device and this model on it to the test: small computations whose outcome is known, the weights on the GPU against the files in the
-   * cache, a prompt run at once against its tokens one by one, and products of its weights against the CPU's. Files that are not in the cache are fetched again. Takes some seconds with a large model.
+   * Checks the device and this model: small computations with known results, GPU weights against the cached files,
+   * prefill against decode, and matmuls against the CPU. Files that are not cached are downloaded again. Takes several
+   * seconds for a large model.
    */
   async diagnose(): Promise<Check[]> {
     const device = await this.#backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]);
     return this.info.task === "generate" ? [...device, ...(await this.#backend.call("verify", [WEIGHTS]))] : device;
   }
 
-  /** Removes this model's files from the browser's cache; the loaded model goes on running. */
+  /** Removes this model's files from the browser's cache; the loaded model keeps running. */
   async deleteFromCache(): Promise<void> {
     return this.#backend.call("deleteFromCache", []);
   }
 
   /**
-   * Gives the GPU memory back when what runs is done, as a page does well to that goes to the background. The next call loads the model
-   * again from the cache.
+   * Frees the GPU memory once running calls are done, for example when the page goes to the background. The next call
+   * reloads the model from the cache.
    */
   async release(): Promise<void> {
     return this.#backend.call("release", []);
   }
 
-  /** Ends what runs, frees the GPU memory, and ends the worker. */
+  /** Stops running calls, frees the GPU memory and ends the worker. */
   async unload(): Promise<void> {
     return this.#backend.close();
   }

@@ -1,6 +1,6 @@
-/** Notes that outlive a page that is killed: in localStorage, with whether the page that wrote one still lives. Does not know what is noted. */
+/** Notes in localStorage that survive a crashed page, and locks between tabs. */
 
-/** The part of `localStorage` that notes need. */
+/** The methods of `localStorage` that notes use. */
 export interface NoteStore {
   getItem(key: string): string | null;
   setItem(key: string, value: string): void;
@@ -9,7 +9,10 @@ export interface NoteStore {
 
 const PREFIX = "jerboa:";
 
-/** Small records by name. Where nothing can be kept, as in private windows or without a page, `kept` is false and each visit is the first. */
+/**
+ * Small records by name. `kept` is false when storage is unavailable, as in private windows or workers; then each visit
+ * starts fresh.
+ */
 export class Notes {
   readonly kept: boolean;
   readonly #store: NoteStore | undefined;
@@ -19,7 +22,7 @@ export class Notes {
     this.kept = store !== undefined;
   }
 
-  /** A record, or nothing where there is none that can be read. */
+  /** Reads a record; undefined if it is missing or invalid. */
   read<T>(name: string): T | undefined {
     try {
       const text = this.#store?.getItem(PREFIX + name);
@@ -29,7 +32,7 @@ export class Notes {
     }
   }
 
-  /** Writes a record; says whether it is kept. */
+  /** Writes a record; returns whether it was stored. */
   write(name: string, record: unknown): boolean {
     try {
       this.#store?.setItem(PREFIX + name, JSON.stringify(record));
@@ -43,7 +46,7 @@ export class Notes {
     try {
       this.#store?.removeItem(PREFIX + name);
     } catch {
-      // What cannot be removed cannot be read either.
+      // A record that cannot be removed cannot be read either.
     }
   }
 }
@@ -51,7 +54,7 @@ export class Notes {
 function browserStore(): NoteStore | undefined {
   try {
     const { localStorage: store } = globalThis;
-    // Some browsers have a store that refuses everything.
+    // Some browsers expose a store that refuses every write.
     store.setItem(PREFIX, "");
     store.removeItem(PREFIX);
     return store;
@@ -60,11 +63,11 @@ function browserStore(): NoteStore | undefined {
   }
 }
 
-/** What is under way in this page: a page that closes or is left takes it back, one that is killed cannot. */
+/** Undo actions of running operations: a page that closes normally runs them, a crashed page cannot. */
 const undo = new Set<() => void>();
 let listening = false;
 
-/** Has `back` called if the page goes away in good order before the returned function is called. */
+/** Registers `back` to run if the page closes normally before the returned function is called. */
 export function untilDone(back: () => void): () => void {
   if (!listening && typeof addEventListener === "function") {
     listening = true;
@@ -74,17 +77,17 @@ export function untilDone(back: () => void): () => void {
   return () => void undo.delete(back);
 }
 
-/** Milliseconds after which another tab's last note has certainly come. */
+/** Maximum milliseconds until another tab's last note is visible here. */
 const LATE = 1000;
 
-/** What another tab noted at its end may not have come here yet: waits while `underWay`, as long as that can be. */
+/** Waits while `underWay` returns true, up to `LATE`: another tab's final note may arrive late. */
 export async function caughtUp(underWay: () => boolean): Promise<void> {
   for (let waited = 0; waited < LATE && underWay(); waited += 50) await new Promise((later) => setTimeout(later, 50));
 }
 
 /**
- * Runs `action` as the only one of this name in all tabs; elsewhere it gets `false`: what is noted as under way may be another tab's, and
- * no sign of a killed page. The lock ends with the page, however it ends.
+ * Runs `action` with a lock of this name across tabs; it receives false if another tab has the lock. Then a note "in
+ * progress" may belong to that tab and is no sign of a crash. The browser releases the lock when the page ends.
  */
 export async function alone<T>(name: string, action: (alone: boolean) => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
@@ -102,14 +105,14 @@ export async function alone<T>(name: string, action: (alone: boolean) => Promise
   }
 }
 
-/** Whether a Web API refuses this page altogether, as in frames that are sandboxed: it is as good as absent. */
+/** Whether a Web API is forbidden for this page, as in sandboxed frames; callers treat it as absent. */
 export function denied(thrown: unknown): boolean {
   return (thrown as { name?: unknown } | undefined)?.name === "SecurityError";
 }
 
 /**
- * Runs `action` when no other of this name runs in any tab; `waiting` is told when that is not at once. The turn lasts until `rest` of
- * what came is done, which the caller does not wait for.
+ * Runs `action` once no other tab runs one of this name; calls `waiting` if that is not immediate. The lock is held
+ * until `rest` settles, which the caller does not wait for.
  */
 export async function inTurn<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>, rest: (value: T) => Promise<unknown>): Promise<T> {
   const locks = globalThis.navigator?.locks;

@@ -1,42 +1,45 @@
-/** Pictures as programs have them, made ready to cross to the engine. Knows the browser's kinds of pictures; not how they are decoded. */
+/** Converts images of the page to transferable inputs of the engine. Decoding happens elsewhere. */
 
 import { describe as said } from "./check.js";
 import { JerboaError, refused } from "./errors.js";
 import { type FrameTimes, givenVideo, type VideoPartSource } from "./video.js";
 
-/** A picture: an address (`http:`, `data:` or `blob:`), a file, or something of the page that shows one. Of a track or a video it is the frame that shows now. */
+/**
+ * An image: a URL (`http:`, `data:` or `blob:`), a file, or an object of the page. Of a track or a video the current
+ * frame is used.
+ */
 export type ImageSource =
   | string | URL | Blob | ImageBitmap | ImageData | VideoFrame | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas | HTMLVideoElement | MediaStreamTrack;
 
-/** A picture on its way to the engine. Equal keys are equal pictures: they are decoded once. */
+/** An image for the engine. Equal keys mean equal images, which are encoded once. */
 export interface GivenImage {
   image: Blob | ImageBitmap | ImageData;
   key?: number;
 }
 
-/** A part of a message that is a picture, before it is made ready. */
+/** An image part of a message, before it is resolved. */
 export interface ImagePartSource {
   type: "image";
   source: ImageSource;
 }
 
-/** Pictures that do not change, by what they are. */
+/** Keys of immutable objects. */
 const keys = new WeakMap<object, number>();
 const addresses = new Map<string, number>();
 let next = 1;
 
-/** Characters of addresses that are remembered: a `data:` address is a whole picture. */
+/** Total characters of URLs to remember; a `data:` URL contains the whole image. */
 const CHARACTERS = 32 << 20;
 let characters = 0;
 
-/** The number of what does not change. */
+/** The key of an immutable object. */
 export function keyOf(object: object): number {
   const key = keys.get(object) ?? next++;
   keys.set(object, key);
   return key;
 }
 
-/** The number of what an address stands for. */
+/** The key of the content at a URL. */
 export function keyOfAddress(address: string): number {
   const key = addresses.get(address) ?? next++;
   if (!addresses.delete(address)) characters += address.length;
@@ -54,7 +57,7 @@ const is = <T>(value: unknown, name: string): value is T => {
   return typeof known === "function" && value instanceof known;
 };
 
-/** Makes a picture ready. @throws {@link JerboaError} with what is wrong with it. */
+/** Resolves an image source. @throws {@link JerboaError} that names the problem. */
 export async function given(where: string, source: ImageSource): Promise<GivenImage> {
   if (typeof source === "string" || source instanceof URL) return fetched(where, String(source));
   if (is<Blob>(source, "Blob")) return { image: source, key: keyOf(source) };
@@ -62,12 +65,12 @@ export async function given(where: string, source: ImageSource): Promise<GivenIm
   if (is<ImageData>(source, "ImageData")) return { image: source };
   if (is<MediaStreamTrack>(source, "MediaStreamTrack")) return { image: await frameOf(where, source) };
   const shows = ["VideoFrame", "HTMLImageElement", "HTMLCanvasElement", "OffscreenCanvas", "HTMLVideoElement"].some((name) => is(source, name));
-  if (!shows) throw refused(`${where}: ${said(source)} is no picture. Give an address, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element of the page that shows one.`);
+  if (!shows) throw refused(`${where}: ${said(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);
   try {
     if (is<HTMLImageElement>(source, "HTMLImageElement")) await source.decode();
     return { image: await createImageBitmap(source as ImageBitmapSource) };
   } catch (thrown) {
-    throw refused(`${where}: the element shows no picture yet, or none that can be read: ${reason(thrown)}`);
+    throw refused(`${where}: the element has no readable image yet: ${reason(thrown)}`);
   }
 }
 
@@ -77,22 +80,22 @@ async function fetched(where: string, address: string): Promise<GivenImage & { i
   try {
     url = new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href);
   } catch {
-    throw refused(`${where}: '${short}' is no address of a picture.`);
+    throw refused(`${where}: '${short}' is not a valid image URL.`);
   }
-  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw refused(`${where}: pictures come from http:, https:, data: and blob: addresses, not from '${short}'.`);
+  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw refused(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
   if (url.protocol === "data:") return { image: inside(where, address), key: keyOfAddress(address) };
   let response: Response;
   try {
     response = await fetch(url);
   } catch (thrown) {
-    const advice = url.protocol.startsWith("http") ? " Its server must be reachable and allow this page to read it (CORS)." : " The address was revoked, or the page's policy forbids it.";
-    throw new JerboaError("network", `${where}: the picture at ${short} could not be fetched: ${reason(thrown)}${advice}`, { cause: thrown });
+    const advice = url.protocol.startsWith("http") ? " Its server must be reachable and allow this page to read it (CORS)." : " The URL was revoked, or the page's Content-Security-Policy forbids it.";
+    throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason(thrown)}${advice}`, { cause: thrown });
   }
-  if (!response.ok) throw new JerboaError("network", `${where}: the picture at ${short} could not be fetched (HTTP ${response.status}).`);
+  if (!response.ok) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${response.status}).`);
   return { image: await response.blob(), key: keyOfAddress(url.href) };
 }
 
-/** What a `data:` address holds: a page's policy may forbid to fetch one. */
+/** Decodes a `data:` URL; the page's policy may forbid fetching one. */
 function inside(where: string, address: string): Blob {
   const [, head = "", body = ""] = /^data:([^,]*),(.*)$/is.exec(address.trim()) ?? [];
   try {
@@ -104,7 +107,7 @@ function inside(where: string, address: string): Blob {
 }
 
 async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBitmap> {
-  if (track.kind !== "video" || track.readyState !== "live") throw refused(`${where}: the track shows nothing: it is ${track.kind === "video" ? "ended" : "no video"}.`);
+  if (track.kind !== "video" || track.readyState !== "live") throw refused(`${where}: the track has no image: it ${track.kind === "video" ? "has ended" : "is not a video track"}.`);
   const video = document.createElement("video");
   video.muted = true;
   video.playsInline = true;
@@ -117,12 +120,12 @@ async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBit
   }
 }
 
-/** Makes the pictures and videos of a conversation ready, all at once; `times` says which frames of a video are taken. */
+/** Resolves all images and videos of a conversation in parallel; `times` chooses the frames of a video. */
 export async function withPictures(where: string, messages: unknown[], times: FrameTimes): Promise<unknown[]> {
   return eachPart(messages, async (part) => ({ type: part.type, ...(await (part.type === "image" ? given(where, part.source) : givenVideo(where, part, times))) }));
 }
 
-/** The conversation with nothing but the places of its pictures: what a template reads. */
+/** Replaces images by placeholders, for the chat template. */
 export async function withoutPictures(messages: unknown[]): Promise<unknown[]> {
   return eachPart(messages, ({ type }) => ({ type }));
 }
@@ -136,7 +139,7 @@ async function eachPart(messages: unknown[], change: (part: ImagePartSource | Vi
   return Promise.all(changed);
 }
 
-/** What an error says, as the end of a sentence. */
+/** An error's message, as the end of a sentence. */
 export function reason(thrown: unknown): string {
   return (thrown instanceof Error ? thrown.message : String(thrown)).replace(/\.?$/, ".");
 }

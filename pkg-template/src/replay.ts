@@ -1,22 +1,22 @@
-/** Calls that may have to be run again from their beginning: they tell only what was not told before. Does not know why they are run again. */
+/** Repeats calls after a lost device; emits only the events that were not delivered before. */
 
 import type { EngineSpeakOptions, GenerationEvent, HeardEvent, PartialEvent } from "./contract.js";
 import { JerboaError } from "./errors.js";
 import type { Method } from "./host.js";
 
-/** What stands between a call and whom it tells. */
+/** Filters the events of a call that may run again. */
 export interface Retelling {
-  /** The call's arguments, such that all runs come to the same. */
+  /** The call's arguments, fixed so that all runs give the same result. */
   given(args: unknown[]): unknown[];
-  /** The next run begins. */
+  /** Starts the next run. */
   again(): void;
-  /** Hears an event of the run under way. */
+  /** Takes an event of the current run. */
   hear(event: unknown): void;
-  /** Call it at the end of a run. @throws {@link JerboaError} `device_lost` when it contradicts what was told. */
+  /** Call it at the end of a run. @throws {@link JerboaError} `device_lost` if the run contradicts delivered events. */
   end(): void;
 }
 
-/** For a call that tells on its way; undefined for the others. */
+/** The filter of a call with events; undefined for other calls. */
 export function retelling(method: Method, tell: (event: never) => void): Retelling | undefined {
   if (method === "generate") return new Replay(tell);
   if (method === "speak") return new Sound(tell as (event: Float32Array) => void);
@@ -24,20 +24,20 @@ export function retelling(method: Method, tell: (event: never) => void): Retelli
 }
 
 const seed = (): number => Math.floor(Math.random() * 2 ** 48);
-const contradicted = (): JerboaError => new JerboaError("device_lost", "The GPU device was lost, and after that the same request came out otherwise. Send it again.");
+const contradicted = (): JerboaError => new JerboaError("device_lost", "The GPU device was lost, and repeating the request gave a different result. Send the request again.");
 
-/** What was told of one generation, and what a later run of it has told so far. */
+/** Compares a repeated generation with what was already delivered. */
 class Replay implements Retelling {
-  /** The seed of all runs where the request has none, so that they draw the same tokens. */
+  /** The seed of all runs when the request has none, so that they sample the same tokens. */
   readonly #seed = seed();
   readonly #tell: (event: GenerationEvent) => void;
-  /** Told to the caller. */
+  /** Ids delivered to the caller. */
   #ids: number[] = [];
   #text = "";
-  /** Of the run under way. */
+  /** Position in the current run. */
   #at = 0;
   #run = "";
-  /** Whether a later run gave other tokens than were told. */
+  /** Whether a later run produced different tokens. */
   #broken = false;
 
   constructor(tell: (event: never) => void) {
@@ -76,12 +76,12 @@ class Replay implements Retelling {
   }
 }
 
-/** Of so many samples one is kept, to know a second run by. */
+/** One of this many samples is kept, to compare a second run. */
 const KEPT = 89;
-/** How far a sample of a second run may be from that of the first: it was decoded among others. */
+/** Tolerance between samples of two runs: batching can change the rounding. */
 const NEAR = 1e-2;
 
-/** A speech: samples that were told are left out. */
+/** Filters a repeated speech synthesis: samples already delivered are dropped. */
 class Sound implements Retelling {
   readonly #seed = seed();
   readonly #kept: number[] = [];
@@ -118,7 +118,10 @@ class Sound implements Retelling {
   }
 }
 
-/** What was heard: stretches come in the same order, and those that were told are left out, with the partial texts before them. */
+/**
+ * Filters a repeated transcription: segments arrive in the same order; delivered ones and their partial texts are
+ * dropped.
+ */
 class Stretches implements Retelling {
   #told = 0;
   #at = 0;

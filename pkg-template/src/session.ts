@@ -1,4 +1,4 @@
-/** A sequence of its own on a loaded model, as programs see it. Knows that calls carry its number; not what they do. */
+/** The public API of a session. Adds the session id to each call. */
 
 import { Chat } from "./chat.js";
 import { TextCompletions } from "./completions.js";
@@ -8,11 +8,11 @@ import { generate, type GenerateOptions } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend, CallOptions, Method, Methods } from "./host.js";
 
-/** A sequence of its own: its context is not that of the model's other requests. `model.createSession()` makes it. */
+/** A session: a context separate from the model's other requests. Created by `model.createSession()`. */
 export class Session {
   /** OpenAI's chat completions, in this session. */
   readonly chat: Chat;
-  /** OpenAI's older completions, in this session. */
+  /** OpenAI's legacy completions, in this session. */
   readonly completions: TextCompletions;
   readonly #backend: Numbered;
   readonly #info: ModelInfo;
@@ -25,24 +25,24 @@ export class Session {
     this.completions = new TextCompletions(this.#backend, info);
   }
 
-  /** As {@link Model.generate}, in this session. */
+  /** Like {@link Model.generate}, in this session. */
   generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
     if (this.#backend.closed) return Generation.of(() => { throw disposed(); });
     return generate(this.#backend, this.#info, prompt, options);
   }
 
-  /** Another session that holds what this one does, when its requests so far are done. */
+  /** Creates a session with the same context, after the requests so far are done. */
   async fork(): Promise<Session> {
     return this.#backend.fork(this.#info);
   }
 
-  /** Ends what runs in it and frees its memory. */
+  /** Stops running requests and frees the session's memory. */
   async dispose(): Promise<void> {
     return this.#backend.close();
   }
 }
 
-/** The model's backend, with a session's number on each generation. */
+/** A backend that adds a session id to each generation. */
 class Numbered implements Backend {
   readonly #inner: Backend;
   readonly #id: number;
@@ -69,7 +69,7 @@ class Numbered implements Backend {
       const [request] = args as Parameters<Methods["generate"]>;
       return (await this.#inner.call("generate", [request, this.#id], { ...options, signal })) as ReturnType<Methods[M]>;
     } catch (thrown) {
-      // An abort that nobody but the end of the session asked for says that the session is gone.
+      // An abort caused only by disposing the session is reported as such.
       throw this.#closing.signal.aborted && !options.signal?.aborted ? disposed() : thrown;
     }
   }

@@ -1,22 +1,22 @@
-/** Sound in every shape that a page has it in, as samples at 16 kHz; and samples as WAV files. Does not know what hears them. */
+/** Converts audio inputs to mono samples at 16 kHz, and samples to PCM and WAV. */
 
 import { describe } from "./check.js";
 import { JerboaError, refused } from "./errors.js";
 
-/** What models hear, a second. */
+/** Sample rate of the models' input, in Hz. */
 export const RATE = 16_000;
 
 /**
- * Sound: a file, a blob or bytes in any format that the browser decodes, an `AudioBuffer`, or samples with their rate.
- * Channels are mixed.
+ * Audio: a file, blob or bytes in any format that the browser decodes, an `AudioBuffer`, or samples with their rate.
+ * Channels are mixed to mono.
  */
 export type AudioInput = Blob | ArrayBuffer | ArrayBufferView | AudioBuffer | Float32Array | { samples: Float32Array; sampleRate: number };
 
-/** Samples of one channel at 16 kHz. `sampleRate` is that of bare samples. */
+/** Mono samples at 16 kHz. `sampleRate` applies to a bare Float32Array. */
 export async function samplesOf(where: string, input: unknown, sampleRate?: number): Promise<Float32Array> {
   const given = input as AudioInput;
   if (given instanceof Float32Array) {
-    if (sampleRate === undefined) throw refused(`${where}: samples need their rate; give { sampleRate } beside them.`);
+    if (sampleRate === undefined) throw refused(`${where}: a Float32Array needs its sample rate. Set 'sampleRate'.`);
     return resampled(where, given, sampleRate);
   }
   if (typeof AudioBuffer !== "undefined" && given instanceof AudioBuffer) return ofBuffer(where, given);
@@ -28,7 +28,7 @@ export async function samplesOf(where: string, input: unknown, sampleRate?: numb
   if (given instanceof Blob) bytes = await given.arrayBuffer();
   else if (given instanceof ArrayBuffer) bytes = given.slice(0);
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
-  else throw refused(`${where}: the sound must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
+  else throw refused(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
   return decoded(where, bytes);
 }
 
@@ -36,10 +36,10 @@ async function decoded(where: string, bytes: ArrayBuffer): Promise<Float32Array>
   if (bytes.byteLength === 0) throw refused(`${where}: the file is empty.`);
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   try {
-    // The context's rate is that which it decodes to.
+    // The context decodes to its own sample rate.
     return mixed(await new OfflineAudioContext(1, 1, RATE).decodeAudioData(bytes));
   } catch (thrown) {
-    throw new JerboaError("request", `${where}: this browser cannot decode the file; it is no sound, or in a format that it does not know. WAV, MP3 and Ogg are read everywhere.`, { cause: thrown });
+    throw new JerboaError("request", `${where}: this browser cannot decode the file: it is not audio, or in an unsupported format. Use WAV or MP3.`, { cause: thrown });
   }
 }
 
@@ -47,7 +47,7 @@ async function ofBuffer(where: string, buffer: AudioBuffer): Promise<Float32Arra
   return resampled(where, mixed(buffer), buffer.sampleRate);
 }
 
-/** The mean of the channels. */
+/** Mixes the channels to mono by their mean. */
 function mixed(buffer: AudioBuffer): Float32Array {
   const out = new Float32Array(buffer.length);
   for (let channel = 0; channel < buffer.numberOfChannels; channel++) {
@@ -57,9 +57,9 @@ function mixed(buffer: AudioBuffer): Float32Array {
   return out;
 }
 
-/** The same sound at 16 kHz. */
+/** Resamples to 16 kHz. */
 export async function resampled(where: string, samples: Float32Array, sampleRate: number): Promise<Float32Array> {
-  if (!(sampleRate >= 3000 && sampleRate <= 768_000)) throw refused(`${where}: ${sampleRate} is not a number of samples a second.`);
+  if (!(sampleRate >= 3000 && sampleRate <= 768_000)) throw refused(`${where}: the sample rate ${sampleRate} is not between 3,000 and 768,000 Hz.`);
   if (sampleRate === RATE || samples.length === 0) return samples.slice();
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * RATE) / sampleRate)), RATE);
@@ -73,17 +73,17 @@ export async function resampled(where: string, samples: Float32Array, sampleRate
 }
 
 function noAudio(where: string): JerboaError {
-  return refused(`${where}: this place has no Web Audio to decode or resample with; call it on a page, or give samples at ${RATE} Hz.`);
+  return refused(`${where}: Web Audio is not available here, so audio cannot be decoded or resampled. Call it in a page, or pass samples at ${RATE} Hz.`);
 }
 
-/** Samples as 16 bits, little endian. */
+/** Samples as 16-bit little-endian PCM. */
 export function pcm16(samples: Float32Array): ArrayBuffer {
   const view = new DataView(new ArrayBuffer(samples.length * 2));
   samples.forEach((sample, i) => view.setInt16(i * 2, Math.round(Math.max(-1, Math.min(1, sample)) * 32_767), true));
   return view.buffer;
 }
 
-/** A WAV file of one channel and 16 bits. */
+/** A mono 16-bit WAV file. */
 export function wav(pieces: Float32Array[], sampleRate: number): Blob {
   const bytes = pieces.reduce((sum, piece) => sum + piece.length * 2, 0);
   const head = new DataView(new ArrayBuffer(44));

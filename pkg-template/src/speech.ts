@@ -1,4 +1,4 @@
-/** Text to sound, in OpenAI's shape. Does not know how it is made. */
+/** OpenAI's text-to-speech API. */
 
 import { checked, mustBe } from "./check.js";
 import type { EngineSpeakOptions, ModelInfo } from "./contract.js";
@@ -10,33 +10,33 @@ import { misused } from "./tasks.js";
 
 /** A request of `audio.speech.create`. */
 export interface SpeechCreateParams {
-  /** The text. */
+  /** The text to speak. */
   input: string;
-  /** Ignored but for being a string: there is one model. */
+  /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
-  /** A name or language that the model knows, or a speaker's vector. */
+  /** A voice or language name that the model knows, or a speaker vector. */
   voice?: string | Float32Array;
-  /** A file of 16 bits, or its samples alone. `wav` by default. */
+  /** 16-bit audio as a WAV file or as raw samples. `wav` by default. */
   response_format?: "wav" | "pcm";
-  /** Sound as it is made. */
+  /** Streams audio while it is generated. */
   stream?: boolean | null;
   temperature?: number;
   top_p?: number;
   repetition_penalty?: number;
   seed?: number;
-  /** The most codes, four of which are a frame. */
+  /** Maximum codec tokens; four of them form a frame. */
   max_tokens?: number;
-  /** The model's own pace is all there is. */
+  /** Only the model's own speed is supported. */
   speed?: 1 | null;
-  /** No model here takes instructions about the voice. */
+  /** Voice instructions are not supported. */
   instructions?: "" | null;
-  /** The body is sound; server-sent events are not. */
+  /** Only raw audio is supported, not server-sent events. */
   stream_format?: "audio" | null;
-  /** Lets only codes in their turn come: slower, and safer with a model that errs. */
+  /** Allows only valid codec tokens for the current codebook: slower, but robust against model errors. */
   grammar?: boolean;
 }
 
-/** A piece of sound. */
+/** A chunk of audio. */
 export interface SpeechChunk {
   samples: Float32Array;
   sampleRate: number;
@@ -46,15 +46,15 @@ const PARAMS = {
   input: mustBe.string,
   model: mustBe.string,
   voice: (v: unknown) => (typeof v === "string" || v instanceof Float32Array ? undefined : "a string or a Float32Array"),
-  response_format: (v: unknown) => (v === "wav" || v === "pcm" ? undefined : "'wav' or 'pcm': browsers cannot encode other formats"),
+  response_format: (v: unknown) => (v === "wav" || v === "pcm" ? undefined : "'wav' or 'pcm' (browsers cannot encode other formats)"),
   stream: mustBe.boolean,
   temperature: mustBe.number(0, 2),
   top_p: mustBe.number(0, 1),
   repetition_penalty: mustBe.number(0.1, 10),
   seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
   max_tokens: mustBe.integer(1),
-  speed: (v: unknown) => (v === 1 ? undefined : "1: the pace of the voice cannot be changed"),
-  instructions: (v: unknown) => (v === "" ? undefined : "left out: the model takes no instructions about the voice"),
+  speed: (v: unknown) => (v === 1 ? undefined : "1 (changing the speed is not supported)"),
+  instructions: (v: unknown) => (v === "" ? undefined : "left out (voice instructions are not supported)"),
   stream_format: mustBe.oneOf("audio"),
   grammar: mustBe.boolean,
 };
@@ -70,9 +70,9 @@ export class Speech {
     this.#info = info;
   }
 
-  /** Speaks, piece by piece: leaving the loop stops it. */
+  /** Streams synthesized speech; leaving the loop stops it. */
   create(params: SpeechCreateParams & { stream: true }, options?: { signal?: AbortSignal }): Promise<AsyncIterable<SpeechChunk>>;
-  /** Speaks: a response with the sound, as OpenAI's client gives it. */
+  /** Synthesizes speech; resolves with a `Response`, like OpenAI's client. */
   create(params: SpeechCreateParams & { stream?: false | null }, options?: { signal?: AbortSignal }): Promise<Response>;
   async create(params: SpeechCreateParams, options?: { signal?: AbortSignal }): Promise<AsyncIterable<SpeechChunk> | Response> {
     const where = "audio.speech.create";
@@ -80,7 +80,7 @@ export class Speech {
     const { signal } = checked(where, options, { signal: mustBe.signal });
     if (this.#backend.closed) throw unloaded();
     if (this.#info.task !== "speak") throw misused(this.#info, "cannot synthesize speech");
-    if (!p.input?.trim()) throw refused(`${where}: there is no text in 'input'.`);
+    if (!p.input?.trim()) throw refused(`${where}: 'input' has no text.`);
     const sampleRate = this.#info.speaks?.sampleRate ?? 22_050;
     const request = engineRequest(p);
     const speak = async (onEvent: (samples: Float32Array) => void, s?: AbortSignal): Promise<void> => {

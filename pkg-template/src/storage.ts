@@ -1,11 +1,11 @@
-/** What this origin stores and may store: quota, persistence, and what other engines have left here. Knows stores by name; reads no model. */
+/** Storage of this origin: quota, persistence, and models that other engines have stored here. */
 
 import { JerboaError, refused } from "./errors.js";
 
-/** The caches and databases that this package makes itself. */
+/** Names of this package's own caches and databases. */
 const OWN = /^jerboa/;
 
-/** Caches and databases of engines that keep models in a page's origin. */
+/** Caches and databases of other engines that store models in a page's origin. */
 const ENGINES: readonly [RegExp, string][] = [
   [/^transformers-cache$/, "transformers.js"],
   [/^experimental_transformers-hash-cache$/, "transformers.js"],
@@ -14,28 +14,31 @@ const ENGINES: readonly [RegExp, string][] = [
   [/^(mediapipe|gerbil|onnx|kokoro|whisper|ratchet|candle)/i, "another engine"],
 ];
 
-/** Something that another engine, or another part of this site, keeps in this origin. */
+/** A store of another engine, or of another part of this site. */
 export interface ForeignStore {
   kind: "cache" | "indexeddb" | "directory";
   name: string;
-  /** Whose it is, where its name tells. */
+  /** The engine that owns it, if the name tells. */
   engine?: string;
-  /** Bytes, where that can be told without reading all of it: of caches as their answers say, of directories as their files say. */
+  /** Size in bytes, if known without reading all data: from headers of cached responses, or from file sizes. */
   bytes?: number;
 }
 
 /** What this origin stores. */
 export interface StorageReport {
-  /** Bytes in use and to be had, as the browser estimates them. */
+  /** Used and available bytes, as estimated by the browser. */
   usage?: number;
   quota?: number;
-  /** Whether the browser promised to keep what is stored; else it may drop all of it when the disk gets full, on iOS also after a week without a visit. */
+  /**
+   * Whether storage is persistent. If not, the browser may evict everything when the disk is full, on iOS also after a
+   * week without a visit.
+   */
   persisted: boolean;
-  /** What is not this package's. It counts against the same quota, and goes with {@link deleteForeignStore}. */
+  /** Stores of other software. They count against the same quota; {@link deleteForeignStore} removes them. */
   foreign: ForeignStore[];
 }
 
-/** Reports what this origin stores. Nothing is asked of the user. */
+/** Reports what this origin stores, without prompting the user. */
 export async function storageReport(): Promise<StorageReport> {
   const storage = globalThis.navigator?.storage;
   const [estimate, persisted, caches, databases, directories] = await Promise.all([
@@ -49,9 +52,9 @@ export async function storageReport(): Promise<StorageReport> {
   return { ...(usage === undefined ? {} : { usage }), ...(quota === undefined ? {} : { quota }), persisted: persisted === true, foreign: [...(caches ?? []), ...(databases ?? []), ...(directories ?? [])] };
 }
 
-/** Removes what another engine has left in this origin; see {@link storageReport}. */
+/** Deletes a store of another engine; see {@link storageReport}. */
 export async function deleteForeignStore(store: ForeignStore): Promise<void> {
-  if (OWN.test(store.name)) throw refused(`deleteForeignStore: '${store.name}' is this package's own; deleteModel removes models.`);
+  if (OWN.test(store.name)) throw refused(`deleteForeignStore: '${store.name}' belongs to this package. Remove models with deleteModel.`);
   try {
     if (store.kind === "cache") await globalThis.caches.delete(store.name);
     else if (store.kind === "directory") await (await navigator.storage.getDirectory()).removeEntry(store.name, { recursive: true });
@@ -62,8 +65,8 @@ export async function deleteForeignStore(store: ForeignStore): Promise<void> {
 }
 
 /**
- * Asks the browser to keep what is stored, once a model is there that would be missed: before, browsers say no, and one that asks the user would
- * ask too early. Safari says yes to sites on the home screen only.
+ * Requests persistent storage. Call it once a model is stored: before that browsers refuse, and those that prompt would
+ * ask too early. Safari grants it to home screen apps only.
  */
 export async function keepStorage(): Promise<boolean> {
   const storage = globalThis.navigator?.storage;
@@ -120,6 +123,6 @@ function dropDatabase(name: string): Promise<void> {
     const request = globalThis.indexedDB.deleteDatabase(name);
     request.onsuccess = () => resolve();
     request.onerror = () => reject(request.error);
-    request.onblocked = () => reject(new JerboaError("store_blocked", `${name} is open in another tab; close this site's other tabs and try again.`));
+    request.onblocked = () => reject(new JerboaError("store_blocked", `${name} is open in another tab. Close this site's other tabs and try again.`));
   });
 }

@@ -1,4 +1,4 @@
-/** Sound to text, in our own shapes and in OpenAI's. Does not know how it is heard. */
+/** Speech to text, in Jerboa's API and OpenAI's. */
 
 import { checked, mustBe } from "./check.js";
 import type { EngineTranscribeOptions, HeardEvent, ModelInfo, PartialEvent, Transcript } from "./contract.js";
@@ -10,31 +10,37 @@ import { misused } from "./tasks.js";
 
 /** Options of `model.transcribe`. */
 export interface TranscribeOptions {
-  /** Code or English name of the language; by default the model detects it where it can. */
+  /** Language code or English name; detected by default if the model can. */
   language?: string;
   /** Translates into English. */
   translate?: boolean;
-  /** How closely the transcript is timed: `segment` by the model's own time tokens, `word` by what it looked at. */
+  /** Timestamp granularity: `segment` from the model's timestamp tokens, `word` from cross-attention. */
   timestamps?: "none" | "segment" | "word";
-  /** Text before the sound: names and spellings to expect. */
+  /** Text before the audio: names and spellings to expect. */
   prompt?: string;
-  /** One temperature, or several, each tried when the text before it is doubtful. 0 by default. */
+  /** A temperature, or a list of fallbacks for doubtful results. 0 by default. */
   temperature?: number | number[];
-  /** Texts that are followed at a time; 1 by default. */
+  /** Beam search width; 1 by default. */
   beams?: number;
-  /** The most tokens of a window of sound. */
+  /** Maximum tokens per audio window. */
   maxTokens?: number;
-  /** Hears only where somebody speaks; by default in sound that is longer than the model hears at once. Needs `vad` of `loadModel`. */
+  /**
+   * Transcribes speech regions only; by default for audio longer than the model's window. Requires `vad` of
+   * `loadModel`.
+   */
   vad?: boolean;
-  /** Tells log-probabilities of segments. */
+  /** Adds log-probabilities to segments. */
   logprobs?: boolean;
-  /** Samples a second of a bare Float32Array. */
+  /** Sample rate of a bare Float32Array, in Hz. */
   sampleRate?: number;
-  /** Hears each stretch as soon as it will not change any more. */
+  /** Receives each segment once it is final. */
   onSegment?: (heard: HeardEvent) => void;
-  /** Gets the text behind the last stretch, token by token: each takes the place of the one before, a stretch that of its beginning. */
+  /**
+   * Receives the text after the last segment, token by token. Each call replaces the previous partial text; a segment
+   * replaces its beginning.
+   */
   onPartial?: (partial: PartialEvent) => void;
-  /** Gives it up. */
+  /** Cancels the call. */
   signal?: AbortSignal;
 }
 
@@ -54,20 +60,20 @@ const OPTIONS = {
   signal: mustBe.signal,
 };
 
-/** Writes down what is said. */
+/** Transcribes audio. */
 export async function transcribe(backend: Backend, info: ModelInfo, audio: AudioInput, options?: TranscribeOptions): Promise<Transcript> {
   const { sampleRate, ...rest } = checked("transcribe", options, OPTIONS);
   hears(backend, info);
   return hear(backend, await samplesOf("transcribe", audio, sampleRate), rest);
 }
 
-/** Refuses a model that does not hear. */
+/** Refuses a model that is not a speech-to-text model. */
 export function hears(backend: Backend, info: ModelInfo): void {
   if (backend.closed) throw unloaded();
   if (info.task !== "transcribe") throw misused(info, "cannot transcribe audio");
 }
 
-/** The transcript of samples at 16 kHz. */
+/** Transcribes samples at 16 kHz. */
 export function hear(backend: Backend, samples: Float32Array, options: Omit<TranscribeOptions, "sampleRate">): Promise<Transcript> {
   const { signal, onSegment, onPartial, temperature, ...rest } = options;
   const request: EngineTranscribeOptions = rest;
@@ -77,34 +83,33 @@ export function hear(backend: Backend, samples: Float32Array, options: Omit<Tran
   return backend.call("transcribe", [samples, request], { signal, onEvent });
 }
 
-/** What a transcript is given back as. */
+/** Format of the response. */
 export type TranscriptionFormat = "json" | "text" | "verbose_json" | "srt" | "vtt";
 
 /** A request of `audio.transcriptions.create`. */
 export interface TranscriptionCreateParams {
   file: AudioInput;
-  /** Ignored but for being a string: there is one model. */
+  /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   language?: string;
   prompt?: string;
   response_format?: TranscriptionFormat;
   temperature?: number | number[];
-  /** How closely `verbose_json` is timed. */
+  /** Timestamp granularities of `verbose_json`. */
   timestamp_granularities?: ("segment" | "word")[];
   stream?: boolean | null;
-  /** Log-probabilities come with `verbose_json`, of segments; nothing more can be included. */
+  /** Not supported: log-probabilities of segments come with `verbose_json`. */
   include?: [] | null;
-  /** Sound is cut where nobody speaks, whatever its length. */
+  /** Audio is always cut at pauses, whatever its length. */
   chunking_strategy?: "auto" | null;
 }
 
 /**
- * A piece of a streamed transcript, and at the end all of it.
+ * An event of a streamed transcript; the last one has the complete text.
  *
- * Deltas are never taken back: they come token by token where tokens stay as they come, else when a stretch is settled, and
- * together they are the whole text. `partial` is what is decoded beyond them, token by token: each takes the place of the
- * one before, and so does the next delta. A text that is decoded again, at another temperature or across windows, shows in
- * partials only.
+ * Deltas are final: they arrive token by token when tokens cannot change, else per finished segment, and together form
+ * the whole text. `partial` is the text decoded beyond them; each one, and the next delta, replaces the previous
+ * partial. Text that is decoded again, at another temperature or across windows, appears in partials only.
  */
 export type TranscriptionStreamEvent =
   | { type: "transcript.text.delta"; delta: string }
@@ -112,7 +117,7 @@ export type TranscriptionStreamEvent =
   | { type: "transcript.text.segment"; id: string; start: number; end: number; text: string }
   | { type: "transcript.text.done"; text: string };
 
-/** What `create` gives for a format. */
+/** The result of `create`, by format. */
 export type TranscriptionResult<F> = F extends "text" | "srt" | "vtt" ? string : F extends "verbose_json" ? Omit<Transcript, "srt" | "vtt" | "languageName"> : { text: string };
 
 const PARAMS = {
@@ -124,7 +129,7 @@ const PARAMS = {
   temperature: OPTIONS.temperature,
   timestamp_granularities: (v: unknown) => (Array.isArray(v) && v.every((g) => g === "segment" || g === "word") ? undefined : "a list of 'segment' and 'word'"),
   stream: mustBe.boolean,
-  include: (v: unknown) => (Array.isArray(v) && v.length === 0 ? undefined : "left out: log-probabilities come with response_format 'verbose_json', of segments"),
+  include: (v: unknown) => (Array.isArray(v) && v.length === 0 ? undefined : "left out (for log-probabilities of segments, set response_format 'verbose_json')"),
   chunking_strategy: mustBe.oneOf("auto"),
 };
 
@@ -141,9 +146,9 @@ export class Transcriptions {
     this.#translate = translate;
   }
 
-  /** Writes down what is said, stretch by stretch. */
+  /** Streams a transcript, segment by segment. */
   create(params: TranscriptionCreateParams & { stream: true }, options?: { signal?: AbortSignal }): Promise<AsyncIterable<TranscriptionStreamEvent>>;
-  /** Writes down what is said. An abort rejects with code `aborted`. */
+  /** Transcribes audio. An abort rejects with code `aborted`. */
   create<F extends TranscriptionFormat = "json">(
     params: TranscriptionCreateParams & { response_format?: F; stream?: false | null },
     options?: { signal?: AbortSignal },
@@ -155,14 +160,14 @@ export class Transcriptions {
     hears(this.#backend, this.#info);
     const format = p.response_format ?? "json";
     const granularities = p.timestamp_granularities ?? [];
-    if (granularities.length > 0 && format !== "verbose_json") throw refused(`${where}: 'timestamp_granularities' goes with response_format 'verbose_json'.`);
+    if (granularities.length > 0 && format !== "verbose_json") throw refused(`${where}: 'timestamp_granularities' requires response_format 'verbose_json'.`);
     const samples = await samplesOf(where, p.file);
     const timed = this.#info.capabilities?.includes("timestamps") === true;
     const wanted: TranscribeOptions = { translate: this.#translate };
-    // What has no time tokens is timed by what was heard at once.
+    // Models without timestamp tokens are timed by their audio windows.
     if (granularities.includes("word")) wanted.timestamps = "word";
     else if (timed && (format === "srt" || format === "vtt" || format === "verbose_json")) wanted.timestamps = "segment";
-    // Windows between time tokens do not overlap: what they say is settled sooner.
+    // Windows cut at timestamp tokens do not overlap, so their text is final sooner.
     else if (timed && p.stream && samples.length > (this.#info.hears?.seconds ?? Infinity) * RATE) wanted.timestamps = "segment";
     if (format === "verbose_json") wanted.logprobs = true;
     if (p.language) wanted.language = p.language;
@@ -212,7 +217,7 @@ export class Transcriptions {
   }
 }
 
-/** A transcript with a text behind it. */
+/** Appends text to a transcript. */
 function joined(before: string, text: string): string {
   return before && text ? `${before} ${text}` : before + text;
 }

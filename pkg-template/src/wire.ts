@@ -1,12 +1,12 @@
-/** Carries calls over a message port: results by transfer, aborts, events, errors with their codes. Does not know what the calls do. */
+/** RPC over a message port: results with transfer, aborts, events, and errors with their codes. */
 
 import { aborted, JerboaError, unloaded } from "./errors.js";
 import type { Backend, CallOptions, Method, Methods } from "./host.js";
 
-/** From the caller to the engine. */
+/** A message from the caller to the engine. */
 type Up = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { close: true };
 
-/** From the engine to the caller. */
+/** A message from the engine to the caller. */
 type Down =
   | { hello: true; gpu: boolean }
   | { id: number; event: unknown }
@@ -14,13 +14,13 @@ type Down =
   | { id: number; error: { code: string; message: string } }
   | { closed: true };
 
-/** What a worker, its global scope and a MessagePort have in common. */
+/** The common interface of a worker, its global scope and a MessagePort. */
 export interface Port {
   postMessage(message: unknown, transfer?: Transferable[]): void;
   addEventListener(type: string, listener: (event: any) => void): void;
 }
 
-/** Serves a backend over a port, and says hello. */
+/** Serves a backend over a port; starts with a hello message. */
 export function serve(port: Port, backend: Backend & { useWasm?(url: string): void }): void {
   const running = new Map<number, AbortController>();
   const send = (message: Down, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
@@ -55,10 +55,10 @@ interface Pending {
   onEvent: ((event: unknown) => void) | undefined;
 }
 
-/** A backend on the other side of a port. */
+/** A backend behind a message port. */
 export class Remote implements Backend {
   readonly worker = true;
-  /** Resolves when the other side has started, with whether it sees WebGPU; rejects when it cannot start. */
+  /** Resolves when the other side has started, with whether it has WebGPU; rejects if it cannot start. */
   readonly hello: Promise<{ gpu: boolean }>;
   readonly #port: Port;
   readonly #dispose: () => void;
@@ -68,13 +68,13 @@ export class Remote implements Backend {
   #closed: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
-  /** `dispose` ends the other side for good. */
+  /** `dispose` terminates the other side. */
   constructor(port: Port, dispose: () => void) {
     this.#port = port;
     this.#dispose = dispose;
     this.hello = new Promise((resolve, reject) => {
       const broken = (reason: string): void => {
-        const error = new JerboaError("worker", `The worker that runs the model ended: ${reason}. Load the model again, or pass worker: false.`);
+        const error = new JerboaError("worker", `The worker that runs the model stopped: ${reason}. Load the model again, or pass worker: false.`);
         reject(error);
         this.#fail(error);
       };
@@ -94,7 +94,7 @@ export class Remote implements Backend {
     return this.#gone !== undefined;
   }
 
-  /** Has the other side take the wasm file from another address; before the first call. */
+  /** Sets the URL of the wasm file on the other side; call it before the first call. */
   useWasm(url: string): void {
     this.#port.postMessage({ wasm: url } satisfies Up);
   }
@@ -124,7 +124,7 @@ export class Remote implements Backend {
   async #close(): Promise<void> {
     if (this.#gone) return this.#dispose();
     this.#fail(unloaded());
-    // A worker that is stuck does not answer: it is ended all the same, and its GPU memory goes with it.
+    // A worker that hangs does not answer; it is terminated anyway, which frees its GPU memory.
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, 2000);
       this.#closed = () => (clearTimeout(timer), resolve());
@@ -151,7 +151,7 @@ export class Remote implements Backend {
   }
 }
 
-/** The buffers of a result that can change hands: those that the arrays in it own whole. */
+/** The transferable buffers of a result: those that its arrays own entirely. */
 function transferables(result: unknown): Transferable[] {
   const arrays = Array.isArray(result) ? result : [result];
   const buffers = new Set<ArrayBuffer>();

@@ -1,4 +1,4 @@
-/** The entry of the dedicated worker: the engine behind a port. Knows only the two. */
+/** The entry of the dedicated worker: serves the engine over the worker's port. */
 
 import * as engine from "./jerboa.js";
 import { Host } from "./host.js";

@@ -116,7 +116,7 @@ test("loads that kill their page ask for less each time, and at last say so", ()
   assert.deepEqual(load().wanted, wanted);
   const second = load(2);
   assert.deepEqual(second.wanted, { ...wanted, worker: false });
-  assert.match(second.warning, /ended the page before.*another thread/);
+  assert.match(second.warning, /crashed the page before.*another thread/);
   const third = load(3);
   assert.deepEqual(third.wanted, { worker: false, options: { model: "a/b", maxContext: 1024 } });
   const fourth = load(4);
@@ -125,7 +125,7 @@ test("loads that kill their page ask for less each time, and at last say so", ()
   fourth.over(true);
   const again = load(5);
   assert.deepEqual(again.wanted, fourth.wanted);
-  assert.throws(() => load(6), { code: "out_of_memory", message: /ended this page 4 times/ });
+  assert.throws(() => load(6), { code: "out_of_memory", message: /crashed this page 4 times/ });
   assert.throws(() => load(7), { code: "out_of_memory" });
   // Other models, another version of the browser and the next day begin anew.
   assert.deepEqual(ladder.rung(kept, "a/c", "one", wanted, 8).wanted, wanted);
@@ -146,7 +146,7 @@ test("what another tab notes at its end may come late: its load is no killed pag
   // A killed page's note stays.
   load().begin();
   await ladder.othersNoted(kept, "a/b");
-  assert.match(load().warning, /ended the page before/);
+  assert.match(load().warning, /crashed the page before/);
 });
 
 test("a load that ends in good order leaves no trace", () => {

@@ -150,10 +150,10 @@ test("a file is turned upright and its header is read before it is decoded", opt
     empty: /^request: .*empty/,
     text: /^request: .*JPEG, PNG, WebP and GIF are read/,
     gone: /^network: .*none\.png could not be fetched \(HTTP 404\)/,
-    scheme: /^request: .*http:, https:, data: and blob:/,
+    scheme: /^request: .*image URLs must start with http:, https:, data: or blob:/,
     long: /^request: .*times as long as wide/,
     data: /^request: .*the data: address is damaged/,
-    thing: /^request: .*is no picture/,
+    thing: /^request: .*is not a supported image/,
     part: /^request: .*requires image_url: \{ url \}/,
     sound: /^request: .*does not support parts of type .*Supported: text, images and videos/,
   };
@@ -213,11 +213,11 @@ test("a video is cut into frames, whatever it comes as", options, async () => {
   // Frames come in groups of two, of 12 tokens each.
   assert.ok(prompt("frames") > 3 * 12 && prompt("frames") < 3 * 12 + 100, String(prompt("frames")));
   assert.equal(prompt("slow"), prompt("frames"));
-  assert.match(found.times, /^request: .*'timestamps' must be growing numbers of seconds, one for each of the 5 frames/);
+  assert.match(found.times, /^request: .*'timestamps' must be increasing seconds, one for each of the 5 frames/);
   assert.match(found.none, /^request: .*requires 'video' or 'frames'/);
   assert.match(found.rate, /^request: .*'fps' of a video must be a positive number, not -1/);
-  assert.match(found.damaged, /^request: The video cannot be played by this browser/);
-  assert.match(found.thing, /^request: .*is no video/);
+  assert.match(found.damaged, /^request: This browser cannot play the video/);
+  assert.match(found.thing, /^request: .*is not a supported video/);
   assert.match(found.part, /^request: .*requires video_url: \{ url \}/);
   assert.match(found.rendered, /<\|vision_start\|><\|video_pad\|><\|vision_end\|>What moves\?/);
 });

@@ -145,7 +145,7 @@ test("a model whose load kills the page is loaded on the other thread, then with
   const { killed, outcome } = await untilOneLives(context, start);
   assert.equal(killed, 2);
   assert.equal(outcome.worker, false);
-  assert.match(outcome.warnings.join(), /ended the page before.*another thread, with a context of at most 1024/);
+  assert.match(outcome.warnings.join(), /crashed the page before.*another thread, with a context of at most 1024/);
   await context.close();
 });
 
