@@ -123,7 +123,7 @@ test("a process killed in the middle of a batch leaves whole documents, each tha
 test("one writer at a time; a lock left by a dead process does not count", async () => {
   const path = at("locked");
   const memory = await opened(path);
-  await assert.rejects(opened(path), refusal("store_locked", /open already/));
+  await assert.rejects(opened(path), refusal("store_locked", /already open in this process or another/));
   await memory.close();
   await writeFile(`${path}.lock`, "999999999");
   const again = await opened(path);
@@ -137,7 +137,7 @@ test("a newer version is refused and left as it is", async () => {
   const bytes = await readFile(path);
   bytes.writeUInt32LE(3, 8);
   await writeFile(path, bytes);
-  await assert.rejects(opened(path), refusal("store_version", /newer version.*layout 3.*nothing was changed/));
+  await assert.rejects(opened(path), refusal("store_version", /layout 3, from a newer version.*was not changed/));
   assert.deepEqual(await readFile(path), bytes);
 });
 
@@ -197,7 +197,7 @@ test("a full disk is an error that keeps what was there", async () => {
     return write.call(this, bytes, offset, part, position);
   };
   try {
-    await assert.rejects(memory.add({ id: "more", text: "More text than fits." }), refusal("quota", /no room.*kept/));
+    await assert.rejects(memory.add({ id: "more", text: "More text than fits." }), refusal("quota", /disk is full.*Earlier records are intact/));
   } finally {
     handle.write = write;
   }

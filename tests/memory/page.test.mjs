@@ -159,7 +159,7 @@ test("a newer store is refused and left alone; version 1 migrates", async () => 
   await raw(3, [{ id: "from the future" }]);
   const error = await page.evaluate((name) => caught(openMemory(name)), name);
   assert.equal(error.code, "store_version");
-  assert.match(error.message, /newer version.*nothing was changed/);
+  assert.match(error.message, /newer version.*Nothing was changed/);
   await raw(3, []);
   name += "-old";
   const vectors = await page.evaluate(() => embedder().embed(["Bees live in hives.", "Iron rusts."]).then((all) => all.map((v) => [...v])));
@@ -226,7 +226,7 @@ test("a full quota is an error that keeps what was there, and goes away with it"
     })());
   });
   assert.equal(error.code, "quota");
-  assert.match(error.message, /What was there before is kept/);
+  assert.match(error.message, /Earlier records are intact/);
   const before = await listed(page);
   assert.ok(before.includes("a#0") && before.includes("b#0"));
   await session.send("Storage.overrideQuotaForOrigin", { origin });

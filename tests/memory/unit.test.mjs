@@ -270,7 +270,7 @@ test("pictures: their vectors are stored, a text finds them, what is said about 
   const [moved] = await copy.search("green house");
   assert.deepEqual([moved.picture, moved.text, moved.score > 0.9], ["holiday/2.jpg", "Our home in spring.", true]);
   await assert.rejects(memory.add({ image: { shows: "x" } }), refusal("request", /needs 'picture'/));
-  await assert.rejects(memory.add({ picture: "holiday/3.jpg" }), refusal("request", /no address to fetch it from/));
+  await assert.rejects(memory.add({ picture: "holiday/3.jpg" }), refusal("request", /is not a URL\. Pass the image as 'image'/));
   await Promise.all([memory.close(), copy.close()]);
 });
 
@@ -384,7 +384,7 @@ test("imports that are refused change nothing; version 1 is read; redaction appl
   const target = await filled();
   const damaged = [
     [[lines[0].trim(), lines[1].slice(0, 60), lines[2]].join("\n"), "malformed", /Line 2/],
-    [lines[0].replace(":2", ":3") + lines[1], "store_version", /version 3.*nothing was changed/],
+    [lines[0].replace(":2", ":3") + lines[1], "store_version", /version 3.*Nothing was changed/],
     [lines[0].replace(":48", ":47") + lines[1], "malformed", /47 components/],
     ["hello", "malformed", /Line 1/],
     [lines[0].replace("words", "others") + lines[1], "model_mismatch", /others/],

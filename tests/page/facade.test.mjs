@@ -65,7 +65,7 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 up, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
   await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder or a .gguf file, or files/));
-  await assert.rejects(load([]), refusal("request", /empty list of files/));
+  await assert.rejects(load([]), refusal("request", /list of files is empty/));
   await assert.rejects(load("https://x.test/m/", { revision: "main" }), refusal("request", /'revision' applies to a repository name/));
   await assert.rejects(load("a/b@v1", { revision: "v2" }), refusal("request", /the name has revision 'v1', the options 'v2'/));
   await assert.rejects(load([new File([], "config.json")], { token: "t" }), refusal("request", /'token' applies to downloads/));
@@ -119,7 +119,7 @@ test("generate refuses what contradicts itself", async () => {
   await assert.rejects(model.generate("x", { topLogprobs: 2 }), refusal("request", /'topLogprobs' requires logprobs: true/));
   await assert.rejects(model.generate("x", { top_k: 2 }), refusal("request", /Did you mean 'topK'/));
   await assert.rejects(model.generate([1.5]), refusal("request", /expects token ids \(whole numbers/));
-  for (const prompt of [undefined, null, 5]) await assert.rejects(model.generate(prompt), refusal("request", /takes a text or a list of token ids, not (undefined|null|5)\./));
+  for (const prompt of [undefined, null, 5]) await assert.rejects(model.generate(prompt), refusal("request", /must be a string or a list of token ids, not (undefined|null|5)\./));
   await assert.rejects(model.generate("x", { maxTokens: 0 }), refusal("request", /'maxTokens' must be a whole number from 1 up/));
   const generation = model.generate("x");
   await collect(generation);
@@ -396,7 +396,7 @@ test("a sentence that ends with another's words has one full stop", () => {
 });
 
 test("files of the package that are not there are named, by address", async () => {
-  await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /not a web page/));
+  await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /models run only in web pages/));
   assert.deepEqual(double.seen.input, { module_or_path: "http://x.test/missing.wasm" });
   await assert.rejects(load("a/b", { wasmUrl: 7 }), refusal("request", /'wasmUrl' must be an address/));
   assert.throws(() => jerboa.configure({ wasm: "x" }), refusal("request", /'wasm'/));

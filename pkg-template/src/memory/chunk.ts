@@ -1,14 +1,14 @@
-/** Cuts a text into passages of at most so many tokens, on sentence borders, with overlap. Knows Unicode's borders and a token counter; no model. */
+/** Splits text into passages with a token limit, at sentence boundaries (Unicode), with overlap. */
 
 import { refused } from "../errors.js";
 
-/** How a text is cut. */
+/** Options of the splitting. */
 export interface ChunkOptions {
-  /** The most tokens of a passage. Keep it below the model's longest input, or the model does not see the rest. 200 unless told. */
+  /** Maximum tokens of a passage, 200 by default. Keep it below the model's input limit, or the rest is cut off. */
   maxTokens?: number;
-  /** How many tokens at the end of a passage the next one may repeat, in whole sentences. 40 unless told. */
+  /** Maximum tokens that a passage repeats from the end of the previous one, in whole sentences. 40 by default. */
   overlap?: number;
-  /** The language whose sentence borders are used, as a BCP 47 tag; the browser's unless told. */
+  /** BCP 47 tag of the language for sentence boundaries; the browser's language by default. */
   locale?: string;
 }
 
@@ -20,34 +20,34 @@ export interface Chunk {
   tokens: number;
 }
 
-/** The length of a text in tokens. */
+/** Returns the length of a text in tokens. */
 export type TokenCounter = (text: string) => number | Promise<number>;
 
-/** A stretch that is not cut further, unless it alone is too long. */
+/** A range that is split further only if it exceeds the limit on its own. */
 interface Unit {
   start: number;
   end: number;
   tokens: number;
 }
 
-/** About four bytes of UTF-8 to a token: what is used for a model that cannot count. */
+/** Estimates four UTF-8 bytes per token, for models that cannot count. */
 export function estimateTokens(text: string): number {
   return Math.ceil(new TextEncoder().encode(text).length / 4);
 }
 
-/** Cuts a text; one without any visible character gives no passage. */
+/** Splits a text into passages; text without visible characters gives none. */
 export async function chunkText(text: string, count: TokenCounter, options: ChunkOptions = {}): Promise<Chunk[]> {
   const max = options.maxTokens ?? 200;
   const overlap = options.overlap ?? Math.min(40, Math.floor(max / 2));
   if (!Number.isInteger(max) || max < 1) throw refused("chunk: 'maxTokens' must be a whole number from 1 up.");
-  if (!Number.isInteger(overlap) || overlap < 0 || overlap >= max) throw refused("chunk: 'overlap' must be a whole number from 0 to below 'maxTokens'.");
+  if (!Number.isInteger(overlap) || overlap < 0 || overlap >= max) throw refused("chunk: 'overlap' must be a whole number from 0 to less than 'maxTokens'.");
   const units = await sentences(text, count, max, options.locale);
   const chunks: Chunk[] = [];
   for (let first = 0; first < units.length; ) {
-    let last = first; // the unit after the passage's last one
+    let last = first; // index after the passage's last unit
     for (let sum = 0; last < units.length && (last === first || sum + units[last]!.tokens <= max); last++) sum += units[last]!.tokens;
     let chunk = await cut(text, units, first, last, count);
-    // The parts' lengths need not add up to the whole's: joined text may take a token more.
+    // Token counts do not add up exactly: the joined text may need one more.
     while (chunk.tokens > max && last > first + 1) chunk = await cut(text, units, first, --last, count);
     const covered = chunks.at(-1)?.end ?? 0;
     if (chunk.end > covered) chunks.push(chunk);
@@ -57,7 +57,7 @@ export async function chunkText(text: string, count: TokenCounter, options: Chun
   return chunks;
 }
 
-/** Where the next passage starts: as many whole units back as fit the overlap and still leave room for one that is new. */
+/** Start of the next passage: as many whole units back as fit the overlap, with room for at least one new unit. */
 function overlapStart(units: Unit[], first: number, last: number, overlap: number, max: number): number {
   const room = Math.min(overlap, max - units[last]!.tokens);
   let start = last;
@@ -75,7 +75,7 @@ async function cut(text: string, units: Unit[], first: number, last: number, cou
   return { text: passage, start, end: stop, tokens: last === first + 1 ? units[first]!.tokens : await count(passage) };
 }
 
-/** The sentences without the space around them; one that is too long falls into runs of words, a word that is into runs of characters. */
+/** Trimmed sentences. A sentence over the limit is split into groups of words, a word into groups of characters. */
 async function sentences(text: string, count: TokenCounter, max: number, locale: string | undefined): Promise<Unit[]> {
   const whole: Unit[] = [];
   for (const { start, end } of spans(text, 0, "sentence", locale)) whole.push({ start, end, tokens: await count(text.slice(start, end)) });
@@ -95,7 +95,7 @@ async function split(text: string, unit: Unit, by: "word" | "grapheme", count: T
     const measure = async (n: number): Promise<number> => count(text.slice(start, pieces[first + n - 1]!.end));
     const { n, tokens } = await longest(pieces.length - first, max, measure);
     const part = { start, end: pieces[first + n - 1]!.end, tokens };
-    // A single character may take more tokens than a passage holds; it stays whole.
+    // A single character over the limit stays whole.
     if (tokens > max && by === "word") parts.push(...(await split(text, part, "grapheme", count, max, locale)));
     else parts.push(part);
     first += n;
@@ -103,7 +103,10 @@ async function split(text: string, unit: Unit, by: "word" | "grapheme", count: T
   return parts;
 }
 
-/** The most pieces, at least one, whose length fits: doubling first, so that a very long text is never counted as a whole. */
+/**
+ * The largest number of pieces, at least one, that fits the limit. Doubles first, so that a long text is never counted
+ * whole.
+ */
 async function longest(limit: number, max: number, measure: (n: number) => Promise<number>): Promise<{ n: number; tokens: number }> {
   let fits = 1;
   let tokens = await measure(1);
@@ -120,7 +123,7 @@ async function longest(limit: number, max: number, measure: (n: number) => Promi
   return { n: fits, tokens };
 }
 
-/** The pieces between Unicode's borders, trimmed; those of space alone are left out. */
+/** Trimmed segments between Unicode boundaries; whitespace-only segments are skipped. */
 function* spans(text: string, offset: number, granularity: "sentence" | "word" | "grapheme", locale: string | undefined): Generator<{ start: number; end: number }> {
   for (const { segment, index } of new Intl.Segmenter(locale, { granularity }).segment(text)) {
     const trimmed = segment.trim();

@@ -1,4 +1,4 @@
-/** `jerboa/memory/file`, for Node: a store in one file, appended to and never rewritten in place. Knows files; the bytes' meaning is in log. */
+/** `jerboa/memory/file`, for Node: a store in one append-only file. The byte format is in log.ts. */
 
 import { copyFile, open, readFile, rename, rm, type FileHandle } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
@@ -7,10 +7,10 @@ import { decodeFrame, encodeFrame, findFrame, FRAME_BYTES, header, HEADER_BYTES,
 import { RecordTable } from "./store-memory.js";
 import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
 
-/** A file is written anew when it is opened with more than this that no longer counts, and half of it or more. */
+/** A file is rewritten on opening when more than this many bytes, and at least half of it, are obsolete. */
 const GARBAGE_BYTES = 1 << 20;
 
-/** Keeps records in a file and all of them in memory. One process at a time may have it open. */
+/** Stores records in a file and keeps all of them in memory. One process may have it open at a time. */
 export class FileStore implements MemoryStore {
   readonly repairs: string[] = [];
   readonly #path: string;
@@ -64,7 +64,7 @@ export class FileStore implements MemoryStore {
   async #append(batch: Batch): Promise<number> {
     const file = this.#file;
     if (!file) throw new JerboaError("store", `The store ${this.#path} is closed. Open it again with createMemory().`);
-    // The checks come before the bytes: a refused batch leaves no trace.
+    // Validate before writing: a refused batch leaves no trace.
     const trial = new RecordTable();
     trial.state = this.#table.state;
     trial.apply({ ...batch, put: batch.put.slice(0, 1) });
@@ -73,7 +73,7 @@ export class FileStore implements MemoryStore {
       await writeAll(file, frame, this.#end);
       await file.datasync();
     } catch (error) {
-      // What is half written goes; if even that fails, opening will ignore it.
+      // Remove a partial write; if even that fails, opening ignores it.
       await file.truncate(this.#end).catch(() => undefined);
       throw failure(error, this.#path);
     }
@@ -104,19 +104,19 @@ export class FileStore implements MemoryStore {
     this.#file = file;
     const { size } = await file.stat();
     const version = headerVersion(await readAt(file, 0, Math.min(size, HEADER_BYTES)));
-    // A crash while the file was made leaves less than a header.
+    // A crash while the file was created leaves a partial header.
     if (size < HEADER_BYTES && size > 0 && headerStart(await readAt(file, 0, size))) return this.#rewrite([]);
     if (size === 0) return this.#rewrite([]);
     if (version === undefined) return this.#migrate(file);
     if (version > LOG_VERSION) {
-      const message = `${this.#path} was written by a newer version of jerboa (layout ${version}) than this one, which reads up to ${LOG_VERSION}. Update the package; nothing was changed.`;
+      const message = `${this.#path} has layout ${version}, from a newer version of jerboa; this version reads up to ${LOG_VERSION}. Update the package. The file was not changed.`;
       throw new JerboaError("store_version", message);
     }
     const garbage = await this.#replay(file, size);
     if (garbage > GARBAGE_BYTES && garbage * 2 > this.#end) await this.#rewrite(this.#live());
   }
 
-  /** Reads all frames; returns how many bytes hold what was replaced or removed since. */
+  /** Reads all frames; returns the number of obsolete bytes. */
   async #replay(file: FileHandle, size: number): Promise<number> {
     let at = HEADER_BYTES;
     const bytes = new Map<string, number>();
@@ -133,12 +133,12 @@ export class FileStore implements MemoryStore {
       const rest = await readAt(file, at, size - at);
       const next = findFrame(rest, 1);
       if (next < 0) {
-        // The last write did not end: it never counted.
-        this.repairs.push(`${this.#path}: the last write was cut short; its ${size - at} bytes were removed. All earlier records are whole.`);
+        // The last write was interrupted, so it does not count.
+        this.repairs.push(`${this.#path}: the last write was incomplete; its ${size - at} bytes were removed. All earlier records are intact.`);
         await file.truncate(at);
         break;
       }
-      this.repairs.push(`${this.#path}: ${next} bytes at ${at} are damaged; the records written there are lost, those before and after are whole.`);
+      this.repairs.push(`${this.#path}: ${next} bytes at ${at} are damaged; the records in them are lost, all others are intact.`);
       at += next;
     }
     this.#end = at;
@@ -158,7 +158,7 @@ export class FileStore implements MemoryStore {
     this.repairs.push(`${this.#path} was migrated from layout 1; the old file is kept as ${kept}.`);
   }
 
-  /** The records as batches of a moderate size. */
+  /** The records as batches of moderate size. */
   #live(): Batch[] {
     const records = [...this.#table.records.values()].map((entry) => entry.record);
     const { model = "", dims } = this.#table.state;
@@ -167,7 +167,7 @@ export class FileStore implements MemoryStore {
     return batches;
   }
 
-  /** Writes a new file beside the old one and puts it in its place in one step. */
+  /** Writes a new file and replaces the old one atomically. */
   async #rewrite(batches: Batch[]): Promise<void> {
     const fresh = `${this.#path}.new`;
     const file = await open(fresh, "w+");
@@ -191,7 +191,7 @@ export class FileStore implements MemoryStore {
   }
 }
 
-/** A store in a file, which is made if it does not exist; its folder must. */
+/** Opens a store in a file; creates the file if it does not exist, but not its folder. */
 export function fileStore(path: string): MemoryStore {
   return new FileStore(path);
 }
@@ -219,7 +219,7 @@ async function writeAll(file: FileHandle, bytes: Uint8Array, at: number): Promis
   }
 }
 
-/** Makes a rename last through a power cut, where the system lets one sync a folder. */
+/** Makes a rename durable across a power loss, where the system can sync a folder. */
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(dirname(path), "r").catch(() => undefined);
   await folder?.datasync().catch(() => undefined);
@@ -230,7 +230,10 @@ function lockPath(path: string): string {
   return `${path}.lock`;
 }
 
-/** Two writers would overwrite each other's frames. The lock names its process, so that one left by a crash does not count. */
+/**
+ * Locks the store: two writers would overwrite each other's frames. The lock names its process, so that a lock left by
+ * a crash is ignored.
+ */
 async function lock(path: string): Promise<void> {
   const { process } = globalThis as unknown as { process: { pid: number; kill(pid: number, signal: 0): void } };
   for (let attempt = 0; attempt < 2; attempt++) {
@@ -245,7 +248,7 @@ async function lock(path: string): Promise<void> {
     if (owner && runs(process, owner)) break;
     await rm(lockPath(path), { force: true });
   }
-  throw new JerboaError("store_locked", `${path} is open already, in this process or another. Close that memory first; if no process has it, remove ${lockPath(path)}.`);
+  throw new JerboaError("store_locked", `${path} is already open in this process or another. Close that memory first; if no process uses it, delete ${lockPath(path)}.`);
 }
 
 function runs(process: { kill(pid: number, signal: 0): void }, pid: number): boolean {
@@ -257,12 +260,12 @@ function runs(process: { kill(pid: number, signal: 0): void }, pid: number): boo
   }
 }
 
-/** The system's errors as ours. */
+/** Converts system errors to `JerboaError`. */
 function failure(error: unknown, path: string): unknown {
   if (error instanceof JerboaError) return error;
   const { code, message } = error as { code?: string; message?: string };
   if (code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG") {
-    return new JerboaError("quota", `There is no room for more in ${path}. What was there before is kept; free disk space and add the rest again.`, { cause: error });
+    return new JerboaError("quota", `The disk is full, so ${path} cannot grow. Earlier records are intact. Free disk space and add the rest again.`, { cause: error });
   }
   return new JerboaError("store", `The store ${path} could not be used: ${message ?? String(error)}.`, { cause: error });
 }

@@ -1,9 +1,9 @@
-/** Metadata filters: `{ lang: "en", year: { $gte: 2000 } }` becomes a predicate. Knows operators; not what is filtered with them. */
+/** Compiles metadata filters such as `{ lang: "en", year: { $gte: 2000 } }` to predicates. */
 
 import { refused } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
-/** A value that must be equal, or what else must hold of a field. */
+/** A value that must be equal, or conditions on a field. */
 export type Condition =
   | Json
   | {
@@ -13,19 +13,19 @@ export type Condition =
       $gte?: string | number;
       $lt?: string | number;
       $lte?: string | number;
-      /** One of these. */
+      /** Equals one of these. */
       $in?: Json[];
-      /** None of these; a field that is absent passes. */
+      /** Equals none of these; an absent field passes. */
       $nin?: Json[];
-      /** The field is an array with this element, or a string with this part. */
+      /** The field is an array with this element, or a string with this substring. */
       $contains?: Json;
-      /** The field is there, or is not. */
+      /** The field exists, or does not. */
       $exists?: boolean;
     };
 
 /**
- * What must hold of a record's metadata: every named field (dots reach inside objects), `$and`, `$or`, `$not`. A plain
- * value also matches a field that is an array with it among its elements. A function decides for itself.
+ * Conditions on a record's metadata: every named field (dots reach inside objects), `$and`, `$or`, `$not`. A plain
+ * value also matches an array that contains it. A function is used as the predicate.
  */
 export type Filter =
   | ((metadata: Metadata) => boolean)
@@ -33,10 +33,10 @@ export type Filter =
 
 type Test = (value: Json | undefined) => boolean;
 
-/** Makes a predicate of a filter; refuses unknown operators. */
+/** Compiles a filter to a predicate; refuses unknown operators. */
 export function compileFilter(filter: Filter | undefined): ((metadata: Metadata) => boolean) | undefined {
   if (filter === undefined || typeof filter === "function") return filter;
-  if (!isObject(filter)) throw refused("filter: it must be an object or a function.");
+  if (!isObject(filter)) throw refused("filter: the filter must be an object or a function.");
   const tests = Object.entries(filter as Record<string, unknown>).map(([key, value]) => clause(key, value));
   return (metadata) => tests.every((test) => test(metadata));
 }
@@ -51,7 +51,7 @@ function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
     const inner = compileFilter(value as Filter) ?? (() => true);
     return (m) => !inner(m);
   }
-  if (key.startsWith("$")) throw refused(`filter: there is no operator ${key} here. There are: $and, $or, $not.`);
+  if (key.startsWith("$")) throw refused(`filter: unknown operator ${key} at the top level. Supported: $and, $or, $not.`);
   const test = condition(key, value);
   const path = key.split(".");
   return (metadata) => test(Object.hasOwn(metadata, key) ? metadata[key] : reach(metadata, path));
@@ -64,7 +64,7 @@ function condition(field: string, given: unknown): Test {
   }
   const tests = Object.entries(given).map(([operator, operand]) => {
     const make = Object.hasOwn(OPERATORS, operator) ? OPERATORS[operator] : undefined;
-    if (!make) throw refused(`filter: '${field}' has the unknown operator ${operator}. There are: ${Object.keys(OPERATORS).join(", ")}.`);
+    if (!make) throw refused(`filter: '${field}' has the unknown operator ${operator}. Supported: ${Object.keys(OPERATORS).join(", ")}.`);
     if ((operator === "$in" || operator === "$nin") && !Array.isArray(operand)) throw refused(`filter: ${operator} of '${field}' must be an array.`);
     return make(operand as Json);
   });
@@ -85,7 +85,10 @@ const OPERATORS: Record<string, (operand: Json) => Test> = {
   $exists: (operand) => (value) => (value !== undefined) === operand,
 };
 
-/** Numbers with numbers and strings with strings (by code unit, so ISO dates sort); anything else does not compare. */
+/**
+ * Compares numbers with numbers and strings with strings (by UTF-16 code unit, so ISO dates sort); other types never
+ * match.
+ */
 function ordered(operand: Json, holds: (order: number) => boolean): Test {
   return (value) => {
     if (typeof value === "number" && typeof operand === "number") return holds(value - operand);

@@ -1,4 +1,4 @@
-/** A store's vectors in memory, kept in step with it, and searched on the CPU or the GPU. Knows rows and sizes; no texts and no model. */
+/** An in-memory vector index that follows a store, searched on the CPU or the GPU. */
 
 import { refused } from "../errors.js";
 import type { Metadata, Changes, MemoryStore } from "./types.js";
@@ -6,20 +6,20 @@ import { searchExact, searchScored, type Ranked, type Scorer } from "./search.js
 import { GpuScorer } from "./search-gpu.js";
 import { VectorTable, wrongWidth, type Row } from "./vectors.js";
 
-/** Components from which the GPU is faster than the CPU, copying included: about 10,000 vectors of 384. */
+/** Number of components from which the GPU is faster than the CPU, including uploads: about 10,000 vectors of 384. */
 const GPU_COMPONENTS = 4_000_000;
 
-/** Whether to search on the GPU: for large stores, never, or from the first row on the caller's device. */
+/** When to search on the GPU: for large stores, never, or always on the caller's device. */
 export type GpuChoice = "auto" | false | GPUDevice;
 
-/** What a search of the index takes. */
+/** Options of an index search. */
 export interface IndexSearch {
   k: number;
   minScore?: number | undefined;
   accept?: ((metadata: Metadata) => boolean) | undefined;
 }
 
-/** Follows a store. */
+/** A vector index that follows a store. */
 export class VectorIndex {
   readonly #store: MemoryStore;
   readonly #gpu: GpuChoice;
@@ -34,34 +34,34 @@ export class VectorIndex {
     this.#gpu = gpu;
   }
 
-  /** The number of rows. */
+  /** Number of rows. */
   get size(): number {
     return this.#table?.size ?? 0;
   }
 
-  /** The vectors' width; 0 while there are none. */
+  /** Width of the vectors; 0 while the index is empty. */
   get dims(): number {
     return this.#table?.dims ?? 0;
   }
 
-  /** Whether a record is there. */
+  /** Whether a record exists. */
   has(id: string): boolean {
     return this.#table?.place(id) !== undefined;
   }
 
-  /** Rows in a lasting order: by document, then by part. */
+  /** Rows in a stable order: by document, then by part. */
   rows(accept?: (metadata: Metadata) => boolean): Row[] {
     const rows = (this.#table?.rows ?? []).filter((row) => !accept || accept(row.metadata));
     return rows.sort((a, b) => compare(a.document, b.document) || a.part - b.part || compare(a.id, b.id));
   }
 
-  /** Takes over what changed in the store. */
+  /** Applies the store's changes. */
   follow(): Promise<void> {
     this.#following = this.#following.catch(() => undefined).then(() => this.#catchUp());
     return this.#following;
   }
 
-  /** The best rows, exactly. */
+  /** Exact nearest rows, best first. */
   async search(query: Float32Array<ArrayBuffer>, search: IndexSearch): Promise<{ id: string; score: number }[]> {
     const table = this.#table;
     if (!table?.size) return [];
@@ -76,12 +76,12 @@ export class VectorIndex {
     const scorer = this.#scorerFor(table);
     const { revision } = table;
     const scored = await scorer?.scores(table, query);
-    // Rows may have moved while the GPU worked; the CPU's search does not wait for anything.
+    // Rows may have moved while the GPU worked; the CPU search is synchronous.
     if (scored && table.revision === revision) return searchScored(table, query, scored.scores, scored.error, options).map(name);
     return searchExact(table, query, options).map(name);
   }
 
-  /** Lets go of the GPU's memory. */
+  /** Frees the GPU memory. */
   destroy(): void {
     this.#scorer?.destroy();
     this.#scorer = undefined;
@@ -93,7 +93,7 @@ export class VectorIndex {
   }
 
   async #catchUp(): Promise<void> {
-    // The first time nobody can see a half; later the parts wait for each other.
+    // Before the first result no partial state is visible; later, apply the parts together.
     const first = this.#generation === 0 && !this.#table;
     const parts: Changes[] = [];
     const generation = await this.#store.changes(this.#generation, (part) => (first ? this.#take(part) : parts.push(part)));

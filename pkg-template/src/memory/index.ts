@@ -1,4 +1,4 @@
-/** `jerboa/memory`: the face of the memory. Everything else of this folder is free to change. */
+/** `jerboa/memory`: the public API of the memory. */
 
 export { createMemory, Memory } from "./memory.js";
 export type { Added, AddOptions, MemoryDocument, MemoryInput, MemoryOptions, MemoryPicture, MemorySearchOptions, RecallOptions, Selection } from "./memory.js";

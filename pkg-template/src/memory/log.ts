@@ -1,14 +1,14 @@
-/** The bytes of a file store: a header, then one frame per batch with its length and checksum. Knows bytes; no files. */
+/** The byte format of a file store: a header, then one frame per batch with length and checksum. */
 
 import { JerboaError } from "../errors.js";
 import { upgraded } from "./layout1.js";
 import type { Batch, MemoryRecord } from "./types.js";
 
-/** The layout that this code writes. 1 was one JSON document; 2 is this log. */
+/** The layout that this code writes. 1: one JSON document; 2: this log. */
 export const LOG_VERSION = 2;
-/** The header: eight letters and the version. */
+/** Header size: eight letters and the version. */
 export const HEADER_BYTES = 12;
-/** What stands before a frame's payload: a mark, the payload's length, its CRC-32. */
+/** Size of a frame header: magic number, payload length, CRC-32. */
 export const FRAME_BYTES = 12;
 
 const LETTERS = new TextEncoder().encode("JERBOMEM");
@@ -24,13 +24,13 @@ export function header(): Uint8Array {
   return bytes;
 }
 
-/** The version in a header, or `undefined` if it is none. */
+/** The version in a header; undefined if the bytes are not a header. */
 export function headerVersion(bytes: Uint8Array): number | undefined {
   if (bytes.length < HEADER_BYTES || LETTERS.some((letter, i) => bytes[i] !== letter)) return undefined;
   return view(bytes).getUint32(8, true);
 }
 
-/** A batch as a frame: JSON first, then the vectors as they lie in memory. */
+/** Encodes a batch as a frame: JSON, then the raw vectors. */
 export function encodeFrame(batch: Batch): Uint8Array {
   const head: Head = { ...batch, put: batch.put.map(({ vector: _, ...rest }) => rest) };
   const json = new TextEncoder().encode(JSON.stringify(head));
@@ -48,12 +48,12 @@ export function encodeFrame(batch: Batch): Uint8Array {
   return bytes;
 }
 
-/** The length of the payload that a frame announces, or `undefined` where no frame starts. */
+/** The payload length in a frame header; undefined if there is no frame. */
 export function payloadLength(bytes: Uint8Array): number | undefined {
   return bytes.length >= FRAME_BYTES && view(bytes).getUint32(0, true) === MARK ? view(bytes).getUint32(4, true) : undefined;
 }
 
-/** Reads a whole frame; `undefined` if a single bit of it is wrong. */
+/** Decodes a complete frame; undefined if it is damaged. */
 export function decodeFrame(bytes: Uint8Array): Batch | undefined {
   const payload = bytes.subarray(FRAME_BYTES);
   if (payloadLength(bytes) !== payload.length || payload.length < 4 || view(bytes).getUint32(8, true) !== crc32(payload)) return undefined;
@@ -66,7 +66,7 @@ export function decodeFrame(bytes: Uint8Array): Batch | undefined {
   return { ...head, put };
 }
 
-/** The first place at or after `from` where a sound frame starts, or -1. */
+/** The offset of the first intact frame at or after `from`, or -1. */
 export function findFrame(bytes: Uint8Array, from: number): number {
   for (let at = from; at + FRAME_BYTES <= bytes.length; at++) {
     if (bytes[at] !== (MARK & 0xff)) continue;
@@ -77,20 +77,20 @@ export function findFrame(bytes: Uint8Array, from: number): number {
   return -1;
 }
 
-/** The batch that a file of layout 1 comes to: `{ "version": 1, "model": …, "records": [{ id, text, vector, metadata, createdAt }] }`. */
+/** Reads a file of layout 1: `{ "version": 1, "model": …, "records": [{ id, text, vector, metadata, createdAt }] }`. */
 export function readLayout1(text: string, path: string): Batch {
   const broken = (reason: string): JerboaError =>
-    new JerboaError("malformed", `${path} is not a memory store: ${reason}. Give the path of another file, or of one that does not exist yet.`);
+    new JerboaError("malformed", `${path} is not a memory store: ${reason}. Use another path, or one that does not exist yet.`);
   let document: { version?: unknown; model?: unknown; records?: unknown };
   try {
     document = JSON.parse(text);
   } catch {
-    throw broken("it has neither a store's header nor JSON in it");
+    throw broken("it has no store header and is not JSON");
   }
-  if (document?.version !== 1 || !Array.isArray(document.records)) throw broken("its JSON is not that of a store of version 1");
+  if (document?.version !== 1 || !Array.isArray(document.records)) throw broken("its JSON is not a store of version 1");
   const put = document.records.map(upgraded);
   const dims = put[0]?.vector.length ?? 0;
-  if (put.some((record) => record.vector.length !== dims)) throw broken("its vectors are not of one width");
+  if (put.some((record) => record.vector.length !== dims)) throw broken("its vectors have different lengths");
   return { model: typeof document.model === "string" ? document.model : "unknown", dims, put, remove: [] };
 }
 
@@ -103,7 +103,7 @@ const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
   return byte;
 });
 
-/** The CRC-32 of zip and PNG. */
+/** CRC-32 as in zip and PNG. */
 export function crc32(bytes: Uint8Array): number {
   let crc = ~0;
   for (let i = 0; i < bytes.length; i++) crc = TABLE[(crc ^ bytes[i]!) & 0xff]! ^ (crc >>> 8);

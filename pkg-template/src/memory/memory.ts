@@ -1,4 +1,4 @@
-/** A memory: texts and pictures go in, passages that answer a question come out. Knows the order of the steps; each step is elsewhere. */
+/** A searchable memory: stores texts and images, returns the passages that match a question. */
 
 import { checked, describe, mustBe } from "../check.js";
 import { aborted, JerboaError, refused } from "../errors.js";
@@ -13,78 +13,81 @@ import { headerLine, readExport, recordLine, type ImportSource } from "./transfe
 import type { Batch, EmbeddingModel, Hit, MemoryRecord, MemoryStore, Metadata } from "./types.js";
 import { unit } from "./vectors.js";
 
-/** What `createMemory` takes. */
+/** Options of `createMemory`. */
 export interface MemoryOptions {
-  /** The model that makes the vectors. */
+  /** The embedding model. */
   model: EmbeddingModel;
-  /** Where records live: `inMemoryStore()` unless told, `indexedDbStore(name)`, or `fileStore(path)` of `jerboa/memory/file`. */
+  /**
+   * Where records are stored: `inMemoryStore()` by default, `indexedDbStore(name)`, or `fileStore(path)` of
+   * `jerboa/memory/file`.
+   */
   store?: MemoryStore;
-  /** How documents are cut, unless `add` says otherwise. */
+  /** How documents are split, unless `add` overrides it. */
   chunk?: ChunkOptions;
-  /** What is taken out of texts and metadata before anything is embedded or stored. */
+  /** What is removed from texts and metadata before embedding and storing. */
   redact?: Redaction | Redaction[];
-  /** Searches on the GPU once a store is large; `false` never does, a device is used instead of an own one. */
+  /** Searches large stores on the GPU; `false` never does, a device is used instead of creating one. */
   gpu?: GpuChoice;
-  /** Texts that are given to the model at once. 32 unless told. */
+  /** Number of texts per model call. 32 by default. */
   batchSize?: number;
-  /** What to do with a store whose vectors are of another model: refuse it, or embed its texts again. */
+  /** What to do when a store's vectors come from another model: fail, or embed its texts again. */
   onModelChange?: "error" | "reembed";
 }
 
-/** A text with what is kept beside it. */
+/** A text with its metadata. */
 export interface MemoryDocument {
   text: string;
-  /** Its name; a document of the same name is replaced. A random one unless told. */
+  /** The document's id; a document with the same id is replaced. Random by default. */
   id?: string;
   metadata?: Metadata;
 }
 
-/** A picture with what is kept beside it. The store keeps its vector, not the picture: `picture` says where that is. */
+/** An image with its metadata. The store keeps its vector, not the image: `picture` says where the image is. */
 export interface MemoryPicture {
-  /** The picture, where it is at hand; else `picture` must be an address to fetch it from. */
+  /** The image, if available; otherwise `picture` must be a URL to fetch it from. */
   image?: Exclude<ImageSource, string>;
-  /** Its address, or a name by which the caller finds it again. */
+  /** The image's URL, or a name by which the caller finds it. */
   picture: string;
-  /** What is said about it: for `recall`; it is not embedded. */
+  /** A description, used by `recall`; it is not embedded. */
   text?: string;
-  /** Its name in the memory; one of the same name is replaced. A random one unless told. */
+  /** The document's id; a document with the same id is replaced. Random by default. */
   id?: string;
   metadata?: Metadata;
 }
 
 /** Options of `add`. */
 export interface AddOptions {
-  /** How these documents are cut; `false` keeps each as one record. */
+  /** How these documents are split; `false` keeps each as one record. */
   chunk?: ChunkOptions | false;
-  /** Hears how many of the records are stored. */
+  /** Receives how many of the records are stored. */
   onProgress?: (progress: { done: number; total: number }) => void;
-  /** Gives it up; documents that are stored by then stay. */
+  /** Cancels the call; documents stored by then stay. */
   signal?: AbortSignal;
 }
 
-/** What `add` did. */
+/** The result of `add`. */
 export interface Added {
   /** The documents' ids, in order. */
   documents: string[];
-  /** The number of records that they came to. */
+  /** Number of records stored. */
   records: number;
 }
 
 /** Options of `search`. */
 export interface MemorySearchOptions {
-  /** How many hits at the most. 8 unless told. */
+  /** Maximum number of hits. 8 by default. */
   k?: number;
-  /** Which records count, by their metadata. */
+  /** Restricts the search to records with matching metadata. */
   filter?: Filter;
-  /** Leaves out hits below this cosine. */
+  /** Drops hits below this cosine similarity. */
   minScore?: number;
   signal?: AbortSignal;
 }
 
-/** Options of `recall`. `k` is how many hits are tried, 32 unless told. */
+/** Options of `recall`. `k` is the number of hits considered, 32 by default. */
 export type RecallOptions = MemorySearchOptions & PackOptions;
 
-/** What `delete` takes away. */
+/** What `delete` removes. */
 export type Selection = string[] | { document: string | string[] } | { filter: Filter };
 
 const searchSpec = { k: mustBe.integer(1), filter: mustBe.any, minScore: mustBe.number(-1, 1), signal: mustBe.signal };
@@ -139,17 +142,17 @@ export class Memory {
     this.#count = model.countTokens ? (text) => model.countTokens!(text, { addSpecialTokens: false }) : estimateTokens;
   }
 
-  /** The number of records, as of the last look at the store. */
+  /** Number of records at the last update from the store. */
   get size(): number {
     return this.#index.size;
   }
 
-  /** What the store mended when it was opened, in sentences. */
+  /** Repairs made when the store was opened, as messages. */
   get repairs(): readonly string[] {
     return this.#store.repairs ?? [];
   }
 
-  /** Looks at the store for what other tabs did. Every method does so first; call it to bring `size` up to date. */
+  /** Picks up changes of other tabs. Every method does so first; call it to update `size`. */
   async refresh(): Promise<void> {
     if (this.#closed) throw new JerboaError("store", "This memory is closed. Open it again with createMemory().");
     const state = await this.#store.open();
@@ -161,8 +164,8 @@ export class Memory {
   }
 
   /**
-   * Adds texts, documents and pictures, these with models that see (`info.capabilities` have `image`): a text then finds them. Each document is
-   * stored as a whole or not at all.
+   * Adds texts, documents and, if the model embeds images (`info.capabilities` includes `image`), images, which text
+   * queries then find. Each document is stored completely or not at all.
    *
    * ```js
    * await memory.add({ image: file, picture: file.name });
@@ -194,7 +197,7 @@ export class Memory {
     return { documents: documents.map(({ id }) => id), records: total };
   }
 
-  /** The records nearest to a text, or to a vector, best first. */
+  /** The records nearest to a text or vector, best first. */
   async search(query: string | Float32Array, options?: MemorySearchOptions): Promise<Hit[]> {
     const { k = 8, filter, minScore, signal } = checked("search", options, searchSpec);
     const accept = compileFilter(filter);
@@ -203,25 +206,25 @@ export class Memory {
     if (signal?.aborted) throw aborted("The search");
     const ranked = await this.#index.search(vector, { k, minScore, accept });
     const records = await this.#store.get(ranked.map(({ id }) => id));
-    // A record that another tab removed meanwhile is no hit.
+    // Skip records that another tab has removed meanwhile.
     return ranked.flatMap(({ score }, i) => (records[i] ? [{ ...records[i], score }] : []));
   }
 
-  /** The best passages for a text, packed into a context of at most `budget` tokens. */
+  /** The best passages for a query, packed into a context of at most `budget` tokens. */
   async recall(query: string | Float32Array, options?: RecallOptions): Promise<Recall> {
     const spec = { ...searchSpec, budget: mustBe.integer(1), separator: mustBe.string, format: mustBe.func };
     const { budget, separator, format, k = 32, ...search } = checked("recall", options, spec);
-    // A picture that nothing is said about has nothing to add to a text.
+    // An image without a description adds nothing to the text.
     const hits = (await this.search(query, { k, ...search })).filter((hit) => hit.picture === undefined || hit.text.trim() !== "");
     return pack(hits, this.#count, { budget, separator, format });
   }
 
-  /** Records by their ids; `undefined` for one that is not there. */
+  /** Gets records by id; `undefined` for missing ones. */
   async get(ids: string[]): Promise<(MemoryRecord | undefined)[]> {
     return this.#store.get(ids);
   }
 
-  /** All records, or those that a filter lets through, by document and part. */
+  /** Lists all records, or those that match a filter, by document and part. */
   async list(options?: { filter?: Filter; limit?: number }): Promise<MemoryRecord[]> {
     const { filter, limit = Infinity } = checked("list", options, { filter: mustBe.any, limit: mustBe.integer(1) });
     await this.refresh();
@@ -229,25 +232,25 @@ export class Memory {
     return (await this.#store.get(rows.map(({ id }) => id))).filter((record) => record !== undefined);
   }
 
-  /** Removes records by id, whole documents, or what a filter lets through; returns how many records went. */
+  /** Deletes records by id, whole documents, or all that match a filter; returns the number of deleted records. */
   async delete(selection: Selection): Promise<number> {
     await this.refresh();
     const before = this.size;
     if (Array.isArray(selection)) await this.#apply({ remove: selection.filter((id) => this.#index.has(id)) });
-    else if (mustBe.object(selection)) throw refused(`delete: give an array of ids, { document } or { filter }, not ${describe(selection)}.`);
+    else if (mustBe.object(selection)) throw refused(`delete: expected an array of ids, { document } or { filter }, not ${describe(selection)}.`);
     else if ("document" in selection) await this.#apply({ drop: [selection.document].flat() });
     else if ("filter" in selection) await this.#apply({ remove: this.#index.rows(compileFilter(selection.filter)).map(({ id }) => id) });
     else throw refused("delete: the object must have 'document' or 'filter'.");
     return before - this.size;
   }
 
-  /** Removes everything, also the store's tie to the model. */
+  /** Deletes everything, including the store's model name. */
   async clear(): Promise<void> {
     await this.refresh();
     await this.#apply({ clear: true });
   }
 
-  /** The whole memory as JSON lines, a header first. */
+  /** Exports the memory as JSON lines, starting with a header. */
   async *export(): AsyncGenerator<string, void, undefined> {
     await this.refresh();
     yield headerLine(this.#modelName, this.#index.dims);
@@ -257,7 +260,10 @@ export class Memory {
     }
   }
 
-  /** Reads what `export` wrote: all of it, or nothing if any of it is damaged. Records with known ids are replaced; `replace` also removes all others. */
+  /**
+   * Imports what `export` wrote: everything, or nothing if any line is damaged. Records with known ids are replaced;
+   * `replace` also removes all others.
+   */
   async import(source: ImportSource, options?: { mode?: "merge" | "replace"; signal?: AbortSignal }): Promise<{ records: number }> {
     const { mode = "merge", signal } = checked("import", options, { mode: mustBe.oneOf("merge", "replace"), signal: mustBe.signal });
     const imported = await readExport(source);
@@ -268,7 +274,7 @@ export class Memory {
     for (const record of imported.records) {
       const text = await this.#redact.text(record.text);
       record.metadata = await this.#redact.metadata(record.metadata);
-      // The vector of a text that was redacted just now still knows what was taken out.
+      // The vector of a text that was redacted now still encodes the removed part.
       if (!sameModel || (text !== record.text && record.picture === undefined)) stale.push(record);
       record.text = text;
     }
@@ -277,12 +283,12 @@ export class Memory {
     return { records: imported.records.length };
   }
 
-  /** Calls back when another tab changed the store; returns what ends that. */
+  /** Calls back when another tab changes the store; returns a function that stops it. */
   onChange(listener: () => void): () => void {
     return this.#store.onChange?.(listener) ?? (() => undefined);
   }
 
-  /** Lets go of the store and of the GPU's memory. */
+  /** Closes the store and frees the GPU memory. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#index.destroy();
@@ -295,7 +301,7 @@ export class Memory {
     const { picture } = document;
     const whole = async () => (text.trim() || picture !== undefined ? [{ text, start: 0, end: text.length, tokens: await this.#count(text) }] : []);
     const chunks = chunk && picture === undefined ? await chunkText(text, this.#count, chunk) : await whole();
-    // Documents of one moment keep the order in which they came.
+    // Documents added in the same millisecond keep their order.
     const created = (this.#newest = Math.max(Date.now(), this.#newest + 1));
     return chunks.map((piece, part) => {
       const seen = picture === undefined ? {} : { picture };
@@ -303,15 +309,15 @@ export class Memory {
     });
   }
 
-  /** Gives records their vectors. */
+  /** Computes the records' vectors. */
   async #embed(records: MemoryRecord[], signal: AbortSignal | undefined, images?: Map<MemoryRecord, Exclude<ImageSource, string>>): Promise<void> {
     for (let i = 0; i < records.length; i += this.#batchSize) {
       if (signal?.aborted) throw aborted("Adding to the memory");
       const batch = records.slice(i, i + this.#batchSize);
       const inputs = batch.map((record) => images?.get(record) ?? (record.picture === undefined ? record.text : addressOf(record.picture)));
-      // The model says itself whether it sees.
+      // The model reports itself if it does not support images.
       const vectors = await this.#model.embed(inputs as string[], { task: "document", ...(signal && { signal }) });
-      if (vectors.length !== batch.length) throw refused(`The model gave ${vectors.length} vectors for ${batch.length} texts.`);
+      if (vectors.length !== batch.length) throw refused(`The model returned ${vectors.length} vectors for ${batch.length} inputs.`);
       batch.forEach((record, j) => (record.vector = unit(vectors[j]!)));
     }
   }
@@ -326,12 +332,12 @@ export class Memory {
   async #apply(change: Partial<Batch>): Promise<void> {
     const put = change.put ?? [];
     const dims = put[0]?.vector.length ?? 0;
-    if (put.some((record) => record.vector.length !== dims)) throw refused("The model gave vectors of unequal width.");
+    if (put.some((record) => record.vector.length !== dims)) throw refused("The model returned vectors of different lengths.");
     await this.#store.apply({ remove: [], ...change, put, model: this.#modelName, dims });
     await this.#index.follow();
   }
 
-  /** Embeds all texts of the store again and puts them in the place of the old ones in one step. */
+  /** Embeds all texts of the store again and replaces them in one step. */
   async #reembed(): Promise<void> {
     const put: MemoryRecord[] = [];
     await this.#store.changes(0, (part) => put.push(...part.put.map((record) => ({ ...record }))));
@@ -340,27 +346,27 @@ export class Memory {
   }
 }
 
-/** The name of a model, by which stores tell whose vectors they hold. */
+/** The model's name, by which stores tell whose vectors they hold. */
 function modelName(model: EmbeddingModel): string {
   const info = model.info as { model?: unknown } | null | undefined;
   return model.id ?? (typeof info?.model === "string" ? info.model : "unnamed");
 }
 
-/** What `add` takes one of. */
+/** An input of `add`. */
 export type MemoryInput = string | MemoryDocument | MemoryPicture;
 
-/** A document, or a picture, that was looked at. */
+/** A validated document or image. */
 interface Prepared extends Required<MemoryDocument> {
   picture?: string;
   image?: Exclude<ImageSource, string>;
 }
 
-/** The address that a picture is fetched from once more. */
+/** The URL to fetch an image from again. */
 function addressOf(picture: string): URL {
   try {
     return new URL(picture, globalThis.document?.baseURI);
   } catch {
-    throw refused(`The picture '${picture}' is no address to fetch it from: give it as 'image', or add it again.`);
+    throw refused(`The picture '${picture}' is not a URL. Pass the image as 'image', or add it again.`);
   }
 }
 
@@ -368,23 +374,23 @@ function documentOf(input: MemoryInput): Prepared {
   const document = typeof input === "string" ? { text: input } : input;
   const spec = { text: mustBe.string, id: mustBe.string, metadata: mustBe.object, picture: mustBe.string, image: mustBe.any };
   const { text: said, id = crypto.randomUUID(), metadata = {}, picture, image } = checked<Partial<MemoryDocument & MemoryPicture>>("add", document, spec);
-  if (image !== undefined && picture === undefined) throw refused("add: a picture needs 'picture', its address or a name by which you find it again.");
+  if (image !== undefined && picture === undefined) throw refused("add: an image needs 'picture', its URL or a name by which you find it.");
   const text = said ?? (picture === undefined ? undefined : "");
   if (text === undefined) throw refused("add: a document needs 'text', or 'picture'.");
   try {
-    // What JSON cannot hold would be lost in one store and refused in another.
+    // Values that JSON cannot represent would be lost in one store and refused by another.
     return { text, id, metadata: JSON.parse(JSON.stringify(metadata)), ...(picture !== undefined && { picture }), ...(image !== undefined && { image }) };
   } catch (error) {
     throw refused(`add: the metadata of '${id}' cannot be written as JSON (${(error as Error).message}).`);
   }
 }
 
-/** Of documents with the same name, the last. */
+/** The last of the documents with the same id. */
 function lastOfEach(documents: Prepared[]): Prepared[] {
   return [...new Map(documents.map((document) => [document.id, document])).values()];
 }
 
-/** Puts documents together until they make a batch; none is divided. */
+/** Groups documents into batches without splitting any. */
 function* groups<T extends { records: unknown[] }>(items: T[], size: number): Generator<T[]> {
   let group: T[] = [];
   let records = 0;
@@ -402,6 +408,6 @@ function* groups<T extends { records: unknown[] }>(items: T[], size: number): Ge
 function mismatch(found: string, wanted: string): JerboaError {
   return new JerboaError(
     "model_mismatch",
-    `The vectors there are of the model '${found}', this memory's model is '${wanted}'. Load that model, pass onModelChange: 'reembed' to createMemory, or use a store of another name.`,
+    `The stored vectors come from model '${found}', this memory uses '${wanted}'. Load that model, pass onModelChange: 'reembed' to createMemory, or use another store.`,
   );
 }

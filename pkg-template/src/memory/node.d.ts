@@ -1,4 +1,4 @@
-/** The few parts of Node that the file store uses. Stands for @types/node, whose globals would leak into the browser's code. */
+/** Declarations of the Node APIs that the file store uses. @types/node would leak its globals into browser code. */
 
 declare module "node:fs/promises" {
   export interface FileHandle {

@@ -1,19 +1,19 @@
-/** Packs what a search found into a text for a prompt, under a token budget. Knows hits and a token counter; no store. */
+/** Packs search hits into prompt text within a token budget. */
 
 import { chunkText, type TokenCounter } from "./chunk.js";
 import type { Hit } from "./types.js";
 
-/** What a recall gives. */
+/** The result of a recall. */
 export interface Recall {
-  /** The passages, best first, ready for a prompt; empty if nothing was found. */
+  /** The passages, best first, as prompt text; empty if nothing was found. */
   context: string;
-  /** The records that are in it, best first. */
+  /** The records in the context, best first. */
   records: Hit[];
-  /** The context's length in tokens, never above the budget. */
+  /** Length of the context in tokens, at most the budget. */
   tokens: number;
 }
 
-/** A passage of the context: one hit, or several of a document whose texts overlap, put together. */
+/** A passage of the context: one hit, or overlapping hits of one document merged. */
 export interface Passage {
   document: string;
   start: number;
@@ -23,17 +23,17 @@ export interface Passage {
   hits: Hit[];
 }
 
-/** How the context is written. */
+/** Format options of the context. */
 export interface PackOptions {
-  /** The most tokens of the context. 1024 unless told. */
+  /** Maximum tokens of the context. 1024 by default. */
   budget?: number;
-  /** What stands between passages. A blank line unless told. */
+  /** Text between passages. A blank line by default. */
   separator?: string;
-  /** How a passage is written, its text alone unless told: for a source or a number before it. */
+  /** Formats a passage, by default as its text alone; use it to add a source or a number. */
   format?: (passage: Passage, index: number) => string;
 }
 
-/** Takes hits, best first, for as long as they fit; one that does not is passed over for a shorter one. */
+/** Takes hits, best first, while they fit; a hit that does not fit is skipped for shorter ones. */
 export async function pack(hits: Hit[], count: TokenCounter, options: PackOptions = {}): Promise<Recall> {
   const { budget = 1024, separator = "\n\n", format = (passage: Passage) => passage.text } = options;
   const write = (chosen: Hit[]): string => passages(chosen).map(format).join(separator);
@@ -41,7 +41,7 @@ export async function pack(hits: Hit[], count: TokenCounter, options: PackOption
   for (const hit of hits) {
     const chosen = [...result.records, hit];
     const context = write(chosen);
-    // Counted as a whole: what passages and separators take together is not the sum of their parts.
+    // Count the whole context: token counts of its parts do not add up exactly.
     const tokens = await count(context);
     if (tokens <= budget) Object.assign(result, { context, records: chosen, tokens });
   }
@@ -49,7 +49,7 @@ export async function pack(hits: Hit[], count: TokenCounter, options: PackOption
   return shortened(hits[0]!, count, budget, write);
 }
 
-/** The start of the best hit, in whole sentences where one fits. */
+/** The start of the best hit, in whole sentences if one fits. */
 async function shortened(hit: Hit, count: TokenCounter, budget: number, write: (hits: Hit[]) => string): Promise<Recall> {
   const frame = await count(write([{ ...hit, text: "" }]));
   for (let room = budget - frame; room >= 1; room = Math.floor(room * 0.8)) {
@@ -63,7 +63,7 @@ async function shortened(hit: Hit, count: TokenCounter, budget: number, write: (
   return { context: "", records: [], tokens: 0 };
 }
 
-/** Puts hits of one document that overlap into one passage, at the place of the best of them. */
+/** Merges overlapping hits of one document into one passage, ranked as the best of them. */
 export function passages(hits: Hit[]): Passage[] {
   const result: Passage[] = [];
   for (const hit of hits) {

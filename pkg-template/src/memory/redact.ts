@@ -1,21 +1,21 @@
-/** Takes out of a text what must not be stored. Knows patterns and functions; not where the text goes. */
+/** Removes sensitive parts from texts and metadata. */
 
 import { refused } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
-/** What is taken out: every match of a pattern becomes `[REDACTED]`; a function gives the text as it may be kept. */
+/** A redaction: matches of a pattern become `[REDACTED]`; a function returns the text to keep. */
 export type Redaction = RegExp | ((text: string) => string | Promise<string>);
 
-/** What stands in the place of a match. */
+/** The replacement of a match. */
 export const REDACTED = "[REDACTED]";
 
-/** A redactor of texts and of the strings inside metadata. */
+/** Redacts texts, and strings inside metadata. */
 export interface Redactor {
   text(text: string): Promise<string>;
   metadata(metadata: Metadata): Promise<Metadata>;
 }
 
-/** Puts redactions into one, applied in order; `undefined` keeps texts as they are. */
+/** Combines redactions in order; `undefined` changes nothing. */
 export function redactor(redactions: Redaction | Redaction[] | undefined): Redactor {
   const steps = [redactions ?? []].flat().map(step);
   const text = async (value: string): Promise<string> => {
@@ -35,7 +35,7 @@ export function redactor(redactions: Redaction | Redaction[] | undefined): Redac
 
 function step(redaction: Redaction): (text: string) => Promise<string> {
   if (redaction instanceof RegExp) {
-    // A pattern without the flag would take out the first match only, and a sticky one none after a gap.
+    // Without the g flag only the first match would be removed; with the y flag none after a gap.
     const flags = new Set(redaction.flags).add("g");
     flags.delete("y");
     const pattern = new RegExp(redaction.source, [...flags].join(""));

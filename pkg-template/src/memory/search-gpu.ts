@@ -1,22 +1,22 @@
-/** Scores all rows of a table on the GPU, from a packed copy of its vectors. Knows WebGPU; not which rows are wanted. */
+/** Scores all rows of a table on the GPU, from a copy of its vectors. */
 
 import type { Scorer } from "./search.js";
 import type { Block, VectorTable } from "./vectors.js";
 
-/** How the copy is stored: 4 bytes a component, or 2 with a wider margin that is scored again on the CPU. */
+/** Format of the copy: f32, or f16 with a wider margin that is rescored on the CPU. */
 export type Precision = "f32" | "f16";
 
-/** WebGPU's flags, which are globals in browsers only and so cannot be read where this file is merely loaded. */
+/** WebGPU's flags; the globals exist in browsers only, and this file may be imported elsewhere. */
 const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 };
 const READ = 1;
 
-/** Milliseconds before an adapter is asked for again: the first requests after a browser's start may find none. */
+/** Milliseconds between adapter requests: the first ones after a browser start may fail. */
 const PAUSES = [300, 1000, 3000];
 
-/** Rows that a workgroup scores, by eight lanes each. */
+/** Rows per workgroup, eight lanes each. */
 const ROWS = 32;
 
-/** One product per row. Eight neighbouring lanes read 128 consecutive bytes of a row, then one of them adds up. */
+/** One dot product per row. Eight neighboring lanes read 128 consecutive bytes of a row; one lane sums up. */
 const shader = (precision: Precision): string => /* wgsl */ `
 struct Params { rows: u32, first: u32, quads: u32, unused: u32 }
 @group(0) @binding(0) var<storage, read> matrix: array<${precision === "f32" ? "vec4<f32>" : "vec2<u32>"}>;
@@ -48,7 +48,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 }`;
 
-/** The copy of one block. */
+/** The GPU copy of one block. */
 interface Copy {
   readonly source: Block;
   readonly matrix: GPUBuffer;
@@ -56,7 +56,7 @@ interface Copy {
   group: GPUBindGroup | undefined;
 }
 
-/** A scorer on a device of its own or the caller's; after a lost device, a refusal or senseless scores it says no for good. */
+/** A scorer on its own device or the caller's. After a lost device, an error or invalid scores it stays disabled. */
 export class GpuScorer implements Scorer {
   readonly #precision: Precision;
   #device: Promise<GPUDevice | undefined>;
@@ -76,7 +76,7 @@ export class GpuScorer implements Scorer {
   }
 
   scores(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined> {
-    // One search at a time: they share the buffers.
+    // One search at a time: searches share the buffers.
     const turn = this.#turn.then(() => this.#run(table, query)).catch(() => this.#giveUp());
     this.#turn = turn;
     return turn;
@@ -86,12 +86,12 @@ export class GpuScorer implements Scorer {
     this.#giveUp();
   }
 
-  /** A device of its own. Where there is none yet, searches go without while it is asked for again. */
+  /** Requests a device. While none is available, searches run on the CPU and the request is repeated. */
   async #request([pause, ...pauses]: number[]): Promise<GPUDevice | undefined> {
     const gpu = globalThis.navigator?.gpu;
     if (!gpu) return undefined;
     const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
-    // A software adapter is slower than the CPU's own loop.
+    // A software adapter is slower than the CPU loop.
     if (adapter?.info?.isFallbackAdapter) return undefined;
     const device = await adapter?.requestDevice().catch(() => undefined);
     if (this.#over) device?.destroy();
@@ -125,7 +125,7 @@ export class GpuScorer implements Scorer {
       layout: "auto",
       compute: { module: device.createShaderModule({ code: shader(this.#precision) }), entryPoint: "main" },
     });
-    // From here to the submission nothing waits, so the table cannot change in between.
+    // No await until the submission, so the table cannot change.
     const bytes = table.size * 4;
     this.#fit(device, table);
     table.blocks.forEach((block, i) => this.#upload(device, table, block, i));
@@ -148,7 +148,7 @@ export class GpuScorer implements Scorer {
     return { read: this.#readback!, bytes };
   }
 
-  /** Makes the buffers that grow with the table. */
+  /** Creates the buffers whose size depends on the table. */
   #fit(device: GPUDevice, table: VectorTable): void {
     this.#query ??= device.createBuffer({ size: table.stride * 4, usage: USAGE.STORAGE | USAGE.COPY_DST });
     if (this.#scores && this.#scores.size >= table.size * 4) return;
@@ -160,7 +160,7 @@ export class GpuScorer implements Scorer {
     for (const copy of this.#copies) copy.group = undefined;
   }
 
-  /** Brings the rows over that were written since the last search. */
+  /** Uploads the rows written since the last search. */
   #upload(device: GPUDevice, table: VectorTable, block: Block, i: number): void {
     const bytes = this.#precision === "f32" ? 4 : 2;
     let copy = this.#copies[i];
@@ -203,8 +203,8 @@ export class GpuScorer implements Scorer {
 }
 
 /**
- * How far a score may be from the exact one, for vectors of length 1 and any order of summation. f16 adds its rounding and,
- * where the GPU flushes them, all subnormal components.
+ * Bound of the error of a score, for vectors of length 1 and any order of summation. f16 adds its rounding and, on GPUs
+ * that flush them, all subnormal components.
  */
 export function errorBound(dims: number, precision: Precision): number {
   const summation = (dims + 4) * 2 ** -24;
@@ -212,7 +212,7 @@ export function errorBound(dims: number, precision: Precision): number {
   return 1.01 * (summation + storage);
 }
 
-/** f32 to f16, to the nearest, ties to even; for components within -1 and 1. */
+/** Converts f32 to f16, round to nearest even; for components within [-1, 1]. */
 export function halves(values: Float32Array): Uint16Array<ArrayBuffer> {
   const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const result = new Uint16Array(values.length);
@@ -220,7 +220,7 @@ export function halves(values: Float32Array): Uint16Array<ArrayBuffer> {
     const sign = (bits[i]! >>> 16) & 0x8000;
     const rest = bits[i]! & 0x7fffffff;
     if (rest >= 0x38800000) {
-      // Normal: rebias the exponent, round the 13 bits that go.
+      // Normal: rebias the exponent, round off 13 bits.
       result[i] = sign | ((rest - 0x38000000 + 0xfff + ((rest >>> 13) & 1)) >>> 13);
     } else {
       // Subnormal: a multiple of 2^-24.

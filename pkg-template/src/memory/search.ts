@@ -1,28 +1,28 @@
-/** Exact search: the k rows with the largest scalar product. Knows tables and heaps; the GPU's part is behind `Scorer`. */
+/** Exact nearest-neighbor search: the k rows with the largest dot product. */
 
 import { dot, type VectorTable } from "./vectors.js";
 
-/** A row and its score. */
+/** A row index and its score. */
 export interface Ranked {
   place: number;
   score: number;
 }
 
-/** What a search takes beside the query. */
+/** Options of a search. */
 export interface SearchOptions {
-  /** How many rows at the most. */
+  /** Maximum number of rows. */
   k: number;
-  /** Rows below this score are left out. */
+  /** Drops rows below this score. */
   minScore?: number;
-  /** Which rows count. */
+  /** Restricts the search to some rows. */
   accept?: (place: number) => boolean;
 }
 
-/** Something that scores all rows at once, each to within `error` of the exact score. */
+/** Scores all rows at once, each within `error` of the exact score. */
 export interface Scorer {
-  /** The scores in the order of the rows, or `undefined` if it cannot, now or any more. */
+  /** The scores in row order; `undefined` if the scorer is unavailable. */
   scores(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined>;
-  /** Lets go of the GPU's memory. */
+  /** Frees the GPU memory. */
   destroy(): void;
 }
 
@@ -37,7 +37,7 @@ export function searchExact(table: VectorTable, query: Float32Array, options: Se
     const rows = Math.min(rowsPerBlock, table.size - place);
     for (let row = 0; row < rows; row++, place++) {
       const score = dot(data, row * stride, query, 0, dims);
-      // The filter runs on rows that would be kept only: it often costs more than the product.
+      // Filter only rows that would be kept: filters often cost more than the dot product.
       if (score >= floor && (!accept || accept(place))) floor = Math.max(floor, best.offer(place, score));
     }
   }
@@ -45,8 +45,8 @@ export function searchExact(table: VectorTable, query: Float32Array, options: Se
 }
 
 /**
- * Searches with approximate scores for all rows: whatever could be among the best, given the scores' error, is scored again
- * exactly. The result is that of `searchExact`, to the bit.
+ * Searches with approximate scores: rows that could be among the best, given the error, are rescored exactly.
+ * Bit-identical to `searchExact`.
  */
 export function searchScored(table: VectorTable, query: Float32Array, scores: Float32Array, error: number, options: SearchOptions): Ranked[] {
   const { accept, k } = options;
@@ -67,7 +67,7 @@ export function searchScored(table: VectorTable, query: Float32Array, scores: Fl
   return best.sorted();
 }
 
-/** The k best of what it is offered: a binary heap with the worst on top. Equal scores rank by id, so that order never decides. */
+/** The k best rows: a binary heap with the worst on top. Ties rank by id, so that row order never matters. */
 class Best {
   readonly #table: VectorTable;
   readonly #k: number;
@@ -86,7 +86,7 @@ class Best {
     return this.#heap[0]?.score ?? -Infinity;
   }
 
-  /** Takes a row if it is good enough; returns the score below which none is. */
+  /** Takes a row if it is good enough; returns the score below which rows are rejected. */
   offer(place: number, score: number): number {
     const heap = this.#heap;
     const item = { place, score };

@@ -1,24 +1,27 @@
-/** The store in the browser's IndexedDB, shared by all tabs of an origin. Knows transactions and generations; no vectors' meaning. */
+/** A store in the browser's IndexedDB, shared by all tabs of an origin. */
 
 import { JerboaError } from "../errors.js";
 import { upgraded, type PlainRecord } from "./layout1.js";
 import { checkModel, stateAfter } from "./store-memory.js";
 import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
 
-/** The layout that this code writes. 1 was one table of plain records; 2 added generations, so that tabs can follow each other. */
+/**
+ * The layout that this code writes. 1: one table of plain records; 2: adds generations, so that tabs can follow
+ * changes.
+ */
 export const INDEXEDDB_VERSION = 2;
 
-/** Records that are read in one request. */
+/** Records per read request. */
 const PAGE = 500;
-/** Removals that are remembered for other tabs; one that is further behind reads everything anew. */
+/** Removals remembered for other tabs; a tab that is further behind reads everything again. */
 const REMOVALS = 256;
-/** How long a tab with an older version of the page may keep the store from being migrated. */
+/** Milliseconds that a tab with an older version may block a migration. */
 const BLOCKED_MS = 10_000;
 
 type Stored = MemoryRecord & { generation: number };
 type Meta = StoreState & { key: "state"; reset: number };
 
-/** Keeps records in IndexedDB. */
+/** Stores records in IndexedDB. */
 export class IndexedDbStore implements MemoryStore {
   readonly #name: string;
   #opening: Promise<IDBDatabase> | undefined;
@@ -45,7 +48,7 @@ export class IndexedDbStore implements MemoryStore {
   }
 
   changes(since: number, emit: (part: Changes) => void): Promise<number> {
-    // One transaction, so that the parts are of one moment.
+    // One transaction gives a consistent snapshot.
     return this.#transact("readonly", ["meta", "records", "removed"], async (stores) => {
       const meta = await readMeta(stores.meta);
       if (meta.generation === since) return since;
@@ -55,7 +58,7 @@ export class IndexedDbStore implements MemoryStore {
       } else {
         const after = IDBKeyRange.lowerBound(since, true);
         const removals = await ask<{ ids: string[] }[]>(stores.removed.getAll(after));
-        // Removed first: a record that came back after its removal is among the written ones.
+        // Removals first: a record that was added again is among the written ones.
         emit({ reset: false, removed: removals.flatMap((row) => row.ids), put: [] });
         const written = await ask<Stored[]>(stores.records.index("generation").getAll(after));
         emit({ reset: false, removed: [], put: written.map(plain) });
@@ -81,7 +84,7 @@ export class IndexedDbStore implements MemoryStore {
         stores.removed.put({ generation: after.generation, ids: gone });
         reset = Math.max(reset, await forgetRemovals(stores.removed));
       }
-      // The copy matters: cloning a view would store the whole buffer that it looks into.
+      // Copy the vector: cloning a view would store its whole buffer.
       for (const record of batch.put) stores.records.put({ ...record, vector: record.vector.slice(), generation: after.generation });
       stores.meta.put({ ...after, key: "state", reset } satisfies Meta);
       return after.generation;
@@ -122,7 +125,7 @@ export class IndexedDbStore implements MemoryStore {
     return this.#opening;
   }
 
-  /** Runs `work` in one transaction; its result counts once everything is on disk. Whatever it throws undoes all of it. */
+  /** Runs `work` in one transaction; resolves once the data is on disk. An exception rolls everything back. */
   async #transact<T, N extends string>(mode: IDBTransactionMode, names: N[], work: (stores: Record<N, IDBObjectStore>) => Promise<T>): Promise<T> {
     const database = await this.#database();
     try {
@@ -131,11 +134,11 @@ export class IndexedDbStore implements MemoryStore {
         transaction.oncomplete = () => resolve();
         transaction.onabort = () => reject(transaction.error ?? new DOMException("The transaction was aborted.", "AbortError"));
       });
-      finished.catch(() => undefined); // seen below; here only so that it never counts as unhandled
+      finished.catch(() => undefined); // awaited below; avoids an unhandled rejection
       const stores = Object.fromEntries(names.map((name) => [name, transaction.objectStore(name)])) as Record<N, IDBObjectStore>;
       const value = await work(stores).catch((error) => {
         abort(transaction);
-        // A request that fails because the transaction did has the less telling error.
+        // When the transaction failed, its own error is more informative.
         throw error?.name === "AbortError" ? (transaction.error ?? error) : error;
       });
       await finished;
@@ -146,12 +149,12 @@ export class IndexedDbStore implements MemoryStore {
   }
 }
 
-/** A store that lasts, by name; all tabs of the origin that open the same name share it. */
+/** Opens a persistent store by name; all tabs of the origin share it. */
 export function indexedDbStore(name = "jerboa-memory"): MemoryStore {
   return new IndexedDbStore(name);
 }
 
-/** Deletes a store and all that is in it. Tabs that have it open are told that it is gone. */
+/** Deletes a store with all records. Tabs that have it open get an error. */
 export async function deleteIndexedDbStore(name = "jerboa-memory"): Promise<void> {
   try {
     await ask(indexedDB.deleteDatabase(name));
@@ -168,14 +171,14 @@ function openDatabase(name: string, lose: (reason: JerboaError) => void): Promis
     try {
       request = indexedDB.open(name, INDEXEDDB_VERSION);
     } catch {
-      // It is there and refuses, as in frames that are sandboxed.
+      // Present but forbidden, as in sandboxed frames.
       return absent();
     }
     let timer: ReturnType<typeof setTimeout> | undefined;
     let tooLate = false;
     request.onupgradeneeded = (event) => migrate(request, event.oldVersion);
     request.onblocked = () => {
-      const message = `Another tab holds the store '${name}' open in an older version. Close or reload that tab, then try again.`;
+      const message = `Another tab has the store '${name}' open in an older version. Close or reload that tab, then try again.`;
       timer = setTimeout(() => {
         tooLate = true;
         reject(new JerboaError("store_blocked", message));
@@ -189,18 +192,18 @@ function openDatabase(name: string, lose: (reason: JerboaError) => void): Promis
       clearTimeout(timer);
       const database = request.result;
       if (tooLate) return database.close();
-      // Somebody wants to migrate or delete it: let go, or they wait for ever.
+      // Another tab wants to migrate or delete the store: close it, or that tab waits forever.
       database.onversionchange = () => {
         database.close();
-        lose(new JerboaError("store_version", `The store '${name}' was migrated or deleted by another tab. Reload this page to go on.`));
+        lose(new JerboaError("store_version", `The store '${name}' was migrated or deleted by another tab. Reload this page.`));
       };
-      database.onclose = () => lose(new JerboaError("store", `The browser closed the store '${name}', as it does when site data is cleared. Reload this page to go on.`));
+      database.onclose = () => lose(new JerboaError("store", `The browser closed the store '${name}', possibly because site data was cleared. Reload this page.`));
       resolve(database);
     };
   });
 }
 
-/** Brings a database of any older layout to this one, inside the version change: a failure leaves it as it was. */
+/** Migrates a database of any older layout inside the version change; a failure leaves it unchanged. */
 function migrate(request: IDBOpenDBRequest, from: number): void {
   const database = request.result;
   if (from < 2) {
@@ -232,7 +235,7 @@ function ask<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = (event) => {
-      // The promise carries the error, and whoever awaits it aborts; the event is done with.
+      // The promise carries the error, and its awaiter aborts.
       event.preventDefault();
       reject(request.error);
     };
@@ -243,7 +246,7 @@ async function readMeta(meta: IDBObjectStore): Promise<Meta> {
   return (await ask<Meta | undefined>(meta.get("state"))) ?? { key: "state", generation: 0, reset: 0, dims: 0 };
 }
 
-/** Reads all records in the order of their ids, a page at a time: one array of all would take twice the memory. */
+/** Reads all records in id order, in pages: one array would need twice the memory. */
 async function readPages(records: IDBObjectStore, emit: (part: Changes) => void): Promise<void> {
   for (let range: IDBKeyRange | undefined; ; ) {
     const page = await ask<Stored[]>(records.getAll(range, PAGE));
@@ -253,7 +256,7 @@ async function readPages(records: IDBObjectStore, emit: (part: Changes) => void)
   }
 }
 
-/** Drops the oldest removals; returns the newest generation that nobody can follow from any more. */
+/** Drops the oldest removals; returns the newest generation that can no longer be followed. */
 async function forgetRemovals(removed: IDBObjectStore): Promise<number> {
   const count = await ask(removed.count());
   if (count <= REMOVALS) return 0;
@@ -271,22 +274,22 @@ function abort(transaction: IDBTransaction): void {
   try {
     transaction.abort();
   } catch {
-    // It is over already.
+    // The transaction has already ended.
   }
 }
 
-/** IndexedDB's errors as ours. */
+/** Converts IndexedDB errors to `JerboaError`. */
 function failure(error: unknown, name: string): unknown {
   const kind = (error as { name?: string } | null)?.name;
   if (error instanceof JerboaError) return error;
   if (kind === "QuotaExceededError") {
-    const message = `The browser has no room for more in the store '${name}'. What was there before is kept; remove records, or free disk space, and add the rest again.`;
+    const message = `The storage quota is used up, so the store '${name}' cannot grow. Earlier records are intact. Remove records or free disk space, and add the rest again.`;
     return new JerboaError("quota", message, { cause: error });
   }
   if (kind === "VersionError") {
-    const message = `The store '${name}' was written by a newer version of jerboa than this one, which reads up to layout ${INDEXEDDB_VERSION}. Reload the page or update the package; nothing was changed.`;
+    const message = `The store '${name}' was written by a newer version of jerboa; this version reads up to layout ${INDEXEDDB_VERSION}. Reload the page or update the package. Nothing was changed.`;
     return new JerboaError("store_version", message, { cause: error });
   }
-  const message = `The store '${name}' could not be used (${kind ?? "unknown error"}: ${(error as Error | null)?.message ?? ""}). Private windows and blocked site data do this; nothing was changed.`;
+  const message = `The store '${name}' could not be used (${kind ?? "unknown error"}: ${(error as Error | null)?.message ?? ""}). Nothing was changed. Check that this is no private window and that site data is allowed.`;
   return new JerboaError("store", message, { cause: error });
 }

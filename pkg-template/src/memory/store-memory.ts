@@ -1,14 +1,14 @@
-/** The store that lasts as long as the page, and the table of records that other stores keep in memory. Knows records and generations; no disk. */
+/** The in-memory store, and the record table that other stores also use. */
 
 import { JerboaError } from "../errors.js";
 import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
 
-/** Refuses a batch whose vectors are not comparable with those that a store holds. */
+/** Refuses a batch whose vectors are not comparable with the stored ones. */
 export function checkModel(state: StoreState, batch: Pick<Batch, "model" | "dims" | "put">): void {
   if (!batch.put.length || state.model === undefined || (state.model === batch.model && state.dims === batch.dims)) return;
   throw new JerboaError(
     "model_mismatch",
-    `The store holds vectors of ${state.model} (${state.dims} components), the model is ${batch.model} (${batch.dims}). ` +
+    `The store has vectors of model ${state.model} (${state.dims} components), this model is ${batch.model} (${batch.dims}). ` +
       "Open it with that model, pass onModelChange: 'reembed' to createMemory, or use a store of another name.",
   );
 }
@@ -20,7 +20,7 @@ export function stateAfter(state: StoreState, batch: Batch): StoreState {
   return batch.clear ? { generation, dims: 0 } : { ...state, generation };
 }
 
-/** Records by id with the generation that wrote them, and what was removed since. */
+/** Records by id with the generation that wrote them, and the removals since. */
 export class RecordTable {
   state: StoreState = { generation: 0, dims: 0 };
   readonly records = new Map<string, { record: MemoryRecord; generation: number }>();
@@ -62,7 +62,7 @@ export class RecordTable {
     return true;
   }
 
-  /** What changed after a generation, in one part. */
+  /** All changes after a generation, in one part. */
   changes(since: number): Changes {
     const reset = since < this.#reset;
     const put = [...this.records.values()].filter((entry) => reset || entry.generation > since).map((entry) => entry.record);
@@ -71,7 +71,7 @@ export class RecordTable {
   }
 }
 
-/** Keeps records in this page's memory. */
+/** Stores records in this page's memory. */
 export class InMemoryStore implements MemoryStore {
   readonly #table = new RecordTable();
   readonly #listeners = new Set<() => void>();
@@ -109,7 +109,7 @@ export class InMemoryStore implements MemoryStore {
   }
 }
 
-/** A store that lasts as long as the page. */
+/** Creates a store that lasts as long as the page. */
 export function inMemoryStore(): MemoryStore {
   return new InMemoryStore();
 }

@@ -1,17 +1,17 @@
-/** Export and import: JSON lines with a header, vectors as base64 of their f32. Knows the text; no store and no model. */
+/** Export and import as JSON lines: a header, then records with vectors as base64 of f32. */
 
 import { JerboaError } from "../errors.js";
 import { upgraded, type PlainRecord } from "./layout1.js";
 import type { MemoryRecord, Metadata } from "./types.js";
 import { unit } from "./vectors.js";
 
-/** The version that `exportLines` writes. 1 was one JSON document with the vectors as numbers. */
+/** The version that `exportLines` writes. 1: one JSON document with vectors as numbers. */
 export const EXPORT_VERSION = 2;
 
-/** Where an export may come from. */
+/** Input of an import. */
 export type ImportSource = string | Blob | AsyncIterable<string | Uint8Array> | ReadableStream<Uint8Array>;
 
-/** What an export holds. */
+/** A parsed export. */
 export interface Imported {
   model: string;
   dims: number;
@@ -35,14 +35,14 @@ export function recordLine({ vector, ...rest }: MemoryRecord): string {
   return `${JSON.stringify({ ...rest, vector: toBase64(new Uint8Array(vector.buffer, vector.byteOffset, vector.byteLength)) })}\n`;
 }
 
-/** Reads an export whole; nothing of a damaged one is given back. */
+/** Reads a complete export; throws if any of it is damaged. */
 export async function readExport(source: ImportSource): Promise<Imported> {
   const text = await allText(source);
   const newline = text.indexOf("\n");
   const first = parse(newline < 0 ? text : text.slice(0, newline)) as Partial<Header> | undefined;
   if (first?.format !== "jerboa-memory") return readVersion1(text);
   if (typeof first.version !== "number" || first.version > EXPORT_VERSION) {
-    const message = `The export is of version ${first.version}; this version of jerboa reads up to ${EXPORT_VERSION}. Update the package, then import it again; nothing was changed.`;
+    const message = `The export has version ${first.version}; this version of jerboa reads up to ${EXPORT_VERSION}. Update the package, then import it again. Nothing was changed.`;
     throw new JerboaError("store_version", message);
   }
   const { model, dims } = first;
@@ -86,10 +86,10 @@ function readRecord(content: string, line: number, dims: number): MemoryRecord {
 
 function readVersion1(text: string): Imported {
   const document = parse(text) as { version?: unknown; model?: unknown; records?: unknown } | undefined;
-  if (document?.version !== 1 || !Array.isArray(document.records)) throw broken(1, "it is neither the header of an export nor an export of version 1");
+  if (document?.version !== 1 || !Array.isArray(document.records)) throw broken(1, "it is not the header of an export, nor an export of version 1");
   const records = (document.records as PlainRecord[]).map(upgraded);
   const dims = records[0]?.vector.length ?? 0;
-  if (records.some((record) => record.vector.length !== dims)) throw broken(1, "its vectors are not of one width");
+  if (records.some((record) => record.vector.length !== dims)) throw broken(1, "its vectors have different lengths");
   return { model: typeof document.model === "string" ? document.model : "unknown", dims, records };
 }
 
@@ -111,7 +111,7 @@ function parse(text: string): unknown {
 }
 
 function broken(line: number, reason: string): JerboaError {
-  return new JerboaError("malformed", `Line ${line} of the import: ${reason}. Nothing was imported; export it again, or remove that line.`);
+  return new JerboaError("malformed", `Line ${line} of the import: ${reason}. Nothing was imported. Export the memory again, or remove that line.`);
 }
 
 function toBase64(bytes: Uint8Array): string {

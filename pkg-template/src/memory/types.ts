@@ -1,112 +1,112 @@
-/** The shapes that a memory is made of: records, stores, what it needs of a model. Knows names and types; nothing runs here. */
+/** Types of the memory: records, stores, and what it needs of a model. */
 
-/** Whatever JSON can hold. */
+/** Any JSON value. */
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 
-/** What the caller keeps beside a text, to filter by or to show. */
+/** Metadata of a document, to filter by or to show. */
 export type Metadata = { [key: string]: Json };
 
-/** One passage with its vector. A document that is not longer than a chunk is one record. */
+/** A passage with its vector. A document within the chunk size is one record. */
 export interface MemoryRecord {
-  /** Unique in the store: the document's id, `#`, the part's number. */
+  /** Unique in the store: the document's id, `#`, the part number. */
   id: string;
-  /** The document that it is a part of. */
+  /** The id of its document. */
   document: string;
-  /** Its place among the document's parts, from 0. */
+  /** Index among the document's parts. */
   part: number;
-  /** Where the passage starts in the document's (redacted) text, in UTF-16 units. */
+  /** Start of the passage in the document's (redacted) text, in UTF-16 units. */
   start: number;
-  /** Where it ends. */
+  /** End of the passage. */
   end: number;
-  /** The passage; of a picture what was said about it, which may be nothing. */
+  /** The passage; for an image its description, which may be empty. */
   text: string;
-  /** Where the picture is, of a record whose vector is a picture's: an address or a name that the caller gave. */
+  /** For an image: its URL, or the name that the caller gave. */
   picture?: string;
-  /** Its length in the model's tokens. */
+  /** Length in the model's tokens. */
   tokens: number;
-  /** When it was added, in milliseconds since 1970. */
+  /** Time of adding, in milliseconds since 1970. */
   created: number;
   /** The document's metadata. */
   metadata: Metadata;
-  /** The passage's embedding, of length 1 (or 0 for a text that the model gives no direction). */
+  /** The embedding, of length 1 (or 0 if the model returns zeros). */
   vector: Float32Array<ArrayBuffer>;
 }
 
-/** What a memory asks of a model beside the texts. */
+/** Options of an embedding call. */
 export interface EmbeddingOptions {
   task?: "query" | "document";
   signal?: AbortSignal;
 }
 
-/** What the memory needs of a model; what `loadModel` returns for an embedding model fits. */
+/** The model interface of the memory; an embedding model from `loadModel` implements it. */
 export interface EmbeddingModel {
-  /** One vector for each text, in order; of models that see, for each picture too. */
+  /** One vector per text, in order; models that embed images accept them too. */
   embed(texts: string[], options?: EmbeddingOptions): Promise<ArrayLike<number>[]>;
-  /** The length of a text in tokens, without the special ones. Without it, four bytes count as a token. */
+  /** Length of a text in tokens, without special tokens. Without this method four bytes count as a token. */
   countTokens?(text: string, options?: { addSpecialTokens?: boolean }): number | Promise<number>;
-  /** The name by which a store recognises the model. */
+  /** The name by which a store recognizes the model. */
   id?: string;
-  /** Where the name is found when there is no `id`. */
+  /** Contains the name if there is no `id`. */
   info?: unknown;
 }
 
-/** What a store writes in one step: all of it or nothing. */
+/** One atomic write to a store. */
 export interface Batch {
-  /** The model that made the vectors; a store holds those of one model only. */
+  /** The model of the vectors; a store holds vectors of one model only. */
   model: string;
-  /** The vectors' width. */
+  /** Width of the vectors. */
   dims: number;
-  /** Records to write; one with a known id replaces it. */
+  /** Records to write; a known id is replaced. */
   put: MemoryRecord[];
   /** Ids to remove, before `put`. */
   remove: string[];
-  /** Documents all of whose records are removed, before `put`: so a document is replaced. */
+  /** Documents to remove completely, before `put`; used to replace documents. */
   drop?: string[];
-  /** Removes everything, and the tie to a model, before `put`. */
+  /** Removes everything, including the model name, before `put`. */
   clear?: boolean;
 }
 
-/** A part of what has changed in a store. */
+/** A part of a store's changes. */
 export interface Changes {
-  /** What was known before is void; only the first part has it. */
+  /** Discards all earlier state; set on the first part only. */
   reset: boolean;
-  /** Ids that are gone. */
+  /** Removed ids. */
   removed: string[];
-  /** Records that are new or replaced. */
+  /** New or replaced records. */
   put: MemoryRecord[];
 }
 
-/** What a store holds. */
+/** The state of a store. */
 export interface StoreState {
-  /** Counts the writes: two readers with the same number have seen the same records. */
+  /** Number of writes: readers at the same number have the same records. */
   generation: number;
-  /** The model whose vectors it holds; absent while it is empty. */
+  /** The model of the vectors; absent while the store is empty. */
   model?: string;
-  /** Their width; 0 while it is empty. */
+  /** Width of the vectors; 0 while the store is empty. */
   dims: number;
 }
 
-/** Where records live. Every write is one step that happens as a whole or not at all. */
+/** A store of records. Every write is atomic. */
 export interface MemoryStore {
-  /** Opens it, repairing and migrating where needed; refuses one of a newer version. Opening twice is harmless. */
+  /** Opens the store, repairing and migrating if needed; refuses newer versions. Opening twice is harmless. */
   open(): Promise<StoreState>;
-  /** What it holds now, counting what other tabs wrote. */
+  /** The current state, including other tabs' writes. */
   state(): Promise<StoreState>;
-  /** Hands over everything that changed after the given generation, in parts, as of one moment; returns that moment's generation. */
+  /** Emits all changes after the given generation in parts, as one snapshot; returns the snapshot's generation. */
   changes(since: number, emit: (part: Changes) => void): Promise<number>;
-  /** Writes a batch as one step; returns the new generation. */
+  /** Writes a batch atomically; returns the new generation. */
   apply(batch: Batch): Promise<number>;
-  /** The records with these ids, `undefined` for those that are gone. */
+  /** Gets records by id; `undefined` for missing ones. */
   get(ids: string[]): Promise<(MemoryRecord | undefined)[]>;
-  /** Calls back when somebody else wrote; returns what ends that. */
+  /** Calls back after another tab's write; returns a function that stops it. */
   onChange?(listener: () => void): () => void;
-  /** What was mended when it was opened, in sentences. */
+  /** Repairs made on opening, as messages. */
   readonly repairs?: readonly string[];
-  /** Lets go of it. */
+  /** Closes the store. */
   close(): Promise<void>;
 }
 
-/** A record that was found. */
+/** A search hit. */
 export interface Hit extends MemoryRecord {
   /** Cosine similarity with the query, from -1 to 1. */
   score: number;

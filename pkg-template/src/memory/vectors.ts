@@ -1,20 +1,20 @@
-/** Vectors of one width, packed in blocks, with an id and metadata for each row. Knows rows and arithmetic; not how the best rows are found. */
+/** A table of vectors with an id and metadata per row, packed in blocks. */
 
 import { JerboaError } from "../errors.js";
 import type { Metadata } from "./types.js";
 
-/** The bytes of a block: small enough for any GPU's binding limit, large enough that few are needed. */
+/** Block size in bytes: below any GPU's binding limit, large enough that few blocks are needed. */
 const BLOCK_BYTES = 8 << 20;
 
-/** A run of rows that lie together. */
+/** A block of consecutive rows. */
 export interface Block {
-  /** The rows' components, each row padded with zeros to the stride. */
+  /** Components of the rows, each row padded with zeros to the stride. */
   readonly data: Float32Array<ArrayBuffer>;
-  /** The first row that was written since the reader last looked, and the one after the last. */
+  /** Range of rows written since the reader's last visit. */
   dirty: { from: number; to: number };
 }
 
-/** What a row is, beside its vector. */
+/** A row's id and metadata. */
 export interface Row {
   readonly id: string;
   readonly document: string;
@@ -22,19 +22,19 @@ export interface Row {
   readonly metadata: Metadata;
 }
 
-/** Rows in no particular order: a removed one is filled with the last. */
+/** Rows without a particular order: a removed row is replaced by the last one. */
 export class VectorTable {
   /** Components of a vector. */
   readonly dims: number;
-  /** Components from one row to the next: `dims` up to a multiple of four, as the GPU reads four at once. */
+  /** Components between rows: `dims` rounded up to a multiple of four, as the GPU reads four at once. */
   readonly stride: number;
-  /** Rows that a block holds. */
+  /** Rows per block. */
   readonly rowsPerBlock: number;
   /** The rows' vectors. */
   readonly blocks: Block[] = [];
-  /** What the rows are. */
+  /** The rows' ids and metadata. */
   readonly rows: Row[] = [];
-  /** Counts the changes: a reader that waits can tell whether its rows are still those. */
+  /** Counts changes, so that a waiting reader can detect them. */
   revision = 0;
   readonly #places = new Map<string, number>();
 
@@ -44,12 +44,12 @@ export class VectorTable {
     this.rowsPerBlock = Math.max(1, Math.floor(BLOCK_BYTES / (this.stride * 4)));
   }
 
-  /** The number of rows. */
+  /** Number of rows. */
   get size(): number {
     return this.rows.length;
   }
 
-  /** The row with this id. */
+  /** The row index of an id. */
   place(id: string): number | undefined {
     return this.#places.get(id);
   }
@@ -64,7 +64,7 @@ export class VectorTable {
     this.#write(place, vector);
   }
 
-  /** Removes a row; an unknown id changes nothing. */
+  /** Removes a row; returns false for an unknown id. */
   remove(id: string): boolean {
     const place = this.#places.get(id);
     if (place === undefined) return false;
@@ -98,7 +98,7 @@ export class VectorTable {
   }
 }
 
-/** The scalar product, in double precision and in a fixed order: the same on every machine. */
+/** The dot product in f64 with a fixed order of summation: the same on every machine. */
 export function dot(a: Float32Array, aStart: number, b: Float32Array, bStart: number, length: number): number {
   let s0 = 0;
   let s1 = 0;
@@ -115,12 +115,12 @@ export function dot(a: Float32Array, aStart: number, b: Float32Array, bStart: nu
   return s0 + s1 + (s2 + s3);
 }
 
-/** A copy of length 1; a vector of zeros stays one. Refuses what is not a finite vector. */
+/** A copy normalized to length 1; a zero vector stays zero. Refuses empty and non-finite vectors. */
 export function unit(vector: ArrayLike<number>): Float32Array<ArrayBuffer> {
   const copy = Float32Array.from(vector);
   const square = dot(copy, 0, copy, 0, copy.length);
   if (!copy.length || !Number.isFinite(square)) {
-    throw new JerboaError("not_finite", "The model gave an embedding that is empty or not finite. Load the model again; if it stays so, its weights are damaged.");
+    throw new JerboaError("not_finite", "The model returned an embedding that is empty or not finite. Load the model again; if that does not help, its weights are damaged.");
   }
   if (square > 0) {
     const scale = 1 / Math.sqrt(square);
@@ -129,7 +129,7 @@ export function unit(vector: ArrayLike<number>): Float32Array<ArrayBuffer> {
   return copy;
 }
 
-/** The error of a vector that does not fit the others. */
+/** The error of a vector with the wrong number of components. */
 export function wrongWidth(found: number, expected: number): JerboaError {
-  return new JerboaError("shape", `The vector has ${found} components, those of this memory have ${expected}. They are not from the same model.`);
+  return new JerboaError("shape", `The vector has ${found} components, this memory has ${expected}. Use vectors of the same model.`);
 }
