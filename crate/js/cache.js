@@ -1,6 +1,7 @@
 /**
- * The eight words of a SHA-256 (FIPS 180-4) after more bytes: whole blocks of 64, or the last ones of `end`; nothing where they are not
- * `size`. Threads have a copy of its text, so it knows nothing around it.
+ * Updates a SHA-256 (FIPS 180-4) with more bytes; returns its eight words. `bytes` are whole 64-byte blocks, or the
+ * last ones at `end`; returns undefined if their length is not `size`. Threads run a copy of this source, so it must
+ * not use anything outside.
  */
 function sha256(bytes, [words, size, end]) {
   if (bytes.length !== size) return undefined;
@@ -9,7 +10,7 @@ function sha256(bytes, [words, size, end]) {
   const rounds = Int32Array.from(primes, (prime) => (Math.cbrt(prime) % 1) * 2 ** 32);
   const state = Int32Array.from(words);
   const w = new Int32Array(64);
-  // Rotations are written out: as a function they take three times as long.
+  // Rotations are inlined: as a function they take three times as long.
   const blocks = (part) => {
     const view = new DataView(part.buffer, part.byteOffset, part.length);
     for (let at = 0; at + 64 <= part.length; at += 64) {
@@ -55,9 +56,9 @@ function sha256(bytes, [words, size, end]) {
 }
 
 /**
- * What a thread does that reads and writes: an entry of a cache goes back with its bytes or what they add to a hash, or with nothing where
- * there is none or it cannot be read; or one is written, which says true, or the name and the text of what went wrong. The first message
- * says that it runs.
+ * The source of a reader and writer thread. Reading returns a cache entry's bytes or the updated hash, or nothing if
+ * the entry is missing or unreadable. Writing returns true, or the name and message of the error. The first message
+ * reports that the thread runs.
  */
 const THREAD = `const sha256 = ${sha256};
 onmessage = async ({ data: [id, name, key, entry, hash] }) => {
@@ -74,21 +75,21 @@ onmessage = async ({ data: [id, name, key, entry, hash] }) => {
 };
 postMessage([]);`;
 
-/** How many of them there are. */
+/** Number of threads. */
 const THREADS = 2;
 
-/** Milliseconds without a question after which the threads end, and after which bytes are no longer waited for. */
+/** Milliseconds of idle time after which the threads end (IDLE), and timeout of a read (PATIENCE). */
 const IDLE = 1000;
 const PATIENCE = 5000;
 
-/** Threads that read and write while this one works; where the page's policy allows none, there are none. */
+/** Threads that read and write in parallel to this one; none if the page's policy forbids them. */
 class Threads {
   threads = [];
   waiting = new Map();
   count = 0;
   refused = typeof Worker === "undefined";
 
-  /** Starts the threads, which takes some time. */
+  /** Starts the threads. */
   start() {
     if (this.refused || this.threads.length > 0) return;
     this.up = new Promise((resolve) => (this.told = resolve));
@@ -109,7 +110,7 @@ class Threads {
     return thread;
   }
 
-  /** The bytes of an entry, or what they add to a hash; nothing where the threads have none to give. */
+  /** Reads an entry, or hashes it; undefined if the threads cannot. */
   async take(name, key, hash) {
     this.start();
     if (this.refused) return undefined;
@@ -118,13 +119,13 @@ class Threads {
     return this.ask([name, key, undefined, hash]).catch(() => {});
   }
 
-  /** Writes an entry: on this thread where there are no others, which only a start tells. */
+  /** Writes an entry in a thread, or on this thread if none started. */
   async write(cache, name, key, bytes) {
-    // The engine gives its bytes to the GPU, and up after that.
+    // The engine transfers its bytes to the GPU afterwards, so copy them.
     const copy = bytes.slice();
     this.start();
     if (this.refused || !(await this.up)) return cache.put(key, new Response(copy));
-    if (!(await this.ask([name, key, copy], [copy.buffer]))) throw new Error("its thread has ended");
+    if (!(await this.ask([name, key, copy], [copy.buffer]))) throw new Error("the cache writer thread stopped");
   }
 
   ask(question, transfer) {
@@ -145,7 +146,7 @@ class Threads {
     this.rest();
   }
 
-  /** Ends the threads unless they are soon asked again. */
+  /** Ends the threads after a period without requests. */
   rest() {
     clearTimeout(this.idle);
     if (this.waiting.size === 0) this.idle = setTimeout(() => this.end(), IDLE);
@@ -168,25 +169,25 @@ class Threads {
 
 const threads = new Threads();
 
-/** Before the entries' names in their addresses. */
+/** URL prefix of all entry names. */
 const PREFIX = "https://jerboa.invalid/";
 
-/** Where entries are while they are written. */
+/** Folder of unfinished entries. */
 const UNFINISHED = "~unfinished";
 
-/** Milliseconds after which nobody writes an unfinished entry any more. */
+/** Milliseconds after which an unfinished entry is abandoned. */
 const STALE = 3_600_000;
 
 /**
- * A folder of the origin's private file system that looks like a cache: an entry is a file, written elsewhere and moved to its place when it is whole.
- * In workers bytes go straight into the file; WebKit's caches would hold a copy of them in memory.
+ * A folder of the origin private file system with the Cache interface. An entry is a file, written under a temporary
+ * name and moved when complete. Workers write directly into the file; WebKit's Cache would hold a copy in memory.
  */
 class Folder {
   constructor(root) {
     this.root = root;
   }
 
-  /** The folder and the name of an entry's file. */
+  /** The folder and file name of an entry. */
   async place(key, create) {
     const names = key.slice(PREFIX.length).split("/");
     const last = names.pop();
@@ -224,7 +225,7 @@ class Folder {
         await stream.close();
       }
       await file.move(...(await this.place(key, true))).catch(async () => {
-        // What is there is not always replaced, and a folder may have gone with its last entry.
+        // The move may fail if the target exists, or if its folder was removed with its last entry.
         const [folder, name] = await this.place(key, true);
         await folder.removeEntry(name).catch(() => {});
         await file.move(folder, name);
@@ -240,13 +241,13 @@ class Folder {
     const [folder, name] = await this.place(key, false);
     await folder.removeEntry(name);
     try {
-      // Folders go with their last entries.
+      // Remove folders that became empty.
       for (names.pop(); names.length > 0; names.pop()) {
         const [above, inner] = await this.place(PREFIX + names.join("/"), false);
         await above.removeEntry(inner);
       }
     } catch {
-      // There are others.
+      // The folder has other entries.
     }
   }
 
@@ -260,7 +261,7 @@ class Folder {
     return found;
   }
 
-  /** Removes what was being written when a page ended. */
+  /** Removes files left unfinished by an earlier page. */
   async sweep(unfinished) {
     for await (const [name, handle] of unfinished) {
       const file = await handle.getFile().catch(() => undefined);
@@ -269,19 +270,24 @@ class Folder {
   }
 }
 
-/** The store of a name: a folder of the private file system where that is wanted and there is one, else a cache; nothing where the page has neither. */
+/**
+ * Opens the store of a name: a private folder if requested and available, else a Cache; null if the page has neither.
+ */
 export async function openStore(name, folder) {
   if (folder && globalThis.FileSystemFileHandle?.prototype.move) {
     try {
       return new Folder(await (await navigator.storage.getDirectory()).getDirectoryHandle(name, { create: true }));
     } catch {
-      // Private windows have none.
+      // Not available in private windows.
     }
   }
   return globalThis.caches?.open(name);
 }
 
-/** The bytes of an entry, or nothing. A large one is read on a thread of its own; a small one tells that such are next. */
+/**
+ * Reads an entry; undefined if it is missing. Large ones are read in a thread; a small one starts the threads, since
+ * large ones follow.
+ */
 export async function readEntry(cache, name, key, large) {
   const read = large && !(cache instanceof Folder) ? await threads.take(name, key) : undefined;
   if (read) return read;
@@ -290,12 +296,12 @@ export async function readEntry(cache, name, key, large) {
   return found && new Uint8Array(await found.arrayBuffer());
 }
 
-/** Writes an entry; a large one on a thread of its own: the copies that a browser makes of it take as long as a fast download. */
+/** Writes an entry, a large one in a thread: the browser's copies of it take as long as a fast download. */
 export function writeEntry(cache, name, key, bytes, large) {
   return large && !(cache instanceof Folder) ? threads.write(cache, name, key, bytes) : cache.put(key, new Response(bytes));
 }
 
-/** The eight words of a SHA-256 after an entry of `size` bytes, the last of `end`; nothing where it is not there so. */
+/** Updates a SHA-256 with an entry of `size` bytes, the last one at `end`; undefined if the entry does not match. */
 export async function hashEntry(cache, name, key, words, size, end) {
   const hash = [words.slice(), size, end];
   const done = cache instanceof Folder ? undefined : await threads.take(name, key, hash);

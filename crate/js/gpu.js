@@ -1,56 +1,67 @@
-// The browser's WebGPU behind integer handles: what src/gpu/browser.rs imports. Everything a decode step needs is
-// recorded once; a submit replays it in one call. It knows buffers, pipelines and programs, not models.
+// The browser's WebGPU behind integer handles, as src/gpu/browser.rs imports it. Decode steps are recorded once and
+// replayed in one call. Does not depend on models.
 
 const RETRY_MS = 250;
-/** Dispatches after which a prompt's first ones are handed over: the GPU works while the others are recorded. */
+/** Number of prefill dispatches to submit before recording the rest: the GPU works meanwhile. */
 const EARLY = 48;
 const RETRIES = 20;
-/** Bytes of staging buffers that are kept for later reads. */
+/** Bytes of staging buffers to keep for later reads. */
 const MOST_STAGED = 32 << 20;
 
-/** Transfers over so many bytes are named in errors that come later. */
+/** Transfers above this many bytes are named in later errors. */
 const LARGE = 65_536;
 
-/** A promise that may be left alone: what nobody waits for any more is no fault when the device is lost. */
+/** Ignores a promise's rejection: after a lost device nobody awaits it. */
 function quiet(promise) {
   promise.catch(() => {});
   return promise;
 }
 
-/** Dispatches with other grids. */
+/** Copies dispatches with new grids. */
 const placed = (steps, grids) => steps.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] }));
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** How long the device may take to answer, in milliseconds, before it is given up: all that was submitted must be done by then. */
+/**
+ * Milliseconds without an answer after which the device is considered lost; all submitted work must finish in that
+ * time.
+ */
 const PATIENCE = 60_000;
-/** The same of a software adapter, which takes its time. */
+/** The same for a software adapter, which is slow. */
 const PATIENCE_SOFTWARE = 600_000;
-/** The time is counted in looks, so that a machine that slept or a page in the background does not look like a dead device. */
+/**
+ * The timeout is counted in polls, so that a sleeping machine or a background page does not look like a lost device.
+ */
 const LOOKS = 6;
 
-/** Of these as much as there is. */
+/** Limits to request at the adapter's maximum. */
 const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX"];
 
-/** What gives shaders the matrix units, the draft's first: the feature, what a text enables, and the rule that the shaders have switched off. */
+/**
+ * The features that provide subgroup matrices, the draft's first: feature name, `enable` name, and the diagnostic rule
+ * that the shaders switch off.
+ */
 const MATRICES = [
   ["subgroup-matrix", "subgroup_matrix", "subgroup_matrix_uniformity"],
   ["chromium-experimental-subgroup-matrix", "chromium_experimental_subgroup_matrix", "chromium.subgroup_matrix_uniformity"],
 ];
 
-/** How browsers want the words of shaders/common/matrix.wgsl, which are a draft's: as they are, or with the order of a matrix among the arguments. */
+/**
+ * Browser dialects of the built-ins in shaders/common/matrix.wgsl: the draft's, or with the matrix order as an
+ * argument.
+ */
 const DIALECTS = [
   (text) => text,
   (text) => text.replace(/(subgroupMatrix\w+)<(?:(\w+), ?)?(row|col)_major>\((.+), ?(\w+)\)/g, (_, name, of, order, first, pitch) => `${name}${of ? `<${of}>` : ""}(${first}, ${order === "col"}, ${pitch})`),
 ];
 
-/** Numbers of lanes that kernels on the units can have, the best first. */
+/** Subgroup sizes of subgroup matrix kernels, best first. */
 const LANES = [32, 64, 16];
 
-/** A kernel whose subgroups have LANES lanes, on a device that has other ones as well. */
+/** A kernel pinned to subgroups of LANES lanes, for devices with several subgroup sizes. */
 const sized = (text) => `enable subgroup_size_control;\n${text.replace(/@workgroup_size\(\w+\)/, "$& @subgroup_size(LANES)")}`;
 
-/** A kernel with every word of shaders/common/matrix.wgsl. */
+/** A probe kernel that uses every built-in of shaders/common/matrix.wgsl. */
 const trial = ([, enable, rule], side, element, lanes) => `enable ${enable};
 diagnostic(off, ${rule});
 ${element === "f16" ? "enable f16;" : ""}
@@ -71,7 +82,7 @@ let more = subgroupMatrixMultiplyAccumulate(a, b, sum);
 subgroupMatrixStore<row_major>(&parts, slice, subgroupMatrixMultiplyAccumulate(a, turned, more), 24u);
 }`;
 
-/** The first requests after a browser's start can fail while its GPU process restarts. */
+/** Requests a device. The first requests after a browser start can fail while its GPU process restarts. */
 async function openDevice(wanted, least) {
   let reason = "no adapter was found";
   for (let attempt = 0; attempt < RETRIES; attempt++) {
@@ -82,7 +93,7 @@ async function openDevice(wanted, least) {
         const limits = adapter.limits;
         const device = await adapter.requestDevice({
           requiredFeatures: features,
-          // Without them it gets what every device has.
+          // Without these the device has the default limits.
           requiredLimits: Object.fromEntries(least ? [] : LIMITS.map((name) => [name, limits[name]])),
         });
         return { adapter, device };
@@ -98,12 +109,12 @@ async function openDevice(wanted, least) {
 export class JsGpu {
   static async open(f16, subgroups, matrix, least) {
     if (!globalThis.navigator?.gpu) {
-      throw new Error("this browser has no navigator.gpu");
+      throw new Error("WebGPU is not available in this browser (no navigator.gpu)");
     }
     const wanted = ["timestamp-query"];
     if (f16) wanted.push("shader-f16");
     if (subgroups) wanted.push("subgroups");
-    // Halves are what the units are for, and a matrix is a subgroup's.
+    // Subgroup matrices need f16 and subgroups.
     if (f16 && subgroups && matrix) wanted.push(...MATRICES.map(([feature]) => feature), "subgroup-size-control");
     const { adapter, device } = await openDevice(wanted, least);
     const gpu = new JsGpu(adapter, device);
@@ -113,7 +124,7 @@ export class JsGpu {
 
   constructor(adapter, device) {
     this.device = device;
-    /** How a text's words for matrix units are said here, and what is known of the units; nothing where there are none. */
+    /** The dialect and properties of subgroup matrices; null without them. */
     this.matrices = null;
     this.queue = device.queue;
     this.info = adapter.info ?? {};
@@ -126,30 +137,32 @@ export class JsGpu {
     this.staged = 0;
     this.counts = { buffers: 0, pipelines: 0, bindGroups: 0 };
     this.error = null;
-    /** Why the device is gone, once it is. */
+    /** The reason of a lost device; null while it works. */
     this.lost = null;
-    /** What waits for the device: each with how to give it up, and how often it was looked at. */
+    /** Pending promises: how to reject each, and how often it was polled. */
     this.waiting = new Set();
-    /** What the last large transfer was for: browsers name buffers in late errors or do not. */
+    /** The purpose of the last large transfer: not every browser names the buffer in late errors. */
     this.doing = "";
     /** Resolves when the errors of all allocations so far are known. */
     this.scopes = Promise.resolve();
-    /** Dispatches of a command buffer, of which then one is in flight; 0 for all of a submit, with the next one behind it. */
+    /** Dispatches per command buffer, with one buffer in flight; 0 submits everything at once. */
     this.group = 0;
-    /** Work whose turn comes later, and whether some is under way: only where `group` is not 0. */
+    /** Queued work, and whether some is running; used only if `group` is not 0. */
     this.later = [];
     this.busy = false;
     device.addEventListener("uncapturederror", (event) => this.fail(this.doing, event.error));
     device.lost.then((info) => this.lose(info.message || info.reason));
   }
 
-  /** Of the square products that the adapter lists, those that compile, in the words of the first feature that any does with. */
+  /**
+   * Finds the square matrix shapes of the adapter that compile, in the dialect of the first feature that supports any.
+   */
   async findMatrices() {
     const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs } = this.info;
     const elements = this.device.features.has("shader-f16") ? ["f32", "f16"] : ["f32"];
     const fits = (m) => m.M === m.N && m.N === m.K && m.resultComponentType === "f32" && elements.includes(m.componentType);
     const listed = [...(configs ?? [])].filter(fits);
-    // Where subgroups come in several sizes a kernel says which it wants; 0 where that is not known.
+    // With several subgroup sizes a kernel must request one; 0 if that is unknown.
     const control = least !== most && this.device.features.has("subgroup-size-control");
     const wanted = control && LANES.find((n) => least <= n && n <= most);
     const lanes = wanted || (least === most ? most : 0);
@@ -165,7 +178,7 @@ export class JsGpu {
     }
   }
 
-  /** Whether a text makes a pipeline. */
+  /** Whether WGSL code compiles to a pipeline. */
   async compiles(code) {
     this.device.pushErrorScope("validation");
     const module = this.device.createShaderModule({ label: "matrices", code });
@@ -179,7 +192,7 @@ export class JsGpu {
     this.error ??= `${memory ? "memory" : "invalid"}:${what}\n${error.message}`;
   }
 
-  /** Ends all waiting: nothing that was asked of a lost device gets an answer. */
+  /** Rejects everything that is pending: a lost device never answers. */
   lose(reason) {
     if (this.lost !== null) return;
     this.lost = reason || "no reason was given";
@@ -189,7 +202,7 @@ export class JsGpu {
     this.waiting.clear();
   }
 
-  /** A promise of the device that rejects as well when the device is lost or does not answer: some stay open then. */
+  /** Wraps a device promise to reject when the device is lost or hangs; some browsers leave it pending. */
   answer(promise) {
     return quiet(this.answered(promise));
   }
@@ -211,7 +224,7 @@ export class JsGpu {
     });
   }
 
-  /** Looks at what waits from time to time, as long as something does. */
+  /** Polls pending promises while there are any. */
   watch() {
     if (this.watching) return;
     const software = this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader";
@@ -226,7 +239,7 @@ export class JsGpu {
     }, patience / LOOKS);
   }
 
-  /** Runs what makes objects of the device; errors that come later are told with the label. */
+  /** Creates device objects in an error scope; late errors carry the label. */
   scoped(label, make) {
     this.device.pushErrorScope("out-of-memory");
     this.device.pushErrorScope("validation");
@@ -239,13 +252,13 @@ export class JsGpu {
     }
   }
 
-  /** Does something to the queue when its turn comes: now, unless groups are under way. */
+  /** Runs a queue operation in order: now, unless groups are running. */
   inTurn(act) {
     if (!this.busy) return void act();
     this.later.push(act);
   }
 
-  /** The same with what takes time, one after the other. */
+  /** The same for async operations, one after another. */
   async takeTurns(act) {
     this.later.push(act);
     if (this.busy) return;
@@ -260,13 +273,13 @@ export class JsGpu {
     this.busy = false;
   }
 
-  /** What comes of `act` when its turn has come. */
+  /** Resolves with the result of `act` after queued work. */
   turn(act) {
     if (this.group === 0 && !this.busy) return quiet(act());
     return quiet(new Promise((resolve, reject) => void this.takeTurns(() => act().then(resolve, reject))));
   }
 
-  /** Hands one command buffer over, and waits for it where only one may be in flight. */
+  /** Submits one command buffer; waits for it if only one may be in flight. */
   async hand(commands) {
     this.queue.submit([commands]);
     if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone());
@@ -315,7 +328,7 @@ export class JsGpu {
 
   write(slot, offset, bytes) {
     const buffer = this.buffers[slot];
-    // The caller's bytes are its own again when this returns.
+    // The caller may reuse its bytes after this returns.
     if (this.busy) bytes = bytes.slice();
     this.inTurn(() => {
       if (bytes.length > LARGE) this.doing = `an upload to ${buffer.label}`;
@@ -323,7 +336,9 @@ export class JsGpu {
     });
   }
 
-  /** Compiles all shaders at the same time; `layouts[i]` lists (binding, kind) pairs, kind 0 uniform, 1 read, 2 read-write. */
+  /**
+   * Compiles all shaders in parallel; `layouts[i]` lists (binding, kind) pairs, kind 0 uniform, 1 read, 2 read-write.
+   */
   async compile(labels, texts, layouts) {
     const types = ["uniform", "read-only-storage", "storage"];
     const jobs = texts.map(async (text, i) => {
@@ -345,7 +360,7 @@ export class JsGpu {
         this.counts.pipelines++;
         return this.pipelines.push({ pipeline, layout }) - 1;
       } catch (error) {
-        // That the device is lost is told a moment later.
+        // A lost device is reported slightly later.
         if (this.lost === null) await Promise.race([this.device.lost, pause(50)]);
         throw new Error(this.lost === null ? `${labels[i]}\n${error.message}` : `lost:${this.lost}`);
       }
@@ -354,8 +369,8 @@ export class JsGpu {
   }
 
   /**
-   * Records a program. `steps` holds for each step: pipeline, x, y, z, the uniform's binding (or -1), its first byte and
-   * size, the number of buffers, then (binding, buffer) pairs.
+   * Records a program. `steps` has for each step: pipeline, x, y, z, the uniform's binding (or -1), its offset and size
+   * in bytes, the number of buffers, then (binding, buffer) pairs.
    */
   program(label, steps, uniform) {
     return this.scoped(label, () => this.record(steps, uniform));
@@ -389,12 +404,14 @@ export class JsGpu {
     this.freePrograms.push(slot);
   }
 
-  /** Gives a program other grids; what waits its turn keeps those it had. */
+  /** Replaces a program's grids; queued work keeps its own. */
   regrid(slot, grids) {
     this.programs[slot] = placed(this.programs[slot], grids);
   }
 
-  /** Replays programs in one pass and one submit, or in groups; `grids`, if any, replaces the grids of the only program. */
+  /**
+   * Replays programs in one pass and one submit, or in groups; `grids`, if any, replaces the grids of the only program.
+   */
   run(programs, grids) {
     if (this.group !== 0 || this.busy) {
       const steps = this.steps(programs, grids);
@@ -434,13 +451,13 @@ export class JsGpu {
     this.queue.submit([encoder.finish()]);
   }
 
-  /** The dispatches of some programs, each with its grid. */
+  /** The dispatches of programs, with their grids. */
   steps(programs, grids) {
     const all = programs.length === 1 ? this.programs[programs[0]] : Array.from(programs).flatMap((slot) => this.programs[slot]);
     return (grids ? placed(all, grids) : all).filter((step) => step.x * step.y * step.z !== 0);
   }
 
-  /** Runs dispatches a group at a time, each done before the next is handed over. */
+  /** Runs dispatches in groups, each finished before the next is submitted. */
   async runGroups(steps) {
     const size = this.group || steps.length;
     for (let first = 0; first < steps.length; first += size) {
@@ -482,7 +499,7 @@ export class JsGpu {
     return { buffer, pool };
   }
 
-  /** The bytes as they are after all work submitted so far. */
+  /** Reads bytes after all work submitted so far. */
   read(slot, offset, size) {
     const source = this.buffers[slot];
     return this.turn(() => this.readBuffer(source, offset, size));
@@ -509,7 +526,7 @@ export class JsGpu {
     return this.turn(() => this.answer(this.queue.onSubmittedWorkDone()));
   }
 
-  /** Nanoseconds of each step, each in a pass of its own. */
+  /** Nanoseconds of each step, each in its own pass. */
   profile(slot, grids) {
     const steps = this.programs[slot];
     return this.turn(() => this.profileSteps(steps, grids));
@@ -538,7 +555,7 @@ export class JsGpu {
     return Float64Array.from(steps, (_, i) => Math.max(0, Number(ticks[2 * i + 1] - ticks[2 * i])));
   }
 
-  /** The first error since the last call as `kind:message`; waits for the device, whose errors come late. */
+  /** The first error since the last call as `kind:message`; waits for the device, which reports errors late. */
   async takeError() {
     await this.idle().catch(() => {});
     if (this.lost === null) await this.answer(this.scopes).catch(() => {});
@@ -547,7 +564,7 @@ export class JsGpu {
     return error ?? undefined;
   }
 
-  /** Gives the device back, with all that was made on it. */
+  /** Destroys the device with everything created on it. */
   close() {
     this.device.destroy();
   }

@@ -1,8 +1,8 @@
-/** What the browser knows of characters. Knows no tokenizer. */
+/** Grapheme segmentation by the browser. */
 
 let segmenter;
 
-/** How many UTF-16 units each cluster of characters has that is seen as one. */
+/** Length in UTF-16 units of each grapheme cluster. */
 export function clusters(text) {
   segmenter ??= new Intl.Segmenter("en");
   return Uint32Array.from(segmenter.segment(text), ({ segment }) => segment.length);

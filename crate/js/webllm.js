@@ -1,5 +1,5 @@
-// WebLLM's stores besides the Cache API: the origin's private files (cacheBackend "opfs") and IndexedDB ("indexeddb"). It
-// finds the file of an address, and makes neither folder nor database; what a file means is not known here.
+// Reads WebLLM's stores besides the Cache API: the origin private file system (cacheBackend "opfs") and IndexedDB
+// ("indexeddb"). Finds the file of a URL; never creates folders or databases.
 
 const settled = (request) =>
   new Promise((resolve, reject) => {
@@ -7,13 +7,13 @@ const settled = (request) =>
     request.onerror = () => reject(request.error);
   });
 
-/** Hexadecimal SHA-256: the name of an address in the private files. */
+/** Hexadecimal SHA-256: the file name of a URL in the private file system. */
 async function digest(url) {
   const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(url)));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** The folder of a scope such as `webllm/model`. */
+/** Opens the folder of a scope such as `webllm/model`. */
 async function folder(scope) {
   let at = await navigator.storage.getDirectory();
   for (const part of ["tvmjs-opfs-store", ...scope.split("/")]) at = await at.getDirectoryHandle(encodeURIComponent(part));
@@ -28,10 +28,10 @@ async function privateFile(folder, url) {
   return record.url === url && record.nbytes === file.size ? file : null;
 }
 
-/** Does something with the records of a scope. The database is not held open: its owner may want to delete it. */
+/** Runs `work` on the records of a scope. Closes the database afterwards: its owner may want to delete it. */
 async function withRecords(scope, work) {
   const request = indexedDB.open(scope);
-  // It has gone since it was listed, and would be made anew.
+  // The database was deleted since it was listed; opening would create it again.
   request.onupgradeneeded = () => request.transaction.abort();
   const database = await settled(request);
   try {
@@ -44,17 +44,17 @@ async function withRecords(scope, work) {
 async function bytesOf(scope, url) {
   const data = (await withRecords(scope, (records) => settled(records.get(url))))?.data;
   if (data instanceof ArrayBuffer) return new Uint8Array(data);
-  // Lists are kept as the values that they were parsed to.
+  // Lists are stored as parsed values.
   return data === undefined ? null : new TextEncoder().encode(JSON.stringify(data));
 }
 
 /**
- * Looks the stores of some scopes up: a function from an address to its file (a Blob), to a function that reads it (a record of
- * IndexedDB comes as a whole), or to null; null where there is no such store.
+ * Opens the stores of some scopes. Returns a function from a URL to its file (a Blob), to a function that reads it
+ * (IndexedDB records are read whole), or to null; returns null if there is no such store.
  */
 export async function open(scopes) {
   const finders = [];
-  // What the browser does not have, or not for this page, is nothing to find.
+  // Missing or forbidden APIs count as empty.
   // Sandboxed frames are refused at once.
   const listed = await (async () => globalThis.indexedDB?.databases?.())().catch(() => []);
   for (const scope of scopes) {
