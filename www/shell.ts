@@ -1,10 +1,13 @@
-/** What the page shows before its script runs: the header and the claim, as app.tsx and chat/welcome.tsx draw them, so that neither moves. Knows the strings alone. */
+/**
+ * Renders the header and the claim before the page's script runs, identical to app.tsx and chat/welcome.tsx, so that
+ * nothing moves.
+ */
 
 import { APP, LINKS, TAB_NAMES } from "./src/strings.ts";
 
 const list = (entries: string[]): string => entries.join("");
 
-/** The inside of #app. */
+/** The inner HTML of #app. */
 export function shell(): string {
   const tabs = list(Object.entries(TAB_NAMES).map(([id, label]) => `<a href="#${id}"${id === "chat" ? ' aria-current="page"' : ""}>${label}</a>`));
   const links = list(LINKS.map(({ label, href }) => `<li><a href="${href}">${label}</a></li>`));

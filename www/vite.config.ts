@@ -1,6 +1,6 @@
 /**
- * Builds the demo page, the bench page and the report page into dist/www, over the package that `cargo xtask build` leaves in dist/jerboa. Tests build them elsewhere
- * (JERBOA_PAGE), over a package with a double of the engine (JERBOA_PACKAGE).
+ * Builds the demo, bench and report pages into dist/www, with the package in dist/jerboa from `cargo xtask build`.
+ * Tests build them elsewhere (JERBOA_PAGE), with a fake engine (JERBOA_PACKAGE).
  */
 
 import { fileURLToPath } from "node:url";
@@ -13,7 +13,7 @@ const jerboa = process.env["JERBOA_PACKAGE"] ?? path("../dist/jerboa");
 export default defineConfig({
   root: path("."),
   base: "./",
-  // What is not there is a 404: a page in its place would be taken for one of a model's files.
+  // Missing files must return 404: a page in their place would be taken for a model file.
   appType: "mpa",
   resolve: {
     alias: [

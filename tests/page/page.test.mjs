@@ -87,7 +87,7 @@ test("a name that is none is refused in the dialog; a load that fails leaves the
   const { page, context } = await chatting();
   await pick(page, "nonsense");
   const dialog = page.getByRole("dialog");
-  assert.match(await dialog.getByRole("alert").innerText(), /organisation\/model/);
+  assert.match(await dialog.getByRole("alert").innerText(), /organization\/model/);
   // The device has room for 2 GB: only what takes more is marked.
   await dialog.getByRole("button", { name: /Phi-3 mini.*Probably too large/s }).waitFor();
   assert.equal(await dialog.getByText("Probably too large").count(), 1);
@@ -216,7 +216,7 @@ test("what cannot be loaded is said in a sentence, and another model can be chos
   await alert.waitFor();
   assert.match(await alert.innerText(), /no\/such could not be loaded\.[^]*was not found\. Check the name/);
   await page.getByRole("button", { name: "Choose another model", exact: true }).click();
-  await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Comes with/ }).click();
+  await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Built into this page/ }).click();
   await alert.waitFor({ state: "detached" });
   await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await context.close();
@@ -285,7 +285,7 @@ test("where there is no room for all conversations the oldest go", options, asyn
 
 test("without WebGPU the page says so", options, async () => {
   const { page, context } = await site.open({}, () => Object.defineProperty(Navigator.prototype, "gpu", { get: () => undefined }));
-  await page.getByRole("heading", { name: "This browser has no WebGPU.", exact: true }).waitFor();
+  await page.getByRole("heading", { name: "This browser does not support WebGPU.", exact: true }).waitFor();
   const said = await page.getByRole("main").innerText();
   for (const since of WEBGPU_SINCE) assert.match(said, since);
   await context.close();

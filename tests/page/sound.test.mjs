@@ -42,14 +42,14 @@ after(async () => {
   await server?.close();
 });
 
-const said = () => page.getByRole("list", { name: "What was said", exact: true }).getByRole("listitem");
+const said = () => page.getByRole("list", { name: "Segments", exact: true }).getByRole("listitem");
 const alert = () => page.getByRole("main").getByRole("alert");
 
 /** Opens a file; its transcript, or what is said instead. */
 async function hear(name, buffer) {
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name, mimeType: "audio/wav", buffer });
   await page.getByRole("progressbar", { name: "Transcribing", exact: true }).waitFor({ state: "detached" });
-  await page.waitForFunction(() => document.querySelector('[aria-label="What was said"] li') || document.querySelector('main [role="alert"]'));
+  await page.waitForFunction(() => document.querySelector('[aria-label="Segments"] li') || document.querySelector('main [role="alert"]'));
   const lines = (await said().allInnerTexts()).map((line) => line.replaceAll("\n", ""));
   return lines.length > 0 ? lines : alert().innerText();
 }
@@ -75,7 +75,7 @@ test("files of every shape are heard, or the page says why not", options, async 
   for (const name of ["8 kHz", "stereo, 24 bits"]) assert.deepEqual(heard[name], SAID, name);
   // Voice detection finds where it begins.
   assert.deepEqual(heard.speech.map((line) => line.slice(4)), SAID.map((line) => line.slice(4)));
-  for (const name of ["silence", "noise"]) assert.match(heard[name], /Nothing was said in/, name);
+  for (const name of ["silence", "noise"]) assert.match(heard[name], /No speech was recognized in/, name);
   assert.match(heard.empty, /empty/);
   assert.match(heard.broken, /cannot decode/);
   assert.ok(heard.short.length > 0);

@@ -164,10 +164,10 @@ test("the official client hears and speaks over createFetch", options, async () 
 
 test("the STT tab: a file, the microphone, copies and subtitles", options, async () => {
   await page.getByRole("link", { name: "STT", exact: true }).click();
-  await page.getByText("Choose a model that hears").waitFor();
+  await page.getByText("Choose a speech-to-text model").waitFor();
   await shot(page, "stt-empty");
   await pick(page, "org/whisper");
-  const said = page.getByRole("list", { name: "What was said", exact: true });
+  const said = page.getByRole("list", { name: "Segments", exact: true });
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "talk.wav", mimeType: "audio/wav", buffer: wav({ seconds: 3, sample: tone }) });
   await said.getByText("word3").waitFor();
   assert.deepEqual((await said.innerText()).split(/\s+/), ["0:00", "word1", "0:01", "word2", "0:02", "word3"]);
@@ -179,7 +179,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   // Text shows while a file is decoded, and nothing asks for one meanwhile.
   await page.evaluate(() => {
     window.seen = [];
-    const look = () => window.seen.push([document.querySelector(".said-partial")?.innerText ?? "", document.body.innerText.includes("Listen to the microphone")]);
+    const look = () => window.seen.push([document.querySelector(".said-partial")?.innerText ?? "", document.body.innerText.includes("Start the microphone")]);
     new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true, characterData: true });
   });
   await pick(page, "org/whisper-tokens");
@@ -201,7 +201,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   await page.getByRole("main").getByRole("alert").getByText("cannot decode").waitFor();
   await page.evaluate(() => (navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("denied", "NotAllowedError"))));
   await page.getByRole("button", { name: "Listen", exact: true }).click();
-  await page.getByRole("main").getByRole("alert").getByText("did not allow the microphone").waitFor();
+  await page.getByRole("main").getByRole("alert").getByText("Microphone access was denied").waitFor();
   await shot(page, "stt-denied");
   assert.deepEqual(problems, []);
 });
@@ -213,7 +213,7 @@ test("the TTS tab: speaks as it is made, plays again, gives a file", options, as
   await pick(page, "org/kani");
   await page.getByRole("textbox", { name: "Text to speak", exact: true }).fill("The quick brown fox jumps over the lazy dog");
   await page.keyboard.press("Control+Enter");
-  await page.getByText("0.9 s of sound").waitFor();
+  await page.getByText("0.9 s of audio").waitFor();
   await page.getByRole("button", { name: "Play again", exact: true }).click();
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "WAV", exact: true }).click()]);
   assert.equal(download.suggestedFilename(), "speech.wav");

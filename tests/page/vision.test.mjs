@@ -295,13 +295,13 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
     return transfer;
   });
   await pictures().dispatchEvent("drop", { dataTransfer: film });
-  await pictures().getByText("The model sees its frames", { exact: false }).waitFor();
+  await pictures().getByText("Only the frames are processed", { exact: false }).waitFor();
   await question.press("Enter");
   await answers().nth(2).waitFor();
   assert.match(await answers().nth(2).innerText(), /^\s*[a-z]+ [a-z]+/);
   assert.equal(await page.locator(".shots-told video").count(), 1);
   await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
-  await pictures().getByText(/known already|encoded in/).waitFor();
+  await pictures().getByText(/already encoded|encoded in/).waitFor();
   await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
   await pictures().getByText(/JPEG, PNG, WebP and GIF are read/).waitFor();
   await shot(page, "vision-2-desktop");

@@ -1,25 +1,25 @@
-/** The page's own look at the GPU, before anything is loaded. Knows no model. */
+/** Checks the GPU before anything is loaded. */
 
-/** Where there is no GPU to measure. */
+/** The error when there is no GPU to benchmark. */
 export class NoGpu extends Error {}
 
 const RETRIES = 25;
 const PAUSE_MS = 400;
 
-/** The adapter's description; waits while the browser's GPU process starts, when the first requests fail. */
+/** The adapter's description; retries while the browser's GPU process starts. */
 export async function adapterInfo(): Promise<GPUAdapterInfo> {
-  if (!navigator.gpu) throw new NoGpu("This browser has no WebGPU.");
+  if (!navigator.gpu) throw new NoGpu("This browser does not support WebGPU.");
   for (let attempt = 0; attempt < RETRIES; attempt++) {
     const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
     if (adapter) return adapter.info;
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
-  throw new NoGpu("This browser finds no GPU.");
+  throw new NoGpu("The browser found no GPU.");
 }
 
-/** Refuses an adapter that computes on the processor. */
+/** Refuses a software adapter. */
 export function refuseSoftware(info: GPUAdapterInfo): void {
   if (info.architecture === "swiftshader" || info.isFallbackAdapter) {
-    throw new NoGpu("This browser runs WebGPU on the processor. Its speed says nothing about the engine: open the page in a browser that uses the GPU.");
+    throw new NoGpu("This browser runs WebGPU on the CPU, so the numbers would be meaningless. Open the page in a browser that uses the GPU.");
   }
 }

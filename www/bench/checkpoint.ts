@@ -1,18 +1,18 @@
 /**
- * A checkpoint of a shape with random weights, made in the page: a few megabytes of random bytes, repeated by reference,
- * so that even 8 billion weights take no time and no memory. The speed of a dense model does not depend on its
- * weights; a router of random ones spreads tokens over all experts.
+ * Builds a checkpoint of a shape with random weights: a few megabytes of random bytes, repeated by reference, so that
+ * even 8 billion weights take no time and no memory. The speed of a dense model does not depend on its weights; a
+ * random router spreads tokens over all experts.
  */
 
 import type { Shape, Tensor } from "./shapes";
 
 /**
- * How the weights are stored: 16-bit floats, or as few bits as the configuration says. These are MLX's 4-bit codes in groups of 64
- * with a scale and a bias each, but for BitNet's ternary weights and the MXFP4 experts of GPT-OSS.
+ * Format of the weights: 16-bit floats, or quantized as the configuration says. That is MLX 4-bit codes in groups of 64
+ * with scale and bias, except for BitNet's ternary weights and GPT-OSS's MXFP4 experts.
  */
 export type Stored = "f16" | "mlx4";
 
-/** A number of [0, 2^32) at a time, the same ones for the same seed. */
+/** Random numbers in [0, 2^32), reproducible by seed. */
 function randomWords(seed: number): () => number {
   let state = seed | 0 || 1;
   return () => {
@@ -23,7 +23,7 @@ function randomWords(seed: number): () => number {
   };
 }
 
-/** The bits of a half-precision float, for normal numbers. */
+/** The bits of an f16, for normal numbers. */
 function half(value: number): number {
   const bits = new Uint32Array(Float32Array.of(value).buffer)[0]!;
   const exponent = ((bits >>> 23) & 255) - 112;
@@ -31,9 +31,9 @@ function half(value: number): number {
 }
 
 const BLOCK = 16 << 20;
-/** A block is made of pieces: the browser shares whole pieces between blobs, and copies the one that a slice cuts. */
+/** Size of a block's pieces: browsers share whole pieces between blobs, and copy a piece that a slice cuts. */
 const PIECE = 256 << 10;
-/** The standard deviation that transformers initialises with: logits stay finite and are not all alike. */
+/** The standard deviation of transformers' initialization: logits stay finite and differ. */
 const DEVIATION = 0.02;
 const GROUP = 64;
 
@@ -43,12 +43,12 @@ function inPieces(words: Uint16Array<ArrayBuffer> | Uint8Array<ArrayBuffer>): Bl
   return new Blob(Array.from({ length: count }, (_, i) => new Blob([words.slice(i * step, (i + 1) * step)])));
 }
 
-/** Random bytes of each kind, once. */
+/** One block of random bytes per kind. */
 class Blocks {
   readonly codes = this.#bytes((byte) => byte);
-  /** Four ternary weights a byte. */
+  /** Four ternary weights per byte. */
   readonly ternary = this.#bytes((byte) => [0, 2, 4, 6].reduce((sum, at) => sum | (((byte >> at) & 3) % 3 << at), 0));
-  /** Exponents that make 4-bit floats spread like the rest. */
+  /** Exponents that give MXFP4 floats the same spread as the other weights. */
   readonly exponents = this.#bytes((byte) => 119 + (byte % 3));
   readonly normal = this.#normal();
   readonly #scale = Array.from({ length: 256 }, (_, i) => (DEVIATION / 4.61) * (0.9 + (0.2 * i) / 256));
@@ -57,7 +57,7 @@ class Blocks {
   readonly ones = inPieces(new Uint16Array(1 << 19).fill(half(1)));
   readonly zeros = inPieces(new Uint16Array(1 << 19));
 
-  /** Random bytes, each made into another. */
+  /** Random bytes, each mapped by `of`. */
   #bytes(of: (byte: number) => number): Blob {
     const next = randomWords(1);
     const table = Uint8Array.from({ length: 256 }, (_, byte) => of(byte));
@@ -65,7 +65,7 @@ class Blocks {
     return inPieces(bytes.map((byte) => table[byte]!));
   }
 
-  /** Values of a table, at random. */
+  /** Random values from a table, as f16. */
   #halves(seed: number, table: number[]): Blob {
     const next = randomWords(seed);
     const bits = Uint16Array.from(table, half);
@@ -82,7 +82,7 @@ class Blocks {
   }
 }
 
-/** `bytes` of a block, from `start` on and round again. */
+/** `bytes` of a block from `start`, wrapping around. */
 function repeat(block: Blob, bytes: number, start: number): Blob[] {
   const parts = [];
   for (let at = start % block.size, left = bytes; left > 0; at = 0) {
@@ -93,12 +93,12 @@ function repeat(block: Blob, bytes: number, start: number): Blob[] {
   return parts;
 }
 
-/** A tensor of the file: its name, its type with the bytes of an element, and what it is cut from. */
+/** A tensor of the file: name, dtype, shape, and the block it is cut from. */
 type Piece = [name: string, dtype: "F16" | "U32" | "U8", shape: number[], block: keyof Blocks];
 
 const BYTES = { F16: 2, U32: 4, U8: 1 };
 
-/** What a matrix is stored as; experts are one tensor of a layer, as MLX and GPT-OSS have them. */
+/** The stored tensors of a matrix; experts are one tensor per layer, as in MLX and GPT-OSS. */
 function pieces(name: string, { kind, shape }: Tensor, stored: Stored, method: unknown): Piece[] {
   if (kind === "ones" || kind === "zeros") return [[name, "F16", shape, kind]];
   const cols = shape.at(-1)!;
@@ -117,7 +117,7 @@ function pieces(name: string, { kind, shape }: Tensor, stored: Stored, method: u
   return [[name, "U32", by(8), "codes"], [`${base}.scales`, "F16", by(GROUP), "scales"], [`${base}.biases`, "F16", by(GROUP), "biases"]];
 }
 
-/** The configuration with what says how the weights are stored. */
+/** The configuration with its quantization settings. */
 function described({ config }: Shape, stored: Stored): object {
   const { quantization_config, ...rest } = config;
   const own = stored === "f16" || !quantization_config ? {} : { quantization_config };
@@ -136,7 +136,7 @@ export function checkpoint(shape: Shape, stored: Stored): File[] {
     const { layers = 1 } = tensor;
     for (const layer of typeof layers === "number" ? Array(layers).keys() : layers) {
       const name = tensor.name.replace(/(?<=layers?\.)\*/, String(layer));
-      // Each tensor begins elsewhere in its block, so that no two are alike.
+      // Each tensor starts elsewhere in its block, so that no two are equal.
       const start = PIECE * 7 * index++;
       for (const [part, dtype, sizes, block] of pieces(name, tensor, stored, shape.config.quantization_config?.quant_method)) {
         const bytes = sizes.reduce((a, b) => a * b, BYTES[dtype]);

@@ -1,24 +1,24 @@
-/** Times a model that makes vectors: many texts of known lengths, all at once, as an index is built. Knows no page. */
+/** Benchmarks an embedding model: many texts of known lengths in one call, as when building an index. */
 
 import type { Model, ModelSource } from "jerboa";
 import { checkpoint } from "./checkpoint";
 import type { Settings } from "./settings";
 import type { Shape } from "./shapes";
 
-/** The tokenizer of the bundled encoder, which is that of BERT. */
+/** The tokenizer of the bundled encoder, which is BERT's. */
 const TOKENIZER = "../models/words-encoder/tokenizer.json";
 
-/** All texts once. */
+/** One run over all texts. */
 export interface EmbedRun {
   ms: number;
   texts_per_s: number;
   tokens_per_s: number;
 }
 
-/** What came out. */
+/** The result. */
 export interface Embedded {
   texts: number;
-  /** With those that the tokenizer adds to each text. */
+  /** Including the special tokens that the tokenizer adds. */
   tokens: number;
   runs: EmbedRun[];
 }
@@ -29,18 +29,18 @@ interface Tokenizer {
 
 const tokenizer = async (): Promise<string> => {
   const response = await fetch(new URL(TOKENIZER, location.href));
-  if (!response.ok) throw new Error(`${TOKENIZER}: the server says ${response.status}`);
+  if (!response.ok) throw new Error(`${TOKENIZER}: HTTP ${response.status}`);
   return response.text();
 };
 
-/** The files of a made encoder: its checkpoint, a tokenizer, and that it pools by the mean. */
+/** The files of a random encoder: checkpoint, tokenizer and mean pooling. */
 export async function encoderFiles(shape: Shape): Promise<ModelSource> {
   const modules = ["Transformer", "Pooling", "Normalize"].map((name, i) => ({ idx: i, name: String(i), path: i ? `${i}_${name}` : "", type: `sentence_transformers.models.${name}` }));
   const text = (name: string, content: string): File => new File([content], name);
   return [...checkpoint(shape, "f16"), text("tokenizer.json", await tokenizer()), text("modules.json", JSON.stringify(modules))];
 }
 
-/** Texts of so many tokens, from the least to the most: of words that the tokenizer has whole, between its two marks. */
+/** Texts of `least` to `most` tokens, made of whole-word tokens between the two special tokens. */
 export function textsOf(vocab: Record<string, number>, count: number, [least, most]: [number, number], seed: number): string[] {
   const words = Object.keys(vocab).filter((word) => /^[a-z]{3,}$/.test(word)).sort();
   let state = 12345 + 7919 * seed;
@@ -51,7 +51,7 @@ export function textsOf(vocab: Record<string, number>, count: number, [least, mo
   return Array.from({ length: count }, () => Array.from({ length: least + next(most - least + 1) - 2 }, () => words[next(words.length)]!).join(" "));
 }
 
-/** Embeds all texts, as often as the settings say; other texts each time. */
+/** Embeds all texts as often as the settings say, with new texts each time. */
 export async function embedAll(model: Model, settings: Settings, say: (line: string) => void): Promise<Embedded> {
   const { vocab } = (JSON.parse(await tokenizer()) as Tokenizer).model;
   const make = (seed: number): string[] => textsOf(vocab, settings.texts, settings.lengths, seed);

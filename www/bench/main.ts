@@ -1,6 +1,6 @@
 /**
- * The bench page: asks what to measure, or takes it from its address and begins at once; shows the result and posts it to `/result` where a
- * server listens for it. `?shape=tiny&smoke=1` runs anywhere.
+ * The bench page: takes settings from the form, or from its URL and starts at once. Shows the result and posts it to
+ * `/result` for a listening server. `?shape=tiny&smoke=1` runs anywhere.
  */
 
 import "../src/styles/index.css";
@@ -11,12 +11,12 @@ import { bench, loadAgain, type Result } from "./run";
 import { type Settings, settingsOf } from "./settings";
 import { SHAPES } from "./shapes";
 
-/** Where the first half of a result waits while the page opens anew. */
+/** Session storage key of the first half of a result, while the page reloads. */
 const KEPT = "jerboa.bench";
 
 const place = (id: string): HTMLElement => document.getElementById(id)!;
 const query = new URLSearchParams(location.search);
-/** Whether a server drives the page: it begins at once and posts what it finds. */
+/** Whether a server drives the page: it starts at once and posts its result. */
 const driven = query.size > 0;
 
 const post = (path: string, body: string): Promise<unknown> => (driven ? fetch(path, { method: "POST", body }).catch(() => {}) : Promise.resolve());
@@ -44,9 +44,9 @@ async function measure(settings: Settings): Promise<Result | undefined> {
   return undefined;
 }
 
-/** Measures, shows and posts; an error is a result too. */
+/** Runs the benchmark, shows and posts the result; an error is a result too. */
 async function run(settings: Settings): Promise<void> {
-  place("state").textContent = "Measuring. Leave this page in the foreground.";
+  place("state").textContent = "Measuring. Keep this page in the foreground.";
   try {
     const result = await measure(settings);
     if (!result) return;
@@ -62,7 +62,7 @@ async function run(settings: Settings): Promise<void> {
   }
 }
 
-/** A field of the form, named as in the address. */
+/** A form field, named as in the URL. */
 function field(name: string, label: string, input: HTMLInputElement | HTMLSelectElement): HTMLLabelElement {
   input.name = name;
   const made = document.createElement("label");
@@ -83,7 +83,7 @@ function text(value: string): HTMLInputElement {
   return input;
 }
 
-/** Shapes that people ask for; those for tests are there when they are named. */
+/** The selectable shapes; test shapes appear only when they are named. */
 function shapes(chosen: string): [value: string, label: string][] {
   const all = Object.entries(SHAPES).map(([name, { label }]): [string, string] => [name, label]);
   return all.filter(([name, label]) => name === chosen || !label.includes("for tests"));
@@ -96,7 +96,7 @@ function form(settings: Settings): void {
   made.append(
     field("shape", "Model", choice(shapes(settings.shape), settings.shape)),
     field("stored", "Weights", choice([["mlx4", "4 bits"], ["f16", "16 bits"]], settings.stored)),
-    field("prompt", "Lengths of prompts", text(settings.prompts.join(","))),
+    field("prompt", "Prompt lengths", text(settings.prompts.join(","))),
     field("gen", "New tokens", text(String(settings.tokens))),
     field("reps", "Runs", text(String(settings.runs))),
     button,

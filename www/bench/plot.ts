@@ -1,4 +1,4 @@
-/** A line of points as SVG: speed against the context's length. Knows numbers, not what they mean. */
+/** An SVG line plot: speed against context length. */
 
 const SIZE = { width: 560, height: 220, left: 56, bottom: 28, top: 12, right: 12 };
 
@@ -9,7 +9,7 @@ function element(name: string, attributes: Record<string, string | number>, text
   return made;
 }
 
-/** Draws points with the range of each; both axes begin at zero. */
+/** Draws points with their ranges; both axes start at zero. */
 export function plot(points: { x: number; y: number; min: number; max: number }[], xLabel: string, yLabel: string): SVGElement {
   const { width, height, left, bottom, top, right } = SIZE;
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${yLabel} against ${xLabel}` });

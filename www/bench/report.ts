@@ -1,4 +1,4 @@
-/** A result as a table, a plot and JSON. Knows the result's fields; measures nothing. */
+/** Renders a result as a table, a plot and JSON. */
 
 import type { Measurement } from "jerboa";
 import { plot } from "./plot";
@@ -37,9 +37,9 @@ function cells(row: Row): string[] {
   ];
 }
 
-const HEAD = ["Prompt", "Decode tok/s", "Prefill tok/s", "First token ms", "Dispatches/token", "MB/token", "Of the limit", "Of the bandwidth", "Host ms/token"];
+const HEAD = ["Prompt", "Decode tok/s", "Prefill tok/s", "Time to first token, ms", "Dispatches/token", "MB/token", "Share of limit", "Share of bandwidth", "Host ms/token"];
 
-/** Where the time goes: kernels by their milliseconds. */
+/** GPU time by kernel. */
 function profile({ rows, position, ms, kernels }: Measurement["profiles"][number]): HTMLElement {
   const sorted = Object.entries(kernels).sort(([, a], [, b]) => b.ms - a.ms);
   const lines = sorted.map(([name, k]) => [name, String(k.dispatches), k.ms.toFixed(3), `${((100 * k.ms) / ms).toFixed(0)} %`]);
@@ -47,7 +47,7 @@ function profile({ rows, position, ms, kernels }: Measurement["profiles"][number
   return element("div", "", [title, table(["Kernel", "Dispatches", "ms", "Share"], lines)]);
 }
 
-/** Where the load's time went. */
+/** Where the load time went. */
 function load({ load_ms, info, memory }: Result): HTMLElement[] {
   const times = info.load;
   if (!times) return [];
@@ -55,16 +55,16 @@ function load({ load_ms, info, memory }: Result): HTMLElement[] {
     ["Reading: network, cache or file", times.readingMs],
     ["Writing to the GPU", times.writingMs],
     ["Transcoding and quantizing", times.transcodingMs],
-    ["Measuring which kernels are the fastest", times.tuningMs],
+    ["Autotuning", times.tuningMs],
     ["Compiling kernels", times.compilingMs],
   ];
   const rest = parts.reduce((left, [, ms]) => left - ms, load_ms);
-  const lines = [...parts, ["The rest: starting, headers, tokenizer, planning", rest] as const].map(([name, ms]) => [name, digits(ms), share(ms / load_ms)]);
-  const title = `Load: ${digits(times.bytes / 1e6)} MB in ${digits(load_ms)} ms, at most ${digits(times.peakBytes / 1e6)} MB on the GPU and ${digits(memory.wasmBytes / 1e6)} MB of WebAssembly memory`;
+  const lines = [...parts, ["Other: startup, headers, tokenizer, planning", rest] as const].map(([name, ms]) => [name, digits(ms), share(ms / load_ms)]);
+  const title = `Load: ${digits(times.bytes / 1e6)} MB in ${digits(load_ms)} ms, peak ${digits(times.peakBytes / 1e6)} MB on the GPU and ${digits(memory.wasmBytes / 1e6)} MB of WebAssembly memory`;
   return [element("h3", title), table(["Part", "ms", "Share"], lines)];
 }
 
-/** What a model that makes vectors comes to. */
+/** The result of an embedding model. */
 function embedded({ embed }: Result): HTMLElement[] {
   if (!embed) return [];
   const lines = embed.runs.map(({ ms, texts_per_s, tokens_per_s }) => [String(embed.texts), digits(ms), digits(texts_per_s), digits(tokens_per_s)]);
@@ -83,7 +83,7 @@ function summary(result: Result): string {
   );
 }
 
-/** All of a result, for people; the last element is the JSON. */
+/** The report of a result; its last element links to the JSON. */
 export function report(result: Result): HTMLElement {
   const points = result.rows.map(({ prompt, decode_tps: { median, min, max } }) => ({ x: prompt, y: median, min, max }));
   const link = element("a", "Save as JSON");

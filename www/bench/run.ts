@@ -1,4 +1,4 @@
-/** Loads a model and times it: load, prefill, decode, and what the engine says of itself. Knows no page. */
+/** Loads a model and benchmarks it: load, prefill, decode, and the engine's own measurements. */
 
 import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo, type ModelSource } from "jerboa";
 import { checkpoint } from "./checkpoint";
@@ -7,7 +7,7 @@ import type { Settings } from "./settings";
 import { hearAndSpeak, type Sounded } from "./sound";
 import { SHAPES } from "./shapes";
 
-/** One timed generation, in the names that the other engines' pages have. */
+/** One timed generation, with the field names of other engines' bench pages. */
 export interface Run {
   prompt_tokens: number;
   tokens: number;
@@ -16,40 +16,43 @@ export interface Run {
   total_ms: number;
   prefill_tps: number;
   decode_tps: number;
-  /** As the engine's own clock has it, without the way to the page. */
+  /** By the engine's own clock, without the message to the page. */
   engine_prefill_ms: number;
   engine_decode_ms: number;
-  /** Drafted tokens, and accepted ones. */
+  /** Drafted and accepted tokens. */
   drafted: number;
   accepted: number;
-  /** The longest time that the page could not react in. */
+  /** The longest time that the page's thread was blocked. */
   page_blocked_ms: number;
 }
 
-/** Middle, least and most of some runs. */
+/** Median, minimum and maximum of several runs. */
 export interface Range {
   median: number;
   min: number;
   max: number;
 }
 
-/** One length of prompt. */
+/** The results of one prompt length. */
 export interface Row {
   prompt: number;
   decode_tps: Range;
   prefill_tps: Range;
   ttft_ms: Range;
-  /** Milliseconds of a step, at best and as it is. */
+  /** Milliseconds of a step: the device's limit, and measured. */
   limit_ms?: number;
   step_ms: number;
-  /** Share of the limit: dispatches at their least cost plus bytes at the bandwidth of a plain read, both measured right after each round. */
+  /**
+   * Share of the limit: dispatches at their minimum cost plus bytes at plain read bandwidth, both measured right after
+   * each round.
+   */
   share_of_limit?: Range;
-  /** Bytes per second of a step over the bandwidth of a plain read. */
+  /** Bytes per second of a step relative to plain read bandwidth. */
   share_of_bandwidth?: number;
   measured?: Measurement;
 }
 
-/** All of it. */
+/** The complete result. */
 export interface Result {
   engine: "jerboa";
   model: string;
@@ -59,26 +62,26 @@ export interface Result {
   adapter: ModelInfo["device"];
   info: ModelInfo;
   load_ms: number;
-  /** Milliseconds from the start at which each phase began. */
+  /** Start time of each load phase, in milliseconds. */
   load_phases: Record<string, number>;
   load_bytes: number;
   from_cache: boolean;
-  /** Of the load after the page was opened anew: milliseconds, when each phase began, and where the engine spent them. */
+  /** The load after a page reload: duration, start of each phase, and where the engine spent the time. */
   warm_load_ms?: number;
   warm_load_phases?: Record<string, number>;
   warm_load?: ModelInfo["load"];
   memory: { wasmBytes: number; gpuBytes: number };
   runs: Run[];
   rows: Row[];
-  /** Of a model that makes vectors, in place of runs and rows. */
+  /** Instead of runs and rows, for embedding models. */
   embed?: Embedded;
-  /** Of a model that hears or speaks, likewise. */
+  /** Likewise for speech models. */
   sound?: Sounded;
-  /** What the device reaches at best: medians over the rounds. */
+  /** The device's limits: medians over the rounds. */
   limits?: Limits;
 }
 
-/** What the device reaches at best. */
+/** The device's limits. */
 type Limits = NonNullable<Measurement["limits"]>;
 
 const now = (): number => performance.now();
@@ -89,7 +92,7 @@ function range(values: number[]): Range {
   return { median: at(0.5), min: at(0), max: at(1) };
 }
 
-/** Ids that differ from run to run, so that no cache of a prefix serves; after `repeat` of them the same again. */
+/** Pseudo-random ids that differ between runs, so that no prefix is cached; they repeat after `repeat` ids. */
 function promptIds(length: number, vocab: number, seed: number, repeat: number): number[] {
   let state = 12345 + 7919 * seed;
   const ids = Array.from({ length: Math.min(length, repeat || length) }, () => {
@@ -99,11 +102,11 @@ function promptIds(length: number, vocab: number, seed: number, repeat: number):
   return Array.from({ length }, (_, i) => ids[i % ids.length]!);
 }
 
-/** Watches how long the page's thread does not get to run. */
+/** Measures how long the page's thread is blocked. */
 function watchPage(): () => number {
   let [last, longest, on] = [now(), 0, true];
   const { port1, port2 } = new MessageChannel();
-  // A message goes round without the browser's least delay of timers; one each millisecond leaves the thread free.
+  // Messages avoid the browser's minimum timer delay; one per millisecond leaves the thread free.
   const beat = (): void => {
     longest = Math.max(longest, now() - last);
     last = now();
@@ -149,18 +152,18 @@ async function generate(model: Model, settings: Settings, prompt: number, tokens
   };
 }
 
-/** The limit of a step by the device's own figures. */
+/** The minimum duration of a step by the device's limits. */
 function limitOf(measured: Measurement, limits: Limits): number {
   return (measured.dispatchesPerToken * limits.dispatchUs) / 1e3 + measured.bytesPerToken / limits.readGbs / 1e6;
 }
 
-/** The middle of each figure. */
+/** The median of each value. */
 function middle(limits: Limits[]): Limits {
   const of = (name: keyof Limits): number => range(limits.map((one) => one[name])).median;
   return { readGbs: of("readGbs"), readBytes: of("readBytes"), dispatchUs: of("dispatchUs"), readbackMs: of("readbackMs") };
 }
 
-/** `limits` has one of each round of runs, or none. */
+/** `limits` has one entry per round of runs, or none. */
 async function row(model: Model, prompt: number, settings: Settings, runs: Run[], limits: Limits[]): Promise<Row> {
   const mine = runs.filter((run) => run.prompt_tokens === prompt);
   const decode_tps = range(mine.map((run) => run.decode_tps));
@@ -175,15 +178,15 @@ async function row(model: Model, prompt: number, settings: Settings, runs: Run[]
   return { ...base, limit_ms: limitOf(measured, device), share_of_limit, share_of_bandwidth, measured };
 }
 
-/** The checkpoint that the settings name: an address, or files that are made here. */
+/** The checkpoint that the settings name: a URL, or files generated here. */
 async function checkpointOf(settings: Settings): Promise<ModelSource> {
   if (settings.source) return settings.source;
   const shape = SHAPES[settings.shape];
-  if (!shape) throw new Error(`There is no shape '${settings.shape}': ${Object.keys(SHAPES).join(", ")}.`);
+  if (!shape) throw new Error(`Unknown shape '${settings.shape}'. Supported: ${Object.keys(SHAPES).join(", ")}.`);
   return shape.config.model_type === "bert" ? encoderFiles(shape) : checkpoint(shape, settings.stored);
 }
 
-/** A model that is loaded, and how long that took. */
+/** Loads a model and times the load. */
 async function load(settings: Settings): Promise<{ model: Model; ms: number; phases: Record<string, number>; last?: LoadProgress }> {
   const source = await checkpointOf(settings);
   const encodes = SHAPES[settings.shape]?.config.model_type === "bert" && !settings.source;
@@ -200,7 +203,7 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
   return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
 }
 
-/** A second load, with one token or one text to see that it serves. */
+/** Loads the model again and generates one token or embeds one text. */
 export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_load_ms" | "warm_load_phases" | "warm_load">> {
   const { model, ms, phases } = await load(settings);
   await (model.info.task === "embed" ? model.embed("warm") : generate(model, settings, 4, 1, 1));
@@ -208,10 +211,10 @@ export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_
   return { warm_load_ms: ms, warm_load_phases: phases, warm_load: model.info.load };
 }
 
-/** Milliseconds after which an idle model has made ready what it does: it begins after one second, and compiles some kernels. */
+/** Milliseconds until an idle model has compiled its lazy kernels: it starts after one second. */
 const SETTLES = 4000;
 
-/** Generations of each length of prompt, in turns, then what the engine says of itself. */
+/** Runs all prompt lengths in turns, then the engine's measurements. */
 async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
   const warm = async (): Promise<void> => {
     if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
@@ -228,11 +231,11 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
       if (settings.pause > 0) await new Promise((resolve) => setTimeout(resolve, settings.pause));
       const run = await generate(model, settings, prompt, settings.tokens, 100 * prompt + round);
       runs.push(run);
-      say(`prompt ${prompt}: first token after ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
+      say(`prompt ${prompt}: time to first token ${run.ttft_ms.toFixed(1)} ms, ${run.decode_tps.toFixed(1)} tokens/s`);
     }
     if (!settings.profile) continue;
-    // What a dispatch costs varies within seconds more than anything else: it is told beside each round. The memory that this took
-    // is given back at the next prompt's cost.
+    // Dispatch cost varies within seconds more than anything else, so measure it with each round. The next prompt
+    // starts by freeing the memory used here.
     const measured = (await model.measure({ limits: true })).limits;
     if (measured) limits.push(measured);
     await warm();
@@ -242,7 +245,7 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   return { runs, rows, ...(limits.length > 0 ? { limits: middle(limits) } : {}) };
 }
 
-/** Does all that the settings say; `say` hears what is under way. */
+/** Runs the benchmark; `say` receives progress messages. */
 export async function bench(settings: Settings, say: (line: string) => void): Promise<Result> {
   const { model, ms, phases, last } = await load(settings);
   say(`loaded in ${ms.toFixed(0)} ms`);

@@ -1,61 +1,64 @@
-/** What is measured, as the page's address says it. Knows names and defaults. */
+/** The benchmark settings and their parser for URL queries. */
 
 import type { Stored } from "./checkpoint";
 
-/** What is measured. */
+/** The benchmark settings. */
 export interface Settings {
-  /** A name of SHAPES; not looked at where `source` is given. */
+  /** A name of SHAPES; ignored if `source` is set. */
   shape: string;
-  /** How the made checkpoint is stored. */
+  /** Format of the generated checkpoint. */
   stored: Stored;
-  /** How the engine keeps unquantised weights. */
+  /** Format of weights that the checkpoint does not quantize. */
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
   embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
   kv: "auto" | "f32" | "f16" | "packed" | "int8";
-  /** Whether tokens are drafted and verified (speculative decoding). */
+  /** Speculative decoding. */
   speculation: "off" | "prompt-lookup";
-  /** After so many ids a prompt repeats itself; 0 for never. Drafts come from text that repeats. */
+  /** Prompts repeat after this many ids; 0 for never. Drafts come from repeated text. */
   repeat: number;
-  /** Whether the load measures which kernels are the fastest. */
+  /** Autotuning during the load. */
   tune: "auto" | "off" | "again";
-  /** The address of a folder to load instead of a made checkpoint. */
+  /** URL of a folder to load instead of a generated checkpoint. */
   source?: string;
-  /** Of a model that speaks: the address of its codec. */
+  /** URL of the codec of a text-to-speech model. */
   codec?: string;
-  /** Gigabytes of GPU memory that the model may take, where the page supposes too few; 0 to leave it at that. */
+  /** GPU memory limit in gigabytes, if the page's estimate is too low; 0 keeps the estimate. */
   memory: number;
-  /** False loads past the browser's cache. */
+  /** False bypasses the browser's cache. */
   cache: boolean;
   f16: boolean;
   subgroups: boolean;
   matrix: boolean;
   worker: boolean;
-  /** Lengths of prompts. */
+  /** Prompt lengths. */
   prompts: number[];
-  /** New tokens. */
+  /** Number of generated tokens. */
   tokens: number;
-  /** Texts that a model which makes vectors gets. */
+  /** Number of texts for an embedding model. */
   texts: number;
-  /** The least and the most tokens of a text. */
+  /** Minimum and maximum tokens of a text. */
   lengths: [number, number];
   runs: number;
-  /** New tokens, or texts, of a first run that does not count. */
+  /** Tokens or texts of the warm-up run. */
   warm: number;
-  /** Milliseconds before each run, as between the turns of a chat. */
+  /** Pause before each run in milliseconds, as between turns of a chat. */
   pause: number;
-  /** Waits once before the runs, so that what an idle model makes ready, as the kernels of short prompts, is there. */
+  /** Waits once before the runs for the lazy compilation of an idle model, such as kernels for short prompts. */
   settled: boolean;
-  /** Where the time goes, the device's limits, the host's cost. */
+  /** Measures kernel times, device limits and host overhead. */
   profile: boolean;
-  /** Loads once more after the page was opened anew: the second load of a user. Wants a `source`. */
+  /** Reloads the page and loads again, like a user's second visit. Requires `source`. */
   reload: boolean;
-  /** Goes on where there is no GPU: a test that all of this runs, not a measurement. */
+  /** Continues without a GPU: a functional test, not a benchmark. */
   smoke: boolean;
 }
 
 const oneOf = <T extends string>(value: string | null, names: readonly T[]): T => names.find((name) => name === value) ?? names[0]!;
 
-/** Reads an address such as `?shape=qwen2-0.5b&prompt=128,1024&gen=256&reps=3`; names are those of comparable pages of other engines. */
+/**
+ * Parses a query such as `?shape=qwen2-0.5b&prompt=128,1024&gen=256&reps=3`; names match comparable pages of other
+ * engines.
+ */
 export function settingsOf(query: URLSearchParams): Settings {
   const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
   const on = (name: string): boolean => query.get(name) !== "0";

@@ -1,27 +1,27 @@
-/** The sizes of models that are measured: config.json as their repositories have it, in shapes.json, and the names of their tensors. Knows no weights. */
+/** The model sizes to benchmark: config.json as published (shapes.json) and tensor names. */
 
 import shapes from "./shapes.json";
 import tensors from "./tensors.json";
 
-/** What the page itself reads of config.json. */
+/** The fields of config.json that the page reads. */
 export interface Config {
   model_type: string;
   num_hidden_layers: number;
   hidden_activation?: string;
-  /** The encoding that its own repository has. */
+  /** The encoding of the published repository. */
   quantization_config?: { quant_method: string };
   [more: string]: unknown;
 }
 
-/** Tensors of a checkpoint whose names differ in the number of their layer only. */
+/** Tensors whose names differ only in the layer number. */
 export interface Tensor {
-  /** With a star for the layer's number, and for the expert's. */
+  /** With stars for the layer and expert numbers. */
   name: string;
-  /** What decides how it is stored: vectors are all one or all zero, tables are looked up by row, plain ones keep 16 bits. */
+  /** Decides the format: vectors of ones or zeros, tables that are looked up by row, plain tensors that stay 16-bit. */
   kind: "matrix" | "table" | "plain" | "experts" | "ones" | "zeros";
-  /** Of experts that of all, one behind another. */
+  /** For experts, the shape of all of them stacked. */
   shape: number[];
-  /** Which layers have it: so many from the first on, or these. */
+  /** The layers that have it: the first n, or a list. */
   layers?: number | number[];
 }
 
@@ -35,8 +35,9 @@ export interface Shape {
 const LISTS: Record<string, unknown> = tensors;
 
 /**
- * All shapes, small ones first; the native runner's `bench` has the same file. The first two are for tests and for what the host alone costs: next to no
- * arithmetic. `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan shape` writes the tensors of a new one.
+ * All shapes, small ones first; the native runner's `bench` uses the same file. The first two are for tests and for
+ * host overhead: almost no arithmetic. `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan shape` writes the
+ * tensors of a new one.
  */
 export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
   Object.entries(shapes).map(([name, { label, config }]) => [name, { label, config: config as Config, tensors: LISTS[name] as Tensor[] }]),

@@ -1,34 +1,34 @@
-/** Times a model that hears or speaks: how many times faster than the sound it is. Knows no page. */
+/** Benchmarks a speech model: how many times faster than real time it runs. */
 
 import type { Model } from "jerboa";
 import type { Settings } from "./settings";
 
-/** Samples a second of what is heard. */
+/** Sample rate in Hz. */
 const RATE = 16_000;
-/** Tokens a second that somebody says who speaks fast. */
+/** Tokens per second of fast speech. */
 const SAID = 4;
 
-/** What came out; factors are seconds of sound over seconds of work. */
+/** The result; factors are seconds of audio per second of work. */
 export interface Sounded {
   seconds: number;
-  /** Of hearing: a window from samples to what the decoder looks at, and a token. */
+  /** Speech to text: milliseconds to encode a window, and per token. */
   encode_ms?: number;
   token_ms?: number;
   encode_factor?: number;
   decode_factor?: number;
-  /** Of both together, with the tokens of fast speech. */
+  /** Both combined, with the tokens of fast speech. */
   factor: number;
-  /** Of speaking: until the first sound. */
+  /** Text to speech: milliseconds to the first audio. */
   first_ms?: number;
 }
 
-/** Best of the runs. */
+/** The best of the runs. */
 export async function hearAndSpeak(model: Model, settings: Settings, say: (line: string) => void): Promise<Sounded> {
   const seconds = Math.min(model.info.hears?.seconds ?? 0, 30);
   let best: Sounded | undefined;
   for (let i = 0; i <= settings.runs; i++) {
     const made = model.info.task === "transcribe" ? await hear(model, seconds, settings.tokens) : await speak(model, settings.tokens);
-    say(`${made.seconds.toFixed(1)} s of sound, ${made.factor.toFixed(1)} times as fast${made.first_ms ? `, the first after ${made.first_ms.toFixed(0)} ms` : ""}`);
+    say(`${made.seconds.toFixed(1)} s of audio, ${made.factor.toFixed(1)}x real time${made.first_ms ? `, first audio after ${made.first_ms.toFixed(0)} ms` : ""}`);
     if (!best || made.factor > best.factor) best = made;
   }
   return best!;

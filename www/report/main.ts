@@ -1,4 +1,4 @@
-/** The report page: tests the device when asked, or at once where its address says `run`; shows what came of it and gives it to copy. */
+/** The report page: tests the device on request, or at once if its URL has `run`; shows the report for copying. */
 
 import "../src/styles/index.css";
 import "../bench/style.css";
@@ -14,9 +14,9 @@ function element<K extends keyof HTMLElementTagNameMap>(name: K, text = "", ...c
   return made;
 }
 
-/** A row of a table; what is wrong says so in words, not by color alone. */
+/** A table row; failures are stated in words, not by color alone. */
 function row(name: string, ok: boolean, said: string): HTMLTableRowElement {
-  const state = element("td", ok ? "right" : "wrong");
+  const state = element("td", ok ? "pass" : "fail");
   state.className = ok ? "right" : "wrong";
   return element("tr", "", element("td", name), state, element("td", said));
 }
@@ -29,7 +29,7 @@ function shown(report: Report): void {
   const { device, checks, model, groups, errors } = report;
   const said = (ms: number): string => `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
   const checked = [...checks, ...model].map(({ name, ok, ms, fault }) => row(name, ok, fault ?? said(ms)));
-  const ran = groups.map(({ group, right, tokensPerSecond, promptMs, error }) => row(`groups of ${group}`, right, error ?? `${tokensPerSecond} tokens a second, prompt ${said(promptMs)}`));
+  const ran = groups.map(({ group, right, tokensPerSecond, promptMs, error }) => row(`group size ${group}`, right, error ?? `${tokensPerSecond} tokens/s, prompt ${said(promptMs)}`));
   const right = errors.length === 0 && [...checks, ...model].every(({ ok }) => ok) && groups.every((group) => group.right);
   const text = JSON.stringify(report, null, 1);
   const copy = element("button", "Copy the report");
@@ -37,12 +37,12 @@ function shown(report: Report): void {
   copy.addEventListener("click", () => void navigator.clipboard.writeText(text).then(() => (copy.textContent = "Copied")));
   const name = device ? [device["vendor"], device["architecture"], device["description"]].filter(Boolean).join(" ") : "No GPU";
   place("report").replaceChildren(
-    element("p", `${name}: ${right ? "everything came out right." : "something went wrong here. Please send the report."}`),
+    element("p", `${name}: ${right ? "all checks passed." : "some checks failed. Please attach the report to an issue."}`),
     copy,
     ...table("Errors", errors.map((error) => row(error, false, ""))),
-    ...table("Computations", checked),
-    ...table("A tiny model, by how many kernels go into one command buffer", ran),
-    element("h2", "The report"),
+    ...table("Checks", checked),
+    ...table("A tiny model, by dispatches per command buffer", ran),
+    element("h2", "Report"),
     element("pre", text),
   );
 }

@@ -1,23 +1,23 @@
-/** What is tested on a device, step by step, and the one record that comes of it. Knows the package; not how it is shown. */
+/** Tests a device step by step and collects the results in one report. */
 
 import { type Check, diagnose, deviceReport, JerboaError, loadModel, type LoadOptions, storageReport } from "jerboa";
 import golden from "./golden.json";
 
-/** How many dispatches go into one command buffer: see `features.group`. */
+/** Dispatches per command buffer: see `features.group`. */
 const GROUPS = ["1", "8", "64", "all", "free"] as const;
 type Group = (typeof GROUPS)[number];
 
-/** The tiny model at one size of groups. */
+/** The tiny model at one group size. */
 export interface GroupRun {
   group: string;
-  /** Whether its tokens are the reference's. */
+  /** Whether its tokens match the reference. */
   right: boolean;
   tokensPerSecond: number;
   promptMs: number;
   error?: string;
 }
 
-/** The whole report. */
+/** The complete report. */
 export interface Report {
   engine: string;
   at: string;
@@ -31,14 +31,16 @@ export interface Report {
   /** Checks of the loaded model. */
   model: Check[];
   groups: GroupRun[];
-  /** What a decode step costs and what the device reaches. */
+  /** Step cost and device limits. */
   measured?: unknown;
-  /** What its address forced. */
+  /** Options forced by the URL. */
   forced: Record<string, string>;
   errors: string[];
 }
 
-/** What an address may force: `?groups=8,free&worker=0&f16=0&subgroups=0&limits=least&kv=packed&force=gemv.ROWS=4`. */
+/**
+ * Options that a URL may force: `?groups=8,free&worker=0&f16=0&subgroups=0&limits=least&kv=packed&force=gemv.ROWS=4`.
+ */
 export function forcedBy(query: URLSearchParams): { options: LoadOptions; forced: Record<string, string> } {
   const off = (name: string): false | undefined => (query.get(name) === "0" ? false : undefined);
   const text = <T extends string>(name: string): T | undefined => (query.get(name) ?? undefined) as T | undefined;
@@ -51,7 +53,7 @@ function given<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], u
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> };
 }
 
-/** Tests this device. A step that fails is part of the report. `say` hears what is under way. */
+/** Tests this device. A failed step becomes part of the report. `say` receives progress messages. */
 export async function test(query: URLSearchParams, say: (what: string) => void): Promise<Report> {
   const { options, forced } = forcedBy(query);
   const { deviceMemory } = navigator as { deviceMemory?: number };
@@ -78,20 +80,20 @@ export async function test(query: URLSearchParams, say: (what: string) => void):
       return false;
     }
   };
-  await step("Asking the device", async () => {
+  await step("Querying the device", async () => {
     const device = await deviceReport();
     Object.assign(report, { device, engine: device.engine });
     const { usage, quota, persisted } = await storageReport();
     report.storage = { ...(usage === undefined ? {} : { usage }), ...(quota === undefined ? {} : { quota }), persisted };
   });
   if (!report.device) return report;
-  await step("Computing what is known", async () => void (report.checks = await diagnose()));
+  await step("Running checks", async () => void (report.checks = await diagnose()));
   const groups = GROUPS.filter((group) => query.get("groups")?.split(",").includes(group) ?? true);
-  for (const group of groups) await step(`A tiny model, groups of ${group}`, () => runGroup(report, options, group, group === groups.at(-1)));
+  for (const group of groups) await step(`Running a tiny model, group size ${group}`, () => runGroup(report, options, group, group === groups.at(-1)));
   return report;
 }
 
-/** Loads the tiny model with groups of a size and compares what it says; with the last of them it is also put to the test. */
+/** Loads the tiny model at a group size and compares its tokens; the last group also runs the model checks. */
 async function runGroup(report: Report, options: LoadOptions, group: Group, last: boolean): Promise<void> {
   const begun = performance.now();
   const model = await loadModel(new URL("../models/stories260K/", location.href), { ...options, features: { ...options.features, group } });

@@ -1,4 +1,4 @@
-/** The page around its tabs: name, navigation, theme, and what to say where there is no WebGPU. */
+/** The page frame: name, navigation, theme, and the notice when WebGPU is missing. */
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -22,7 +22,7 @@ function fromAddress(): string {
 export function App() {
   useEffect(() => {
     void checkWebGpu();
-    // Once the first screen stands; the model's load comes first.
+    // After the first screen: loading the model has priority.
     setTimeout(() => {
       fetchRest();
       if (!cached.value) void refreshCached();
@@ -65,7 +65,7 @@ export function App() {
   );
 }
 
-/** While the browser looks for a GPU: what www/shell.ts painted stays. */
+/** Shown while the browser looks for a GPU: keeps what www/shell.ts painted. */
 function Opening() {
   return (
     <div class="chat">
@@ -80,7 +80,7 @@ function Opening() {
 }
 
 const THEME_ICONS: Record<Theme, IconName> = { system: "system", light: "sun", dark: "moon" };
-const THEME_NAMES: Record<Theme, string> = { system: "as the system has it", light: "light", dark: "dark" };
+const THEME_NAMES: Record<Theme, string> = { system: "system", light: "light", dark: "dark" };
 
 function ThemeButton() {
   const label = `Theme: ${THEME_NAMES[theme.value]}`;

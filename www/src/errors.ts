@@ -1,15 +1,15 @@
-/** Errors as people read them: what it means and what to do, with the engine's own words beside. */
+/** Error messages for visitors: the cause and the remedy, with the engine's message as details. */
 
 import { JerboaError } from "jerboa";
 import { ERRORS } from "./strings";
 
 export interface Told {
   text: string;
-  /** The engine's words, where `text` is not them. */
+  /** The engine's message, if `text` differs from it. */
   details?: string;
 }
 
-/** Whatever was thrown, as an error with a code. */
+/** Converts anything thrown to an error with a code. */
 export function asError(thrown: unknown): JerboaError {
   return thrown instanceof JerboaError ? thrown : new JerboaError("internal", String(thrown));
 }
@@ -20,12 +20,12 @@ export function told(error: JerboaError): Told {
   return text ? { text, details: words } : { text: words };
 }
 
-/** Refusals begin with the name of the function or parameter, for programs. */
+/** Removes the function or parameter name that starts a refusal. */
 function withoutName({ code, message }: JerboaError): string {
   return code === "request" ? message.replace(/^[a-z]\w*: (?=[a-z'])/i, "") : message;
 }
 
-/** A sentence begins with a capital; a name of a file or an option stays as it is. */
+/** Capitalizes a sentence, except when it starts with a file or option name. */
 export function capital(text: string): string {
   return /^[a-z]+[ ,]/.test(text) ? text[0]!.toUpperCase() + text.slice(1) : text;
 }

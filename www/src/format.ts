@@ -1,6 +1,6 @@
-/** Numbers as people read them. */
+/** Formats numbers for display. */
 
-/** Bytes in powers of 1000, as systems show them. */
+/** Bytes in powers of 1000, as operating systems show them. */
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
   const units = ["kB", "MB", "GB", "TB"];
@@ -13,7 +13,7 @@ export function bytes(n: number): string {
   return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
 }
 
-/** A span of time, coarse. */
+/** A duration, roughly. */
 export function seconds(s: number): string {
   if (s < 1) return "less than a second";
   if (s < 59.5) return `${Math.round(s)} s`;
@@ -21,7 +21,7 @@ export function seconds(s: number): string {
   return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
 }
 
-/** Milliseconds, in the unit that reads best. */
+/** Milliseconds, in the most readable unit. */
 export function milliseconds(ms: number): string {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
 }
@@ -36,7 +36,7 @@ export function count(n: number, noun: string): string {
   return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-/** A number of parameters: 260K, 0.6B. */
+/** A parameter count: 260K, 0.6B. */
 export function parameters(n: number): string {
   if (n >= 1e9) return `${(n / 1e9).toFixed(n < 1e10 ? 1 : 0)}B`;
   if (n >= 1e6) return `${Math.round(n / 1e6)}M`;

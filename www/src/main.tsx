@@ -1,4 +1,4 @@
-/** Puts the page into the document. */
+/** Renders the page into the document. */
 
 import { render } from "preact";
 import { App } from "./app";
@@ -6,5 +6,5 @@ import "./styles/index.css";
 
 render(<App />, document.getElementById("app")!);
 
-// Offline the page opens from what it keeps; a browser that refuses just has no such page.
+// Offline, the page loads from the service worker's cache; browsers that refuse it have no offline page.
 if (import.meta.env.PROD && "serviceWorker" in navigator) navigator.serviceWorker.register("./sw.js").catch(() => {});

@@ -1,12 +1,12 @@
-/** The page where there is no WebGPU: why, and what to do. */
+/** Shown without WebGPU: the reason and what to do. */
 
 import { checkWebGpu } from "./webgpu";
 
 type Reason = "insecure" | "without" | "no-adapter";
 
 const TITLES: Record<Reason, string> = {
-  insecure: "This page needs a secure address.",
-  without: "This browser has no WebGPU.",
+  insecure: "WebGPU requires a secure connection.",
+  without: "This browser does not support WebGPU.",
   "no-adapter": "WebGPU found no GPU here.",
 };
 
@@ -17,7 +17,7 @@ export function NoWebGpu({ reason }: { reason: Reason }) {
         <h1>{TITLES[reason]}</h1>
         {reason === "insecure" && (
           <>
-            <p>Browsers give WebGPU only to pages that come over https or from localhost. This one came over plain http from another machine.</p>
+            <p>Browsers enable WebGPU only for pages from https or localhost. This page was loaded over http from another machine.</p>
             <ul>
               <li>Open the page as http://localhost on the machine that serves it, or serve it over https.</li>
             </ul>
@@ -25,7 +25,7 @@ export function NoWebGpu({ reason }: { reason: Reason }) {
         )}
         {reason === "without" && (
           <>
-            <p>Jerboa computes on the graphics processor through WebGPU. These browsers have it:</p>
+            <p>Jerboa runs models on the GPU through WebGPU. These browsers support it:</p>
             <ul>
               <li>Chrome and Edge from version 113, on Android from 121</li>
               <li>Safari from version 26, on the Mac, the iPhone and the iPad</li>
@@ -35,7 +35,7 @@ export function NoWebGpu({ reason }: { reason: Reason }) {
         )}
         {reason === "no-adapter" && (
           <>
-            <p>The browser knows WebGPU but offers no adapter for it. Most often one of these is why:</p>
+            <p>The browser supports WebGPU but provides no GPU adapter. Common reasons:</p>
             <ul>
               <li>Hardware acceleration is switched off in the browser's settings: switch it on and restart the browser.</li>
               <li>The graphics driver is old or on the browser's blocklist: update it. In Chrome, chrome://gpu names the reason.</li>

@@ -1,8 +1,8 @@
-/** Signals that outlive the visit, in localStorage. Does not know what they mean. */
+/** Signals persisted in localStorage. */
 
 import { effect, signal, type Signal } from "@preact/signals";
 
-/** A signal that starts from what was stored under this name, when it has the right shape. */
+/** A signal that starts from the stored value of this name, if it is valid. */
 export function stored<T>(name: string, initial: T, valid: (value: unknown) => value is T): Signal<T> {
   const key = `jerboa.${name}`;
   const result = signal<T>(read(key, initial, valid));
@@ -10,7 +10,7 @@ export function stored<T>(name: string, initial: T, valid: (value: unknown) => v
     try {
       localStorage.setItem(key, JSON.stringify(result.value));
     } catch {
-      // Storage may be off or full: the page works without it.
+      // Storage may be disabled or full; the page works without it.
     }
   });
   return result;

@@ -86,10 +86,10 @@ export const VISION = {
   pictures: "Images",
   open: "Add images",
   openBoth: "Add images or videos",
-  frames: "The model sees its frames, not its sound.",
+  frames: "Only the frames are processed, not the audio.",
   noVideos: (name: string) => `${name} accepts images, not videos.`,
   camera: "Camera",
-  take: "Take the picture",
+  take: "Take a photo",
   photo: "Photo",
   noCamera: (why: string) => `The camera is not available: ${why}`,
   example: "Add an example image",
@@ -118,21 +118,21 @@ export const EMBEDDING = {
 };
 
 export const STT = {
-  empty: "Choose a model that hears: Moonshine for English, Whisper for 99 languages. It is downloaded once; what you say and what you open stay on this device.",
-  wrongTask: (name: string) => `${name} does not hear.`,
-  failed: "That did not work.",
-  privacy: "What the microphone hears does not leave this page.",
-  begin: "Listen to the microphone, or open a sound file.",
-  speak: "Speak; a pause ends a sentence.",
+  empty: "Choose a speech-to-text model: Moonshine for English, Whisper for 99 languages. It is downloaded once; your audio stays on this device.",
+  wrongTask: (name: string) => `${name} is not a speech-to-text model.`,
+  failed: "Transcription failed.",
+  privacy: "Microphone audio never leaves this page.",
+  begin: "Start the microphone, or open an audio file.",
+  speak: "Speak now. A pause ends a sentence.",
 };
 
 export const TTS = {
-  empty: "Choose a speech model such as Kani-TTS-2. The NanoCodec decoder that turns its codes into audio is loaded with it.",
-  wrongTask: (name: string) => `${name} does not speak.`,
-  codec: (licence: string) => `NVIDIA's NanoCodec, unless another is named: a NeMo archive or safetensors. Its licence is the ${licence}.`,
-  failed: "That did not work.",
-  placeholder: "What shall be said?",
-  begins: "The first sound is on its way…",
+  empty: "Choose a text-to-speech model such as Kani-TTS-2. The NanoCodec decoder that turns its codes into audio is loaded with it.",
+  wrongTask: (name: string) => `${name} is not a text-to-speech model.`,
+  codec: (licence: string) => `NVIDIA's NanoCodec by default (${licence}). Accepts a NeMo archive or safetensors.`,
+  failed: "Speech synthesis failed.",
+  placeholder: "Type something to say",
+  begins: "Generating…",
 };
 
 /** Messages for visitors by error code; codes without an entry show the error's own message. */

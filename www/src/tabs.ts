@@ -1,4 +1,4 @@
-/** The tabs of the page: one entry each, in their order. The first comes with the page, the others when they are opened. */
+/** The page's tabs in order. The first is bundled with the page, the others are loaded when opened. */
 
 import { signal } from "@preact/signals";
 import { JerboaError } from "jerboa";
@@ -9,7 +9,7 @@ import { TAB_NAMES } from "./strings";
 import { Notice } from "./ui/notice";
 
 export interface Tab {
-  /** Its place in the address, after `#`. */
+  /** The fragment of its URL. */
   id: keyof typeof TAB_NAMES;
   label: string;
   View: ComponentType;
@@ -17,12 +17,12 @@ export interface Tab {
 
 const rest: (() => void)[] = [prepare];
 
-/** Fetches what is not there yet, so that nothing lacks when the network is gone. */
+/** Preloads everything, so that the page works offline. */
 export function fetchRest(): void {
   for (const fetch of rest) fetch();
 }
 
-/** A tab that is fetched when it is first shown. */
+/** A tab that is loaded when it is first shown. */
 function later(load: () => Promise<ComponentType>): ComponentType {
   const view = signal<ComponentType | undefined>(undefined);
   const failed = signal<JerboaError | undefined>(undefined);

@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. */
+/** The color theme: light, dark or system. */
 
 import { effect } from "@preact/signals";
 import { stored } from "./prefs";
@@ -7,7 +7,7 @@ export type Theme = "system" | "light" | "dark";
 
 const THEMES: Theme[] = ["system", "light", "dark"];
 
-/** The chosen theme. */
+/** The selected theme. */
 export const theme = stored<Theme>("theme", "system", (v): v is Theme => THEMES.includes(v as Theme));
 
 effect(() => {
@@ -16,7 +16,7 @@ effect(() => {
   else root.dataset["theme"] = theme.value;
 });
 
-/** Goes on to the next theme. */
+/** Switches to the next theme. */
 export function nextTheme(): void {
   theme.value = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]!;
 }

@@ -1,14 +1,14 @@
-/** Whether this page can reach a GPU, which one, and if not, why. Does not know the engine. */
+/** Detects WebGPU and the GPU, or the reason why there is none. */
 
 import { signal } from "@preact/signals";
 
-/** What stands in the way: `insecure` page, a browser `without` WebGPU, or `no-adapter` for it. */
+/** WebGPU support: `insecure` page, browser `without` WebGPU, or `no-adapter`. */
 export type WebGpu = "checking" | "ready" | "insecure" | "without" | "no-adapter";
 
-/** The state of WebGPU in this page. */
+/** WebGPU support of this page. */
 export const webgpu = signal<WebGpu>("checking");
 
-/** The GPU as the browser names it, and whether it is none: a renderer on the processor. */
+/** The GPU's name, and whether it is a software renderer. */
 export const gpu = signal<{ name: string; software: boolean } | undefined>(undefined);
 
 interface Info {
@@ -23,7 +23,7 @@ interface Gpu {
   requestAdapter(): Promise<{ info?: Info; isFallbackAdapter?: boolean } | null>;
 }
 
-/** Looks again. */
+/** Checks again. */
 export async function checkWebGpu(): Promise<void> {
   webgpu.value = "checking";
   const api = (navigator as { gpu?: Gpu }).gpu;
@@ -31,7 +31,7 @@ export async function checkWebGpu(): Promise<void> {
     webgpu.value = window.isSecureContext ? "without" : "insecure";
     return;
   }
-  // The first request after the browser's start may come back empty while its GPU process is still starting.
+  // Retries: the first request after a browser start may fail while its GPU process starts.
   for (const pause of [0, 300, 1000]) {
     await new Promise((resolve) => setTimeout(resolve, pause));
     const adapter = await api.requestAdapter().catch(() => null);
@@ -45,7 +45,7 @@ export async function checkWebGpu(): Promise<void> {
   webgpu.value = "no-adapter";
 }
 
-/** Browsers tell a name, or only who made it and of which generation it is. */
+/** The GPU's name; browsers report a description, or only vendor and architecture. */
 function nameOf({ vendor = "", architecture = "", device = "", description = "" }: Info): string {
   if (description) return description;
   const known: Record<string, string> = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", apple: "Apple", arm: "Arm", qualcomm: "Qualcomm", google: "Google" };

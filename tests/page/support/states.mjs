@@ -90,7 +90,7 @@ export const STATES = [
   }],
   ["stt-empty", async (page) => {
     await page.getByRole("link", { name: "STT", exact: true }).click();
-    await page.getByText("Choose a model that hears").waitFor();
+    await page.getByText("Choose a speech-to-text model").waitFor();
   }],
   ["stt", async (page) => {
     await pick(page, "org/whisper");
@@ -98,7 +98,7 @@ export const STATES = [
   }],
   ["tts-empty", async (page) => {
     await page.getByRole("link", { name: "TTS", exact: true }).click();
-    await page.getByText("Choose a model that speaks").waitFor();
+    await page.getByText("Choose a text-to-speech model").waitFor();
   }],
   ["tts", async (page) => {
     await page.getByRole("textbox", { name: "Codec" }).fill("org/codec");

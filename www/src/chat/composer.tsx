@@ -1,4 +1,7 @@
-/** The field for the next text, which grows with it, and the button that sends or stops. What is sent before there is a model waits for it. */
+/**
+ * The message field, which grows with its text, and the send or stop button. Messages sent before the model is ready
+ * wait for it.
+ */
 
 import { useSignal } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
@@ -10,7 +13,7 @@ import { draft } from "./history";
 
 interface Props {
   ready: boolean;
-  /** Whether a model is on its way, where none is ready. */
+  /** Whether a model is loading while none is ready. */
   coming: boolean;
   busy: boolean;
   completion: boolean;
@@ -18,7 +21,7 @@ interface Props {
   onStop: () => void;
 }
 
-/** On a touch keyboard, Enter is for a new line: the button is near. */
+/** On touch keyboards Enter inserts a new line; the send button is close. */
 const touch = matchMedia("(pointer: coarse)");
 
 export function Composer({ ready, coming, busy, completion, onSend, onStop }: Props) {
@@ -35,7 +38,7 @@ export function Composer({ ready, coming, busy, completion, onSend, onStop }: Pr
     area.style.height = `${area.scrollHeight}px`;
   }, [draft.value]);
 
-  // A load that fails or is cancelled leaves the text to its writer.
+  // A failed or cancelled load leaves the text in the field.
   useEffect(() => {
     if (waits.value && ready) send();
     if (!coming) waits.value = false;
@@ -71,7 +74,7 @@ export function Composer({ ready, coming, busy, completion, onSend, onStop }: Pr
         rows={1}
         dir="auto"
         aria-label={label}
-        placeholder={completion ? "Begin a text…" : "Write a message…"}
+        placeholder={completion ? "Start writing…" : "Write a message…"}
         enterkeyhint={touch.matches ? "enter" : "send"}
         value={draft}
         onInput={(e) => {

@@ -1,4 +1,4 @@
-/** The conversation and the answer that is under way. Knows the model's API; not how anything looks. */
+/** The conversation and its running answer. */
 
 import { computed, signal, type Signal } from "@preact/signals";
 import type { ChatMessage, GenerationResult, JerboaError, Model, StreamFinishReason } from "jerboa";
@@ -10,7 +10,7 @@ import { announce } from "../ui/announce";
 import { forget, keep, open, saved, type SavedTurn } from "./history";
 import { sampling, settings } from "./settings-store";
 
-/** What an answer took. */
+/** Statistics of an answer. */
 export interface Stats {
   tokens: number;
   promptTokens: number;
@@ -29,16 +29,16 @@ export interface Turn {
   error: Signal<JerboaError | undefined>;
 }
 
-/** Where the text of an answer goes, and where its end is told. */
+/** Receives the text of an answer and its end. */
 type Answer = { piece: (text: string) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
 
-/** Another answer to the same question is drawn: the likeliest one would be the same again. */
+/** Sampling options of a regenerated answer; greedy decoding would repeat the first one. */
 const AGAIN = { temperature: 0.8, topP: 0.95 };
 
 export class Conversation {
   readonly turns = signal<Turn[]>([]);
   readonly busy = computed(() => this.turns.value.some((turn) => turn.running.value));
-  /** Whether it is a text that is continued: what the model of its turns does. */
+  /** Whether the model continues a text instead of chatting. */
   readonly completion = signal(false);
   #id = newId();
   #next = 1;
@@ -49,16 +49,16 @@ export class Conversation {
     if (before) this.open(before.id);
   }
 
-  /** Adds the user's text and answers it. */
+  /** Adds the user's message and answers it. */
   async send(model: Model, text: string): Promise<void> {
     if (this.busy.peek()) return;
-    // Turns of a story make no conversation, and the other way round.
+    // Story turns and chat turns cannot be mixed.
     if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.clear();
     this.turns.value = [...this.turns.value, this.#turn("user", text)];
     await this.#answer(model);
   }
 
-  /** Answers the last question once more, and otherwise. */
+  /** Regenerates the last answer with sampling. */
   async again(model: Model): Promise<void> {
     if (this.busy.peek()) return;
     const turns = this.turns.value;
@@ -66,7 +66,7 @@ export class Conversation {
     if (this.turns.value.length > 0) await this.#answer(model, AGAIN);
   }
 
-  /** Goes on with an answer that reached its limit: a text where it stands, a conversation when it is asked to. */
+  /** Continues an answer that reached its limit: text directly, a chat by asking for more. */
   async goOn(model: Model): Promise<void> {
     const last = this.turns.peek().at(-1);
     if (this.busy.peek() || last?.role !== "assistant") return;
@@ -74,13 +74,13 @@ export class Conversation {
     else await this.#write(model, this.turns.peek().slice(0, -1), last);
   }
 
-  /** Asks otherwise at a turn of the user's: a conversation of its own, the one before the change stays. */
+  /** Edits a user message in a new conversation; the original conversation is kept. */
   async edit(model: Model, turn: Turn, text: string): Promise<void> {
     this.branch(turn);
     await this.send(model, text);
   }
 
-  /** A conversation of its own with the turns before one, or with all. */
+  /** Starts a new conversation with the turns before `before`, or with all turns. */
   branch(before?: Turn): void {
     this.stop();
     const turns = this.turns.peek();
@@ -90,12 +90,12 @@ export class Conversation {
     if (!before) this.#keep("");
   }
 
-  /** Stops the answer; what is there stays. */
+  /** Stops the answer; the text so far is kept. */
   stop(): void {
     this.#abort?.abort();
   }
 
-  /** Begins another; this one is kept. */
+  /** Starts a new conversation; the current one is saved. */
   clear(): void {
     this.stop();
     this.#id = newId();
@@ -103,7 +103,7 @@ export class Conversation {
     this.turns.value = [];
   }
 
-  /** Opens a conversation that was kept. */
+  /** Opens a saved conversation. */
   open(id: string): void {
     const found = saved.peek().find((each) => each.id === id);
     if (!found) return;
@@ -114,7 +114,7 @@ export class Conversation {
     this.turns.value = found.turns.map(({ role, text }) => this.#turn(role, text));
   }
 
-  /** Deletes a conversation, this one or another. */
+  /** Deletes a conversation. */
   remove(id: string): void {
     if (id === this.#id) this.clear();
     forget(id);
@@ -141,7 +141,7 @@ export class Conversation {
     await this.#write(model, history, turn, otherwise);
   }
 
-  /** Has the model write a turn, from its beginning or from where it stands. */
+  /** Generates a turn, from its start or continuing its text. */
   async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof AGAIN): Promise<void> {
     turn.running.value = true;
     turn.error.value = undefined;
@@ -226,7 +226,7 @@ type Sampling = ReturnType<typeof sampling>;
 
 async function complete(model: Model, prompt: string, how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
   const { overflow } = settings.peek();
-  // Without turns there is nothing to drop: the oldest text slides out instead.
+  // Without turns there is nothing to drop, so use the rolling context.
   const generation = model.generate(prompt, { ...how, overflow: overflow === "truncate" ? "rolling" : overflow, signal });
   for await (const text of generation) piece(text);
   const result: GenerationResult = await generation.details;
@@ -234,7 +234,7 @@ async function complete(model: Model, prompt: string, how: Sampling, { piece, en
   end({ tokens, promptTokens, cachedTokens, tokensPerSecond: speed(model, tokens, decodeMs), reason });
 }
 
-/** The first token belongs to the prefill; of few tokens, which come together, there is no rate to tell. */
+/** Decode throughput; undefined for few tokens, which arrive together. The first token belongs to the prefill. */
 function speed(model: Model, tokens: number, decodeMs: number): number | undefined {
   const rate = tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
   seen(model, rate);

@@ -1,4 +1,4 @@
-/** The sheet of the conversations that were kept. */
+/** The sheet of saved conversations. */
 
 import { HISTORY } from "../strings";
 import { announce } from "../ui/announce";
@@ -23,7 +23,7 @@ export function HistorySheet({ open, conversation, onClose }: Props) {
     const url = URL.createObjectURL(new Blob([JSON.stringify(saved.value, null, 2)], { type: "application/json" }));
     Object.assign(document.createElement("a"), { href: url, download: "jerboa-conversations.json" }).click();
     URL.revokeObjectURL(url);
-    announce("The conversations were saved.");
+    announce("Conversations exported.");
   };
   return (
     <Dialog open={open} title={HISTORY.title} onClose={onClose} side>

@@ -1,49 +1,49 @@
-/** The conversations of this device, newest first. Knows how they are kept; not how one goes on. */
+/** Saved conversations of this device, newest first. */
 
 import { stored } from "../prefs";
 
-/** A turn as it is kept. */
+/** A saved turn. */
 export interface SavedTurn {
   role: "user" | "assistant";
   text: string;
 }
 
-/** A conversation as it is kept. */
+/** A saved conversation. */
 export interface Saved {
   id: string;
   name: string;
   /** The model that answered last. */
   model: string;
-  /** Whether it is a text that was continued. */
+  /** Whether the conversation is a text continuation. */
   completion: boolean;
   updated: number;
   turns: SavedTurn[];
 }
 
-/** So many are kept, of so many characters: browsers give a page five million. */
+/** Maximum number of conversations and of their characters; browsers limit a page to about five million. */
 const [MOST, LONGEST] = [50, 4e6];
 
 const isSaved = (v: unknown): v is Saved =>
   typeof v === "object" && v !== null && typeof (v as Saved).id === "string" && typeof (v as Saved).name === "string" && Array.isArray((v as Saved).turns) &&
   (v as Saved).turns.every(({ role, text }) => (role === "user" || role === "assistant") && typeof text === "string");
 
-/** All of them. */
+/** All saved conversations. */
 export const saved = stored<Saved[]>("conversations", [], (v): v is Saved[] => Array.isArray(v) && v.every(isSaved));
 
-/** The one that is open. */
+/** Id of the open conversation. */
 export const open = stored("conversation", "", (v): v is string => typeof v === "string");
 
-/** The text of the composer that was not sent. */
+/** Unsent text of the composer. */
 export const draft = stored("draft", "", (v): v is string => typeof v === "string");
 
-/** Keeps a conversation, under its name or the first words of its user. */
+/** Saves a conversation under its name or its user's first words. */
 export function keep(conversation: Omit<Saved, "name" | "updated">): void {
   const before = saved.peek().find(({ id }) => id === conversation.id);
   const name = before?.name ?? nameOf(conversation.turns);
   const others = saved.peek().filter(({ id }) => id !== conversation.id);
   const all = [{ ...conversation, name, updated: Date.now() }, ...others].slice(0, MOST);
   let room = LONGEST;
-  // The oldest go first; where there is no room a browser would keep nothing of it.
+  // Drop the oldest first: when storage is full, browsers store nothing at all.
   saved.value = all.filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
 }
 

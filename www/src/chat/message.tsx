@@ -12,15 +12,15 @@ import { prose, splitThinking } from "./prose";
 
 interface Props {
   turn: Turn;
-  /** The text that the turn continues, for models that do not chat: it is shown as it is, the given part first. */
+  /** The text that the turn continues, for base models; shown verbatim before it. */
   given?: Turn | undefined;
   /** Set on the last answer. */
   onAgain?: (() => void) | undefined;
-  /** Set on the last answer, where it ended before it was complete. */
+  /** Set on the last answer if it was cut off. */
   onMore?: (() => void) | undefined;
-  /** Asks otherwise; of the user's turns. */
+  /** Edits the message; set on user turns. */
   onEdit?: ((text: string) => void) | undefined;
-  /** Goes on from here in a conversation of its own. */
+  /** Branches here into a new conversation. */
   onBranch?: (() => void) | undefined;
 }
 
@@ -39,7 +39,7 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Prop
       ) : (
         <Answer turn={turn} />
       )}
-      {running && !begun.value && <span class="waiting" role="img" aria-label="The model is reading" />}
+      {running && !begun.value && <span class="waiting" role="img" aria-label="Processing the prompt" />}
       {error.value && <Notice error={error.value} />}
       {!running && (
         <footer class="turn-foot">
@@ -116,10 +116,10 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   );
 }
 
-/** The least time between two pictures of a text that grows, and how much of the time making them may take. */
+/** Minimum milliseconds between two renders of a growing text, and the divisor of the time spent on rendering. */
 const [PACE, SHARE] = [40, 4];
 
-/** A text with what it makes, while it grows as often as that allows: each piece of a long answer would cost as much as all of it. */
+/** Renders a growing text at a limited rate: each piece of a long answer costs as much as the whole text. */
 function useCalm<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<T> {
   const shown = useSignal(turn.text.peek());
   const state = useRef({ timer: 0, took: 0 });
@@ -164,12 +164,12 @@ function Answer({ turn }: { turn: Turn }) {
 
 const REASONS: Partial<Record<Stats["reason"], string>> = { abort: "stopped", length: "reached the limit" };
 
-/** The rate for everybody, the rest for who wants it. */
+/** Shows decode throughput; the other statistics on demand. */
 function Numbers({ stats }: { stats: Stats }) {
   const { tokens, tokensPerSecond, firstTokenMs, promptTokens, cachedTokens, reason } = stats;
   const first = tokensPerSecond === undefined ? count(tokens, "token") : `${rate(tokensPerSecond)} tokens/s`;
   const parts = tokensPerSecond === undefined ? [] : [count(tokens, "token")];
-  if (firstTokenMs > 0) parts.push(`first after ${milliseconds(firstTokenMs)}`);
+  if (firstTokenMs > 0) parts.push(`first token after ${milliseconds(firstTokenMs)}`);
   if (promptTokens > 0) parts.push(`prompt ${promptTokens.toLocaleString("en")}${cachedTokens > 0 ? `, ${cachedTokens.toLocaleString("en")} cached` : ""}`);
   return (
     <details class="numbers">

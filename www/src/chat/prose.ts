@@ -1,14 +1,14 @@
-/** The text of an answer as it is shown. What makes HTML of it is fetched aside: the first screen has no use for it. */
+/** Renders answers for display. The Markdown renderer is loaded lazily: the first screen does not need it. */
 
 import { computed, signal } from "@preact/signals";
 
 const make = signal<((text: string) => string) | undefined>(undefined);
-/** Whether texts are shown as they will stay. */
+/** Whether the Markdown renderer is loaded. */
 export const settled = computed(() => make.value !== undefined);
 
 let asked: Promise<unknown> | undefined;
 
-/** Fetches what is needed, once. */
+/** Loads the renderer, once. */
 export function prepare(): void {
   asked ??= import("./markdown").then(
     ({ markdown }) => (make.value = markdown),
@@ -16,7 +16,7 @@ export function prepare(): void {
   );
 }
 
-/** The HTML of a text; plain until its maker is there. */
+/** Renders a text to HTML; plain text until the renderer is loaded. */
 export function prose(text: string): string {
   prepare();
   return make.value ? make.value(text) : plain(text);
@@ -29,7 +29,7 @@ function plain(text: string): string {
   return p.outerHTML;
 }
 
-/** Splits off what a model thinks before it answers. */
+/** Separates a model's reasoning from its answer. */
 export function splitThinking(text: string): { thinking: string; answer: string; open: boolean } {
   const start = text.match(/^\s*<think>/);
   if (!start) return { thinking: "", answer: text, open: false };

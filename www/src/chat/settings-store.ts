@@ -1,4 +1,4 @@
-/** How to sample, as the user set it. Empty means: as the model's own configuration has it. */
+/** The user's sampling settings. Empty values use the model's defaults. */
 
 import { stored } from "../prefs";
 
@@ -21,15 +21,15 @@ const same = (value: unknown): value is Settings =>
   Object.entries(DEFAULTS).every(([name]) => typeof (value as Record<string, unknown>)[name] === "string") &&
   ["error", "truncate", "rolling"].includes((value as Settings).overflow);
 
-/** The settings, kept between visits. */
+/** The settings, persisted between visits. */
 export const settings = stored<Settings>("settings", DEFAULTS, same);
 
-/** Changes one of them. */
+/** Changes one setting. */
 export function set<K extends keyof Settings>(name: K, value: Settings[K]): void {
   settings.value = { ...settings.value, [name]: value };
 }
 
-/** The numbers among them, without those that are empty. */
+/** The numeric settings that are set. */
 export function sampling(): { temperature?: number; topP?: number; topK?: number; minP?: number; seed?: number; maxTokens?: number } {
   const { temperature, topP, topK, minP, seed, maxTokens } = settings.value;
   const given = Object.entries({ temperature, topP, topK, minP, seed, maxTokens }).filter(([, text]) => text.trim() !== "");

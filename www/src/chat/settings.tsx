@@ -1,4 +1,4 @@
-/** The sheet of the settings. */
+/** The settings sheet. */
 
 import { useId } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
@@ -11,11 +11,11 @@ export function SettingsSheet({ open, onClose, completion }: { open: boolean; on
       <p class="hint">{CHAT.contextHint}</p>
       {!completion && <System />}
       <div class="fields fields-two">
-        <Numeric name="temperature" label="Temperature" min={0} max={2} step={0.05} hint="0 always takes the likeliest token" />
+        <Numeric name="temperature" label="Temperature" min={0} max={2} step={0.05} hint="0 always selects the most likely token" />
         <Numeric name="maxTokens" label="Max tokens" min={1} step={1} hint="per answer" />
-        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint="sample from the likeliest up to this sum" />
-        <Numeric name="topK" label="Top-k" min={0} step={1} hint="sample from the k most likely" />
-        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint="drop what is less likely than this share" />
+        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint="sample from the top tokens up to this probability" />
+        <Numeric name="topK" label="Top-k" min={0} step={1} hint="sample from the k most likely tokens" />
+        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint="drop tokens below this share of the best" />
         <Numeric name="seed" label="Seed" min={0} step={1} hint="same seed, same answer" />
       </div>
       <Overflow completion={completion} />
@@ -48,7 +48,7 @@ interface NumericProps {
 function Numeric({ name, label, min, max, step, hint }: NumericProps) {
   const id = useId();
   const change = (input: HTMLInputElement): void => {
-    // A number out of bounds is brought inside when the field is left, so that no request is refused for it.
+    // Values out of range are clamped on blur, so that no request is refused.
     const value = input.value.trim();
     if (value === "" || !Number.isFinite(Number(value))) return set(name, "");
     const bounded = Math.min(max ?? Infinity, Math.max(min, Number(value)));
@@ -64,7 +64,7 @@ function Numeric({ name, label, min, max, step, hint }: NumericProps) {
         min={min}
         max={max}
         step={step}
-        placeholder={name === "seed" ? "random" : "the model's"}
+        placeholder={name === "seed" ? "random" : "default"}
         aria-describedby={`${id}-hint`}
         value={settings.value[name]}
         onChange={(e) => change(e.currentTarget)}
@@ -82,8 +82,8 @@ function Overflow({ completion }: { completion: boolean }) {
     <div class="field">
       <label for={id}>When the context is full</label>
       <select id={id} value={settings.value.overflow} onChange={(e) => set("overflow", e.currentTarget.value as Settings["overflow"])}>
-        {!completion && <option value="truncate">forget the oldest turns</option>}
-        <option value={completion && settings.value.overflow === "truncate" ? "truncate" : "rolling"}>let the oldest text slide out</option>
+        {!completion && <option value="truncate">drop the oldest turns</option>}
+        <option value={completion && settings.value.overflow === "truncate" ? "truncate" : "rolling"}>drop the oldest text</option>
         <option value="error">stop with a message</option>
       </select>
     </div>

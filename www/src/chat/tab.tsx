@@ -1,4 +1,4 @@
-/** The Chat tab: a model, a conversation with it, and the sheets around them. */
+/** The Chat tab: a model, a conversation, and their sheets. */
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -21,13 +21,13 @@ import { Message } from "./message";
 import { SettingsSheet } from "./settings";
 import { NotForText, Welcome } from "./welcome";
 
-// Outside the component: changing tabs leaves the model and the conversation as they are.
+// Outside the component: switching tabs keeps the model and the conversation.
 const slot = new ModelSlot("chat");
 const conversation = new Conversation();
 
 type Sheet = "none" | "model" | "token" | "settings" | "device" | "history";
 
-/** Whether a model answers here. */
+/** The loaded model, if it can generate text. */
 function writes(): Model | undefined {
   const ready = slot.current.value;
   return ready && ready.reads && ready.model.info.task === "generate" ? ready.model : undefined;
@@ -40,7 +40,7 @@ export function ChatTab() {
   const completion = model ? !model.info.hasChatTemplate : conversation.completion.value;
   const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
 
-  // Before anything is painted: a page without a model is not what it begins with.
+  // Before the first paint, so that the page does not flash without a model.
   useLayoutEffect(() => {
     if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED);
   }, []);
@@ -88,7 +88,7 @@ export function ChatTab() {
       />
       <Picker
         slot={slot}
-        bundled={{ wanted: BUNDLED, note: "Comes with this page and works offline. Continues short children's stories.", size: "1 MB" }}
+        bundled={{ wanted: BUNDLED, note: "Built into this page, works offline. Continues short children's stories.", size: "1 MB" }}
         suggestions={CHAT_SUGGESTIONS}
         open={sheet.value === "model" || sheet.value === "token"}
         advanced={sheet.value === "token"}
@@ -119,7 +119,7 @@ function facts({ info }: Model, fromCache: boolean): string {
   return parts.join(" · ");
 }
 
-/** What fills the middle: the load, the failure, the invitation or the conversation. */
+/** The center of the tab: loading, failure, welcome screen or conversation. */
 function Stage({ choose }: { choose: (advanced: boolean) => void }) {
   const ready = slot.current.value;
   const pending = slot.pending.value;
@@ -139,7 +139,7 @@ function Stage({ choose }: { choose: (advanced: boolean) => void }) {
   );
 }
 
-/** The turns, kept at their end while the reader is there. */
+/** The turns; stays scrolled to the end while the reader is there. */
 function Log({ above, model }: { above: ComponentChildren; model: Model | undefined }) {
   const completion = conversation.completion.value;
   const ref = useRef<HTMLDivElement>(null);
@@ -149,7 +149,7 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
   const turns = conversation.turns.value;
   const last = turns.at(-1);
   const busy = conversation.busy.value;
-  /** The control that was used is gone while the answer comes: the focus goes to the composer. */
+  /** Moves the focus to the composer: the used control disappears while the answer is generated. */
   const after = (act: () => unknown) => (): void => {
     void act();
     refocus(".composer textarea");
@@ -164,7 +164,7 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
     void conversation.turns.value.at(-1)?.running.value;
     if (atEnd.peek()) requestAnimationFrame(toEnd);
   });
-  // An answer is followed while it grows; what its reader folds open stays where it is.
+  // Follow a growing answer; expanded parts stay in place.
   useEffect(() => {
     if (!busy || !log.current) return;
     toEnd();
@@ -172,7 +172,7 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
     grown.observe(log.current);
     return () => grown.disconnect();
   }, [busy]);
-  // Where a keyboard comes up, the end stays in sight.
+  // Keep the end visible when an on-screen keyboard opens.
   useEffect(() => {
     if (!ref.current) return;
     const resized = new ResizeObserver(() => atEnd.peek() && toEnd());
@@ -182,7 +182,7 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
   const scrolled = (): void => {
     const box = ref.current;
     if (!box) return;
-    // What grows above moves the box down: only a way up leaves the end.
+    // Content that grows above moves the box down; only scrolling up leaves the end.
     const near = box.scrollHeight - box.scrollTop - box.clientHeight < 48;
     atEnd.value = near || (atEnd.peek() && box.scrollTop >= top.current);
     top.current = box.scrollTop;

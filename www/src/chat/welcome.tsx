@@ -1,4 +1,4 @@
-/** The Chat tab before the first turn: what this is, on which GPU, and what to begin with. */
+/** The Chat tab before the first turn: what this is, on which GPU, and suggestions. */
 
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
@@ -10,7 +10,10 @@ import { ALSO, APP, CHAT, LINKS } from "../strings";
 import { gpu } from "../webgpu";
 import { Notice } from "../ui/notice";
 
-/** What this is: the first thing that is painted, with or without a model. www/shell.ts has the same before the page's script runs. */
+/**
+ * The first thing that is painted, with or without a model. www/shell.ts renders the same before the page's script
+ * runs.
+ */
 export function Hero({ children }: { children?: ComponentChildren }) {
   return (
     <section class="welcome">
@@ -70,7 +73,7 @@ export function Welcome({ slot, model, send, choose }: Props) {
   );
 }
 
-/** The model to chat with. */
+/** The suggested chat model. */
 function First({ slot, choose, title }: { slot: ModelSlot; choose: () => void; title?: string }) {
   const { name, note, bytes: size, memory, licence } = FIRST_CHAT;
   return (
@@ -103,7 +106,7 @@ function Starters({ texts, send }: { texts: readonly string[]; send: (text: stri
   );
 }
 
-/** The other tabs; on a phone, where the header has no room for them, the site's other parts as well. */
+/** The other tabs; on phones, where the header has no room, also the other pages. */
 function Also() {
   return (
     <footer class="also">
@@ -129,7 +132,7 @@ function Also() {
   );
 }
 
-/** A model that does not write, in a tab for those that do. */
+/** The notice for a model that cannot generate text. */
 export function NotForText({ model, reads, choose }: { model: Model; reads: boolean; choose: () => void }) {
   const { task } = model.info;
   return (

@@ -1,4 +1,4 @@
-/** The documents: dropped, picked or pasted, and listed. */
+/** The documents: drop, open or paste, and the list. */
 
 import { useSignal } from "@preact/signals";
 import type { TargetedDragEvent, TargetedEvent, TargetedSubmitEvent } from "preact";
@@ -9,10 +9,10 @@ import { Icon } from "../ui/icon";
 import { EXAMPLES } from "./examples";
 import type { Library } from "./library";
 
-/** The control that was used may be gone. */
+/** The used control may have disappeared. */
 const settle = (): void => refocus(".search input:not(:disabled)", "[aria-label='Documents'] textarea");
 
-/** Files larger than this are no notes. */
+/** Maximum file size in bytes. */
 const LARGEST = 4e6;
 
 export function Documents({ library }: { library: Library }) {
@@ -23,7 +23,7 @@ export function Documents({ library }: { library: Library }) {
 
   const take = async (files: readonly File[]): Promise<void> => {
     const large = files.filter(({ size }) => size > LARGEST).map(({ name }) => name);
-    problem.value = large.length ? `${large.join(", ")}: larger than 4 MB, left out.` : "";
+    problem.value = large.length ? `${large.join(", ")}: larger than 4 MB, skipped.` : "";
     const texts = await Promise.all(files.filter(({ size }) => size <= LARGEST).map(async (file) => ({ id: file.name, text: await file.text() })));
     const readable = texts.filter(({ text }) => !text.includes("\u0000"));
     if (readable.length < texts.length) problem.value += " Only text files can be read.";
@@ -107,7 +107,7 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
       <label class="unseen" for={id}>
         Text of a document
       </label>
-      <textarea id={id} rows={3} dir="auto" placeholder="Paste a text…" value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
+      <textarea id={id} rows={3} dir="auto" placeholder="Paste text…" value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
       {text.value.trim() && (
         <button type="submit" class="secondary" disabled={busy}>
           Add this text
@@ -117,7 +117,7 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
   );
 }
 
-/** A name that no document has: another text with the same beginning replaces nothing. */
+/** A title that no document has, so that pasted text replaces nothing. */
 function unused(title: string, library: Library): string {
   const names = new Set(library.documents.peek().map(({ id }) => id));
   let name = title;
@@ -125,7 +125,7 @@ function unused(title: string, library: Library): string {
   return name;
 }
 
-/** The first words of a text, as its name. */
+/** The first words of a text, as its title. */
 function titleOf(text: string): string {
   const line = text.trim().split("\n")[0]!.replace(/^#+\s*/, "").trim();
   return line.length > 48 ? `${line.slice(0, 48).replace(/\s+\S*$/, "")}…` : line;

@@ -1,4 +1,4 @@
-/** A few notes to try the search with. */
+/** Example notes for the search. */
 
 export const EXAMPLES: readonly { id: string; text: string }[] = [
   { id: "Bees", text: "A honey bee colony has one queen, who lays every egg, and thousands of workers who gather nectar and pollen. When a worker finds flowers, she dances in the hive; the angle of the dance tells the others where to fly." },

@@ -1,4 +1,4 @@
-/** The documents of the Embedding tab, their passages in a memory, and what a search found. Knows the package; not how anything looks. */
+/** The documents of the Embedding tab: a memory of passages, and the last search. */
 
 import { computed, signal } from "@preact/signals";
 import type { JerboaError, Model } from "jerboa";
@@ -7,23 +7,23 @@ import { asError } from "../errors";
 import { count } from "../format";
 import { announce } from "../ui/announce";
 
-/** A document with the number of its passages. */
+/** A document with its number of passages. */
 export interface Listed {
   id: string;
   passages: number;
 }
 
-/** What is under way. */
+/** The running operation. */
 export interface Work {
   what: string;
   done: number;
   total: number;
 }
 
-/** What a search came to. */
+/** A search result. */
 export interface Found {
   query: string;
-  /** The question as the model sees it. */
+  /** The query vector. */
   vector: Float32Array;
   hits: Hit[];
   ms: number;
@@ -31,9 +31,9 @@ export interface Found {
 
 const STORE = "jerboa-page";
 const HITS = 20;
-/** Passages that leave room for the question in a small chat model's context. */
+/** Token budget of recalled passages; leaves room for the question in a small chat model's context. */
 const RECALL_TOKENS = 512;
-/** The best hits that are recalled: what comes after them is noise more often than not. */
+/** Number of hits to recall; later ones are mostly noise. */
 const RECALLED = 5;
 
 export class Library {
@@ -47,7 +47,7 @@ export class Library {
   #memory: Memory | undefined;
   #abort: AbortController | undefined;
 
-  /** Opens the documents with a model; those that another model read are read again. */
+  /** Opens the documents with a model; re-embeds those of another model. */
   async open(model: Model): Promise<void> {
     await this.close();
     this.#model = model;
@@ -58,7 +58,7 @@ export class Library {
     });
   }
 
-  /** Lets go of the model; the documents stay. */
+  /** Releases the model; the documents stay. */
   async close(): Promise<void> {
     this.ready.value = false;
     this.found.value = undefined;
@@ -67,7 +67,7 @@ export class Library {
     this.#memory = undefined;
   }
 
-  /** Adds documents; one of a known name is replaced. */
+  /** Adds documents; one with a known name is replaced. */
   async add(documents: { id: string; text: string }[]): Promise<void> {
     const memory = this.#memory;
     const some = documents.filter(({ text }) => text.trim());
@@ -108,13 +108,13 @@ export class Library {
     });
   }
 
-  /** The best passages for what was asked, as the beginning of a chat. */
+  /** The best passages for the last query, as the start of a chat. */
   async recall(query: string): Promise<string | undefined> {
     const { context } = (await this.#memory?.recall(query, { k: RECALLED, budget: RECALL_TOKENS })) ?? {};
     return context ? `Answer from these notes:\n\n${context}\n\nQuestion: ${query}` : undefined;
   }
 
-  /** Gives up what is under way; documents that are stored by then stay. */
+  /** Stops the running operation; documents stored by then stay. */
   stop(): void {
     this.#abort?.abort();
   }
@@ -143,7 +143,7 @@ export class Library {
   }
 }
 
-/** Documents in the order in which they came. */
+/** Documents in the order in which they were added. */
 function listed(records: MemoryRecord[]): Listed[] {
   const byDocument = new Map<string, { created: number; passages: number }>();
   for (const { document, created } of records) {

@@ -1,4 +1,4 @@
-/** The passages as points: near ones mean, or for the small encoder share, much the same. */
+/** A scatter plot of the passages; near points have similar meaning, or with the small encoder similar words. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -36,7 +36,7 @@ export function Picture({ library }: { library: Library }) {
   const labelled = records.length <= 24;
   return (
     <section class="panel" aria-label="Picture">
-      <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${records.length} passages as points; near points are alike.`}>
+      <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${records.length} passages as points; near points are similar.`}>
         {records.map(({ id, document, text }, i) => {
           const { x, y } = at(picture.value!.places[i]!);
           const end = x > WIDTH * 0.8;
@@ -55,7 +55,7 @@ export function Picture({ library }: { library: Library }) {
         })}
         {picture.value.extra && <Asked {...at(picture.value.extra)} />}
       </svg>
-      <p class="hint">Each point is a passage, laid out by the two directions in which their vectors differ most{found ? "; the cross is your question" : ""}.</p>
+      <p class="hint">Each point is a passage, placed by the first two principal components of its vector{found ? "; the cross marks your question" : ""}.</p>
     </section>
   );
 }

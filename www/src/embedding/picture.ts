@@ -1,12 +1,12 @@
-/** Vectors on a plane: the two directions in which they differ most. Knows numbers; the arithmetic is ml-pca's. */
+/** Projects vectors to a plane by PCA (ml-pca). */
 
-/** Places between 0 and 1, in the order of what was given. */
+/** A position between 0 and 1, in the order of the inputs. */
 export type Place = [x: number, y: number];
 
-/** More passages than this are drawn by a sample: the directions hardly change. */
+/** The projection is computed from at most this many vectors: more hardly change it. */
 const SAMPLE = 600;
 
-/** Lays vectors out; `extra` is laid into the same picture without a say in its directions. Fewer than three make no plane. */
+/** Projects vectors; `extra` is projected too without influencing the axes. Needs at least three vectors. */
 export async function plane(vectors: ArrayLike<number>[], extra?: ArrayLike<number>): Promise<{ places: Place[]; extra?: Place } | undefined> {
   if (vectors.length < 3) return undefined;
   const { PCA } = await import("ml-pca");

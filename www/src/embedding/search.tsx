@@ -1,4 +1,4 @@
-/** The question and the passages that were found, best first. */
+/** The query and the passages found, best first. */
 
 import { useSignal } from "@preact/signals";
 import type { TargetedSubmitEvent } from "preact";
@@ -8,7 +8,7 @@ import { count, milliseconds } from "../format";
 import { Icon } from "../ui/icon";
 import type { Library } from "./library";
 
-/** Passages that are shown at once. */
+/** Passages shown at once. */
 const FEW = 5;
 
 export function Search({ library }: { library: Library }) {

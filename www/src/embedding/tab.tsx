@@ -1,4 +1,4 @@
-/** The Embedding tab: a model that makes vectors, documents, a search by meaning, and a picture of it. */
+/** The Embedding tab: an embedding model, documents, semantic search and a plot. */
 
 import { useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -15,7 +15,7 @@ import { Library } from "./library";
 import { Picture } from "./picture-view";
 import { Search } from "./search";
 
-// Outside the component: changing tabs leaves the model and what was found as they are.
+// Outside the component: switching tabs keeps the model and the results.
 const slot = new ModelSlot("embedding");
 const library = new Library();
 let opened: Model | undefined;
@@ -35,7 +35,7 @@ export function EmbeddingTab() {
     <ModelStage
       slot={slot}
       title="Embedding"
-      bundled={{ wanted: ENCODER, note: "Comes with this page and works offline. Finds texts that share words; it knows no meaning.", size: "4 MB" }}
+      bundled={{ wanted: ENCODER, note: "Built into this page, works offline. Matches shared words, not meaning.", size: "4 MB" }}
       suggestions={EMBEDDING_SUGGESTIONS}
       facts={facts}
     >
@@ -44,7 +44,7 @@ export function EmbeddingTab() {
   );
 }
 
-/** What was chosen last; else the real default where it is on this device already, else the one that comes with the page. */
+/** Chooses the initial model: the last one, else MiniLM if it is cached, else the bundled one. */
 async function first(): Promise<void> {
   const chosen = slot.remembered.peek();
   if (chosen) return slot.load(chosen);
@@ -89,11 +89,11 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
   );
 }
 
-/** What the bundled encoder is, and what is better. */
+/** Explains the bundled encoder and offers a better one. */
 function Plain() {
   return (
     <p class="hint plain">
-      The small encoder of this page finds texts that <em>share words</em>; it knows no meaning. all-MiniLM-L6-v2 does:{" "}
+      The small built-in encoder finds texts that <em>share words</em>. all-MiniLM-L6-v2 searches by meaning:{" "}
       <button type="button" class="link" onClick={() => void slot.load(MINILM)}>
         download it (91 MB)
       </button>

@@ -1,4 +1,4 @@
-/** The options of a load that few people need. The token stays in memory: it is never stored. */
+/** Advanced load options. The token is kept in memory only. */
 
 import { signal, type Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
@@ -12,7 +12,7 @@ const weights = signal("auto");
 const embeddingWeights = signal("auto");
 const kv = signal("auto");
 
-/** The options as they stand, without those that are empty. */
+/** The options that are set. */
 export function advancedOptions(): Wanted["options"] {
   const options: Wanted["options"] = {};
   if (token.value.trim()) options.token = token.value.trim();
@@ -30,10 +30,10 @@ export function Advanced({ open }: { open: boolean }) {
     <details class="fold" open={open}>
       <summary>Advanced</summary>
       <div class="fields">
-        <Text label="Access token" value={token} type="password" focus={open} placeholder="hf_…" hint="For gated and private models. It is not stored." />
+        <Text label="Access token" value={token} type="password" focus={open} placeholder="hf_…" hint="For gated and private models. Not stored." />
         <Text label="Revision" value={revision} placeholder="main" />
         <Text label="Endpoint" value={endpoint} type="url" placeholder="https://huggingface.co" />
-        <Text label="Context length" value={maxContext} type="number" placeholder="the model's, up to 4,096" />
+        <Text label="Context length" value={maxContext} type="number" placeholder="model default, up to 4,096" />
         <Choice label="Weights" value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
         <Choice label="Embeddings" value={embeddingWeights} names={["auto", "f32", "f16", "q8", "q4"]} />
         <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed", "int8"]} />
@@ -48,7 +48,7 @@ interface TextProps {
   type?: "text" | "password" | "url" | "number";
   placeholder?: string;
   hint?: string;
-  /** Takes the focus when the sheet opens. */
+  /** Focuses the field when the sheet opens. */
   focus?: boolean;
 }
 
@@ -59,7 +59,7 @@ function Text({ label, value, type = "text", placeholder, hint, focus }: TextPro
       <label for={id}>{label}</label>
       <input
         id={id}
-        // The types allow different attributes for each kind of field; these go with any.
+        // The types allow different attributes per kind of field; these apply to all.
         type={type as "number"}
         min={type === "number" ? 1 : undefined}
         placeholder={placeholder}

@@ -1,4 +1,4 @@
-/** The models on this device, asked for before anyone looks, so that a list does not change while it is read. */
+/** The cached models, listed before the picker opens, so that the list does not change while it is read. */
 
 import { signal } from "@preact/signals";
 import { cachedModels, type CachedModel } from "jerboa";
@@ -7,7 +7,7 @@ import { asError, capital } from "../errors";
 export const cached = signal<CachedModel[] | undefined>(undefined);
 export const cachedProblem = signal("");
 
-/** Asks again. */
+/** Lists them again. */
 export async function refreshCached(): Promise<CachedModel[]> {
   try {
     cached.value = await cachedModels();

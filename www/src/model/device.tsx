@@ -1,4 +1,4 @@
-/** The sheet about the device: what WebGPU gives here, and what the loaded model takes of it. */
+/** The device sheet: WebGPU capabilities, and what the loaded model uses. */
 
 import { useSignal } from "@preact/signals";
 import { deviceReport, JerboaError, type DeviceReport, type Model } from "jerboa";
@@ -40,25 +40,25 @@ function Report({ model }: { model: Model | undefined }) {
       ))}
       <section class="group">
         <h3>GPU</h3>
-        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={deviceRows(report.value)} /> : <p class="muted">Asking the device…</p>}
+        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={deviceRows(report.value)} /> : <p class="muted">Querying the device…</p>}
       </section>
       <CopyButton small label="Copy the report" text={() => JSON.stringify(all(), null, 2)} />
     </>
   );
 }
 
-/** What somebody may want to know of a GPU, in words; the copied report has all of it as it is. */
+/** The main GPU properties in words; the copied report has all of them unchanged. */
 function deviceRows(report: DeviceReport): Record<string, unknown> {
   const number = (name: string): number | undefined => (typeof report[name] === "number" ? (report[name] as number) : undefined);
   const size = (name: string): string | undefined => (number(name) === undefined ? undefined : bytes(number(name)!));
   const [least, most] = Array.isArray(report["subgroup_size"]) ? (report["subgroup_size"] as number[]) : [];
   const rows: Record<string, unknown> = {
     GPU: [report.vendor, report.architecture].filter(Boolean).join(" ") || undefined,
-    "as it names itself": report.description,
-    "software renderer": report.software ? "yes: it computes on the processor" : undefined,
+    "description": report.description,
+    "software renderer": report.software ? "yes (runs on the CPU)" : undefined,
     "half precision (f16)": report.f16,
     subgroups: report.subgroups ? (least === most ? `of ${least}` : `of ${least} to ${most}`) : report.subgroups,
-    "memory for models, about": size("memory"),
+    "memory for models (estimate)": size("memory"),
     "largest buffer": size("max_buffer_size"),
     "workgroup memory": size("max_workgroup_storage"),
     "Safari's implementation": report["webkit"] ? "yes" : undefined,
@@ -79,7 +79,7 @@ function modelRows({ info }: Model): Record<string, unknown> {
   };
 }
 
-/** An object as rows; objects inside it as groups of rows. */
+/** Renders an object as rows; nested objects as row groups. */
 function Table({ value }: { value: Record<string, unknown> }) {
   return (
     <dl class="table">
@@ -102,7 +102,7 @@ function cell(entry: unknown) {
   return typeof entry === "number" ? entry.toLocaleString("en") : String(entry);
 }
 
-/** camelCase and snake_case as words. */
+/** Splits camelCase and snake_case into words. */
 function words(name: string): string {
   if (/^[a-z0-9]+(_[a-z0-9]+)+$/.test(name)) return name.replaceAll("_", " ");
   return /^[a-z]+([A-Z][a-z0-9]*)+$/.test(name) ? name.replace(/([A-Z])/g, " $1").toLowerCase() : name;

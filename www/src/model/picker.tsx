@@ -1,4 +1,4 @@
-/** The sheet in which a model is chosen: the bundled one, a repository, files, or one that is in the cache. */
+/** The model picker: the bundled model, a repository, files, or a cached model. */
 
 import { useSignal } from "@preact/signals";
 import { deleteModel, type CachedModel } from "jerboa";
@@ -19,10 +19,10 @@ import { expected } from "./pace";
 import { askRoom, room } from "./room";
 import type { ModelSlot, Wanted } from "./slot";
 
-/** The repository that was typed last. */
+/** The repository entered last. */
 const typed = stored("repository", "", (v): v is string => typeof v === "string");
 
-/** The model that comes with the page. */
+/** The model bundled with the page. */
 export interface Bundled {
   wanted: Wanted;
   note: string;
@@ -34,7 +34,7 @@ interface Props {
   bundled?: Bundled;
   suggestions: readonly Suggestion[];
   open: boolean;
-  /** Shows the advanced options at once: a token is needed. */
+  /** Opens the advanced options, because a token is needed. */
   advanced: boolean;
   onClose: () => void;
 }
@@ -76,10 +76,10 @@ interface RepositoryProps {
   current: string;
 }
 
-/** What a name must be, or nothing where it is that. */
+/** The problem with a model name; empty if it is valid. */
 function wrong(name: string): string {
-  if (name.includes("://")) return URL.canParse(name) ? "" : "This is no address.";
-  return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : "A model is named as organisation/model, or by the address of its folder or .gguf file.";
+  if (name.includes("://")) return URL.canParse(name) ? "" : "Not a valid URL.";
+  return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : "Enter organization/model, or the URL of a folder or .gguf file.";
 }
 
 function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
@@ -88,7 +88,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
   const loadNamed = (id: string): void => {
     const options = advancedOptions();
     const name = id.trim();
-    // An address names its own server and revision.
+    // A URL names its own server and revision.
     if (name.includes("://")) {
       delete options.endpoint;
       delete options.revision;
@@ -98,7 +98,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     const name = typed.value.trim();
-    problem.value = name ? wrong(name) : "Name a model.";
+    problem.value = name ? wrong(name) : "Enter a model name.";
     if (!problem.value) loadNamed(name);
     else document.getElementById(input)?.focus();
   };
@@ -110,7 +110,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
           id={input}
           type="text"
           class="grow"
-          placeholder="organisation/model or address"
+          placeholder="organization/model or URL"
           aria-invalid={problem.value ? "true" : undefined}
           aria-describedby={problem.value ? `${input}-problem` : undefined}
           autocomplete="off"
@@ -148,7 +148,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
   );
 }
 
-/** What may be expected of a model here, once another has shown how fast the device is. */
+/** The estimated speed on this device, once it has been measured. */
 function pace(size: number): string[] {
   const tokens = expected(size);
   return tokens ? [`about ${tokens} tokens/s here`] : [];
@@ -198,7 +198,7 @@ function Cached({ load, current }: { load: (w: Wanted) => void; current: string 
           <li key={entry.source} class="row">
             <button type="button" class="choice grow" aria-current={entry.model === current ? "true" : undefined} onClick={() => load(cachedWanted(entry))}>
               <span class="choice-name">{nameOf(entry)}</span>
-              {entry.complete === false && <span class="choice-note">Not complete; loading goes on where it stopped.</span>}
+              {entry.complete === false && <span class="choice-note">Incomplete; the download will resume.</span>}
               <span class="choice-size">{bytes(entry.bytes)}</span>
             </button>
             <button type="button" class="icon-button" aria-label={`Remove ${nameOf(entry)} from this device`} onClick={() => void remove(entry)}>

@@ -1,13 +1,13 @@
-/** How much memory a model may take on this device, as the engine guesses: which suggestions are too large for it. Knows no model. */
+/** The estimated memory for models on this device, to mark suggestions that are too large. */
 
 import { signal } from "@preact/signals";
 import { deviceReport } from "jerboa";
 
-/** Bytes; nothing while nobody has asked, or where nobody can tell. */
+/** Bytes; undefined while unknown. */
 export const room = signal<number | undefined>(undefined);
 let asked = false;
 
-/** Asks, once. */
+/** Queries the estimate, once. */
 export function askRoom(): void {
   if (asked) return;
   asked = true;

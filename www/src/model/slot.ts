@@ -1,4 +1,4 @@
-/** The model of a tab, and the one that is to take its place. Does not know what the tab does with it. */
+/** A tab's model and the one that will replace it. */
 
 import { computed, signal, type Signal } from "@preact/signals";
 import { loadModel, type JerboaError, type LoadOptions, type LoadProgress, type Model } from "jerboa";
@@ -7,25 +7,25 @@ import { stored } from "../prefs";
 import { announce } from "../ui/announce";
 import { refreshCached } from "./cached";
 
-/** What is to be loaded, and how. */
+/** A load request. */
 export interface Wanted {
-  /** A repository, an address, or files. */
+  /** A repository, a URL, or files. */
   source: string | File[];
-  /** How it is called on the page. */
+  /** Display name. */
   label: string;
   options: Pick<LoadOptions, "token" | "revision" | "endpoint" | "maxContext" | "weights" | "embeddingWeights" | "kv">;
 }
 
-/** A model that is ready. */
+/** A loaded model. */
 export interface Ready {
   wanted: Wanted;
   model: Model;
   fromCache: boolean;
-  /** False where its files hold no tokenizer. */
+  /** False if its files have no tokenizer. */
   reads: boolean;
 }
 
-/** A model on its way, or one that could not be loaded. */
+/** A model that is loading or failed to load. */
 export interface Pending {
   wanted: Wanted;
   progress?: LoadProgress;
@@ -35,33 +35,33 @@ export interface Pending {
 const isWanted = (v: unknown): v is Wanted | null =>
   v === null || (typeof v === "object" && typeof (v as Wanted).source === "string" && typeof (v as Wanted).label === "string" && typeof (v as Wanted).options === "object");
 
-/** What a load that fails leaves too little room for while the old model is there. */
+/** Load errors that may succeed after unloading the old model. */
 const CROWDED: ReadonlySet<string> = new Set(["out_of_memory", "device_lost"]);
 
 export class ModelSlot {
-  /** The model that works. */
+  /** The loaded model. */
   readonly current = signal<Ready | undefined>(undefined);
-  /** The one that is to take its place. */
+  /** The model that is loading. */
   readonly pending = signal<Pending | undefined>(undefined);
   readonly model = computed(() => this.current.value?.model);
-  /** The model that was chosen last, without its token; the files of one that was picked are gone after a reload. */
+  /** The last chosen model without its token; selected files are lost on reload. */
   readonly remembered: Signal<Wanted | null>;
   #loading: AbortController | undefined;
 
   readonly #more: () => LoadOptions;
 
-  /** `more` are the tab's own options of every load. */
+  /** `more` are the tab's options for every load. */
   constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
     this.#more = typeof more === "function" ? more : () => more;
     this.remembered = stored<Wanted | null>(`${name}.model`, null, isWanted);
   }
 
-  /** Whether nothing is there and nothing on its way. */
+  /** Whether no model is loaded or loading. */
   get idle(): boolean {
     return !this.current.peek() && !this.pending.peek();
   }
 
-  /** Loads a model. What is there works on until the new one is ready, unless both together do not fit. */
+  /** Loads a model. The current one stays usable until the new one is ready, unless both do not fit together. */
   async load(wanted: Wanted): Promise<void> {
     this.#loading?.abort();
     const controller = new AbortController();
@@ -88,11 +88,11 @@ export class ModelSlot {
     }
   }
 
-  /** Aborts the load that is under way, or puts its failure away; downloaded parts stay cached. */
+  /** Cancels the running load, or dismisses its failure; downloaded parts stay cached. */
   cancel(): void {
     this.#loading?.abort();
     this.pending.value = undefined;
-    announce("Loading was stopped.");
+    announce("Loading cancelled.");
   }
 
   async #drop(): Promise<void> {
@@ -107,7 +107,7 @@ export class ModelSlot {
     const onProgress = (progress: LoadProgress): void => {
       if (signal.aborted) return;
       if (progress.phase === "weights" && progress.loaded > 0 && !progress.fromCache) fetched = true;
-      // As often as an eye can follow.
+      // Limited to what the eye can follow.
       const at = performance.now();
       if (shown.phase === progress.phase && at - shown.at < 100) return;
       shown = { phase: progress.phase, at };

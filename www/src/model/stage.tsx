@@ -1,4 +1,4 @@
-/** The stage of a tab: which model its slot has, how one is chosen, what is said of the device and of loading. Knows no task. */
+/** The frame of a tab: model button, picker, and loading state. */
 
 import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -16,11 +16,11 @@ interface Props {
   title: string;
   suggestions: readonly Suggestion[];
   bundled?: Bundled;
-  /** What the button of the model says under its name. */
+  /** Text below the model's name in its button. */
   facts: (model: Model, fromCache: boolean) => string;
-  /** At the end of the toolbar. */
+  /** Controls at the end of the toolbar. */
   tools?: ComponentChildren;
-  /** Under what is said of loading: for a model, or for none. `choose` opens the list of models. */
+  /** Content below the loading state, with or without a model. `choose` opens the picker. */
   children: (model: Model | undefined, choose: () => void) => ComponentChildren;
 }
 

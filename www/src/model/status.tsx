@@ -1,4 +1,4 @@
-/** A load as it goes, or why it failed: as the stage, or as a strip above a model that works on. */
+/** Progress or failure of a load: full size, or as a strip above a model in use. */
 
 import type { LoadProgress } from "jerboa";
 import { bytes, seconds } from "../format";
@@ -12,14 +12,14 @@ interface Props {
   choose: (advanced: boolean) => void;
 }
 
-/** What a load is doing. */
+/** The label of a load's phase. */
 function phaseOf(progress: LoadProgress | undefined): string {
   if (!progress) return LOAD.starting;
   if (progress.phase === "weights") return progress.fromCache ? LOAD.cache : LOAD.download;
   return LOAD[progress.phase];
 }
 
-/** In place of the model, or while there is none. */
+/** Shown instead of a model. */
 export function PendingStage({ slot, pending, choose }: Props) {
   if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
   return (
@@ -38,7 +38,7 @@ export function PendingStage({ slot, pending, choose }: Props) {
   );
 }
 
-/** Above what works on. */
+/** Shown above a model in use. */
 export function PendingStrip({ slot, pending, choose }: Props) {
   if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
   return (

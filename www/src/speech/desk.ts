@@ -1,4 +1,4 @@
-/** What a model hears on the page: a microphone, a file, and the transcript of both. Knows the package; not how anything looks. */
+/** Transcription state: microphone, file, and their transcript. */
 
 import { computed, signal } from "@preact/signals";
 import type { JerboaError, Model } from "jerboa";
@@ -6,31 +6,31 @@ import { JerboaError as Failure } from "jerboa";
 import { asError } from "../errors";
 import { announce } from "../ui/announce";
 
-/** A stretch of what was said. */
+/** A final segment of the transcript. */
 export interface Line {
   start: number;
   end: number;
   text: string;
 }
 
-/** What is being said. */
+/** The partial text of the current segment. */
 export interface Partial {
   text: string;
   stable: string;
 }
 
-/** A file on its way. */
+/** The file being transcribed. */
 export interface Work {
   name: string;
   done: number;
   total: number;
 }
 
-/** What a browser says of a microphone that it does not give. */
+/** Messages for microphone errors, by exception name. */
 const MICROPHONE: Readonly<Record<string, string>> = {
-  NotAllowedError: "The browser did not allow the microphone. Allow it for this page, in the address bar or in the settings, and try again.",
-  NotFoundError: "There is no microphone. Connect one, or open a file.",
-  NotReadableError: "The microphone is in use by another program, or does not answer.",
+  NotAllowedError: "Microphone access was denied. Allow it for this page in the address bar or the browser's settings, then try again.",
+  NotFoundError: "No microphone found. Connect one, or open a file.",
+  NotReadableError: "The microphone is not responding. Close other programs that use it, then try again.",
 };
 
 export class Desk {
@@ -46,13 +46,13 @@ export class Desk {
   #controller: AbortController | undefined;
   #stream: MediaStream | undefined;
 
-  /** Listens until it is stopped. */
+  /** Transcribes the microphone until stopped. */
   async listen(model: Model): Promise<void> {
     if (this.busy.peek()) return;
     this.error.value = undefined;
     let stream: MediaStream;
     try {
-      if (!navigator.mediaDevices?.getUserMedia) throw new Failure("request", "This browser gives no microphone to pages, or this address is not secure (https).");
+      if (!navigator.mediaDevices?.getUserMedia) throw new Failure("request", "The microphone is not available: this browser does not support it, or the page was not loaded over https.");
       stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: true, noiseSuppression: true } });
     } catch (thrown) {
       this.error.value = told(thrown);
@@ -62,7 +62,7 @@ export class Desk {
     const controller = this.#begin();
     this.listening.value = true;
     announce("Listening.");
-    // Times go on behind what is there.
+    // Continue the timestamps after the existing transcript.
     const offset = this.lines.peek().at(-1)?.end ?? 0;
     try {
       const options = { ...this.#language(), signal: controller.signal, onLevel: (level: number) => void (this.level.value = level) };
@@ -98,8 +98,8 @@ export class Desk {
           if (text.trim()) this.lines.value = [...this.lines.peek(), { start, end, text: text.trim() }];
         },
       });
-      announce(made.text ? `${file.name} was transcribed.` : `Nothing was said in ${file.name}.`);
-      if (!made.text) this.error.value = new Failure("request", `Nothing was said in ${file.name}, or the model did not understand it.`);
+      announce(made.text ? `${file.name} was transcribed.` : `No speech found in ${file.name}.`);
+      if (!made.text) this.error.value = new Failure("request", `No speech was recognized in ${file.name}.`);
     } catch (thrown) {
       if (!controller.signal.aborted) this.error.value = asError(thrown);
     } finally {
@@ -107,9 +107,9 @@ export class Desk {
     }
   }
 
-  /** Ends what is under way; what was heard stays. */
+  /** Stops the running operation; the transcript is kept. */
   stop(): void {
-    // A stream that ends is heard to its end.
+    // A stream that ends is transcribed to its end.
     const tracks = this.#stream?.getTracks() ?? [];
     tracks.forEach((track) => {
       track.stop();
@@ -124,7 +124,7 @@ export class Desk {
     this.error.value = undefined;
   }
 
-  /** Subtitles of what is there. */
+  /** Subtitles of the transcript. */
   srt(): string {
     return this.lines
       .peek()
@@ -163,7 +163,7 @@ function stamp(seconds: number): string {
   return `${two(ms / 3_600_000)}:${two((ms / 60_000) % 60)}:${two((ms / 1000) % 60)},${String(ms % 1000).padStart(3, "0")}`;
 }
 
-/** A time as people read it. */
+/** A time for display. */
 export function clock(seconds: number): string {
   return `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, "0")}`;
 }

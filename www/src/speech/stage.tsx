@@ -1,4 +1,4 @@
-/** The stage of a tab of sound: what is said while there is no model, or one for something else. */
+/** The frame of a speech tab: messages without a model, or with one of another task. */
 
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
@@ -12,12 +12,12 @@ interface Props {
   task: string;
   title: string;
   suggestions: readonly Suggestion[];
-  /** Before a model was chosen. */
+  /** Shown before a model is chosen. */
   empty: string;
-  /** Of a model for something else. */
+  /** Shown for a model of another task. */
   wrong: (name: string) => string;
   facts: (model: Model) => string;
-  /** Beside the choice of a model. */
+  /** Shown next to the model choice. */
   beside?: ComponentChildren;
   children: (model: Model) => ComponentChildren;
 }

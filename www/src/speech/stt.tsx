@@ -1,4 +1,4 @@
-/** The STT tab: a model that hears, a microphone and files, and what was said. */
+/** The STT tab: a speech-to-text model, microphone and files, and the transcript. */
 
 import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -14,7 +14,7 @@ import { Notice } from "../ui/notice";
 import { Desk, clock } from "./desk";
 import { Stage } from "./stage";
 
-// Outside the component: changing tabs leaves the model and what was said as they are.
+// Outside the component: switching tabs keeps the model and the transcript.
 const slot = new ModelSlot("stt", { vad: SILERO });
 const desk = new Desk();
 
@@ -110,7 +110,7 @@ function File({ model }: { model: Model }) {
       <h2>File</h2>
       <label class="file-button">
         <Icon name="file" />
-        Drop or open a sound file
+        Drop or open an audio file
         <input type="file" accept="audio/*,video/*,.wav,.mp3,.m4a,.ogg,.flac" disabled={desk.busy.value} onChange={pick} />
       </label>
       {work && (
@@ -154,7 +154,7 @@ function Said() {
         )}
       </div>
       {lines.length === 0 && !partial && !desk.work.value && <p class="hint">{desk.listening.value ? STT.speak : STT.begin}</p>}
-      <ol class="said" aria-label="What was said">
+      <ol class="said" aria-label="Segments">
         {lines.map(({ start, text }, i) => (
           <li key={i}>
             <time>{clock(start)}</time>

@@ -1,4 +1,4 @@
-/** The TTS tab: a model that speaks, a text, and its sound as it is made. */
+/** The TTS tab: a text-to-speech model, a text, and its audio while it is generated. */
 
 import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -19,7 +19,7 @@ const text = (v: unknown): v is string => typeof v === "string";
 const codec = stored("tts.codec", "", text);
 const slot = new ModelSlot("tts", () => ({ codec: codec.peek().trim() || CODEC.id }));
 const voice = new Voice();
-/** Bars of the picture. */
+/** Bars of the waveform. */
 const BARS = 160;
 
 export function TtsTab() {
@@ -46,7 +46,7 @@ function facts({ info }: Model): string {
   return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.speaks ? `${info.speaks.sampleRate.toLocaleString("en")} Hz` : ""].filter(Boolean).join(" · ");
 }
 
-/** The codec that goes with a model of codes. */
+/** The codec of a model that generates codec tokens. */
 function Codec() {
   return (
     <section class="panel codec" aria-label="Codec">
@@ -106,14 +106,14 @@ function Sound() {
   const made = voice.made.value;
   if (!made) return voice.speaking.value ? <p class="hint">{TTS.begins}</p> : null;
   return (
-    <section class="panel" aria-label="Sound">
+    <section class="panel" aria-label="Audio">
       <svg class="wave" viewBox={`0 0 ${BARS} 40`} preserveAspectRatio="none" role="img" aria-label={`Waveform of ${made.seconds.toFixed(1)} seconds`}>
         {peaks(made.pieces, BARS).map((peak, i) => (
           <rect key={i} x={i + 0.15} width={0.7} y={20 - Math.max(0.5, peak * 19)} height={Math.max(1, peak * 38)} />
         ))}
       </svg>
       <div class="panel-head">
-        <p class="hint">{`${made.seconds.toFixed(1)} s of sound, the first after ${milliseconds(made.first)}${voice.speaking.value ? "…" : `, all in ${milliseconds(made.took)}`}`}</p>
+        <p class="hint">{`${made.seconds.toFixed(1)} s of audio, first after ${milliseconds(made.first)}${voice.speaking.value ? "…" : `, all in ${milliseconds(made.took)}`}`}</p>
         <div class="row">
           <button type="button" class="quiet-button" disabled={voice.speaking.value} onClick={() => voice.replay()}>
             <Icon name="again" />
@@ -129,7 +129,7 @@ function Sound() {
   );
 }
 
-/** A WAV file of 16 bits. */
+/** A 16-bit WAV file. */
 function wavOf(pieces: Float32Array[], rate: number): Blob {
   const count = pieces.reduce((sum, piece) => sum + piece.length, 0);
   const view = new DataView(new ArrayBuffer(44 + count * 2));

@@ -1,17 +1,17 @@
-/** What a model says on the page: the sound as it is made, played at once and kept. Knows the package; not how anything looks. */
+/** Speech synthesis state: audio is played while it is generated, and kept. */
 
 import { signal } from "@preact/signals";
 import type { JerboaError, Model } from "jerboa";
 import { asError } from "../errors";
 import { announce } from "../ui/announce";
 
-/** Sound that was made. */
+/** Synthesized audio. */
 export interface Made {
   text: string;
   pieces: Float32Array[];
   sampleRate: number;
   seconds: number;
-  /** Milliseconds to the first of it, and of all. */
+  /** Milliseconds to the first audio. */
   first: number;
   took: number;
 }
@@ -22,7 +22,7 @@ export class Voice {
   readonly error = signal<JerboaError | undefined>(undefined);
   #controller: AbortController | undefined;
   #context: AudioContext | undefined;
-  /** Where the next piece is to sound. */
+  /** Start time of the next piece. */
   #at = 0;
 
   async speak(model: Model, text: string, voice: string): Promise<void> {
@@ -45,7 +45,7 @@ export class Voice {
         const count = pieces.reduce((sum, piece) => sum + piece.length, 0);
         this.made.value = { text, pieces: [...pieces], sampleRate, seconds: count / sampleRate, first, took: performance.now() - began };
       }
-      announce(pieces.length ? "Spoken." : "Nothing was spoken.");
+      announce(pieces.length ? "Speech finished." : "No audio was generated.");
     } catch (thrown) {
       if (!controller.signal.aborted) this.error.value = asError(thrown);
     } finally {
@@ -53,7 +53,7 @@ export class Voice {
     }
   }
 
-  /** Ends what is being made and what sounds. */
+  /** Stops synthesis and playback. */
   stop(): void {
     this.#controller?.abort();
     this.silence();
@@ -65,7 +65,7 @@ export class Voice {
     this.#at = 0;
   }
 
-  /** Plays what there is from its beginning. */
+  /** Plays the audio from its start. */
   replay(): void {
     const made = this.made.peek();
     if (!made) return;
@@ -88,7 +88,7 @@ export class Voice {
   }
 }
 
-/** The loudest of each of so many stretches, for a picture. */
+/** Peak values of equal parts of the audio, for a waveform. */
 export function peaks(pieces: readonly Float32Array[], count: number): number[] {
   const total = pieces.reduce((sum, piece) => sum + piece.length, 0);
   const out = new Array<number>(count).fill(0);

@@ -1,12 +1,12 @@
-/** Sentences for screen readers that are not to be seen. */
+/** Messages for screen readers only. */
 
 import { signal } from "@preact/signals";
 
 const text = signal("");
 
-/** Says a sentence. */
+/** Announces a sentence. */
 export function announce(sentence: string): void {
-  // The same sentence twice is news too: readers speak up only when the text changes.
+  // A repeated sentence must change its text, or screen readers skip it.
   text.value = text.value === sentence ? `${sentence}\u00a0` : sentence;
 }
 

@@ -1,4 +1,4 @@
-/** A button that copies a text and says so. */
+/** A button that copies text and announces it. */
 
 import { useState } from "preact/hooks";
 import { announce } from "./announce";
@@ -13,7 +13,7 @@ export function CopyButton({ label, text, small }: { label: string; text: () => 
       setDone(true);
       setTimeout(() => setDone(false), 1500);
     } catch {
-      announce("This browser did not allow copying.");
+      announce("Copying was blocked by the browser.");
     }
   };
   return (

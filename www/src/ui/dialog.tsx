@@ -1,4 +1,4 @@
-/** A modal sheet over the page: the browser's own dialog, which keeps the focus inside and gives it back. */
+/** A modal dialog: the browser's own, which traps and restores the focus. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
@@ -8,7 +8,7 @@ interface Props {
   open: boolean;
   title: string;
   onClose: () => void;
-  /** At the right edge instead of the middle, where there is room. */
+  /** Aligns it to the right edge if there is room. */
   side?: boolean;
   children: ComponentChildren;
 }

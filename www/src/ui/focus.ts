@@ -1,6 +1,6 @@
-/** Where the focus goes when the control that had it is gone. */
+/** Moves the focus when its element disappears. */
 
-/** Moves the focus to the first that is there, when nothing has it after the next paint. */
+/** Focuses the first existing selector if nothing has the focus after the next paint. */
 export function refocus(...selectors: string[]): void {
   requestAnimationFrame(() =>
     requestAnimationFrame(() => {

@@ -1,4 +1,4 @@
-/** The page's icons: strokes on a 24-unit square, in the colour of the text. They are decoration; buttons carry the names. */
+/** Icons as strokes on a 24-unit square, in the text color. Decorative: buttons carry the labels. */
 
 const PATHS = {
   send: "M12 19V5M5.5 11.5 12 5l6.5 6.5",

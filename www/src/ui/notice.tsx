@@ -1,4 +1,4 @@
-/** A sentence that something went wrong, with what can be done. */
+/** An error notice with suggested actions. */
 
 import type { JerboaError } from "jerboa";
 import type { ComponentChildren } from "preact";
@@ -7,7 +7,7 @@ import { told } from "../errors";
 interface Props {
   title?: string;
   children?: ComponentChildren;
-  /** Tells an error instead of `children`. */
+  /** Shows an error instead of `children`. */
   error?: JerboaError;
   actions?: ComponentChildren;
 }

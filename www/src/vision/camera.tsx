@@ -1,4 +1,4 @@
-/** Takes a picture with the device's camera. Knows no model. */
+/** Takes a photo with the device's camera. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";

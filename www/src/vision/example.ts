@@ -1,4 +1,4 @@
-/** The picture that the page draws itself: a house, a tree and the sun. */
+/** An example image that the page draws: a house, a tree and the sun. */
 
 import { VISION } from "../strings";
 

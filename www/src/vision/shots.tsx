@@ -1,4 +1,4 @@
-/** The pictures and videos of the next question: dropped, pasted, picked or taken with the camera, each with the grid that the model reads. */
+/** Images and videos for the next question: dropped, pasted, opened or taken with the camera, with their token grid. */
 
 import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -79,7 +79,7 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
   );
 }
 
-/** A picture with the blocks that its tokens stand for, and what reading it took; or a video to be played. */
+/** An image with its token grid and encoding time, or a playable video. */
 export function Looked({ shot }: { shot: Shot }) {
   const seen = shot.seen.value;
   const error = shot.error.value;
@@ -104,10 +104,10 @@ export function Looked({ shot }: { shot: Shot }) {
 
 function facts({ tokens, tiles, ms }: NonNullable<Shot["seen"]["value"]>): string {
   const size = tiles.length === 1 ? `${tiles[0]![0]} × ${tiles[0]![1]} pixels` : count(tiles.length, "tile");
-  return [size, count(tokens, "token"), ms > 0 ? `encoded in ${milliseconds(ms)}` : "known already"].join(" · ");
+  return [size, count(tokens, "token"), ms > 0 ? `encoded in ${milliseconds(ms)}` : "already encoded"].join(" · ");
 }
 
-/** Lines between tokens where the picture is one tile. */
+/** Lines between tokens, for images of one tile. */
 function Grid({ grids }: { grids: [number, number][] }) {
   const [first] = grids;
   if (grids.length !== 1 || !first) return null;

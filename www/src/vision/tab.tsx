@@ -1,4 +1,4 @@
-/** The Vision tab: a model that sees, pictures, and a conversation about them. */
+/** The Vision tab: a vision model, images, and a conversation about them. */
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
@@ -15,7 +15,7 @@ import { Notice } from "../ui/notice";
 import { Looked, Shots } from "./shots";
 import { type SeeingTurn, Talk } from "./talk";
 
-// Outside the component: changing tabs leaves the model and the conversation as they are.
+// Outside the component: switching tabs keeps the model and the conversation.
 const slot = new ModelSlot("vision");
 const talk = new Talk();
 let met: Model | undefined;

@@ -1,4 +1,4 @@
-/** Pictures, videos and the conversation about them. Knows the model's API; not how anything looks. */
+/** The vision chat: images, videos and the conversation about them. */
 
 import { computed, signal, type Signal } from "@preact/signals";
 import { type ChatMessage, type EncodedImage, JerboaError, type Model } from "jerboa";
@@ -7,42 +7,42 @@ import { VISION } from "../strings";
 import { announce } from "../ui/announce";
 import type { Turn } from "../chat/conversation";
 
-/** A picture or a video of the page, and what the model made of it. */
+/** An image or video of the page, with the encoder's result. */
 export interface Shot {
   id: number;
   video: boolean;
   name: string;
   blob: Blob;
-  /** An address of it for this page. */
+  /** An object URL of it. */
   url: string;
   seen: Signal<Omit<EncodedImage, "data"> | undefined>;
   error: Signal<JerboaError | undefined>;
 }
 
-/** A turn; of the user's, with the pictures that it shows. */
+/** A turn; user turns have their images. */
 export interface SeeingTurn extends Turn {
   shots: readonly Shot[];
   /** Milliseconds of encoding that the answer waited for. */
   encodeMs: Signal<number>;
 }
 
-/** The most tokens of an answer; of a model without knowledge, few say as much. */
+/** Maximum tokens of an answer; fewer for the random demo model. */
 const most = ({ info }: Model): number => (info.parameters < 1e6 ? 24 : 256);
 
-/** Whether a model takes videos. */
+/** Whether a model supports videos. */
 export const watches = ({ info }: Model): boolean => info.capabilities?.includes("video") === true;
 
 export class Talk {
-  /** The pictures that go with the next question. */
+  /** Images for the next question. */
   readonly shots = signal<readonly Shot[]>([]);
   readonly turns = signal<readonly SeeingTurn[]>([]);
   readonly busy = computed(() => this.turns.value.some((turn) => turn.running.value));
   #next = 1;
   #abort: AbortController | undefined;
-  /** Pictures are encoded one after another. */
+  /** Images are encoded one after another. */
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Adds pictures to the next question; the model looks at them meanwhile. */
+  /** Adds images to the next question and starts encoding them. */
   add(model: Model | undefined, files: readonly (Blob & { name?: string })[]): void {
     const shots = files.map((blob) => ({
       id: this.#next++,
@@ -62,7 +62,7 @@ export class Talk {
     URL.revokeObjectURL(shot.url);
   }
 
-  /** Another model looks at what is there; the conversation was with the one before. */
+  /** Switches to another model: pending images are encoded again, the conversation is cleared. */
   meet(model: Model): void {
     this.clear();
     for (const shot of this.shots.peek()) {
@@ -82,7 +82,7 @@ export class Talk {
     this.#abort?.abort();
   }
 
-  /** Asks about the pictures that are there, and those of the turns before. */
+  /** Asks about the pending images and those of earlier turns. */
   async ask(model: Model, text: string): Promise<void> {
     if (this.busy.peek()) return;
     const shots = this.shots.peek().filter(({ error }) => !error.peek());
@@ -91,7 +91,7 @@ export class Talk {
     await this.#answer(model, [...this.turns.peek(), question]);
   }
 
-  /** Answers the last question once more, and otherwise. */
+  /** Regenerates the last answer with sampling. */
   async again(model: Model): Promise<void> {
     const turns = this.turns.peek();
     if (!this.busy.peek() && turns.at(-1)?.role === "assistant") await this.#answer(model, turns.slice(0, -1), 0.8);
@@ -100,7 +100,7 @@ export class Talk {
   #look(model: Model, shot: Shot): void {
     const look = async (): Promise<void> => {
       if (!this.shots.peek().includes(shot)) return;
-      // A video is cut into frames and read with its question.
+      // Videos are sampled and encoded with their question.
       if (shot.video) return void (shot.error.value = watches(model) ? undefined : new JerboaError("request", VISION.noVideos(model.info.model)));
       try {
         const { data: _, ...seen } = await model.encodeImage(shot.blob);
