@@ -38,7 +38,7 @@ export const mustBe = {
     (...names: string[]): Check =>
     (v) =>
       names.includes(v as string) ? undefined : `one of ${names.map((n) => `'${n}'`).join(", ")}`,
-  url: (v: unknown) => (typeof v === "string" || v instanceof URL ? undefined : "an address, as a string or a URL"),
+  url: (v: unknown) => (typeof v === "string" || v instanceof URL ? undefined : "a URL, as a string or URL object"),
   /** Token ids mapped to numbers within OpenAI's bounds. */
   biases: (v: unknown) =>
     typeof v === "object" &&

@@ -102,7 +102,7 @@ function inside(where: string, address: string): Blob {
     const bytes = /;base64\s*$/i.test(head) ? Uint8Array.from(atob(decodeURIComponent(body)), (c) => c.charCodeAt(0)) : new TextEncoder().encode(decodeURIComponent(body));
     return new Blob([bytes], { type: head.split(";")[0]! });
   } catch (thrown) {
-    throw refused(`${where}: the data: address is damaged: ${reason(thrown)}`);
+    throw refused(`${where}: the data: URL is invalid: ${reason(thrown)}`);
   }
 }
 

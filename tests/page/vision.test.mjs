@@ -152,7 +152,7 @@ test("a file is turned upright and its header is read before it is decoded", opt
     gone: /^network: .*none\.png could not be fetched \(HTTP 404\)/,
     scheme: /^request: .*image URLs must start with http:, https:, data: or blob:/,
     long: /^request: .*times as long as wide/,
-    data: /^request: .*the data: address is damaged/,
+    data: /^request: .*the data: URL is invalid/,
     thing: /^request: .*is not a supported image/,
     part: /^request: .*requires image_url: \{ url \}/,
     sound: /^request: .*does not support parts of type .*Supported: text, images and videos/,

@@ -1,4 +1,4 @@
-/** Keeps what the page is made of, so that it opens without a network. Models are the engine's business: their requests go past it untouched. */
+/** Caches the page's own files, so that it opens offline. Requests for models pass through: the engine caches them. */
 
 const SHELL = "jerboa-shell-1";
 const PARTS = new Set(["script", "style", "worker", "font", "image", "manifest"]);
@@ -6,7 +6,7 @@ const PARTS = new Set(["script", "style", "worker", "font", "image", "manifest"]
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
 
-/** What a request is to the page: its document, a part of it, or nothing of its own. */
+/** Classifies a request: the page's document, one of its assets, or neither. */
 function kind(request) {
   const { origin, pathname } = new URL(request.url);
   const inside = origin === location.origin && pathname.startsWith(new URL("./", location.href).pathname);
@@ -21,7 +21,7 @@ self.addEventListener("fetch", (event) => {
   else if (what === "part") event.respondWith(partOf(event.request));
 });
 
-/** The network's, where there is one: a new page lets go of the parts of the one before. */
+/** Network first; a new page removes the old page's assets. */
 async function documentOf(request) {
   const shell = await caches.open(SHELL);
   try {
@@ -38,7 +38,7 @@ async function documentOf(request) {
   }
 }
 
-/** Parts carry a hash of their content in their names, but for a few small ones. */
+/** Asset names contain a content hash, except for a few small files. */
 async function partOf(request) {
   const shell = await caches.open(SHELL);
   const hashed = /-[\w-]{8}\.\w+$/.test(new URL(request.url).pathname);

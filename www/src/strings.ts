@@ -8,14 +8,14 @@ export const APP = {
   noScript: "This page runs language models in the browser and needs JavaScript.",
 };
 
-/** Names of the tabs, in order, by their fragment in the address. */
+/** Tab names by URL fragment, in order. */
 export const TAB_NAMES = { chat: "Chat", vision: "Vision", embedding: "Embedding", stt: "STT", tts: "TTS" } as const;
 
 /** Links to the other tabs on the first screen. */
 export const ALSO = {
   label: "Also in this demo",
   tabs: [
-    { id: "vision", name: "Images", does: "Ask questions about a picture." },
+    { id: "vision", name: "Images", does: "Ask questions about an image." },
     { id: "embedding", name: "Search", does: "Search your notes by meaning." },
     { id: "stt", name: "Speech to text", does: "From the microphone or a file." },
     { id: "tts", name: "Text to speech", does: "Plays while it is generated." },

@@ -366,7 +366,7 @@ function addressOf(picture: string): URL {
   try {
     return new URL(picture, globalThis.document?.baseURI);
   } catch {
-    throw refused(`The picture '${picture}' is not a URL. Pass the image as 'image', or add it again.`);
+    throw refused(`'picture' ('${picture}') is not a URL. Pass the image as 'image', or add it again.`);
   }
 }
 
