@@ -1,7 +1,7 @@
 /**
- * Updates a SHA-256 (FIPS 180-4) with more bytes; returns its eight words. `bytes` are whole 64-byte blocks, or the
- * last ones at `end`; returns undefined if their length is not `size`. Threads run a copy of this source, so it must
- * not use anything outside.
+ * Updates a SHA-256 (FIPS 180-4) with `size` more bytes; returns its eight words, or undefined if `bytes` has another
+ * length. `bytes` are whole 64-byte blocks, except in the last call, where `end` is the message's total length. Threads
+ * run a copy of this source, so it must not use anything outside.
  */
 function sha256(bytes, [words, size, end]) {
   if (bytes.length !== size) return undefined;
@@ -271,7 +271,7 @@ class Folder {
 }
 
 /**
- * Opens the store of a name: a private folder if requested and available, else a Cache; null if the page has neither.
+ * Opens the store of a name: a private folder if requested and available, else a Cache; undefined if the page has neither.
  */
 export async function openStore(name, folder) {
   if (folder && globalThis.FileSystemFileHandle?.prototype.move) {
@@ -301,7 +301,7 @@ export function writeEntry(cache, name, key, bytes, large) {
   return large && !(cache instanceof Folder) ? threads.write(cache, name, key, bytes) : cache.put(key, new Response(bytes));
 }
 
-/** Updates a SHA-256 with an entry of `size` bytes, the last one at `end`; undefined if the entry does not match. */
+/** Updates a SHA-256 with an entry of `size` bytes (`end`: see `sha256`); undefined if it is missing or has another size. */
 export async function hashEntry(cache, name, key, words, size, end) {
   const hash = [words.slice(), size, end];
   const done = cache instanceof Folder ? undefined : await threads.take(name, key, hash);

@@ -116,7 +116,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   );
 }
 
-/** Minimum milliseconds between two renders of a growing text, and the divisor of the time spent on rendering. */
+/** Minimum milliseconds between two renders of a growing text, and the same as a multiple of one render's time. */
 const [PACE, SHARE] = [40, 4];
 
 /** Renders a growing text at a limited rate: each piece of a long answer costs as much as the whole text. */
